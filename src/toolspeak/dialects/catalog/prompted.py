@@ -1,0 +1,61 @@
+"""Formats without markers of their own: the whole message has to be one, or a prompt has to ask."""
+
+from __future__ import annotations
+
+from ..template import Dialect, Keys
+
+DIALECTS = (
+    Dialect(
+        name="xlam",
+        call=("$list", "```json\n$list\n```", "[TOOL_CALLS]$list", "<tool_call>$list</tool_call>"),
+        evidence="whole",
+        result="$content",
+        models=("xlam", "hammer", "bitagent"),
+        about="xLAM, Hammer",
+    ),
+    Dialect(
+        name="bare_json_array",
+        call=("$list",),
+        keys=Keys("name", "parameters"),
+        evidence="whole",
+        result="$content",
+        about="any model whose output is held to a schema",
+    ),
+    Dialect(
+        name="llama3_json",
+        call=("$lines", "<|python_tag|>$object"),
+        between="; ",
+        keys=Keys("name", "parameters"),
+        evidence="whole",
+        result="$content",
+        models=("llama-3", "llama3"),
+        about="Llama 3.1 to 3.3",
+    ),
+    Dialect(
+        name="raw-json",
+        call=("$object",),
+        evidence="whole",
+        about="for prompts: the call alone",
+    ),
+    Dialect(
+        name="openai_json_echo",
+        call=("$echo",),
+        evidence="whole",
+        result="$content",
+        about="models that repeat the API's own JSON",
+    ),
+    Dialect(
+        name="fenced_json",
+        call=("```json\n$object\n```", "```\n$object\n```", "```tool_code\n$python\n```"),
+        evidence="whole",
+        about="any prompted model; a fence and nothing else",
+    ),
+    Dialect(
+        name="react",
+        call=("Action: $name\nAction Input: $arguments",),
+        evidence="prose",
+        parallel=False,
+        result="Observation: $content",
+        about="ReAct prompts",
+    ),
+)

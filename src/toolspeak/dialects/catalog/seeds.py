@@ -1,0 +1,46 @@
+"""Formats that prompts ask for, from the systems this project grew out of."""
+
+from __future__ import annotations
+
+from ..template import Dialect, Keys
+
+_CONTINUE = (
+    "Based on the tool result above, continue with the next appropriate action using the structured "
+    "format, or give the final answer."
+)
+_XML_CLOSERS = "</tool_call></toolcall></tool-call></invoke>"
+
+DIALECTS = (
+    Dialect(
+        name="tagged",
+        call=("~~~tool_call\n$object\n~~~",),
+        keys=Keys("name", "arguments", "id"),
+        result="~~~tool_result\n$content\n~~~",
+        about="for prompts: fences of tildes, on lines of their own",
+    ),
+    Dialect(
+        name="action",
+        call=("```json action\n$object\n```",),
+        keys=Keys("tool", "parameters"),
+        result=f"Tool result for $id:\n$content\n\n{_CONTINUE}",
+        about="for prompts: a fence that says it is an action",
+    ),
+    Dialect(
+        name="xml",
+        call=tuple(
+            f"<{tag}>\n$object\n</{tag}>" + _XML_CLOSERS.replace(f"</{tag}>", "")
+            for tag in ("tool_call", "toolcall", "tool-call", "invoke")
+        ),
+        result='<tool_result name="$name">\n$content\n</tool_result>',
+        results="[Tool results]\n$results",
+        about="for prompts: JSON in a tag; closers may be mixed up",
+    ),
+    Dialect(
+        name="fence",
+        call=tuple(
+            f"```{word}\n$object\n```{'' if word == 'tool_call' else ''}"
+            for word in ("tool_call", "toolcall", "tool-call", "invoke")
+        ),
+        about="for prompts: a fence named like what it holds",
+    ),
+)

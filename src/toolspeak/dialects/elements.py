@@ -1,0 +1,153 @@
+"""Arguments as nested elements, where the element's name is the key.
+
+    <city>Oslo</city><days><item>1</item><item>2</item></days>
+
+A repeated element is a list. As with tagged parameters nothing is escaped, and the schema decides
+what is text and what is structure; without one, elements inside a value make it an object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..calls import equal
+from ..schema import from_text, properties, resolve, to_text, types_of
+from .tagged import BadBody, CannotCarry, unwrapped
+from .template import Dialect
+
+_NAME = r"([A-Za-z_][\w.\-]*)"
+_ITEM = "item"
+_CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.S)
+
+
+def parse_elements(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments in a body of nested elements."""
+    found = _children(body, dialect.prefix)
+    if found is None:
+        raise BadBody("text where only elements may stand")
+    declared = properties(schema)
+    return unwrapped(_object(found, declared, schema, dialect), declared)
+
+
+def _children(text: str, prefix: str) -> list[tuple[str, str]] | None:
+    """The elements that a text consists of; None if there is anything else in it."""
+    opening = re.compile(rf"\s*{re.escape(prefix)}<{_NAME}>")
+    found: list[tuple[str, str]] = []
+    at = 0
+    while match := opening.match(text, at):
+        end = _closing(text, match.end(), match[1], prefix)
+        if end < 0:
+            return None
+        found.append((match[1], text[match.end() : end]))
+        at = end + len(f"{prefix}</{match[1]}>")
+    return found if not text[at:].strip() else None
+
+
+def _closing(text: str, at: int, name: str, prefix: str) -> int:
+    """Where the element that was opened before `at` is closed, minding its namesakes inside."""
+    opening, closing = f"{prefix}<{name}>", f"{prefix}</{name}>"
+    depth = 1
+    while True:
+        end = text.find(closing, at)
+        if end < 0:
+            return -1
+        depth += text.count(opening, at, end) - 1
+        if not depth:
+            return end
+        at = end + len(closing)
+
+
+def _object(
+    found: list[tuple[str, str]],
+    declared: Mapping[str, Any],
+    root: Mapping[str, Any],
+    dialect: Dialect,
+) -> dict[str, Any]:
+    texts: dict[str, list[str]] = {}
+    for key, text in found:
+        texts.setdefault(key, []).append(text)
+    return {
+        key: _value(several, declared.get(key), root, dialect) for key, several in texts.items()
+    }
+
+
+def _value(texts: list[str], schema: Any, root: Mapping[str, Any], dialect: Dialect) -> Any:
+    types = types_of(schema, root)
+    if len(texts) > 1 and (not types or "array" in types):
+        items = resolve(schema, root).get("items")
+        return [_value([text], items, root, dialect) for text in texts]
+    text = texts[-1]
+    if dialect.cdata and (match := _CDATA.fullmatch(text)):
+        return match[1]
+    if not types or types & {"object", "array"}:
+        structure = _structure(text, schema, types, root, dialect)
+        if structure is not None:
+            return structure
+    if dialect.cdata and text.startswith("\n"):
+        text = text[1:].removesuffix("\n")
+    value = from_text(text, schema, root)
+    if types == {"array"} and not isinstance(value, list):
+        return [_value([text], resolve(schema, root).get("items"), root, dialect)]
+    return value
+
+
+def _structure(
+    text: str, schema: Any, types: frozenset[str], root: Mapping[str, Any], dialect: Dialect
+) -> Any:
+    found = _children(text, dialect.prefix)
+    if not found:
+        return None
+    whole = resolve(schema, root)
+    if all(key == _ITEM for key, _ in found) and (not types or "array" in types):
+        return [_value([item], whole.get("items"), root, dialect) for _, item in found]
+    if types and "object" not in types:
+        return None
+    return _object(found, properties(whole), root, dialect)
+
+
+def render_elements(arguments: Mapping[str, Any], dialect: Dialect, schema: Mapping[str, Any]) -> str:
+    """The arguments as nested elements, each in the first spelling that reads back the same."""
+    written: list[str] = []
+    for key, value in arguments.items():
+        for spelling in _spellings(value, dialect):
+            text = _element(key, spelling, dialect)
+            if _reads_back(text, key, value, dialect, schema):
+                written.append(text)
+                break
+        else:
+            raise CannotCarry(key, f"the value of {key!r} so that it reads back as what it is")
+    return "".join(written)
+
+
+def _element(key: str, text: str, dialect: Dialect) -> str:
+    return f"{dialect.prefix}<{key}>{text}{dialect.prefix}</{key}>"
+
+
+def _spellings(value: Any, dialect: Dialect) -> list[str]:
+    spellings = [_nested(value, dialect), to_text(value)]
+    if dialect.cdata:
+        text = to_text(value)
+        spellings += [f"\n{text}\n", f"<![CDATA[{text}]]>"]
+    return spellings
+
+
+def _nested(value: Any, dialect: Dialect) -> str:
+    if isinstance(value, dict) and value:
+        return "".join(_element(key, _nested(item, dialect), dialect) for key, item in value.items())
+    if isinstance(value, list) and value:
+        return "".join(_element(_ITEM, _nested(item, dialect), dialect) for item in value)
+    return to_text(value)
+
+
+def _reads_back(
+    text: str, key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]
+) -> bool:
+    closer = dialect.forms[0].closer
+    if closer in text and "$name" not in closer:
+        return False
+    try:
+        return equal(parse_elements(text, dialect, schema), {key: value})
+    except BadBody:
+        return False

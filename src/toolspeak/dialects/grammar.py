@@ -1,0 +1,175 @@
+"""What to look for in a text: the markers of some dialects, put together so that one search finds
+the next of any of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from msgspec import Struct
+
+from .template import Dialect, Form, Literal, Slot
+
+_SPECIAL = re.compile(r"<[|｜]|\[|<\w+:")
+"""Control tokens, which can be taken out of any text without loss."""
+
+
+class Marker(Struct, frozen=True, eq=False):
+    """What may happen at a literal."""
+
+    forms: tuple[Form, ...] = ()
+    thought: str = ""
+    """It opens reasoning, which ends with this."""
+    ends_thought: bool = False
+    """It ends reasoning that nothing in the text has opened."""
+    silent: bool = False
+    """It is never text."""
+    frame: Dialect | None = None
+    """It begins the header of a message in this dialect."""
+    line_start: bool = False
+    """It counts only at the beginning of a line."""
+
+
+class Markers:
+    """A set of literals to search for, all at once."""
+
+    def __init__(self, literals: Iterable[str]) -> None:
+        self.literals = frozenset(literals)
+        self._prefixes = frozenset(
+            literal[:size] for literal in self.literals for size in range(1, len(literal))
+        )
+        self._longest = max(map(len, self.literals), default=0)
+        self.pattern = re.compile(_trie(sorted(self.literals)) if self.literals else r"(?!)")
+
+    def may_grow(self, text: str, at: int) -> bool:
+        """Whether `text[at:]` is the beginning of a longer literal."""
+        return len(text) - at < self._longest and text[at:] in self._prefixes
+
+    def certain(self, text: str, at: int) -> int:
+        """Up to where `text[at:]` holds nothing that could become a literal."""
+        for start in range(max(at, len(text) - self._longest + 1), len(text)):
+            if text[start:] in self._prefixes:
+                return start
+        return len(text)
+
+
+def _trie(words: list[str]) -> str:
+    """A pattern for any of the sorted words, longest first, that fails at the first wrong letter."""
+    if words == [""]:
+        return ""
+    groups: dict[str, list[str]] = {}
+    for word in words:
+        if word:
+            groups.setdefault(word[0], []).append(word[1:])
+    branches = [re.escape(letter) + _trie(rest) for letter, rest in groups.items()]
+    choice = branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+    if len(branches) > 1:
+        choice = f"(?=[{''.join(map(re.escape, groups))}]){choice}"
+    return f"(?:{choice})?" if "" in words else choice
+
+
+class Grammar(Struct, frozen=True, eq=False):
+    """The markers of some dialects, and what each of them begins."""
+
+    markers: Markers
+    meaning: dict[str, Marker]
+    whole: tuple[Form, ...]
+    """Forms that count only if the whole message consists of them."""
+    start: tuple[str, ...]
+    """Literals that are silent at the very beginning, where the prompt has begun the message."""
+    frames: tuple[Dialect, ...]
+    """Dialects whose first header may lack its beginning, for the same reason."""
+    thoughts: Markers
+    """What to look for inside reasoning besides its end."""
+
+
+@lru_cache(maxsize=64)
+def grammar_of(
+    named: tuple[Dialect, ...], others: tuple[Dialect, ...], tools: tuple[str, ...] | None
+) -> Grammar:
+    """`named` dialects count wherever they appear, `others` by their evidence."""
+    forms: dict[str, list[Form]] = {}
+    whole: list[Form] = []
+    for dialect in named:
+        for form in dialect.forms:
+            for opener in _openers(form, tools):
+                forms.setdefault(opener, []).append(form)
+    for dialect in others:
+        for form in dialect.forms:
+            if dialect.evidence == "marker" and form.opener and form.opener != "<":
+                forms.setdefault(form.opener, []).append(form)
+            elif dialect.evidence == "whole" or (dialect.evidence == "marker" and not form.opener):
+                whole.append(form)
+    meaning: dict[str, Marker] = {
+        opener: Marker(
+            forms=tuple(
+                form
+                for prefix in sorted(forms, key=len, reverse=True)
+                if opener.startswith(prefix)
+                for form in forms[prefix]
+            ),
+            line_start=not found[0].opener and found[0].body not in _BARE,
+        )
+        for opener, found in forms.items()
+    }
+    for dialect in (*named, *others):
+        _add_reasoning(dialect, meaning)
+        _add_frame(dialect, meaning, everything=dialect in named)
+    strong = [literal for literal, found in meaning.items() if found.forms and len(literal) > 3]
+    return Grammar(
+        markers=Markers(meaning),
+        meaning=meaning,
+        whole=_distinct(whole),
+        start=tuple(text for dialect in named for text in dialect.start),
+        frames=tuple(dialect for dialect in named if dialect.frame),
+        thoughts=Markers(strong),
+    )
+
+
+_BARE = {"object": ("{",), "list": ("[", "{"), "lines": ("{",), "echo": ("{",), "python": ("[",)}
+
+
+def _openers(form: Form, tools: tuple[str, ...] | None) -> Iterable[str]:
+    """The literals at which a form of a named dialect may begin."""
+    if form.opener and form.opener != "<":
+        return (form.opener,)
+    if not form.opener and not form.header:
+        return _BARE.get(form.body, ())
+    # It begins with the name of a tool: every declared name is a marker.
+    after = ""
+    for part in form.header:
+        if isinstance(part, Literal):
+            after = part.core or part.text
+            break
+        if not isinstance(part, Slot) or part.kind != "name":
+            return ()
+    return tuple(f"{form.opener}{name}{after}" for name in tools or ())
+
+
+def _distinct(forms: list[Form]) -> tuple[Form, ...]:
+    """One form for each way to read: many dialects differ only in how they write."""
+    found: dict[object, Form] = {}
+    for form in forms:
+        body = "json" if form.body in _BARE and form.body != "python" else form.body
+        found.setdefault((form.opener, form.header, body), form)
+    return tuple(found.values())
+
+
+def _add_reasoning(dialect: Dialect, meaning: dict[str, Marker]) -> None:
+    for opener, closer in dialect.reasoning:
+        if opener and opener not in meaning:
+            meaning[opener] = Marker(thought=closer)
+        if closer not in meaning and not dialect.frame and closer not in dialect.silent:
+            meaning[closer] = Marker(ends_thought=True)
+
+
+def _add_frame(dialect: Dialect, meaning: dict[str, Marker], *, everything: bool) -> None:
+    for token in dialect.silent:
+        if token not in meaning and (everything or _SPECIAL.match(token)):
+            meaning[token] = Marker(silent=True)
+    if dialect.frame:
+        for opener in dialect.frame.openers:
+            if everything or opener not in meaning:
+                meaning[opener] = Marker(frame=dialect)

@@ -1,0 +1,599 @@
+"""One machine for every dialect: text goes in as it arrives, events come out.
+
+    parser = Parser(dialect="hermes")
+    parser.feed('Sure. <tool_call>{"name": "now", "argu')   # [TextDelta("Sure. ")]
+    parser.feed('ments": {}}</tool_call>')                  # [CallStart(…), ArgumentsDelta(…), CallEnd(…)]
+    parser.finish()                                         # [Finish()]
+
+The machine is a generator that yields when it needs more text. Outside of calls it searches for the
+next marker and lets everything before it go; at a marker it tries the forms that begin there, and
+what no form can read becomes text again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Literal
+
+from .. import calls as callshapes
+from ..calls import Draft
+from ..errors import UsageError
+from ..events import (
+    ArgumentsDelta,
+    CallEnd,
+    CallRejected,
+    CallStart,
+    Event,
+    Finish,
+    ReasoningDelta,
+    Reclassify,
+    TextDelta,
+)
+from ..types import Note, Rejection, Tool, ToolCall
+from . import bodies
+from .grammar import Grammar, Marker, Markers, grammar_of
+from .reader import Reader
+from .registry import AUTO, dialects_for
+from .template import Dialect, Form, Frame
+from .template import Literal as LiteralPiece
+
+MAX_CALL = 8_000_000
+"""The longest call, in characters; a longer one becomes text."""
+MAX_NOTES = 200
+_SHOWN = 400
+"""How much of a bad block a note shows."""
+_LONGEST_HEADER = 300
+_RESCAN_FACTOR = 8
+_RESCAN_FREE = 65_536
+
+Steps = Generator[None, None, None]
+
+
+class TooLong(Exception):
+    """A call is longer than allowed. Never leaves the parser."""
+
+
+class Parser:
+    """Reads the calls out of a model's text, however it is cut into chunks."""
+
+    def __init__(
+        self,
+        *,
+        dialect: str | Dialect = AUTO,
+        tools: Iterable[Tool] | None = None,
+        reasoning_open: bool | None = None,
+        arguments: Literal["validated", "incremental"] = "validated",
+        max_call: int = MAX_CALL,
+        new_id: Callable[[], str] = callshapes.new_id,
+    ) -> None:
+        if arguments not in ("validated", "incremental"):
+            raise UsageError(f"arguments must be 'validated' or 'incremental', not {arguments!r}")
+        self.tools = None if tools is None else {tool.name: tool for tool in tools}
+        names = None if self.tools is None else tuple(self.tools)
+        self._grammar: Grammar = grammar_of(*dialects_for(dialect), names)
+        self._reasoning_open = reasoning_open
+        self.incremental = arguments == "incremental"
+        self._max_call = max_call
+        self._new_id = new_id
+
+        self.reader = Reader()
+        self._out: list[Event] = []
+        self._text: list[str] = []
+        """Text that was said but is not an event yet."""
+        self._space: list[str] | None = []
+        """White space at an edge: it is text only if more text follows. None: not at an edge."""
+        self._drop_space = False
+        """The edge follows reasoning: its white space is nobody's."""
+        self._last = ""
+        """The last character that was read as text: "" at the start, for line starts."""
+        self._reasoned = False
+        self._calls = 0
+        self._notes = 0
+        self._ids: set[str] = set()
+        self._rejections = 0
+        """Rejections since the last commit: their text is still to be said."""
+        self._tentative: list[Event] | None = None
+        """Calls that count only if the whole message is nothing else."""
+        self._started: tuple[int, str] | None = None
+        """Index and id of a call whose arguments are being streamed."""
+        self._debt = 0
+        """How much text was read in vain, to be read again."""
+        self._machine = self._run()
+        next(self._machine)
+
+    def feed(self, text: str) -> list[Event]:
+        """Take in more text; returns what is certain by now."""
+        self.reader.add(text)
+        next(self._machine)
+        return self._drain()
+
+    def finish(self) -> list[Event]:
+        """The text is over; returns everything that was held back, and the finish."""
+        if self.reader.ended:
+            return []
+        self.reader.ended = True
+        self.reader.add("")
+        next(self._machine, None)
+        self._flush()
+        self._out.append(Finish())
+        return self._drain()
+
+    # What comes out.
+
+    def _drain(self) -> list[Event]:
+        if self._text:
+            self._flush()
+        out, self._out = self._out, []
+        return out
+
+    def _flush(self) -> None:
+        if self._text:
+            self._out.append(TextDelta("".join(self._text)))
+            self._text = []
+
+    def _emit(self, event: Event) -> None:
+        self._flush()
+        self._out.append(event)
+
+    def _say(self, text: str) -> None:
+        if not text:
+            return
+        self._last = text[-1]
+        if self._space is not None:
+            stripped = text.lstrip()
+            if not stripped:
+                self._space.append(text)
+                return
+            if self._drop_space:
+                text = stripped
+            else:
+                self._text.extend(self._space)
+            self._space = None
+            self._drop_space = False
+        self._text.append(text)
+
+    def _edge(self, *, drop: bool = False) -> None:
+        """White space from here on waits for what follows it."""
+        if self._space is None:
+            self._space = []
+        self._drop_space = self._drop_space or drop
+        if drop:
+            self._space = []
+
+    def _reason(self, text: str) -> None:
+        """Reasoning, without the white space at its ends."""
+        if not text:
+            return
+        if self._space is not None and not self._reasoned:
+            text = text.lstrip()
+        stripped = text.rstrip()
+        if stripped:
+            waiting = "".join(self._waiting)
+            self._waiting = [text[len(stripped) :]] if len(stripped) < len(text) else []
+            self._reasoned = True
+            self._emit(ReasoningDelta(waiting + stripped))
+        elif self._reasoned and text:
+            self._waiting.append(text)
+
+    _waiting: list[str]
+
+    def note(self, code: str, message: str, where: str = "") -> None:
+        """Remark on something; a flood of remarks is cut off."""
+        self._notes += 1
+        if self._notes == MAX_NOTES:
+            code, message, where = "more-notes", "further notes are left out", ""
+        if self._notes <= MAX_NOTES:
+            self._emit(Note(code, message, where[:_SHOWN]))
+
+    # The machine.
+
+    def _run(self) -> Steps:
+        yield
+        yield from self._beginning()
+        reader, markers = self.reader, self._grammar.markers
+        while True:
+            text, at = reader.text, reader.at
+            match = markers.pattern.search(text, at)
+            if match and not (markers.may_grow(text, match.start()) and not reader.ended):
+                self._say(text[at : match.start()])
+                reader.at = match.start()
+                if not (yield from self._marker(match[0])):
+                    self._say(match[0])
+                    reader.at += len(match[0])
+                continue
+            certain = len(text) if reader.ended else markers.certain(text, at)
+            self._say(text[at:certain])
+            reader.at = certain
+            if reader.ended:
+                break
+            yield
+        if self._space and not self._calls and not self._drop_space:
+            self._text.extend(self._space)
+
+    def _beginning(self) -> Steps:
+        """What only the start of a message can hold."""
+        reader, grammar = self.reader, self._grammar
+        self._waiting = []
+        if self._reasoning_open:
+            closers = tuple(k for k, v in grammar.meaning.items() if v.ends_thought)
+            yield from self._think(closers)
+        for literal in grammar.start:
+            if (yield from reader.literal(literal)):
+                break
+        for dialect in grammar.frames:
+            assert dialect.frame is not None
+            yield from self._frame(dialect, dialect.frame, "")
+        yield from self._whole()
+
+    def _marker(self, literal: str) -> Generator[None, None, bool]:
+        """Deal with a marker that the text has come to; False if it is only text."""
+        marker: Marker = self._grammar.meaning[literal]
+        if marker.line_start and self._last not in ("", "\n"):
+            return False
+        for form in marker.forms:
+            if (yield from self._attempt(form)):
+                return True
+        if marker.frame and marker.frame.frame:
+            return (yield from self._frame(marker.frame, marker.frame.frame, literal))
+        if marker.thought:
+            self.reader.at += len(literal)
+            yield from self._think((marker.thought,))
+            yield from self._whole()
+            return True
+        if marker.ends_thought:
+            return self._reclassify(literal)
+        if marker.silent:
+            self.reader.at += len(literal)
+            return True
+        if len(literal) > 3:
+            self.note("not-a-call", f"{literal} begins no call that can be read", literal)
+        return False
+
+    # Reasoning.
+
+    def _think(self, closers: tuple[str, ...]) -> Steps:
+        """Reasoning up to the first of `closers`."""
+        reader = self.reader
+        self._reasoned = False
+        self._waiting = []
+        self._edge(drop=True)
+        markers = Markers((*closers, *self._grammar.thoughts.literals))
+        ends = Markers(closers)
+        while True:
+            text, at = reader.text, reader.at
+            match = markers.pattern.search(text, at)
+            if match and not (markers.may_grow(text, match.start()) and not reader.ended):
+                self._reason(text[at : match.start()])
+                reader.at = match.start()
+                if match[0] in closers:
+                    reader.at += len(match[0])
+                    break
+                if (yield from self._call_in_reasoning(ends)):
+                    break
+                return
+            certain = len(text) if reader.ended else markers.certain(text, at)
+            self._reason(text[at:certain])
+            reader.at = certain
+            if reader.ended:
+                return
+            yield
+        self._closed_reasoning()
+
+    def _call_in_reasoning(self, ends: Markers) -> Generator[None, None, bool]:
+        """A call opens inside reasoning: it is a thought if the reasoning is closed after it, and
+        the end of the reasoning if not."""
+        reader = self.reader
+        reader.hold()
+        longest = max(map(len, ends.literals))
+        try:
+            closer = yield from self._bounded(reader.until(ends.pattern, longest))
+        except TooLong:
+            closer = ""
+        if closer:
+            self._reason(reader.release().removesuffix(closer))
+            return True
+        reader.restore()
+        self.note("reasoning-unclosed", "a call ends reasoning that was never closed")
+        self._closed_reasoning()
+        return False
+
+    def _closed_reasoning(self) -> None:
+        self._waiting = []
+        self._edge(drop=True)
+        self._last = ""
+
+    def _reclassify(self, literal: str) -> bool:
+        """A close tag that nothing opened: the prompt had opened it."""
+        if self._reasoned or self._reasoning_open is False:
+            return False
+        self.reader.at += len(literal)
+        self._reasoned = True
+        self._emit(Reclassify())
+        self._calls = 0
+        self._edge(drop=True)
+        return True
+
+    # Messages with headers.
+
+    def _frame(self, dialect: Dialect, frame: Frame, opener: str) -> Generator[None, None, bool]:
+        """A message's header: reasoning, text or a call follows, by whom it is for."""
+        reader = self.reader
+        reader.hold()
+        header = yield from self._header(frame, opener)
+        if header is None:
+            reader.restore()
+            return False
+        recipient = re.search(frame.recipient, header)
+        tool = re.match(frame.tools, recipient[1]) if recipient and frame.tools else None
+        if tool and recipient:
+            name = recipient[1][tool.end() :]
+            if (yield from self._framed_call(dialect, frame, name)):
+                return True
+        reader.release()
+        if re.search(frame.thought, header):
+            yield from self._think(frame.ends)
+        return True
+
+    def _header(self, frame: Frame, opener: str) -> Generator[None, None, str | None]:
+        reader = self.reader
+        if not opener:
+            yield from reader.space()
+            if not (yield from reader.literal("to=")):
+                return None
+            opener = "to="
+        else:
+            reader.at += len(opener)
+        pattern = re.compile(rf"(?:(?!{re.escape(frame.message)})[^\n])*")
+        longest = _LONGEST_HEADER + len(frame.message)
+        while True:
+            match = pattern.match(reader.text, reader.at)
+            end = match.end() if match else reader.at
+            if reader.text.startswith(frame.message, end) and end - reader.at <= _LONGEST_HEADER:
+                header = opener + reader.text[reader.at : end]
+                reader.at = end + len(frame.message)
+                return header
+            broken = end < len(reader.text) or end - reader.at > longest
+            if broken or reader.ended:
+                return None
+            yield
+
+    def _framed_call(self, dialect: Dialect, frame: Frame, name: str) -> Generator[None, None, bool]:
+        form = Form(dialect, frame.message, (), "arguments", frame.ends[0], frame.ends)
+        if not (yield from bodies.read_arguments(self, form, {"name": name})):
+            return False
+        yield from self._closers(form)
+        return True
+
+    # Calls.
+
+    def _attempt(self, form: Form) -> Generator[None, None, bool]:
+        """Try to read a form here; what cannot be read is given back."""
+        reader = self.reader
+        reader.hold()
+        self._rejections = 0
+        try:
+            found = yield from self._bounded(bodies.read(self, form))
+            if reader.offset() > self._max_call:
+                raise TooLong
+        except TooLong:
+            self._overflow()
+            return True
+        if found:
+            yield from self._closers(form)
+            return True
+        self._abort("the call is not complete")
+        size = reader.offset()
+        self._debt += size
+        if self._debt > _RESCAN_FREE + _RESCAN_FACTOR * reader.base:
+            self._say(reader.release())
+            return True
+        reader.restore()
+        return False
+
+    def _bounded(self, steps: Generator[None, None, Any]) -> Generator[None, None, Any]:
+        """Run something that holds text, but not for longer than a call may be."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                return stop.value
+            if self.reader.offset() > self._max_call:
+                steps.close()
+                raise TooLong
+            yield
+
+    def _overflow(self) -> None:
+        """The call is too long: as much of it as a call may have becomes text."""
+        self._abort("the call is too long")
+        self.reader.seek(self._max_call)
+        text = self.reader.release()
+        self.note("too-long", f"a call of more than {self._max_call} characters is text", text)
+        self._say(text)
+
+    def _closers(self, form: Form) -> Steps:
+        """Swallow what closes a call, and say what was rejected."""
+        reader = self.reader
+        closers = Markers(form.closers)
+        space = ""
+        while True:
+            space = yield from reader.space()
+            match = closers.pattern.match(reader.text, reader.at)
+            if match:
+                reader.at = match.end()
+            elif reader.ended or not closers.may_grow(reader.text, reader.at):
+                break
+            else:
+                yield
+        if reader.ended and closers.may_grow(reader.text, reader.at):
+            reader.at = len(reader.text)
+        text = reader.release()
+        if self._rejections:
+            self._say(text.removesuffix(space))
+            self._rejections = 0
+            self._say(space)
+        elif self._tentative is None:
+            self._edge()
+            self._last = "\n"
+            if space and self._space is not None:
+                self._space.append(space)
+
+    def _whole(self) -> Steps:
+        """Try the forms that count only if the message is nothing but calls."""
+        reader = self.reader
+        space = ""
+        forms = self._grammar.whole
+        if not forms:
+            return
+        space = yield from reader.space()
+        self._say(space)
+        for form in forms:
+            if form.opener and not (yield from self._sees(form.opener)):
+                continue
+            self._tentative = []
+            reader.hold()
+            found = yield from self._whole_form(form)
+            tentative, self._tentative = self._tentative, None
+            if found and tentative:
+                reader.release()
+                self._space = []
+                self._out_of(tentative)
+                return
+            reader.restore()
+
+    def _sees(self, opener: str) -> Generator[None, None, bool]:
+        reader = self.reader
+        while len(reader.text) - reader.at < len(opener) and not reader.ended:
+            if not opener.startswith(reader.text[reader.at :]):
+                return False
+            yield
+        return reader.text.startswith(opener, reader.at)
+
+    def _whole_form(self, form: Form) -> Generator[None, None, bool]:
+        """Whether the rest of the message is this form and nothing else."""
+        reader = self.reader
+        self._rejections = 0
+        closers = Markers((*form.closers, *self._silent))
+        try:
+            if not (yield from self._bounded(bodies.read(self, form))) or self._rejections:
+                return False
+            while True:
+                yield from self._bounded(reader.space())
+                match = closers.pattern.match(reader.text, reader.at)
+                if match:
+                    reader.at = match.end()
+                elif reader.ended:
+                    return reader.at == len(reader.text)
+                elif not closers.may_grow(reader.text, reader.at):
+                    return False
+                else:
+                    yield
+        except TooLong:
+            return False
+
+    @property
+    def _silent(self) -> tuple[str, ...]:
+        return tuple(k for k, v in self._grammar.meaning.items() if v.silent)
+
+    def _out_of(self, tentative: list[Event]) -> None:
+        for event in tentative:
+            self._calls += isinstance(event, CallEnd)
+            self._emit(event)
+
+    # What the bodies report.
+
+    def schema(self, name: str) -> dict[str, Any]:
+        """The parameters that a tool declares; nothing if it is not known."""
+        tool = (self.tools or {}).get(self.declared(name) or "")
+        return tool.parameters if tool else {}
+
+    def declared(self, name: str) -> str | None:
+        """The declared spelling of a tool's name; None if no tool has it."""
+        if self.tools is None:
+            return name.removeprefix("functions.")
+        for spelling in (name, name.removeprefix("functions."), name.rpartition(".")[2]):
+            if spelling in self.tools:
+                return spelling
+        return None
+
+    def begin(self, form: Form, name: str, identity: str) -> bool:
+        """Start to stream a call's arguments; False if that is not wanted or not possible."""
+        declared = self.declared(name)
+        if not self.incremental or self._tentative is not None or not declared:
+            return False
+        self._started = (self._calls, self._identity(identity))
+        self._emit(CallStart(*self._started, declared, form.dialect.name))
+        return True
+
+    def more(self, json: str) -> None:
+        """More of the arguments of the call that was begun."""
+        if json and self._started:
+            self._emit(ArgumentsDelta(self._started[0], json))
+
+    def draft(self, form: Form, draft: Draft, start: int) -> None:
+        """A block has been read, from `start` since the hold to here: make it a call, or reject it."""
+        if self.reader.offset() > self._max_call:
+            raise TooLong
+        declared = self.declared(draft.name) if draft.name else None
+        arguments, problem = callshapes.arguments_of(draft)
+        if draft.problem:
+            problem = draft.problem
+        elif declared is None:
+            problem = f"there is no tool named {draft.name!r}"
+        if problem or arguments is None or declared is None:
+            self._reject(draft, problem, start)
+            return
+        raw = self._commit(start)
+        for repair in draft.repairs:
+            self.note(f"repaired-{repair}", "the arguments were not quite JSON", raw)
+        self._call(form, draft, declared, arguments, raw)
+
+    def _call(
+        self, form: Form, draft: Draft, name: str, arguments: dict[str, Any], raw: str
+    ) -> None:
+        started, self._started = self._started, None
+        out = self._out if self._tentative is None else self._tentative
+        self._flush()
+        index = self._calls if self._tentative is None else len(self._tentative) // 3
+        identity = started[1] if started else self._identity(draft.id)
+        call = ToolCall(id=identity, name=name, arguments=arguments, raw=raw)
+        if not started:
+            out.append(CallStart(index, identity, name, form.dialect.name))
+            out.append(ArgumentsDelta(index, call.arguments_json))
+        out.append(CallEnd(index, call))
+        if self._tentative is None:
+            self._calls += 1
+
+    def _identity(self, given: str) -> str:
+        identity = given if given and given not in self._ids else self._new_id()
+        self._ids.add(identity)
+        return identity
+
+    def _commit(self, start: int) -> str:
+        """A call is certain: its text cannot be given back. Returns that text."""
+        text = self.reader.held()
+        raw = text[start:] if self._rejections else text
+        if self._tentative is None:
+            if self._rejections:
+                self._say(text[:start])
+                self._rejections = 0
+            self.reader.hold()
+            self._edge()
+        return raw
+
+    def _reject(self, draft: Draft, problem: str, start: int) -> None:
+        raw = self.reader.held()[start:]
+        self._rejections += 1
+        self._abort(problem)
+        if self._tentative is None:
+            rejection = Rejection(raw[:_SHOWN], problem, "$", draft.name or None)
+            self._emit(CallRejected(rejection))
+            self.note("rejected", problem, raw)
+
+    def _abort(self, problem: str) -> None:
+        """Take back a call that was begun."""
+        if self._started:
+            index, _ = self._started
+            self._started = None
+            self._emit(CallRejected(Rejection("", problem), index))
+            self._calls = index + 1

@@ -1,0 +1,139 @@
+"""The text under the parser's eyes: what has arrived, how far it was read, what may be given back.
+
+Everything here that has to wait for more text is a generator: it yields while it waits, and `add`
+was called before it goes on. So the control flow is the state, and text is looked at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+
+Wait = Generator[None, None, None]
+_SPACE = re.compile(r"\s*+")
+
+
+class Reader:
+    """A window on the text: `text[at:]` is unread. After every `yield`, both may be new."""
+
+    __slots__ = ("_held", "_held_size", "_start", "at", "base", "ended", "text")
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.at = 0
+        self.ended = False
+        self.base = 0
+        """Where in the whole text `text` begins."""
+        self._held: list[str] | None = None
+        self._held_size = 0
+        self._start = 0
+
+    def add(self, chunk: str) -> None:
+        """More text has arrived."""
+        text, at = self.text, self.at
+        if self._held is not None:
+            self._held.append(text[self._start : at])
+            self._held_size += at - self._start
+            self._start = 0
+        self.text = text[at:] + chunk if at < len(text) else chunk
+        self.base += at
+        self.at = 0
+
+    # Holding: from `hold` on, what is read can be given back.
+
+    def hold(self) -> None:
+        """Remember everything from here on."""
+        self._held = []
+        self._held_size = 0
+        self._start = self.at
+
+    def offset(self) -> int:
+        """How much was read since `hold`."""
+        return self._held_size + self.at - self._start
+
+    def held(self) -> str:
+        """What was read since `hold`."""
+        if not self._held:
+            return self.text[self._start : self.at]
+        self._held = ["".join(self._held)]
+        return self._held[0] + self.text[self._start : self.at]
+
+    def release(self) -> str:
+        """What was read since `hold`; it cannot be given back any more."""
+        text = self.held()
+        self._held = None
+        return text
+
+    def seek(self, offset: int) -> None:
+        """Go to where `offset` was read since `hold`, and go on holding."""
+        if self._held:
+            self.text = "".join(self._held) + self.text[self._start :]
+            self.base -= self._held_size
+            self._start = 0
+            self._held = []
+            self._held_size = 0
+        self.at = self._start + offset
+
+    def restore(self) -> None:
+        """Give back what was read since `hold`, and hold no more."""
+        self.seek(0)
+        self._held = None
+
+    # Reading: each returns when it knows, whatever the chunks were.
+
+    def space(self) -> Generator[None, None, str]:
+        """Read white space; returns it once something else, or the end, is in sight."""
+        found: list[str] = []
+        while True:
+            match = _SPACE.match(self.text, self.at)
+            if match and match.end() > self.at:
+                found.append(match[0])
+                self.at = match.end()
+            if self.at < len(self.text) or self.ended:
+                return "".join(found)
+            yield
+
+    def literal(self, literal: str) -> Generator[None, None, bool]:
+        """Read exactly `literal`, or nothing."""
+        while True:
+            text, at = self.text, self.at
+            if text.startswith(literal, at):
+                self.at = at + len(literal)
+                return True
+            if self.ended or len(text) - at >= len(literal) or not literal.startswith(text[at:]):
+                return False
+            yield
+
+    def run(self, pattern: re.Pattern[str], limit: int) -> Generator[None, None, str | None]:
+        """Read a run of characters that ends where `pattern` stops matching; None if too long."""
+        while True:
+            match = pattern.match(self.text, self.at)
+            end = match.end() if match else self.at
+            if end - self.at > limit:
+                return None
+            if end < len(self.text) or self.ended:
+                found = self.text[self.at : end]
+                self.at = end
+                return found
+            yield
+
+    def peek(self) -> Generator[None, None, str]:
+        """The next character, unread; "" at the end."""
+        while self.at >= len(self.text) and not self.ended:
+            yield
+        return self.text[self.at : self.at + 1]
+
+    def until(self, pattern: re.Pattern[str], longest: int) -> Generator[None, None, str]:
+        """Read up to and with the first match of `pattern`, none of whose matches is longer than
+        `longest`; returns the match, or "" if the text ended without one."""
+        while True:
+            match = pattern.search(self.text, self.at)
+            if match and (match.end() < len(self.text) or self.ended or longest == len(match[0])):
+                self.at = match.end()
+                return match[0]
+            if self.ended:
+                self.at = len(self.text)
+                return ""
+            keep = match.start() if match else len(self.text) - longest + 1
+            self.at = max(self.at, keep)
+            yield

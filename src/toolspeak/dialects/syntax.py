@@ -1,0 +1,161 @@
+"""Calls written like code, and maps written without quotes around their keys.
+
+    [get_weather(city="Oslo", days=3), now()]          call:get_weather{city:<|"|>Oslo<|"|>,days:3}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from ..calls import Draft, equal
+from ..jsonish import NotAValue, ValueReader
+from ..schema import from_text, properties, resolve
+from .tagged import BadBody, CannotCarry
+from .template import Dialect
+
+CALL_NAME = re.compile(r"[A-Za-z_][\w.\-]*")
+_KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
+_KEY = re.compile(r"[^\W\d]\w*")
+_BRACE_KEY = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’<>]+""")
+
+
+class _TextLoader(yaml.BaseLoader):
+    """YAML whose scalars all stay text, and without aliases, which could grow without bound."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not allowed")
+        return super().compose_node(parent, index)
+
+
+def parse_call(text: str) -> Draft:
+    """One call in Python's syntax, from its name to its closing bracket."""
+    name, _, _ = text.partition("(")
+    reader = ValueReader(text, len(name) + 1)
+    arguments: dict[str, Any] = {}
+    try:
+        while reader.skip() != ")":
+            keyword = _KEYWORD.match(text, reader.at)
+            if keyword is None:
+                raise reader.fail("an argument has no name")
+            reader.at = keyword.end()
+            arguments[keyword[1]] = reader.value()
+            reader.separator(")")
+    except NotAValue as error:
+        return Draft(name.strip(), problem=f"the arguments cannot be read: {error}")
+    return Draft(name.strip(), arguments)
+
+
+def render_call(name: str, arguments: Mapping[str, Any]) -> str:
+    """One call in Python's syntax."""
+    for key in arguments:
+        if not _KEY.fullmatch(key):
+            raise CannotCarry(key, f"a parameter named {key!r}")
+    return f"{name}({', '.join(f'{key}={literal(value)}' for key, value in arguments.items())})"
+
+
+def literal(value: Any) -> str:
+    """A value as Python writes it, with JSON's strings."""
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{_quoted(k)}: {literal(v)}" for k, v in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(literal, value)) + "]"
+        case str():
+            return _quoted(value)
+        case _:
+            return repr(value)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def parse_braces(text: str, quote: str) -> dict[str, Any]:
+    """A map without quotes around its keys."""
+    reader = ValueReader(text, quote=quote)
+    try:
+        value = reader.value()
+    except NotAValue as error:
+        raise BadBody(str(error)) from None
+    if not isinstance(value, dict):
+        raise BadBody("expected a map")
+    return value
+
+
+def render_braces(arguments: Mapping[str, Any], quote: str) -> str:
+    """A map without quotes around its keys."""
+    entries: list[str] = []
+    for key, value in arguments.items():
+        text = f"{key}:{_brace_value(value, quote)}"
+        if not _BRACE_KEY.fullmatch(key):
+            raise CannotCarry(key, f"a parameter named {key!r}")
+        if not _braces_read_back(text, {key: value}, quote):
+            raise CannotCarry(key, f"{quote} inside a value")
+        entries.append(text)
+    return "{" + ",".join(entries) + "}"
+
+
+def _braces_read_back(text: str, arguments: dict[str, Any], quote: str) -> bool:
+    try:
+        return equal(parse_braces("{" + text + "}", quote), arguments)
+    except BadBody:
+        return False
+
+
+def _brace_value(value: Any, quote: str) -> str:
+    match value:
+        case dict():
+            return "{" + ",".join(f"{k}:{_brace_value(v, quote)}" for k, v in value.items()) + "}"
+        case list():
+            return "[" + ",".join(_brace_value(item, quote) for item in value) + "]"
+        case str():
+            return f"{quote}{value}{quote}"
+        case _:
+            return json.dumps(value)
+
+
+def parse_yaml(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as YAML. Every scalar is read as text, and the schema gives it its type: YAML's own
+    guesses (`no` is false, `1.10` is 1.1) are not wanted."""
+    try:
+        value = yaml.load(text, Loader=_TextLoader)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise BadBody(f"not valid YAML: {error}") from None
+    if value in (None, ""):
+        return {}
+    if not isinstance(value, dict):
+        raise BadBody("expected a map")
+    return _typed(value, schema, schema)
+
+
+def _typed(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
+    whole = resolve(schema, root)
+    if isinstance(value, str):
+        return from_text(value, whole, root)
+    if isinstance(value, list):
+        return [_typed(item, whole.get("items"), root) for item in value]
+    declared = properties(whole)
+    return {str(key): _typed(item, declared.get(key), root) for key, item in value.items()}
+
+
+def render_yaml(arguments: Mapping[str, Any], dialect: Dialect, schema: Mapping[str, Any]) -> str:
+    """Arguments as YAML."""
+    written: list[str] = []
+    for key, value in arguments.items():
+        text = yaml.safe_dump({key: value}, allow_unicode=True, sort_keys=False, width=1 << 30)
+        try:
+            same = equal(parse_yaml(text, schema), {key: value})
+        except BadBody:
+            same = False
+        if not same or "</" in text:
+            raise CannotCarry(key, f"the value of {key!r} so that it reads back as what it is")
+        written.append(text)
+    return "".join(written)
+
+

@@ -1,0 +1,301 @@
+"""Parameters between tags, with their values as bare text.
+
+    <parameter=city>           <arg_key>city</arg_key>        <param name="city">Oslo</param>
+    Oslo                       <arg_value>Oslo</arg_value>
+    </parameter>
+
+Nothing is escaped in these formats: a value ends at its closing tag, and its type is the schema's.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct
+
+from .. import jsonish
+from ..calls import ARGUMENT_KEYS, equal
+from ..schema import from_text, properties, to_text, type_of, types_of
+from .scan import DONE, MORE
+from .template import Dialect, Literal, Piece, Slot, Tag, pieces
+
+_ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""")
+_ATTRIBUTES = r"""((?:\s*[\w:.-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+?))*)\s*(/?)>"""
+_BOUNDARY = re.compile(r"\s+(?=<)|(?<=>)\s*(?=<)|(?<=>)\s+")
+_CDATA_OPEN, _CDATA_CLOSE = "<![CDATA[", "]]>"
+_GAP = 16
+"""How much white space may stand between two closing tags."""
+
+
+class CannotCarry(ValueError):
+    """A value that the format has no way to write; `key` says which."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(reason)
+        self.key = key
+        self.reason = reason
+
+
+class BadBody(ValueError):
+    """A body that is not what its markers promised."""
+
+
+class Params(Struct, frozen=True, eq=False):
+    """A dialect's parameter template, ready to parse."""
+
+    pattern: re.Pattern[str]
+    """Everything before the value."""
+    opens: str
+    """The literal that begins a value's opening tag."""
+    closes: str
+    """The literal that ends a value; empty if the value is an attribute."""
+    tag: Tag | None
+
+
+@lru_cache(maxsize=256)
+def params_of(template: str) -> Params:
+    """A parameter template taken apart."""
+    parts = pieces(template)
+    at = next((i for i, p in enumerate(parts) if isinstance(p, Slot) and p.kind == "value"), -1)
+    before, after = (parts[:at], parts[at + 1 :]) if at >= 0 else (parts, ())
+    closes = next((part.core for part in after if isinstance(part, Literal)), "")
+    tag = next((part for part in before if isinstance(part, Tag)), None)
+    return Params(re.compile("".join(map(_pattern, before))), _opens(before), closes, tag)
+
+
+def _opens(before: tuple[Piece, ...]) -> str:
+    """The last marker before the value that says by itself that a value begins."""
+    markers = [f"<{part.name}" for part in before if isinstance(part, Tag)]
+    for part in before:
+        if isinstance(part, Literal):
+            markers += [marker for marker in _markers(part.core) if "<" in marker]
+    return markers[-1]
+
+
+def _markers(core: str) -> list[str]:
+    return [marker for marker in _BOUNDARY.split(core) if marker]
+
+
+def _pattern(part: Piece) -> str:
+    match part:
+        case Literal():
+            return "".join(r"\s*" + re.escape(marker) for marker in _markers(part.core))
+        case Tag():
+            return r"\s*" + tag_pattern(part.name)
+        case Slot():
+            return rf"(?P<{part.kind}>[^<>\n]*?)"
+
+
+def tag_pattern(name: str) -> str:
+    """A regular expression for an opening tag; groups: its attributes, and "/" if self-closing."""
+    return f"<{re.escape(name)}{_ATTRIBUTES}"
+
+
+def attributes_of(text: str) -> dict[str, str]:
+    """The attributes of a tag, whatever their quotes."""
+    return {
+        match[1]: html.unescape(match[2] or match[3] or match[4] or "")
+        for match in _ATTRIBUTE.finditer(text)
+    }
+
+
+class ParamScanner:
+    """Finds the end of a call whose parameters are tagged: the closing tag that stands in no value.
+
+    A value whose own closing tag is missing still ends where the call and its wrapper are closed in
+    one go, because no value is likely to hold that.
+    """
+
+    __slots__ = ("_ends", "_in_value", "_inside", "_longest", "_outside", "_params", "_tail", "state")
+
+    def __init__(self, params: Params, closer: str, after: tuple[str, ...]) -> None:
+        self.state = MORE
+        self._params = params
+        self._in_value = False
+        self._ends = closer
+        both = "|".join(
+            rf"{re.escape(closer)}(?=\s{{0,{_GAP}}}{re.escape(other)})"
+            for other in after
+            if other != closer
+        )
+        end = re.escape(closer)
+        opens, closes = re.escape(params.opens), re.escape(params.closes)
+        self._outside = re.compile(f"{end}|{opens}" if closes else end)
+        self._inside = re.compile(f"{closes}|{both}" if both else closes)
+        self._longest = max(map(len, (closer, params.opens, params.closes)))
+        self._tail = self._longest + (_GAP + max(map(len, after), default=0) if both else 0)
+
+    def step(self, text: str, at: int) -> int:
+        while True:
+            match = (self._inside if self._in_value else self._outside).search(text, at)
+            if match is None:
+                return max(at, len(text) - (self._tail if self._in_value else self._longest) + 1)
+            at = match.end()
+            if match[0] == self._ends:
+                self.state = DONE
+                return at
+            self._in_value = not self._in_value
+
+
+def parse_params(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments in a body of tagged parameters."""
+    declared = properties(schema)
+    arguments: dict[str, Any] = {}
+    for key, text, hints in _raw_params(body, params_of(dialect.param), declared):
+        if not key:
+            raise BadBody("a parameter has no name")
+        arguments[key] = decode(text, declared.get(key), schema, hints, dialect)
+    return unwrapped(arguments, declared)
+
+
+def unwrapped(arguments: dict[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Undo a single parameter `arguments` that holds all the others."""
+    if len(arguments) != 1:
+        return arguments
+    [(key, value)] = arguments.items()
+    if key not in ARGUMENT_KEYS or key in declared or not declared:
+        return arguments
+    if isinstance(value, str):
+        try:
+            value, _ = jsonish.loads(value)
+        except jsonish.NotAValue:
+            return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def _raw_params(
+    body: str, params: Params, declared: Mapping[str, Any]
+) -> Iterator[tuple[str, str, dict[str, str]]]:
+    match = params.pattern.search(body)
+    while match:
+        key, hints = _key_and_hints(match, params)
+        if not params.closes:
+            yield key, hints.get("value", ""), hints
+            match = params.pattern.search(body, match.end())
+            continue
+        following = params.pattern.search(body, match.end())
+        end = body.find(params.closes, match.end())
+        if following and (end < 0 or following.start() < end):
+            # A closing tag is missing, unless the text that looks like a tag belongs to the value.
+            name = _key_and_hints(following, params)[0]
+            if end < 0 or (name != key and (name in declared or not declared)):
+                end = following.start()
+            else:
+                following = params.pattern.search(body, end)
+        yield key, body[match.end() : end if end >= 0 else len(body)], hints
+        match = following
+
+
+def _key_and_hints(match: re.Match[str], params: Params) -> tuple[str, dict[str, str]]:
+    if params.tag is None:
+        hints = {slot: html.unescape(text) for slot, text in match.groupdict().items()}
+    else:
+        written = attributes_of(match[1])
+        hints = {slot: written[name] for name, slot in params.tag.attributes if name in written}
+    return hints.get("key", "").strip(), hints
+
+
+def decode(
+    text: str,
+    schema: Any,
+    root: Mapping[str, Any],
+    hints: Mapping[str, str],
+    dialect: Dialect,
+) -> Any:
+    """The value of one parameter, from its text, its schema and what its tag says of it."""
+    if dialect.cdata and text.strip().startswith(_CDATA_OPEN):
+        text = text.strip()[len(_CDATA_OPEN) :].removesuffix(_CDATA_CLOSE)
+    elif text.startswith("\n"):
+        # A value on lines of its own; one written inline keeps all its white space.
+        text = text[1:].removesuffix("\n")
+    types = types_of(schema, root)
+    if types and not (hints.get("string") == "false" and "string" in types and len(types) > 1):
+        return from_text(text, schema, root)
+    if hints.get("string") == "false" or (dialect.json_values and not types):
+        return _json_or_text(text)
+    kind = hints.get("type", "string")
+    return text if kind == "string" else from_text(text, {"type": kind}, {})
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return jsonish.loads(text)[0]
+    except jsonish.NotAValue:
+        return text
+
+
+def render_params(arguments: Mapping[str, Any], dialect: Dialect, schema: Mapping[str, Any]) -> str:
+    """The arguments as tagged parameters."""
+    return "".join(
+        _render_param(key, value, dialect, schema) for key, value in arguments.items()
+    )
+
+
+def _render_param(key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]) -> str:
+    """One parameter, in the first spelling that reads back as the same value."""
+    text = to_text(value)
+    hints = {"string": "true" if isinstance(value, str) else "false", "type": _written_type(value)}
+    spellings = [text, f"\n{text}\n"]
+    if dialect.cdata and _CDATA_CLOSE not in text:
+        spellings.append(f"{_CDATA_OPEN}{text}{_CDATA_CLOSE}")
+    for spelling in spellings:
+        written = _fill(dialect.param, key, spelling, hints)
+        if _reads_back(written, key, value, dialect, schema):
+            return written
+    raise CannotCarry(key, _reason(key, text, dialect))
+
+
+def _written_type(value: Any) -> str:
+    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type_of(value)
+
+
+def _fill(template: str, key: str, value: str, hints: Mapping[str, str]) -> str:
+    written: list[str] = []
+    for part in pieces(template):
+        match part:
+            case Literal():
+                written.append(part.text)
+            case Tag():
+                words = {**hints, "key": key, "value": value}
+                written.append(fill_tag(part, words))
+            case Slot():
+                words = {**hints, "key": key, "value": value}
+                written.append(words[part.kind])
+    return "".join(written)
+
+
+def fill_tag(tag: Tag, words: Mapping[str, str]) -> str:
+    """A tag with its attributes filled in."""
+    text = tag.text
+    for _, slot in tag.attributes:
+        text = text.replace(f"${slot}", html.escape(words[slot]).replace("&#x27;", "'"))
+    return text
+
+
+def _reads_back(
+    written: str, key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]
+) -> bool:
+    """Whether this text, followed by other parameters and the end, can only mean this value."""
+    params = params_of(dialect.param)
+    form = dialect.forms[0]
+    scanner = ParamScanner(params, form.closer, form.closers)
+    whole = f"{written}{form.closer}{''.join(form.closers[1:])}"
+    if scanner.step(whole, 0) != len(written) + len(form.closer) or scanner.state != DONE:
+        return False
+    found = list(_raw_params(written, params, properties(schema)))
+    if len(found) != 1 or found[0][0] != key:
+        return False
+    _, text, hints = found[0]
+    back = decode(text, properties(schema).get(key), schema, hints, dialect)
+    return equal(back, value) and equal(unwrapped({key: back}, properties(schema)), {key: back})
+
+
+def _reason(key: str, text: str, dialect: Dialect) -> str:
+    closes = params_of(dialect.param).closes
+    if closes and closes in text:
+        return f"{closes} inside a value"
+    return f"the value of {key!r} so that it reads back as what it is"

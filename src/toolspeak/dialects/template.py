@@ -1,0 +1,221 @@
+"""A dialect is data: templates that are read in both directions.
+
+    Dialect(
+        name="glm45",
+        call="<tool_call>$name\\n$params</tool_call>",
+        param="<arg_key>$key</arg_key>\\n<arg_value>$value</arg_value>\\n",
+    )
+
+Rendering writes a template out as it stands. Parsing takes its literals as markers and its slots
+as what to read between them, and does not mind white space around either. A tag with attributes
+(`<invoke name="$name">`) is read with its attributes in any order and any kind of quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Literal as OneOf
+
+from msgspec import Struct
+
+Evidence = OneOf["marker", "whole", "prose"]
+
+HEADER_SLOTS = frozenset({"name", "id", "header"})
+"""Short words between markers."""
+JSON_SLOTS = frozenset({"object", "list", "lines", "echo"})
+"""Calls as JSON; the word only says how to write several."""
+CALL_SLOTS = frozenset({"python", "statements", "semicolons", "single", "builtin"})
+"""Calls as `f(a=1)`; the word only says how to write several."""
+BODY_SLOTS = JSON_SLOTS | CALL_SLOTS | {"arguments", "params", "elements", "braces", "yaml"}
+
+_PIECE = re.compile(
+    r"""(?P<tag><(?P<tag_name>[^\s<>$"]+)(?P<attributes>(?:\s+\w+="\$\w+")+)\s*/?>)
+      | \$(?P<slot>[a-z]+)""",
+    re.X,
+)
+_ATTRIBUTE = re.compile(r'(\w+)="\$(\w+)"')
+_CLOSER = re.compile(r"```|~~~|<[^<>]*>|\[/?[A-Z_ ]+\]|\S+")
+
+
+class Literal(Struct, frozen=True):
+    """Text that stands as it is. `core` is what parsing looks for."""
+
+    text: str
+
+    @property
+    def core(self) -> str:
+        return self.text.strip()
+
+
+class Slot(Struct, frozen=True):
+    """A place for a value."""
+
+    kind: str
+
+
+class Tag(Struct, frozen=True):
+    """A tag whose attributes are slots: `<invoke name="$name">`."""
+
+    name: str
+    attributes: tuple[tuple[str, str], ...]
+    """(attribute, slot) in the order they are written."""
+    text: str
+
+
+Piece = Literal | Slot | Tag
+
+
+def pieces(template: str) -> tuple[Piece, ...]:
+    """A template taken apart."""
+    found: list[Piece] = []
+    end = 0
+    for match in _PIECE.finditer(template):
+        if match.start() > end:
+            found.append(Literal(template[end : match.start()]))
+        if match["slot"]:
+            found.append(Slot(match["slot"]))
+        else:
+            attributes = tuple(_ATTRIBUTE.findall(match["attributes"]))
+            found.append(Tag(match["tag_name"], attributes, match["tag"]))
+        end = match.end()
+    if end < len(template):
+        found.append(Literal(template[end:]))
+    return tuple(found)
+
+
+class Keys(Struct, frozen=True):
+    """How a call is spelled as a JSON object. Parsing accepts every spelling."""
+
+    name: str = "name"
+    arguments: str = "arguments"
+    id: str = ""
+    """Write the call's id under this key."""
+
+
+NAME_IS_KEY = Keys("", "")
+"""`{"get_weather": {"city": "Oslo"}}`."""
+
+THINK = (("<think>", "</think>"),)
+
+
+class Frame(Struct, frozen=True):
+    """How messages are headed, where a reply is several of them, each for somebody."""
+
+    openers: tuple[str, ...]
+    """What a header begins with."""
+    message: str
+    """What ends the header."""
+    ends: tuple[str, ...]
+    """What ends the message."""
+    recipient: str
+    """A regular expression for whom it is for: group 1."""
+    thought: str
+    """A regular expression for a header whose message is reasoning."""
+    tools: str = ""
+    """A regular expression that recipients match if they are tools; what it matches is cut off."""
+
+
+class Dialect(Struct, frozen=True, kw_only=True, dict=True):
+    """One text format in which models write tool calls."""
+
+    name: str
+    call: tuple[str, ...]
+    """Templates of one call; the first is written, all are read."""
+    wrap: str = ""
+    """What stands around all calls of a reply, with `$calls` in the middle."""
+    between: str = "\n"
+    """What stands between two calls."""
+    param: str = ""
+    """Template of one parameter, for `$params`."""
+    keys: Keys = Keys()
+    evidence: Evidence = "marker"
+    parallel: bool = True
+    """Several calls fit in one reply."""
+    text_after: bool = True
+    """Text may follow a call."""
+    reasoning: tuple[tuple[str, str], ...] = THINK
+    silent: tuple[str, ...] = ()
+    """Control tokens that belong to the frame of a message, never to its text."""
+    quote: str = ""
+    """The token around strings in `$braces`."""
+    prefix: str = ""
+    """What stands before every tag of `$elements`."""
+    cdata: bool = False
+    """Values may be wrapped in `<![CDATA[…]]>`."""
+    json_values: bool = False
+    """Bare values without a declared type are JSON where they can be."""
+    frame: Frame | None = None
+    start: tuple[str, ...] = ()
+    """Literals that are silent at the very beginning, where the prompt has begun the message."""
+    header: str = ""
+    """A regular expression that finds the tool's name (group 1) in a `$header`."""
+    write_header: str = ""
+    """How a `$header` is written, with `$name` and `$index`."""
+    result: str = "<tool_response>\n$content\n</tool_response>"
+    """One tool result."""
+    results: str = "$results"
+    """All results of a turn."""
+    models: tuple[str, ...] = ()
+    """Fragments of model ids that speak this dialect."""
+    about: str = ""
+
+    @cached_property
+    def forms(self) -> tuple[Form, ...]:
+        """Every way to open a call."""
+        before, _, after = self.wrap.partition("$calls")
+        after_all = closers(after)
+        found: list[Form] = []
+        for template in self.call:
+            parts = pieces(template)
+            if before:
+                found.append(_form(self, (Literal(before), *parts), after_all))
+            found.append(_form(self, parts, after_all))
+        if before.strip() and after.strip():
+            found.append(_form(self, (Literal(before), Literal(after)), ()))
+        return tuple(found)
+
+
+class Form(Struct, frozen=True, eq=False):
+    """One way to open and read a call, as the parser uses it."""
+
+    dialect: Dialect
+    opener: str
+    """The literal that begins it; empty if it begins with a name or with the body itself."""
+    header: tuple[Piece, ...]
+    """What stands between the opener and the body."""
+    body: str
+    """The body's slot; empty if there is none."""
+    closer: str
+    """The marker that ends the body; `$name` in it stands for the tool's name."""
+    closers: tuple[str, ...]
+    """Everything that may be swallowed after a call of this form."""
+
+
+def closers(text: str) -> tuple[str, ...]:
+    """The separate markers in a closing literal: "```<end>" is two."""
+    return tuple(dict.fromkeys(_CLOSER.findall(text)))
+
+
+def _form(dialect: Dialect, parts: tuple[Piece, ...], after_all: tuple[str, ...]) -> Form:
+    at = next(
+        (i for i, part in enumerate(parts) if isinstance(part, Slot) and part.kind in BODY_SLOTS),
+        len(parts),
+    )
+    head, tail = parts[:at], parts[at + 1 :]
+    own = closers("".join(part.text if isinstance(part, Literal) else "$name" for part in tail))
+    opener = ""
+    if head and isinstance(head[0], Literal):
+        opener = head[0].core
+        head = head[1:]
+    elif head and isinstance(head[0], Tag):
+        opener = f"<{head[0].name}"
+    body = parts[at].kind if at < len(parts) else ""  # pyright: ignore[reportAttributeAccessIssue]
+    return Form(
+        dialect=dialect,
+        opener=opener,
+        header=head,
+        body=body,
+        closer=own[0] if own else "",
+        closers=tuple(dict.fromkeys((*own, *after_all))),
+    )

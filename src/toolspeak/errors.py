@@ -1,0 +1,36 @@
+"""What can go wrong, and whose fault it is.
+
+    ToolspeakError
+    ├── UsageError         the caller passed something that cannot work
+    │   └── UnknownDialect     no dialect of that name
+    └── Unrepresentable    a call that this dialect has no way to write
+
+What a model says is never an exception: it becomes calls, text and notes.
+"""
+
+from __future__ import annotations
+
+
+class ToolspeakError(Exception):
+    """The root of every exception that Toolspeak raises on purpose."""
+
+
+class UsageError(ToolspeakError, ValueError):
+    """The caller passed something that cannot work; the message says what and what to do."""
+
+
+class UnknownDialect(UsageError):
+    """There is no dialect of that name."""
+
+
+class Unrepresentable(ToolspeakError, ValueError):
+    """A dialect has no way to write this value.
+
+    `path` is where in the calls the value stands, as in `$[0].arguments.code`.
+    """
+
+    def __init__(self, dialect: str, path: str, reason: str) -> None:
+        super().__init__(f"{dialect} cannot carry {reason} - at `{path}`")
+        self.dialect = dialect
+        self.path = path
+        self.reason = reason

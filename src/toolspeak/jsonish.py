@@ -1,0 +1,278 @@
+"""Values as models write them: JSON, Python literals, and the maps of the Gemma family.
+
+    {'city': "Oslo", days: 3, live: True,}   ->   {"city": "Oslo", "days": 3, "live": True}
+
+Strict JSON is what the standard library reads; this reader is for the rest. Every liberty it takes
+is named in `repairs`, and none of them changes what stands inside a string.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+MAX_DEPTH = 200
+"""Deeper nesting is refused: no tool needs it, and recursion must end somewhere."""
+
+_SPACE = re.compile(r"(?:\s++|#[^\n]*+|//[^\n]*+|/\*.*?\*/)*+", re.S)
+_BLANK = re.compile(r"\s*+")
+_WORD = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’]++""")
+_NUMBER = re.compile(r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_INTEGER = re.compile(r"[+-]?\d[\d_]*")
+_STRING = {
+    quote: re.compile(rf"(?:[^{quote}\\]++|\\.)*+{quote}", re.S) for quote in ('"', "'", "”", "’")
+}
+_LONG_STRING = {
+    quote: re.compile(rf"(?:[^{quote}\\]++|\\.|{quote}(?!{quote}{quote}))*+{quote * 3}", re.S)
+    for quote in ('"', "'")
+}
+_SMART = {"“": "”", "”": "”", "‘": "’", "’": "’"}
+_ESCAPE = re.compile(
+    r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(\r?\n)|(.))", re.S
+)
+_ESCAPED = {
+    '"': '"',
+    "'": "'",
+    "\\": "\\",
+    "/": "/",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+}
+_WORDS: dict[str, tuple[Any, str | None]] = {
+    "true": (True, None),
+    "false": (False, None),
+    "null": (None, None),
+    "True": (True, "python-literal"),
+    "False": (False, "python-literal"),
+    "None": (None, "python-literal"),
+}
+
+
+class NotAValue(ValueError):
+    """The text is no value that this reader knows."""
+
+    def __init__(self, message: str, at: int) -> None:
+        super().__init__(f"{message} at character {at}")
+        self.at = at
+
+
+class Unfinished(NotAValue):
+    """The text stops in the middle of a value."""
+
+
+def loads(text: str, *, close: bool = False) -> tuple[Any, tuple[str, ...]]:
+    """The value that `text` holds, and the names of the repairs it took.
+
+    `close` allows brackets that are missing at the end, for text that is known not to be cut off.
+    """
+    try:
+        return json.loads(text), ()
+    except (ValueError, RecursionError):
+        pass
+    reader = ValueReader(_without_fence(text), close=close)
+    value = reader.value()
+    reader.skip()
+    if reader.at < len(reader.text):
+        raise NotAValue("unexpected text after the value", reader.at)
+    return value, reader.repairs()
+
+
+def unescape(body: str) -> str:
+    """What the inside of a quoted string stands for. Unknown escapes keep their backslash."""
+    if "\\" not in body:
+        return body
+    text = _ESCAPE.sub(_unescape_one, body)
+    if "\\u" in body and any("\ud800" <= character <= "\udfff" for character in text):
+        # Escaped surrogate pairs come as two characters; lone ones stay as they are.
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return text
+
+
+def _unescape_one(match: re.Match[str]) -> str:
+    code = match[1] or match[2] or match[3]
+    if code:
+        return chr(int(code, 16)) if int(code, 16) < 0x110000 else match[0]
+    if match[4]:
+        return ""
+    return _ESCAPED.get(match[5], match[0])
+
+
+def _without_fence(text: str) -> str:
+    stripped = text.strip()
+    if stripped.startswith("```") and stripped.endswith("```") and "\n" in stripped:
+        return stripped[stripped.index("\n") + 1 : -3]
+    return text
+
+
+class ValueReader:
+    """Reads one value after another from a text.
+
+    `quote` is an extra token that opens and closes strings without escapes, as `<|"|>` does.
+    """
+
+    def __init__(self, text: str, at: int = 0, *, quote: str = "", close: bool = False) -> None:
+        self.text = text
+        self.at = at
+        self._quote = quote
+        self._close = close
+        self._depth = 0
+        self._repairs: dict[str, None] = {}
+
+    def repairs(self) -> tuple[str, ...]:
+        """The names of the liberties taken so far."""
+        return tuple(self._repairs)
+
+    def repaired(self, name: str) -> None:
+        """Remember that a liberty was taken."""
+        self._repairs[name] = None
+
+    def skip(self) -> str:
+        """Go past white space and comments; the next character, or "" at the end."""
+        start = self.at
+        self.at = _SPACE.match(self.text, start).end()  # pyright: ignore[reportOptionalMemberAccess]
+        if self.at > _BLANK.match(self.text, start).end():  # pyright: ignore[reportOptionalMemberAccess]
+            self.repaired("comment")
+        return self.text[self.at : self.at + 1]
+
+    def fail(self, message: str) -> NotAValue:
+        """The exception for something unexpected here."""
+        kind = Unfinished if self.at >= len(self.text) else NotAValue
+        return kind(message, self.at)
+
+    def value(self) -> Any:
+        """Any value."""
+        character = self.skip()
+        if self._quote and self.text.startswith(self._quote, self.at):
+            return self._token_string()
+        if character in {'"', "'"} or character in _SMART:
+            return self.string()
+        if character == "{":
+            return self._nested(self._map)
+        if character == "[":
+            return self._nested(lambda: self.items("]"))
+        if character == "(":
+            self.repaired("python-literal")
+            return self._nested(lambda: self.items(")"))
+        return self._scalar()
+
+    def string(self) -> str:
+        """A quoted string; the next character is its quote."""
+        quote = self.text[self.at]
+        if quote in _SMART:
+            self.repaired("smart-quotes")
+            quote = _SMART[quote]
+        elif quote == "'":
+            self.repaired("single-quotes")
+        long = _LONG_STRING.get(quote) if self.text.startswith(quote * 3, self.at) else None
+        width = 3 if long else 1
+        match = (long or _STRING[quote]).match(self.text, self.at + width)
+        if match is None:
+            self.at = len(self.text)
+            raise self.fail("a string that does not end")
+        body = self.text[self.at + width : match.end() - width]
+        self.at = match.end()
+        return unescape(body)
+
+    def items(self, closer: str) -> list[Any]:
+        """Values separated by commas, up to and with `closer`; stands on the opening bracket."""
+        self.at += 1
+        values: list[Any] = []
+        while (character := self.skip()) != closer:
+            if not character and self._closed_for_it():
+                return values
+            values.append(self.value())
+            self.separator(closer)
+        self.at += 1
+        return values
+
+    def separator(self, closer: str) -> None:
+        """The comma before the next value, or nothing before `closer`."""
+        character = self.skip()
+        if character == ",":
+            self.at += 1
+            if self.skip() == closer:
+                self.repaired("trailing-comma")
+        elif character != closer and not (not character and self._close):
+            raise self.fail(f"expected ',' or '{closer}'")
+
+    def _closed_for_it(self) -> bool:
+        if not self._close:
+            raise self.fail("the value is not closed")
+        self.repaired("missing-closer")
+        return True
+
+    def _nested(self, read: Callable[[], Any]) -> Any:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise NotAValue("nested too deeply", self.at)
+        value = read()
+        self._depth -= 1
+        return value
+
+    def _map(self) -> Any:
+        self.at += 1
+        result: dict[str, Any] = {}
+        values: list[Any] = []
+        while (character := self.skip()) != "}":
+            if not character and self._closed_for_it():
+                return result
+            key = self._key()
+            if self.skip() == ":":
+                self.at += 1
+                result[key] = self.value()
+            else:
+                values.append(key)
+            self.separator("}")
+        self.at += 1
+        if values and not result:
+            self.repaired("python-set")
+            return values
+        if values:
+            raise self.fail("a key without a value")
+        return result
+
+    def _key(self) -> str:
+        character = self.text[self.at]
+        if self._quote and self.text.startswith(self._quote, self.at):
+            return self._token_string()
+        if character in {'"', "'"} or character in _SMART:
+            return self.string()
+        match = _WORD.match(self.text, self.at)
+        if match is None:
+            raise self.fail("expected a key")
+        self.at = match.end()
+        if not self._quote:
+            self.repaired("unquoted-key")
+        return match[0]
+
+    def _token_string(self) -> str:
+        start = self.at + len(self._quote)
+        end = self.text.find(self._quote, start)
+        if end < 0:
+            self.at = len(self.text)
+            raise self.fail("a string that does not end")
+        self.at = end + len(self._quote)
+        return self.text[start:end]
+
+    def _scalar(self) -> Any:
+        match = _WORD.match(self.text, self.at)
+        if match is None:
+            raise self.fail("expected a value")
+        word = match[0]
+        if word in _WORDS:
+            value, repair = _WORDS[word]
+        elif _INTEGER.fullmatch(word) and len(word) < 1000:
+            value, repair = int(word), None
+        elif _NUMBER.fullmatch(word) and len(word) < 1000:
+            value, repair = float(word), None
+        else:
+            raise self.fail(f"unknown word {word[:40]!r}")
+        self.at = match.end()
+        if repair:
+            self.repaired(repair)
+        return value

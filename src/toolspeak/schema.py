@@ -1,0 +1,110 @@
+"""Types come from the tool's schema, never from the look of a value.
+
+Formats that write arguments as bare text (`<parameter=days>3</parameter>`) leave it to the schema
+whether that is the number three or the text "3".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from . import jsonish
+
+_INTEGER = re.compile(r"[+-]?\d+(?:\.0+)?")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_BOOLEANS = {"true": True, "false": False, "True": True, "False": False}
+_NULLS = frozenset({"null", "None"})
+_TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array"}
+_NO_SCHEMA: dict[str, Any] = {}
+
+
+def properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The declared parameters of a tool and their schemas."""
+    declared = resolve(schema, schema).get("properties")
+    return declared if isinstance(declared, dict) else {}
+
+
+def resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Follow `$ref` within the same document; what cannot be followed allows anything."""
+    for _ in range(32):
+        if not isinstance(schema, dict):
+            return _NO_SCHEMA
+        reference = schema.get("$ref")
+        if not isinstance(reference, str):
+            return schema
+        schema = root
+        for step in reference.removeprefix("#").strip("/").split("/"):
+            schema = schema.get(step) if isinstance(schema, dict) else None
+    return _NO_SCHEMA
+
+
+def types_of(schema: Any, root: Mapping[str, Any], depth: int = 8) -> frozenset[str]:
+    """The JSON types a schema admits; empty when it does not say."""
+    schema = resolve(schema, root)
+    declared = schema.get("type")
+    types = set(_names(declared))
+    if not types and "const" in schema:
+        types.add(type_of(schema["const"]))
+    if not types and isinstance(schema.get("enum"), list):
+        types.update(type_of(value) for value in schema["enum"])
+    for word in ("anyOf", "oneOf", "allOf"):
+        for choice in schema.get(word) or () if depth and not types else ():
+            types |= types_of(choice, root, depth - 1)
+    if not types and "properties" in schema:
+        types.add("object")
+    if not types and "items" in schema:
+        types.add("array")
+    if schema.get("nullable") is True and types:
+        types.add("null")
+    return frozenset(types)
+
+
+def _names(declared: Any) -> list[str]:
+    names = declared if isinstance(declared, list) else [declared]
+    return [name.lower() for name in names if isinstance(name, str)]
+
+
+def type_of(value: Any) -> str:
+    """The JSON type of a decoded value."""
+    return "null" if value is None else _TYPE_OF.get(type(value), "object")
+
+
+def from_text(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
+    """The value that bare text stands for. Text that fits no declared type stays text."""
+    types = types_of(schema, root)
+    if not types or types == {"string"}:
+        return text
+    word = text.strip()
+    if "null" in types and word in _NULLS:
+        return None
+    if "string" in types and not types & {"array", "object"}:
+        return text
+    if "boolean" in types and word in _BOOLEANS:
+        return _BOOLEANS[word]
+    if "integer" in types and _INTEGER.fullmatch(word) and len(word) < 1000:
+        return int(word.partition(".")[0])
+    if "number" in types and _NUMBER.fullmatch(word) and len(word) < 1000:
+        return _number(word)
+    if types & {"array", "object"} and word[:1] in ("[", "{", "("):
+        return _structure(text, types)
+    return text
+
+
+def to_text(value: Any) -> str:
+    """Bare text for a value, such that `from_text` gives it back where the schema says enough."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _number(word: str) -> int | float:
+    return int(word) if _INTEGER.fullmatch(word) and "." not in word else float(word)
+
+
+def _structure(text: str, types: frozenset[str]) -> Any:
+    try:
+        value, _ = jsonish.loads(text)
+    except jsonish.NotAValue:
+        return text
+    return value if type_of(value) in types else text

@@ -1,0 +1,54 @@
+"""Tools as people have them: any provider's shape, or Python functions.
+
+    {"type": "function", "function": {"name", "description", "parameters"}}      OpenAI, Ollama
+    {"type": "function", "name", "description", "parameters"}                    OpenAI Responses
+    {"name", "description", "input_schema"}                                      Anthropic, MCP
+    {"functionDeclarations": [{"name", "description", "parameters"}]}            Gemini
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from .errors import UsageError
+from .types import Tool
+
+_SCHEMAS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema")
+_GROUPS = ("functionDeclarations", "function_declarations")
+
+
+def as_tools(tools: Iterable[Any] | None) -> tuple[Tool, ...] | None:
+    """Tools in Toolspeak's own shape; None stays None: nothing is known of them."""
+    if tools is None:
+        return None
+    if isinstance(tools, Mapping):
+        tools = tools.get("tools", [tools])
+    return tuple(
+        tool
+        for index, given in enumerate(tools or ())
+        for tool in _each(given, f"$[{index}]")
+    )
+
+
+def _each(given: Any, path: str) -> Iterator[Tool]:
+    if isinstance(given, Tool):
+        yield given
+        return
+    if not isinstance(given, Mapping):
+        raise UsageError(f"Expected a tool, got `{type(given).__name__}` - at `{path}`")
+    for group in _GROUPS:
+        if isinstance(given.get(group), list):
+            for index, declaration in enumerate(given[group]):
+                yield _tool(declaration, f"{path}.{group}[{index}]")
+            return
+    inner = given.get("function")
+    yield _tool(inner if isinstance(inner, Mapping) else given, path)
+
+
+def _tool(given: Any, path: str) -> Tool:
+    name = given.get("name") if isinstance(given, Mapping) else None
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"Expected a tool with a name - at `{path}.name`")
+    schema = next((given[key] for key in _SCHEMAS if isinstance(given.get(key), Mapping)), {})
+    return Tool(name=name, description=str(given.get("description") or ""), parameters=dict(schema))

@@ -27,6 +27,7 @@ ARGUMENT_KEYS = (
     "tool_input",
 )
 ID_KEYS = ("id", "tool_call_id", "call_id")
+_KNOWN_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *ID_KEYS))
 _ENVELOPES = ("tool_calls", "tool_call", "function_call")
 
 
@@ -75,7 +76,8 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None) -> Draft:
         return Draft(name, arguments, identity)
     if len(value) == 1:
         [(key, arguments)] = value.items()
-        if isinstance(arguments, dict) and (declared is None or key in declared):
+        known = key in _KNOWN_KEYS if declared is None else key not in declared
+        if isinstance(arguments, dict) and not known:
             return Draft(key, arguments)
     return Draft(problem="the object has no name of a tool")
 

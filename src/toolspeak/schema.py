@@ -41,6 +41,16 @@ def resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     return _NO_SCHEMA
 
 
+def branch(schema: Any, root: Mapping[str, Any], kind: str, depth: int = 8) -> Mapping[str, Any]:
+    """The part of a schema that speaks of values of one type, out of several that it admits."""
+    schema = resolve(schema, root)
+    for word in ("anyOf", "oneOf", "allOf"):
+        for choice in schema.get(word) or () if depth else ():
+            if kind in types_of(choice, root):
+                return branch(choice, root, kind, depth - 1)
+    return schema
+
+
 def types_of(schema: Any, root: Mapping[str, Any], depth: int = 8) -> frozenset[str]:
     """The JSON types a schema admits; empty when it does not say."""
     schema = resolve(schema, root)
@@ -103,8 +113,10 @@ def _number(word: str) -> int | float:
 
 
 def _structure(text: str, types: frozenset[str]) -> Any:
-    try:
-        value, _ = jsonish.loads(text)
-    except jsonish.NotAValue:
-        return text
-    return value if type_of(value) in types else text
+    for spelling in (text, jsonish.unescape(text)):
+        try:
+            value, _ = jsonish.loads(spelling)
+        except jsonish.NotAValue:
+            continue
+        return value if type_of(value) in types else text
+    return text

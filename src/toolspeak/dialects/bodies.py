@@ -54,7 +54,8 @@ def _header(machine: Parser, form: Form) -> Generator[None, None, dict[str, str]
     """The opener and the words up to the body; None if they are not there."""
     reader = machine.reader
     words: dict[str, str] = {}
-    if not (form.header and isinstance(form.header[0], Tag)):
+    first = form.header[0] if form.header else None
+    if not (isinstance(first, Tag) and form.opener == f"<{first.name}"):
         reader.at += len(form.opener)
     for part in form.header:
         match part:
@@ -73,13 +74,13 @@ def _header(machine: Parser, form: Form) -> Generator[None, None, dict[str, str]
                 if found is None:
                     return None
                 words |= found
-    return words if not form.dialect.header else _named(words, form.dialect.header)
+    return _named(words, form.dialect.header) if "header" in words else words
 
 
 def _named(words: dict[str, str], pattern: str) -> dict[str, str]:
     """Find the tool's name in a header that is an id at the same time."""
-    match = re.fullmatch(pattern, words.get("header", ""))
-    return {**words, "name": match[1] if match else "", "id": words.get("header", "")}
+    match = re.fullmatch(pattern, words["header"])
+    return {"name": match[1] if match else "", "id": words["header"]}
 
 
 def _tag(machine: Parser, tag: Tag) -> Generator[None, None, dict[str, str] | None]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..calls import equal
-from ..schema import from_text, properties, resolve, to_text, types_of
+from ..schema import branch, from_text, properties, resolve, to_text, types_of
 from .tagged import BadBody, CannotCarry, unwrapped
 from .template import Dialect
 
@@ -80,8 +80,8 @@ def _value(texts: list[str], schema: Any, root: Mapping[str, Any], dialect: Dial
         return [_value([text], items, root, dialect) for text in texts]
     text = texts[-1]
     if dialect.cdata and (match := _CDATA.fullmatch(text)):
-        return match[1]
-    if not types or types & {"object", "array"}:
+        return from_text(match[1], schema, root)
+    if not types or (types & {"object", "array"} and "string" not in types):
         structure = _structure(text, schema, types, root, dialect)
         if structure is not None:
             return structure
@@ -99,7 +99,7 @@ def _structure(
     found = _children(text, dialect.prefix)
     if not found:
         return None
-    whole = resolve(schema, root)
+    whole = branch(schema, root, "array" if found[0][0] == _ITEM else "object")
     if all(key == _ITEM for key, _ in found) and (not types or "array" in types):
         return [_value([item], whole.get("items"), root, dialect) for _, item in found]
     if types and "object" not in types:

@@ -7,8 +7,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from .template import Dialect, Form, Literal, Slot
 
@@ -159,17 +160,22 @@ def _distinct(forms: list[Form]) -> tuple[Form, ...]:
 
 def _add_reasoning(dialect: Dialect, meaning: dict[str, Marker]) -> None:
     for opener, closer in dialect.reasoning:
-        if opener and opener not in meaning:
-            meaning[opener] = Marker(thought=closer)
-        if closer not in meaning and not dialect.frame and closer not in dialect.silent:
-            meaning[closer] = Marker(ends_thought=True)
+        if opener:
+            _add(meaning, opener, thought=closer)
+        if closer not in dialect.silent:
+            _add(meaning, closer, ends_thought=True)
 
 
 def _add_frame(dialect: Dialect, meaning: dict[str, Marker], *, everything: bool) -> None:
     for token in dialect.silent:
-        if token not in meaning and (everything or _SPECIAL.match(token)):
-            meaning[token] = Marker(silent=True)
-    if dialect.frame:
-        for opener in dialect.frame.openers:
-            if everything or opener not in meaning:
-                meaning[opener] = Marker(frame=dialect)
+        if everything or _SPECIAL.match(token):
+            _add(meaning, token, silent=True)
+    for opener in dialect.frame.openers if dialect.frame else ():
+        _add(meaning, opener, frame=dialect)
+
+
+def _add(meaning: dict[str, Marker], literal: str, **more: Any) -> None:
+    """Say one more thing about a literal; what was said first stays."""
+    known = meaning.get(literal, Marker())
+    missing = {key: value for key, value in more.items() if not getattr(known, key)}
+    meaning[literal] = structs.replace(known, **missing)

@@ -30,6 +30,7 @@ from ..events import (
     Reclassify,
     TextDelta,
 )
+from ..schema import properties
 from ..types import Note, Rejection, Tool, ToolCall
 from . import bodies
 from .grammar import Grammar, Marker, Markers, grammar_of
@@ -516,6 +517,20 @@ class Parser:
                 return spelling
         return None
 
+    def _declared_or_guessed(self, name: str, arguments: dict[str, Any] | None) -> str | None:
+        """The declared name; where a call has only a number, the one tool that its arguments fit."""
+        if name and not name.isdigit():
+            return self.declared(name)
+        fitting = [
+            tool.name
+            for tool in (self.tools or {}).values()
+            if arguments and arguments.keys() <= properties(tool.parameters).keys()
+        ]
+        if len(fitting) != 1:
+            return None
+        self.note("guessed-name", f"the call names no tool; its arguments fit only {fitting[0]!r}")
+        return fitting[0]
+
     def begin(self, form: Form, name: str, identity: str) -> bool:
         """Start to stream a call's arguments; False if that is not wanted or not possible."""
         declared = self.declared(name)
@@ -534,8 +549,8 @@ class Parser:
         """A block has been read, from `start` since the hold to here: make it a call, or reject it."""
         if self.reader.offset() > self._max_call:
             raise TooLong
-        declared = self.declared(draft.name) if draft.name else None
         arguments, problem = callshapes.arguments_of(draft)
+        declared = self._declared_or_guessed(draft.name, arguments)
         if draft.problem:
             problem = draft.problem
         elif declared is None:

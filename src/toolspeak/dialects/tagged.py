@@ -21,11 +21,12 @@ from .. import jsonish
 from ..calls import ARGUMENT_KEYS, equal
 from ..schema import from_text, properties, to_text, type_of, types_of
 from .scan import DONE, MORE
-from .template import Dialect, Literal, Piece, Slot, Tag, pieces
+from .template import Dialect, Literal, Piece, Slot, Tag, markers, pieces
 
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""")
 _ATTRIBUTES = r"""((?:\s*[\w:.-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+?))*)\s*(/?)>"""
-_BOUNDARY = re.compile(r"\s+(?=<)|(?<=>)\s*(?=<)|(?<=>)\s+")
+_SPACE = r"(?:\s|\\n)*"
+"""White space between tags; some models escape their line breaks twice."""
 _CDATA_OPEN, _CDATA_CLOSE = "<![CDATA[", "]]>"
 _GAP = 16
 """How much white space may stand between two closing tags."""
@@ -69,23 +70,19 @@ def params_of(template: str) -> Params:
 
 def _opens(before: tuple[Piece, ...]) -> str:
     """The last marker before the value that says by itself that a value begins."""
-    markers = [f"<{part.name}" for part in before if isinstance(part, Tag)]
+    found = [f"<{part.name}" for part in before if isinstance(part, Tag)]
     for part in before:
         if isinstance(part, Literal):
-            markers += [marker for marker in _markers(part.core) if "<" in marker]
-    return markers[-1]
-
-
-def _markers(core: str) -> list[str]:
-    return [marker for marker in _BOUNDARY.split(core) if marker]
+            found += [marker for marker in markers(part.core) if "<" in marker]
+    return found[-1]
 
 
 def _pattern(part: Piece) -> str:
     match part:
         case Literal():
-            return "".join(r"\s*" + re.escape(marker) for marker in _markers(part.core))
+            return "".join(rf"{_SPACE}{re.escape(marker)}" for marker in markers(part.core))
         case Tag():
-            return r"\s*" + tag_pattern(part.name)
+            return _SPACE + tag_pattern(part.name)
         case Slot():
             return rf"(?P<{part.kind}>[^<>\n]*?)"
 
@@ -171,11 +168,14 @@ def _raw_params(
     body: str, params: Params, declared: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, dict[str, str]]]:
     match = params.pattern.search(body)
+    end = 0
     while match:
+        _only_space(body[end : match.start()])
         key, hints = _key_and_hints(match, params)
         if not params.closes:
             yield key, hints.get("value", ""), hints
-            match = params.pattern.search(body, match.end())
+            end = match.end()
+            match = params.pattern.search(body, end)
             continue
         following = params.pattern.search(body, match.end())
         end = body.find(params.closes, match.end())
@@ -187,7 +187,16 @@ def _raw_params(
             else:
                 following = params.pattern.search(body, end)
         yield key, body[match.end() : end if end >= 0 else len(body)], hints
+        end = len(body) if end < 0 else end
+        if body.startswith(params.closes, end):
+            end += len(params.closes)
         match = following
+    _only_space(body[end:])
+
+
+def _only_space(text: str) -> None:
+    if text.replace("\\n", "").strip():
+        raise BadBody(f"text between the parameters: {text.strip()[:40]!r}")
 
 
 def _key_and_hints(match: re.Match[str], params: Params) -> tuple[str, dict[str, str]]:

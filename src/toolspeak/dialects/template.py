@@ -35,7 +35,7 @@ _PIECE = re.compile(
     re.X,
 )
 _ATTRIBUTE = re.compile(r'(\w+)="\$(\w+)"')
-_CLOSER = re.compile(r"```|~~~|<[^<>]*>|\[/?[A-Z_ ]+\]|\S+")
+_BOUNDARY = re.compile(r"\s*\n\s*|(?<=>)\s*(?=<)|(?<=`)(?=<)")
 
 
 class Literal(Struct, frozen=True):
@@ -164,7 +164,7 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True):
     def forms(self) -> tuple[Form, ...]:
         """Every way to open a call."""
         before, _, after = self.wrap.partition("$calls")
-        after_all = closers(after)
+        after_all = markers(after)
         found: list[Form] = []
         for template in self.call:
             parts = pieces(template)
@@ -192,9 +192,22 @@ class Form(Struct, frozen=True, eq=False):
     """Everything that may be swallowed after a call of this form."""
 
 
-def closers(text: str) -> tuple[str, ...]:
-    """The separate markers in a closing literal: "```<end>" is two."""
-    return tuple(dict.fromkeys(_CLOSER.findall(text)))
+def markers(text: str) -> tuple[str, ...]:
+    """The separate markers in a literal: "```<end>" is two. White space may stand between them."""
+    return tuple(marker for marker in _BOUNDARY.split(text.strip()) if marker)
+
+
+def _split(parts: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """The same pieces, with each marker a literal of its own."""
+    return tuple(
+        piece
+        for part in parts
+        for piece in (
+            tuple(map(Literal, markers(part.text) or (part.text,)))
+            if isinstance(part, Literal)
+            else (part,)
+        )
+    )
 
 
 def _form(dialect: Dialect, parts: tuple[Piece, ...], after_all: tuple[str, ...]) -> Form:
@@ -202,15 +215,15 @@ def _form(dialect: Dialect, parts: tuple[Piece, ...], after_all: tuple[str, ...]
         (i for i, part in enumerate(parts) if isinstance(part, Slot) and part.kind in BODY_SLOTS),
         len(parts),
     )
-    head, tail = parts[:at], parts[at + 1 :]
-    own = closers("".join(part.text if isinstance(part, Literal) else "$name" for part in tail))
+    body = parts[at].kind if at < len(parts) else ""  # pyright: ignore[reportAttributeAccessIssue]
+    head, tail = _split(parts[:at]), parts[at + 1 :]
+    own = markers("".join(part.text if isinstance(part, Literal) else "$name" for part in tail))
     opener = ""
     if head and isinstance(head[0], Literal):
         opener = head[0].core
         head = head[1:]
     elif head and isinstance(head[0], Tag):
         opener = f"<{head[0].name}"
-    body = parts[at].kind if at < len(parts) else ""  # pyright: ignore[reportAttributeAccessIssue]
     return Form(
         dialect=dialect,
         opener=opener,

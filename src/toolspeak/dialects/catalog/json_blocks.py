@@ -50,8 +50,8 @@ DIALECTS = (
     Dialect(
         name="gigachat3",
         call=(
-            "<|message_sep|>\n\nfunction call<|role_sep|>\n$object",
-            "function call<|role_sep|>\n$object",
+            "<|message_sep|>\n\nfunction call<|role_sep|>\n$object</s>",
+            "function call<|role_sep|>\n$object</s>",
             "<|function_call|>$object</s>",
         ),
         parallel=False,
@@ -69,10 +69,7 @@ DIALECTS = (
     ),
     Dialect(
         name="internlm2",
-        call=(
-            "<|action_start|><|plugin|>$object<|action_end|>",
-            "<|action_start|> <|plugin|>\n$object<|action_end|>",
-        ),
+        call=("<|action_start|><|plugin|>$object<|action_end|>",),
         keys=Keys("name", "parameters"),
         result="$content",
         models=("internlm", "intern-s1"),
@@ -167,7 +164,7 @@ DIALECTS = (
     ),
     Dialect(
         name="command_r_plus",
-        call=("Action:\n```json\n$list\n```", "Action: ```json\n$list\n```"),
+        call=("Action:\n```json\n$list\n```",),
         keys=Keys("tool_name", "parameters"),
         silent=_COHERE_TURN,
         result="Document: $index\n$content",

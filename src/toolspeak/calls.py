@@ -40,8 +40,8 @@ class Draft(Struct, frozen=True):
     problem: str = ""
     """Why this cannot be a call, if it cannot."""
     repairs: tuple[str, ...] = ()
-    untyped: bool = False
-    """The values are bare text: their types are still to come from the tool's schema."""
+    bare: bool = False
+    """An object with a name but nothing that could be its arguments."""
 
 
 def new_id() -> str:
@@ -73,7 +73,8 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None) -> Draft:
     arguments = next((value[key] for key in ARGUMENT_KEYS if key in value), None)
     identity = next((value[key] for key in ID_KEYS if isinstance(value.get(key), str)), "")
     if name:
-        return Draft(name, arguments, identity)
+        bare = not any(key in value for key in ARGUMENT_KEYS)
+        return Draft(name, arguments, identity, bare=bare)
     if len(value) == 1:
         [(key, arguments)] = value.items()
         known = key in _KNOWN_KEYS if declared is None else key not in declared

@@ -27,8 +27,8 @@ class Marker(Struct, frozen=True, eq=False):
     """It ends reasoning that nothing in the text has opened."""
     silent: bool = False
     """It is never text."""
-    frame: Dialect | None = None
-    """It begins the header of a message in this dialect."""
+    frames: tuple[Dialect, ...] = ()
+    """It begins the header of a message in these dialects."""
     line_start: bool = False
     """It counts only at the beginning of a line."""
 
@@ -99,9 +99,10 @@ def grammar_of(
                 forms.setdefault(opener, []).append(form)
     for dialect in others:
         for form in dialect.forms:
-            if dialect.evidence == "marker" and form.opener and form.opener != "<":
+            certain = dialect.evidence == "marker" or _SPECIAL.match(form.opener)
+            if certain and form.opener and form.opener != "<":
                 forms.setdefault(form.opener, []).append(form)
-            elif dialect.evidence == "whole" or (dialect.evidence == "marker" and not form.opener):
+            elif dialect.evidence != "prose":
                 whole.append(form)
     meaning: dict[str, Marker] = {
         opener: Marker(
@@ -118,13 +119,18 @@ def grammar_of(
     for dialect in (*named, *others):
         _add_reasoning(dialect, meaning)
         _add_frame(dialect, meaning, everything=dialect in named)
+    for literal, marker in meaning.items():
+        shorter = (meaning[other] for other in meaning if literal.startswith(other))
+        if marker.frames:
+            frames = dict.fromkeys((*marker.frames, *(d for other in shorter for d in other.frames)))
+            meaning[literal] = structs.replace(marker, frames=tuple(frames))
     strong = [literal for literal, found in meaning.items() if found.forms and len(literal) > 3]
     return Grammar(
         markers=Markers(meaning),
         meaning=meaning,
         whole=_distinct(whole),
         start=tuple(text for dialect in named for text in dialect.start),
-        frames=tuple(dialect for dialect in named if dialect.frame),
+        frames=tuple(d for d in (*named, *others) if d.frame and d.frame.first),
         thoughts=Markers(strong),
     )
 
@@ -171,7 +177,8 @@ def _add_frame(dialect: Dialect, meaning: dict[str, Marker], *, everything: bool
         if everything or _SPECIAL.match(token):
             _add(meaning, token, silent=True)
     for opener in dialect.frame.openers if dialect.frame else ():
-        _add(meaning, opener, frame=dialect)
+        known = meaning.get(opener, Marker())
+        meaning[opener] = structs.replace(known, frames=(*known.frames, dialect))
 
 
 def _add(meaning: dict[str, Marker], literal: str, **more: Any) -> None:

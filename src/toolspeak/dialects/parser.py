@@ -55,6 +55,10 @@ class TooLong(Exception):
     """A call is longer than allowed. Never leaves the parser."""
 
 
+class Faulty(Exception):
+    """A form has found its markers but a body it cannot read; another form may. Stays inside."""
+
+
 class Parser:
     """Reads the calls out of a model's text, however it is cut into chunks."""
 
@@ -98,6 +102,12 @@ class Parser:
         """Calls that count only if the whole message is nothing else."""
         self._started: tuple[int, str] | None = None
         """Index and id of a call whose arguments are being streamed."""
+        self._steps_back = False
+        """Other forms are still to be tried at this marker."""
+        self._dialect: Dialect | None = None
+        """The dialect of the last call: it is asked first for the next."""
+        self._open: tuple[str, ...] = ()
+        """What may close the calls so far, until text comes."""
         self._debt = 0
         """How much text was read in vain, to be read again."""
         self._machine = self._run()
@@ -152,6 +162,7 @@ class Parser:
                 self._text.extend(self._space)
             self._space = None
             self._drop_space = False
+            self._open = ()
         self._text.append(text)
 
     def _edge(self, *, drop: bool = False) -> None:
@@ -223,8 +234,8 @@ class Parser:
             if (yield from reader.literal(literal)):
                 break
         for dialect in grammar.frames:
-            assert dialect.frame is not None
-            yield from self._frame(dialect, dialect.frame, "")
+            if (yield from self._frame(dialect, "")):
+                break
         yield from self._whole()
 
     def _marker(self, literal: str) -> Generator[None, None, bool]:
@@ -232,11 +243,11 @@ class Parser:
         marker: Marker = self._grammar.meaning[literal]
         if marker.line_start and self._last not in ("", "\n"):
             return False
-        for form in marker.forms:
-            if (yield from self._attempt(form)):
+        if marker.forms and (yield from self._forms(marker.forms)):
+            return True
+        for dialect in marker.frames:
+            if (yield from self._frame(dialect, literal)):
                 return True
-        if marker.frame and marker.frame.frame:
-            return (yield from self._frame(marker.frame, marker.frame.frame, literal))
         if marker.thought:
             self.reader.at += len(literal)
             yield from self._think((marker.thought,))
@@ -317,12 +328,13 @@ class Parser:
 
     # Messages with headers.
 
-    def _frame(self, dialect: Dialect, frame: Frame, opener: str) -> Generator[None, None, bool]:
+    def _frame(self, dialect: Dialect, opener: str) -> Generator[None, None, bool]:
         """A message's header: reasoning, text or a call follows, by whom it is for."""
-        reader = self.reader
+        reader, frame = self.reader, dialect.frame
+        assert frame is not None
         reader.hold()
         header = yield from self._header(frame, opener)
-        if header is None:
+        if header is None or not re.search(frame.header, header):
             reader.restore()
             return False
         recipient = re.search(frame.recipient, header)
@@ -340,9 +352,9 @@ class Parser:
         reader = self.reader
         if not opener:
             yield from reader.space()
-            if not (yield from reader.literal("to=")):
+            if not (yield from reader.literal(frame.first)):
                 return None
-            opener = "to="
+            opener = frame.first
         else:
             reader.at += len(opener)
         pattern = re.compile(rf"(?:(?!{re.escape(frame.message)})[^\n])*")
@@ -367,6 +379,22 @@ class Parser:
         return True
 
     # Calls.
+
+    def _forms(self, forms: tuple[Form, ...]) -> Generator[None, None, bool]:
+        """Try the forms that may begin here. One that finds a fault steps back for the others."""
+        if self._dialect and len(forms) > 1:
+            forms = tuple(sorted(forms, key=lambda form: form.dialect is not self._dialect))
+        faulty: list[Form] = []
+        for index, form in enumerate(forms):
+            self._steps_back = index + 1 < len(forms)
+            try:
+                if (yield from self._attempt(form)):
+                    return True
+            except Faulty:
+                self.reader.restore()
+                faulty.append(form)
+        self._steps_back = False
+        return bool(faulty) and (yield from self._attempt(faulty[0]))
 
     def _attempt(self, form: Form) -> Generator[None, None, bool]:
         """Try to read a form here; what cannot be read is given back."""
@@ -415,7 +443,8 @@ class Parser:
     def _closers(self, form: Form) -> Steps:
         """Swallow what closes a call, and say what was rejected."""
         reader = self.reader
-        closers = Markers(form.closers)
+        self._open = tuple(dict.fromkeys((*form.closers, *self._open)))
+        closers = Markers(self._open)
         space = ""
         while True:
             space = yield from reader.space()
@@ -553,12 +582,16 @@ class Parser:
         declared = self._declared_or_guessed(draft.name, arguments)
         if draft.problem:
             problem = draft.problem
+        elif draft.bare and not form.opener:
+            problem = "an object with a name but no arguments, and no marker that says it is a call"
         elif declared is None:
             problem = f"there is no tool named {draft.name!r}"
         if problem or arguments is None or declared is None:
             self._reject(draft, problem, start)
             return
         raw = self._commit(start)
+        self._dialect = form.dialect
+        self._steps_back = False
         for repair in draft.repairs:
             self.note(f"repaired-{repair}", "the arguments were not quite JSON", raw)
         self._call(form, draft, declared, arguments, raw)
@@ -597,6 +630,8 @@ class Parser:
         return raw
 
     def _reject(self, draft: Draft, problem: str, start: int) -> None:
+        if self._steps_back and draft.problem:
+            raise Faulty
         raw = self.reader.held()[start:]
         self._rejections += 1
         self._abort(problem)

@@ -15,6 +15,8 @@ DIALECTS = (
         reasoning=(),
         frame=Frame(
             openers=("<|start|>", "<|channel|>"),
+            first="",
+            header=r"<\|channel\|>",
             message="<|message|>",
             ends=("<|call|>", "<|end|>", "<|return|>"),
             recipient=r"to=([^\s<]+)",

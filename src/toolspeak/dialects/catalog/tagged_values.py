@@ -164,6 +164,8 @@ DIALECTS = (
         reasoning=(),
         frame=Frame(
             openers=("<|start|>assistant to=",),
+            first="to=",
+            header=r"^(?:(?!<\|channel\|>).)*$",
             message="<|message|>",
             ends=("<|eom|>", "<|eot|>"),
             recipient=r"to=(\S+)",

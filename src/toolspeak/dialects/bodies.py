@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Generator, Mapping
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from .. import jsonish
 from ..calls import ARGUMENT_KEYS, Draft, drafts
 from .elements import parse_elements
 from .scan import BAD, DONE, MORE, BracketScanner, JsonScanner, scan
-from .syntax import CALL_NAME, parse_braces, parse_call, parse_yaml
+from .syntax import CALL_NAME, parse_braces, parse_call, parse_line, parse_yaml
 from .tagged import BadBody, ParamScanner, attributes_of, params_of, parse_params, tag_pattern
 from .template import CALL_SLOTS, JSON_SLOTS, Form, Literal, Slot, Tag
 
@@ -26,11 +27,14 @@ Found = Generator[None, None, bool]
 Header = Mapping[str, str]
 
 _NAME = re.compile(r"[\w.\-:/$@*]*+")
+_PLAIN_NAME = re.compile(r"\w*+")
 _LONGEST_NAME = 256
 _LONGEST_TAG = 1024
 _LONGEST_GAP = 256
 _LONGEST_HEAD = 512
 _FENCE = re.compile(r"```[\w-]*")
+_LINE_END = re.compile(r"\n")
+_PARAM = re.compile(r"[A-Za-z_]\w*>")
 _GAP = re.compile(r"\s*+[,;]?+\s*+")
 _TAG_END = re.compile(r"""(?:[^<>"']++|"[^"<]*"|'[^'<]*')*+""")
 _decode = json.JSONDecoder(strict=False).decode
@@ -57,14 +61,16 @@ def _header(machine: Parser, form: Form) -> Generator[None, None, dict[str, str]
     first = form.header[0] if form.header else None
     if not (isinstance(first, Tag) and form.opener == f"<{first.name}"):
         reader.at += len(form.opener)
-    for part in form.header:
+    for part, following in zip_longest(form.header, form.header[1:]):
         match part:
             case Literal():
                 yield from reader.space()
                 if part.core and not (yield from reader.literal(part.core)):
                     return None
             case Slot():
-                word = yield from reader.run(_NAME, _LONGEST_NAME)
+                yield from reader.space()
+                slash = isinstance(following, Literal) and following.core == "/"
+                word = yield from reader.run(_PLAIN_NAME if slash else _NAME, _LONGEST_NAME)
                 if word is None or (not word and part.kind != "id"):
                     return None
                 words[part.kind] = word
@@ -149,6 +155,7 @@ def _fence(machine: Parser) -> Generator[None, None, None]:
     if (yield from reader.peek()) == "`":
         yield from reader.run(re.compile(r"`{0,3}[\w-]*"), 40)
         yield from reader.space()
+        machine.fenced()
 
 
 def _gap(machine: Parser, wanted: str) -> Generator[None, None, str]:
@@ -178,6 +185,8 @@ def _object(machine: Parser, form: Form) -> Found:
         state = yield from scan(reader, scanner)
     if state == DONE:
         value = _decode(reader.held()[start:])
+        if form.body == "content" and isinstance(value.get("content"), str):
+            machine.say_before_calls(value["content"])
         for draft in drafts(value, machine.tools):
             machine.draft(form, draft, start)
         return True
@@ -395,13 +404,29 @@ def _call(machine: Parser, form: Form) -> Found:
     name = yield from reader.run(re.compile(r"[\w.\-]*+"), _LONGEST_NAME)
     if not name or not CALL_NAME.fullmatch(name) or (yield from reader.peek()) != "(":
         return False
+    if form.body == "builtin" and not name.endswith(".call"):
+        return False
     if machine.tools is not None and machine.declared(name) is None and not form.opener:
         return False
     state = yield from scan(reader, BracketScanner())
     if state != DONE:
         machine.note("truncated", "the call is cut off", reader.held()[start:])
         return False
-    machine.draft(form, parse_call(reader.held()[start:]), start)
+    machine.draft(form, parse_call(reader.held()[start:], form.body == "builtin"), start)
+    return True
+
+
+def read_line(machine: Parser, form: Form, header: Header) -> Found:
+    """One parameter, or a JSON object, up to the end of the line."""
+    reader = machine.reader
+    start = reader.offset()
+    found = yield from reader.until(_LINE_END, 1)
+    line = reader.held()[start:].removesuffix(found)
+    if found:
+        reader.seek(start + len(line))
+    if not line.startswith("{") and not _PARAM.match(line):
+        return False
+    _whole_body(machine, form, header, line, lambda body, _, schema: parse_line(body, schema))
     return True
 
 
@@ -413,4 +438,5 @@ _READERS: dict[str, Callable[[Parser, Form, Header], Found]] = {
     "elements": read_elements,
     "braces": read_braces,
     "yaml": read_yaml,
+    "line": read_line,
 }

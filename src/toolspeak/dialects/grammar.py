@@ -135,7 +135,7 @@ def grammar_of(
     )
 
 
-_BARE = {"object": ("{",), "list": ("[", "{"), "lines": ("{",), "echo": ("{",), "python": ("[",)}
+_BARE = {"object": ("{",), "list": ("[", "{"), "lines": ("{",), "echo": ("{",), "content": ("{",), "python": ("[",)}
 
 
 def _openers(form: Form, tools: tuple[str, ...] | None) -> Iterable[str]:

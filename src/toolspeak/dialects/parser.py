@@ -106,8 +106,10 @@ class Parser:
         """Other forms are still to be tried at this marker."""
         self._dialect: Dialect | None = None
         """The dialect of the last call: it is asked first for the next."""
-        self._open: tuple[str, ...] = ()
-        """What may close the calls so far, until text comes."""
+        self._open: dict[str, None] = {}
+        """What may still close the calls so far, each once, until text comes."""
+        self._fence: tuple[str, ...] = ()
+        """What closes a code fence that stands around a body without being part of the form."""
         self._debt = 0
         """How much text was read in vain, to be read again."""
         self._machine = self._run()
@@ -162,7 +164,7 @@ class Parser:
                 self._text.extend(self._space)
             self._space = None
             self._drop_space = False
-            self._open = ()
+            self._open = {}
         self._text.append(text)
 
     def _edge(self, *, drop: bool = False) -> None:
@@ -207,14 +209,14 @@ class Parser:
         while True:
             text, at = reader.text, reader.at
             match = markers.pattern.search(text, at)
-            if match and not (markers.may_grow(text, match.start()) and not reader.ended):
+            certain = len(text) if reader.ended else markers.certain(text, at)
+            if match and (match.start() < certain or reader.ended):
                 self._say(text[at : match.start()])
                 reader.at = match.start()
                 if not (yield from self._marker(match[0])):
                     self._say(match[0])
                     reader.at += len(match[0])
                 continue
-            certain = len(text) if reader.ended else markers.certain(text, at)
             self._say(text[at:certain])
             reader.at = certain
             if reader.ended:
@@ -275,7 +277,8 @@ class Parser:
         while True:
             text, at = reader.text, reader.at
             match = markers.pattern.search(text, at)
-            if match and not (markers.may_grow(text, match.start()) and not reader.ended):
+            certain = len(text) if reader.ended else markers.certain(text, at)
+            if match and (match.start() < certain or reader.ended):
                 self._reason(text[at : match.start()])
                 reader.at = match.start()
                 if match[0] in closers:
@@ -284,7 +287,6 @@ class Parser:
                 if (yield from self._call_in_reasoning(ends)):
                     break
                 return
-            certain = len(text) if reader.ended else markers.certain(text, at)
             self._reason(text[at:certain])
             reader.at = certain
             if reader.ended:
@@ -443,14 +445,16 @@ class Parser:
     def _closers(self, form: Form) -> Steps:
         """Swallow what closes a call, and say what was rejected."""
         reader = self.reader
-        self._open = tuple(dict.fromkeys((*form.closers, *self._open)))
-        closers = Markers(self._open)
+        self._open = dict.fromkeys((*self._fence, *form.closers, *self._open))
+        self._fence = ()
         space = ""
         while True:
+            closers = Markers(self._open)
             space = yield from reader.space()
             match = closers.pattern.match(reader.text, reader.at)
             if match:
                 reader.at = match.end()
+                del self._open[match[0]]
             elif reader.ended or not closers.may_grow(reader.text, reader.at):
                 break
             else:
@@ -484,12 +488,14 @@ class Parser:
             reader.hold()
             found = yield from self._whole_form(form)
             tentative, self._tentative = self._tentative, None
-            if found and tentative:
+            self._fence = ()
+            if found and any(isinstance(event, CallEnd) for event in tentative):
                 reader.release()
                 self._space = []
                 self._out_of(tentative)
                 return
             reader.restore()
+            self._calls = 0
 
     def _sees(self, opener: str) -> Generator[None, None, bool]:
         reader = self.reader
@@ -503,10 +509,11 @@ class Parser:
         """Whether the rest of the message is this form and nothing else."""
         reader = self.reader
         self._rejections = 0
-        closers = Markers((*form.closers, *self._silent))
         try:
             if not (yield from self._bounded(bodies.read(self, form))) or self._rejections:
                 return False
+            closers = Markers((*self._fence, *form.closers, *self._silent))
+            self._fence = ()
             while True:
                 yield from self._bounded(reader.space())
                 match = closers.pattern.match(reader.text, reader.at)
@@ -527,7 +534,6 @@ class Parser:
 
     def _out_of(self, tentative: list[Event]) -> None:
         for event in tentative:
-            self._calls += isinstance(event, CallEnd)
             self._emit(event)
 
     # What the bodies report.
@@ -569,6 +575,17 @@ class Parser:
         self._emit(CallStart(*self._started, declared, form.dialect.name))
         return True
 
+    def fenced(self) -> None:
+        """The body stands in a code fence, which will have to be closed."""
+        self._fence = ("```",)
+
+    def say_before_calls(self, text: str) -> None:
+        """Text that stands inside the same value as the calls."""
+        if self._tentative is not None:
+            self._tentative.append(TextDelta(text))
+        else:
+            self._say(text)
+
     def more(self, json: str) -> None:
         """More of the arguments of the call that was begun."""
         if json and self._started:
@@ -602,15 +619,14 @@ class Parser:
         started, self._started = self._started, None
         out = self._out if self._tentative is None else self._tentative
         self._flush()
-        index = self._calls if self._tentative is None else len(self._tentative) // 3
+        index = self._calls
         identity = started[1] if started else self._identity(draft.id)
         call = ToolCall(id=identity, name=name, arguments=arguments, raw=raw)
         if not started:
             out.append(CallStart(index, identity, name, form.dialect.name))
             out.append(ArgumentsDelta(index, call.arguments_json))
         out.append(CallEnd(index, call))
-        if self._tentative is None:
-            self._calls += 1
+        self._calls += 1
 
     def _identity(self, given: str) -> str:
         identity = given if given and given not in self._ids else self._new_id()
@@ -630,7 +646,7 @@ class Parser:
         return raw
 
     def _reject(self, draft: Draft, problem: str, start: int) -> None:
-        if self._steps_back and draft.problem:
+        if self._steps_back:
             raise Faulty
         raw = self.reader.held()[start:]
         self._rejections += 1

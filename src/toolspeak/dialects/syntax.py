@@ -33,8 +33,9 @@ class _TextLoader(yaml.BaseLoader):
         return super().compose_node(parent, index)
 
 
-def parse_call(text: str) -> Draft:
-    """One call in Python's syntax, from its name to its closing bracket."""
+def parse_call(text: str, builtin: bool = False) -> Draft:
+    """One call in Python's syntax, from its name to its closing bracket. A built-in tool's name
+    has `.call` behind it."""
     name, _, _ = text.partition("(")
     reader = ValueReader(text, len(name) + 1)
     arguments: dict[str, Any] = {}
@@ -48,7 +49,8 @@ def parse_call(text: str) -> Draft:
             reader.separator(")")
     except NotAValue as error:
         return Draft(name.strip(), problem=f"the arguments cannot be read: {error}")
-    return Draft(name.strip(), arguments)
+    name = name.strip()
+    return Draft(name.removesuffix(".call") if builtin else name, arguments)
 
 
 def render_call(name: str, arguments: Mapping[str, Any]) -> str:
@@ -118,6 +120,25 @@ def _brace_value(value: Any, quote: str) -> str:
             return f"{quote}{value}{quote}"
         case _:
             return json.dumps(value)
+
+
+def parse_line(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """`key>value`, or a JSON object."""
+    if text.startswith("{"):
+        return parse_braces(text, "")
+    key, _, value = text.partition(">")
+    return {key: from_text(value, properties(schema).get(key), schema)}
+
+
+def render_line(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """`key>value` for a single text, else a JSON object."""
+    if len(arguments) == 1:
+        [(key, value)] = arguments.items()
+        text = f"{key}>{value}"
+        plain = isinstance(value, str) and "\n" not in value and _KEY.fullmatch(key)
+        if plain and equal(parse_line(text, schema), arguments):
+            return text
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 def parse_yaml(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -295,7 +295,10 @@ def _reads_back(
     whole = f"{written}{form.closer}{''.join(form.closers[1:])}"
     if scanner.step(whole, 0) != len(written) + len(form.closer) or scanner.state != DONE:
         return False
-    found = list(_raw_params(written, params, properties(schema)))
+    try:
+        found = list(_raw_params(written, params, properties(schema)))
+    except BadBody:
+        return False
     if len(found) != 1 or found[0][0] != key:
         return False
     _, text, hints = found[0]

@@ -23,11 +23,11 @@ Evidence = OneOf["marker", "whole", "prose"]
 
 HEADER_SLOTS = frozenset({"name", "id", "header"})
 """Short words between markers."""
-JSON_SLOTS = frozenset({"object", "list", "lines", "echo"})
+JSON_SLOTS = frozenset({"object", "list", "lines", "echo", "content"})
 """Calls as JSON; the word only says how to write several."""
 CALL_SLOTS = frozenset({"python", "statements", "semicolons", "single", "builtin"})
 """Calls as `f(a=1)`; the word only says how to write several."""
-BODY_SLOTS = JSON_SLOTS | CALL_SLOTS | {"arguments", "params", "elements", "braces", "yaml"}
+BODY_SLOTS = JSON_SLOTS | CALL_SLOTS | {"arguments", "params", "elements", "braces", "yaml", "line"}
 
 _PIECE = re.compile(
     r"""(?P<tag><(?P<tag_name>[^\s<>$"]+)(?P<attributes>(?:\s+\w+="\$\w+")+)\s*/?>)
@@ -128,6 +128,8 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True):
     """Templates of one call; the first is written, all are read."""
     wrap: str = ""
     """What stands around all calls of a reply, with `$calls` in the middle."""
+    also_closes: tuple[str, ...] = ()
+    """Other markers that models are seen to close a call with."""
     between: str = "\n"
     """What stands between two calls."""
     param: str = ""
@@ -160,6 +162,8 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True):
     """One tool result."""
     results: str = "$results"
     """All results of a turn."""
+    tools: str = "<tools>\n$tools\n</tools>"
+    """The list of tools, one JSON object on each line."""
     models: tuple[str, ...] = ()
     """Fragments of model ids that speak this dialect."""
     about: str = ""
@@ -234,5 +238,5 @@ def _form(dialect: Dialect, parts: tuple[Piece, ...], after_all: tuple[str, ...]
         header=head,
         body=body,
         closer=own[0] if own else "",
-        closers=tuple(dict.fromkeys((*own, *after_all))),
+        closers=tuple(dict.fromkeys((*own, *after_all, *dialect.also_closes))),
     )

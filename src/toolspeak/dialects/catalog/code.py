@@ -63,20 +63,20 @@ DIALECTS = (
         about="Gemma 4",
     ),
     Dialect(
-        name="pythonic",
-        call=("$python", "<|python_tag|>$python"),
-        evidence="whole",
-        result="$content",
-        models=("llama-3.2", "toolace", "watt-tool", "gemma-3"),
-        about="Llama 3.2, ToolACE and others; the whole message is a list of calls",
-    ),
-    Dialect(
         name="llama3_builtin",
         call=("<|python_tag|>$builtin<|eom_id|>",),
         parallel=False,
         result="$content",
         models=(),
         about="Llama 3.1's own tools",
+    ),
+    Dialect(
+        name="pythonic",
+        call=("$python", "<|python_tag|>$python"),
+        evidence="whole",
+        result="$content",
+        models=("llama-3.2", "toolace", "watt-tool", "gemma-3"),
+        about="Llama 3.2, ToolACE and others; the whole message is a list of calls",
     ),
     Dialect(
         name="nexusraven",

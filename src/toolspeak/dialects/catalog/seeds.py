@@ -8,7 +8,7 @@ _CONTINUE = (
     "Based on the tool result above, continue with the next appropriate action using the structured "
     "format, or give the final answer."
 )
-_XML_CLOSERS = "</tool_call></toolcall></tool-call></invoke>"
+_XML = ("tool_call", "toolcall", "tool-call", "invoke")
 
 DIALECTS = (
     Dialect(
@@ -27,20 +27,29 @@ DIALECTS = (
     ),
     Dialect(
         name="xml",
-        call=tuple(
-            f"<{tag}>\n$object\n</{tag}>" + _XML_CLOSERS.replace(f"</{tag}>", "")
-            for tag in ("tool_call", "toolcall", "tool-call", "invoke")
-        ),
+        call=tuple(f"<{tag}>\n$object\n</{tag}>" for tag in _XML),
+        also_closes=tuple(f"</{tag}>" for tag in _XML),
         result='<tool_result name="$name">\n$content\n</tool_result>',
         results="[Tool results]\n$results",
         about="for prompts: JSON in a tag; closers may be mixed up",
     ),
     Dialect(
         name="fence",
-        call=tuple(
-            f"```{word}\n$object\n```{'' if word == 'tool_call' else ''}"
-            for word in ("tool_call", "toolcall", "tool-call", "invoke")
-        ),
+        call=tuple(f"```{word}\n$object\n```" for word in _XML),
+        also_closes=tuple(f"</{tag}>" for tag in _XML),
         about="for prompts: a fence named like what it holds",
+    ),
+    Dialect(
+        name="glm-line",
+        call=("$name/$line",),
+        evidence="prose",
+        about="GLM's short form: tool/parameter>value, for declared tools only",
+    ),
+    Dialect(
+        name="content-with-tool_calls",
+        call=("$content",),
+        keys=Keys("name", "arguments", "id"),
+        evidence="whole",
+        about="history as JSON: the text and the calls in one object",
     ),
 )

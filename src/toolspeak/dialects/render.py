@@ -1,0 +1,267 @@
+"""Writing calls, results and tool lists in the form that a model knows.
+
+    render_calls("qwen3_coder", [call], tools)      render_results("hermes", [result])
+    render_tools("mistral_args", tools)
+
+The same templates parse. What a dialect has no way to write raises `Unrepresentable` with a path,
+so whatever is rendered reads back as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..errors import Unrepresentable
+from ..jsonish import MAX_DEPTH
+from ..schema import properties
+from ..tools import as_tools
+from ..types import Tool, ToolCall, ToolResult
+from .elements import render_elements
+from .registry import get
+from .syntax import CALL_NAME, render_braces, render_call, render_line, render_yaml
+from .tagged import CannotCarry, fill_tag, render_params
+from .template import CALL_SLOTS, JSON_SLOTS, NAME_IS_KEY, Dialect, Literal, Slot, Tag, pieces
+
+_NAME = re.compile(r"[A-Za-z_$@*/][\w.\-:/$@*]*")
+_SLOT = re.compile(r"\$([a-z_]+)")
+_JOINS = {"python": ", ", "statements": "\n", "semicolons": "; "}
+_NESTING = MAX_DEPTH - 10
+"""Room for what a dialect wraps around the arguments."""
+
+
+def render_calls(
+    dialect: str | Dialect, calls: Sequence[ToolCall], tools: Iterable[Any] | None = None
+) -> str:
+    """The calls of one turn. The tools' schemas tell the types where the format does not."""
+    dialect = get(dialect) if isinstance(dialect, str) else dialect
+    schemas = {tool.name: tool.parameters for tool in as_tools(tools) or ()}
+    if not calls:
+        return ""
+    if len(calls) > 1 and not dialect.parallel:
+        raise Unrepresentable(dialect.name, "$[1]", "more than one call in a reply")
+    for index, call in enumerate(calls):
+        _check(dialect, index, call)
+    template = dialect.call[0]
+    if _holds_several(template):
+        written = _form(dialect, template, 0, calls, schemas)
+    else:
+        written = dialect.between.join(
+            _form(dialect, template, index, [call], schemas) for index, call in enumerate(calls)
+        )
+    before, _, after = dialect.wrap.partition("$calls")
+    return f"{before}{written}{after}"
+
+
+def render_results(dialect: str | Dialect, results: Sequence[ToolResult]) -> str:
+    """The results of one turn. An empty result is said to be empty, an error to be one."""
+    dialect = get(dialect) if isinstance(dialect, str) else dialect
+    written = [_result(dialect, index, result) for index, result in enumerate(results)]
+    joiner = ", " if "_json" in dialect.result and "[$results]" in dialect.results else "\n"
+    return dialect.results.replace("$results", joiner.join(written))
+
+
+def render_tools(dialect: str | Dialect, tools: Iterable[Any]) -> str:
+    """The tools that there are, and how to call them in this dialect."""
+    dialect = get(dialect) if isinstance(dialect, str) else dialect
+    declared = as_tools(tools) or ()
+    listed = "\n".join(json.dumps(_listing(tool), ensure_ascii=False) for tool in declared)
+    lines = [
+        "You have tools. These are all of them, with the JSON Schema of their parameters:",
+        dialect.tools.replace("$tools", listed),
+        "To call a tool, write exactly this, with the tool's name and your arguments:",
+        *_examples(dialect, declared),
+        "You will be given the result. When a call needs the result of another, wait for it. "
+        "When no tool is needed, answer in plain text. Do not say that tools are unavailable.",
+    ]
+    return "\n\n".join(lines)
+
+
+def _listing(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+
+
+def _examples(dialect: Dialect, tools: Sequence[Tool]) -> list[str]:
+    """A call of the first tool, and two calls together where the dialect allows it."""
+    if not tools:
+        return []
+    first = _sample(tools[0])
+    shown = [render_calls(dialect, [first], tools)]
+    if dialect.parallel and len(tools) > 1:
+        both = render_calls(dialect, [first, _sample(tools[1])], tools)
+        return [*shown, "Several calls at once look like this:", both]
+    return shown if dialect.parallel else [*shown, "Make one call at a time."]
+
+
+_SAMPLES: dict[str, Any] = {"integer": 1, "number": 1, "boolean": True, "array": [], "object": {}}
+
+
+def _sample(tool: Tool) -> ToolCall:
+    required = tool.parameters.get("required") or []
+    declared = properties(tool.parameters)
+    arguments = {
+        key: (schema.get("enum") or [_SAMPLES.get(str(schema.get("type")), "value")])[0]
+        for key, schema in declared.items()
+        if key in required
+    }
+    return ToolCall(id="call_1", name=tool.name, arguments=arguments)
+
+
+# Calls.
+
+
+def _check(dialect: Dialect, index: int, call: ToolCall) -> None:
+    """What no dialect can carry, or not for sure."""
+    name, path = call.name, f"$[{index}]"
+    if not _NAME.fullmatch(name) or name.startswith("functions."):
+        raise Unrepresentable(dialect.name, f"{path}.name", f"a tool named {name!r}")
+    if _depth(call.arguments) > _NESTING:
+        raise Unrepresentable(dialect.name, f"{path}.arguments", "arguments nested so deeply")
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level and depth <= MAX_DEPTH:
+        depth += 1
+        nested = (v.values() if isinstance(v, dict) else v for v in level)
+        level = [item for items in nested for item in items if isinstance(item, (dict, list))]
+    return depth
+
+
+def _holds_several(template: str) -> bool:
+    return any(
+        isinstance(part, Slot) and part.kind in {"list", "lines", "echo", "content", *_JOINS}
+        for part in pieces(template)
+    )
+
+
+def _form(
+    dialect: Dialect,
+    template: str,
+    index: int,
+    calls: Sequence[ToolCall],
+    schemas: Mapping[str, dict[str, Any]],
+) -> str:
+    call = calls[0]
+    header = dialect.write_header.replace("$name", call.name).replace("$index", str(index))
+    words = {"name": call.name, "id": call.id, "index": str(index + 1), "header": header}
+    written: list[str] = []
+    for part in pieces(template):
+        match part:
+            case Literal():
+                written.append(part.text)
+            case Tag():
+                written.append(fill_tag(part, words))
+            case Slot(kind) if kind in words:
+                written.append(words[kind])
+            case Slot(kind):
+                written.append(_body(dialect, kind, index, calls, schemas))
+    return "".join(written)
+
+
+def _body(
+    dialect: Dialect,
+    kind: str,
+    index: int,
+    calls: Sequence[ToolCall],
+    schemas: Mapping[str, dict[str, Any]],
+) -> str:
+    if kind in JSON_SLOTS:
+        objects = [_object(dialect, at, call) for at, call in enumerate(calls, index)]
+        return _JSON_BODIES[kind](objects, dialect)
+    if kind in CALL_SLOTS:
+        return _code(dialect, kind, index, calls)
+    call = calls[0]
+    schema = schemas.get(call.name, {})
+    try:
+        match kind:
+            case "params":
+                return render_params(call.arguments, dialect, schema)
+            case "elements":
+                return render_elements(call.arguments, dialect, schema)
+            case "yaml":
+                return render_yaml(call.arguments, dialect, schema)
+            case "line":
+                return render_line(call.arguments, schema)
+            case "braces":
+                return render_braces(call.arguments, dialect.quote)
+            case _:
+                return _json(dialect, index, call.arguments)
+    except CannotCarry as error:
+        path = f"$[{index}].arguments.{error.key}"
+        raise Unrepresentable(dialect.name, path, error.reason) from None
+
+
+def _object(dialect: Dialect, index: int, call: ToolCall) -> str:
+    """One call as a JSON object."""
+    arguments = _json(dialect, index, call.arguments)
+    keys = dialect.keys
+    if keys == NAME_IS_KEY:
+        return f"{{{json.dumps(call.name)}: {arguments}}}"
+    identity = f', "{keys.id}": {json.dumps(call.id)}' if keys.id and call.id else ""
+    return f'{{"{keys.name}": {json.dumps(call.name)}, "{keys.arguments}": {arguments}{identity}}}'
+
+
+def _echo(objects: Sequence[str], _: Dialect) -> str:
+    """As the OpenAI API puts it: every call in a wrapper, its arguments as a string."""
+    wrapped: list[dict[str, Any]] = []
+    for index, text in enumerate(objects):
+        call = json.loads(text)
+        function = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
+        wrapped.append({"id": f"call_{index + 1}", "type": "function", "function": function})
+    return json.dumps({"tool_calls": wrapped}, ensure_ascii=False)
+
+
+_JSON_BODIES: dict[str, Callable[[Sequence[str], Dialect], str]] = {
+    "object": lambda objects, _: objects[0],
+    "list": lambda objects, _: f"[{', '.join(objects)}]",
+    "lines": lambda objects, dialect: dialect.between.join(objects),
+    "echo": _echo,
+    "content": lambda objects, _: f'{{"content": null, "tool_calls": [{", ".join(objects)}]}}',
+}
+
+
+def _json(dialect: Dialect, index: int, arguments: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        path = f"$[{index}].arguments"
+        raise Unrepresentable(dialect.name, path, "a number that JSON has no word for") from None
+
+
+def _code(dialect: Dialect, kind: str, index: int, calls: Sequence[ToolCall]) -> str:
+    written: list[str] = []
+    for at, call in enumerate(calls, index):
+        if not CALL_NAME.fullmatch(call.name):
+            raise Unrepresentable(dialect.name, f"$[{at}].name", f"a tool named {call.name!r}")
+        _json(dialect, at, call.arguments)
+        try:
+            written.append(render_call(call.name, call.arguments))
+        except CannotCarry as error:
+            path = f"$[{at}].arguments.{error.key}"
+            raise Unrepresentable(dialect.name, path, error.reason) from None
+    if kind == "builtin":
+        return written[0].replace("(", ".call(", 1)
+    text = _JOINS.get(kind, "").join(written)
+    return f"[{text}]" if kind == "python" else text
+
+
+# Results.
+
+
+def _result(dialect: Dialect, index: int, result: ToolResult) -> str:
+    content = result.text or "(no output)"
+    if result.is_error and "$error" not in dialect.result:
+        content = f"Error: {content}"
+    words = {
+        "content": content,
+        "content_json": json.dumps(content, ensure_ascii=False),
+        "id": result.call_id,
+        "id_json": json.dumps(result.call_id),
+        "name": result.name,
+        "index": str(index),
+        "error": "true" if result.is_error else "false",
+    }
+    return _SLOT.sub(lambda slot: words.get(slot[1], slot[0]), dialect.result)

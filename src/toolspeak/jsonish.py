@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 MAX_DEPTH = 200
 """Deeper nesting is refused: no tool needs it, and recursion must end somewhere."""
 
@@ -80,6 +82,24 @@ def loads(text: str, *, close: bool = False) -> tuple[Any, tuple[str, ...]]:
     if reader.at < len(reader.text):
         raise NotAValue("unexpected text after the value", reader.at)
     return value, reader.repairs()
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"))
+
+
+def depth_of(value: Any) -> int:
+    """How deeply objects and lists are nested in each other; counts to just over the limit."""
+    depth, level = 0, [value]
+    while level and depth <= MAX_DEPTH:
+        depth += 1
+        nested = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [item for items in nested for item in items if isinstance(item, (dict, list))]
+    return depth
 
 
 def unescape(body: str) -> str:

@@ -7,10 +7,11 @@ A `ToolCall` as the rest of the program sees it:
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal
 
 from msgspec import Struct, field
+
+from .jsonish import dumps
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ToolsMode = Literal["native", "prompt", "constrained"]
@@ -42,7 +43,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     @property
     def arguments_json(self) -> str:
         """The arguments as the JSON string that some wires carry."""
-        return json.dumps(self.arguments, ensure_ascii=False)
+        return dumps(self.arguments)
 
 
 class Text(Struct, frozen=True, tag="text"):

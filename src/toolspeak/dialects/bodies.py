@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from .. import jsonish
+from ..jsonish import MAX_DEPTH, depth_of
 from ..calls import ARGUMENT_KEYS, Draft, drafts
 from .elements import parse_elements
 from .scan import BAD, DONE, MORE, BracketScanner, JsonScanner, scan
@@ -37,7 +38,15 @@ _LINE_END = re.compile(r"\n")
 _PARAM = re.compile(r"[A-Za-z_]\w*>")
 _GAP = re.compile(r"\s*+[,;]?+\s*+")
 _TAG_END = re.compile(r"""(?:[^<>"']++|"[^"<]*"|'[^'<]*')*+""")
-_decode = json.JSONDecoder(strict=False).decode
+_WORTH_TRYING = 64
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+_decoder = json.JSONDecoder(strict=False, parse_constant=_no_constant)
+_decode = _decoder.decode
 _HEAD = re.compile(
     r'\{\s*"(?:name|tool_name|tool|function)"\s*:\s*("(?:[^"\\]|\\.)*")\s*,'
     rf'\s*"(?:{"|".join(ARGUMENT_KEYS)})"\s*:\s*(?=\{{)'
@@ -178,19 +187,35 @@ def _object(machine: Parser, form: Form) -> Found:
     """One JSON object that holds a call, or several."""
     reader = machine.reader
     start = reader.offset()
-    scanner = JsonScanner()
-    if machine.incremental:
-        state = yield from _streamed(machine, form, scanner, start)
-    else:
-        state = yield from scan(reader, scanner)
+    value = _at_once(machine)
+    state = DONE
+    if value is None:
+        scanner = JsonScanner()
+        steps = _streamed(machine, form, scanner, start) if machine.incremental else None
+        state = yield from steps or scan(reader, scanner)
     if state == DONE:
-        value = _decode(reader.held()[start:])
+        value = _decode(reader.held()[start:]) if value is None else value
         if form.body == "content" and isinstance(value.get("content"), str):
             machine.say_before_calls(value["content"])
         for draft in drafts(value, machine.tools):
             machine.draft(form, draft, start)
         return True
     return (yield from _rescued(machine, form, start, state, _drafts_of))
+
+
+def _at_once(machine: Parser) -> dict[str, Any] | None:
+    """The object that begins here, if all of it is here already: the decoder finds its end."""
+    reader = machine.reader
+    if machine.incremental or len(reader.text) - reader.at < _WORTH_TRYING:
+        return None
+    try:
+        value, end = _decoder.raw_decode(reader.text, reader.at)
+    except (ValueError, RecursionError):
+        return None
+    if depth_of(value) > MAX_DEPTH:
+        return None
+    reader.at = end
+    return value
 
 
 def _drafts_of(machine: Parser, value: Any, repairs: tuple[str, ...]) -> list[Draft]:
@@ -268,16 +293,15 @@ def read_arguments(machine: Parser, form: Form, header: Header) -> Found:
     if (yield from reader.peek()) != "{":
         return (yield from _no_arguments(machine, form, header))
     start = reader.offset()
+    value = _at_once(machine)
+    if value is not None:
+        machine.draft(form, Draft(name, value, identity), start)
+        return True
     scanner = JsonScanner()
-    streaming = bool(name) and machine.begin(form, name, identity)
-    while True:
-        before = reader.at
-        reader.at = scanner.step(reader.text, before)
-        if streaming:
-            machine.more(reader.text[before : reader.at])
-        if scanner.state != MORE or reader.ended:
-            break
-        yield
+    if machine.begin(form, name, identity):
+        yield from _streamed_arguments(machine, scanner)
+    else:
+        yield from scan(reader, scanner)
     if scanner.state == DONE:
         machine.draft(form, Draft(name, _decode(reader.held()[start:]), identity), start)
         return True
@@ -286,6 +310,17 @@ def read_arguments(machine: Parser, form: Form, header: Header) -> Found:
         return [Draft(name, value, identity, "", repairs)]
 
     return (yield from _rescued(machine, form, start, scanner.state, make))
+
+
+def _streamed_arguments(machine: Parser, scanner: JsonScanner) -> Generator[None, None, None]:
+    reader = machine.reader
+    while True:
+        before = reader.at
+        reader.at = scanner.step(reader.text, before)
+        machine.more(reader.text[before : reader.at])
+        if scanner.state != MORE or reader.ended:
+            return
+        yield
 
 
 def _no_arguments(machine: Parser, form: Form, header: Header) -> Found:

@@ -56,6 +56,12 @@ class Markers:
         return len(text)
 
 
+@lru_cache(maxsize=1024)
+def markers_of(literals: tuple[str, ...]) -> Markers:
+    """The same set of literals is prepared only once."""
+    return Markers(literals)
+
+
 def _trie(words: list[str]) -> str:
     """A pattern for any of the sorted words, longest first, that fails at the first wrong letter."""
     if words == [""]:
@@ -82,8 +88,10 @@ class Grammar(Struct, frozen=True, eq=False):
     """Literals that are silent at the very beginning, where the prompt has begun the message."""
     frames: tuple[Dialect, ...]
     """Dialects whose first header may lack its beginning, for the same reason."""
-    thoughts: Markers
+    thoughts: tuple[str, ...]
     """What to look for inside reasoning besides its end."""
+    ends_thought: tuple[str, ...]
+    silent: tuple[str, ...]
 
 
 @lru_cache(maxsize=64)
@@ -131,7 +139,9 @@ def grammar_of(
         whole=_distinct(whole),
         start=tuple(text for dialect in named for text in dialect.start),
         frames=tuple(d for d in (*named, *others) if d.frame and d.frame.first),
-        thoughts=Markers(strong),
+        thoughts=tuple(strong),
+        ends_thought=tuple(text for text, marker in meaning.items() if marker.ends_thought),
+        silent=tuple(text for text, marker in meaning.items() if marker.silent),
     )
 
 

@@ -33,8 +33,9 @@ from ..events import (
 from ..schema import properties
 from ..types import Note, Rejection, Tool, ToolCall
 from . import bodies
-from .grammar import Grammar, Marker, Markers, grammar_of
+from .grammar import Grammar, Marker, Markers, grammar_of, markers_of
 from .reader import Reader
+from .scan import MORE
 from .registry import AUTO, dialects_for
 from .template import Dialect, Form, Frame
 from .template import Literal as LiteralPiece
@@ -117,7 +118,14 @@ class Parser:
 
     def feed(self, text: str) -> list[Event]:
         """Take in more text; returns what is certain by now."""
-        self.reader.add(text)
+        reader = self.reader
+        reader.add(text)
+        scanner = reader.scanner
+        if scanner is not None and reader.offset() <= self._max_call:
+            # Inside a long value nothing can happen but its end: do not wake the machine for less.
+            reader.at = scanner.step(reader.text, reader.at)
+            if scanner.state == MORE:
+                return []
         next(self._machine)
         return self._drain()
 
@@ -230,8 +238,7 @@ class Parser:
         reader, grammar = self.reader, self._grammar
         self._waiting = []
         if self._reasoning_open:
-            closers = tuple(k for k, v in grammar.meaning.items() if v.ends_thought)
-            yield from self._think(closers)
+            yield from self._think(grammar.ends_thought)
         for literal in grammar.start:
             if (yield from reader.literal(literal)):
                 break
@@ -272,8 +279,8 @@ class Parser:
         self._reasoned = False
         self._waiting = []
         self._edge(drop=True)
-        markers = Markers((*closers, *self._grammar.thoughts.literals))
-        ends = Markers(closers)
+        markers = markers_of((*closers, *self._grammar.thoughts))
+        ends = markers_of(closers)
         while True:
             text, at = reader.text, reader.at
             match = markers.pattern.search(text, at)
@@ -449,7 +456,7 @@ class Parser:
         self._fence = ()
         space = ""
         while True:
-            closers = Markers(self._open)
+            closers = markers_of(tuple(self._open))
             space = yield from reader.space()
             match = closers.pattern.match(reader.text, reader.at)
             if match:
@@ -512,7 +519,7 @@ class Parser:
         try:
             if not (yield from self._bounded(bodies.read(self, form))) or self._rejections:
                 return False
-            closers = Markers((*self._fence, *form.closers, *self._silent))
+            closers = markers_of((*self._fence, *form.closers, *self._grammar.silent))
             self._fence = ()
             while True:
                 yield from self._bounded(reader.space())
@@ -527,10 +534,6 @@ class Parser:
                     yield
         except TooLong:
             return False
-
-    @property
-    def _silent(self) -> tuple[str, ...]:
-        return tuple(k for k, v in self._grammar.meaning.items() if v.silent)
 
     def _out_of(self, tentative: list[Event]) -> None:
         for event in tentative:
@@ -568,8 +571,10 @@ class Parser:
 
     def begin(self, form: Form, name: str, identity: str) -> bool:
         """Start to stream a call's arguments; False if that is not wanted or not possible."""
+        if not self.incremental or self._tentative is not None or not name:
+            return False
         declared = self.declared(name)
-        if not self.incremental or self._tentative is not None or not declared:
+        if not declared:
             return False
         self._started = (self._calls, self._identity(identity))
         self._emit(CallStart(*self._started, declared, form.dialect.name))

@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
+from typing import Protocol
 
-Wait = Generator[None, None, None]
 _SPACE = re.compile(r"\s*+")
+
+
+class Scanner(Protocol):
+    """Finds the end of one value; see `scan`."""
+
+    state: int
+
+    def step(self, text: str, at: int) -> int:
+        """Read on from `at`; returns where it stopped."""
+        ...
 
 
 class Reader:
     """A window on the text: `text[at:]` is unread. After every `yield`, both may be new."""
 
-    __slots__ = ("_held", "_held_size", "_start", "at", "base", "ended", "text")
+    __slots__ = ("_held", "_held_size", "_start", "at", "base", "ended", "scanner", "text")
 
     def __init__(self) -> None:
         self.text = ""
@@ -24,6 +34,8 @@ class Reader:
         self.ended = False
         self.base = 0
         """Where in the whole text `text` begins."""
+        self.scanner: Scanner | None = None
+        """What waits for more text, if it is only to find the end of a value."""
         self._held: list[str] | None = None
         self._held_size = 0
         self._start = 0

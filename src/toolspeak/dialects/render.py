@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import Unrepresentable
-from ..jsonish import MAX_DEPTH
+from ..jsonish import MAX_DEPTH, depth_of
 from ..schema import properties
 from ..tools import as_tools
 from ..types import Tool, ToolCall, ToolResult
@@ -117,17 +117,8 @@ def _check(dialect: Dialect, index: int, call: ToolCall) -> None:
     name, path = call.name, f"$[{index}]"
     if not _NAME.fullmatch(name) or name.startswith("functions."):
         raise Unrepresentable(dialect.name, f"{path}.name", f"a tool named {name!r}")
-    if _depth(call.arguments) > _NESTING:
+    if depth_of(call.arguments) > _NESTING:
         raise Unrepresentable(dialect.name, f"{path}.arguments", "arguments nested so deeply")
-
-
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level and depth <= MAX_DEPTH:
-        depth += 1
-        nested = (v.values() if isinstance(v, dict) else v for v in level)
-        level = [item for items in nested for item in items if isinstance(item, (dict, list))]
-    return depth
 
 
 def _holds_several(template: str) -> bool:

@@ -8,30 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from typing import Protocol
 
 from ..jsonish import MAX_DEPTH
-from .reader import Reader
+from .reader import Reader, Scanner
 
 MORE, DONE, BAD = 0, 1, 2
 
 _STRING = re.compile(r'(?:[^"\\]++|\\.)*+', re.S)
 _TOKEN = re.compile(r'[ \t\r\n]*+(?:(["{}\[\]:,])|([-+.\w]++))?')
 _SCALAR = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
-_LONGEST_SCALAR = 400
+_LONGEST_SCALAR = 4000
 
 # What a JSON text may go on with.
 _VALUE, _FIRST_ITEM, _FIRST_KEY, _KEY, _COLON, _NEXT = range(6)
-
-
-class Scanner(Protocol):
-    """Finds the end of one value."""
-
-    state: int
-
-    def step(self, text: str, at: int) -> int:
-        """Read on from `at`; returns where it stopped."""
-        ...
 
 
 class JsonScanner:
@@ -200,7 +189,10 @@ def _partial(text: str, at: int, token: str) -> int:
 def scan(reader: Reader, scanner: Scanner) -> Generator[None, None, int]:
     """Run a scanner to its end; MORE means that the text ended first."""
     while True:
-        reader.at = scanner.step(reader.text, reader.at)
+        if scanner.state == MORE:
+            reader.at = scanner.step(reader.text, reader.at)
         if scanner.state != MORE or reader.ended:
             return scanner.state
+        reader.scanner = scanner
         yield
+        reader.scanner = None

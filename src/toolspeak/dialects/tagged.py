@@ -100,6 +100,34 @@ def attributes_of(text: str) -> dict[str, str]:
     }
 
 
+class _Search(Struct, frozen=True, eq=False):
+    pattern: re.Pattern[str]
+    first: re.Pattern[str]
+    """What a match begins with."""
+    longest: int
+
+
+@lru_cache(maxsize=256)
+def _searches(params: Params, closer: str, after: tuple[str, ...]) -> tuple[_Search, _Search]:
+    """What to look for outside of values, and inside of them."""
+    gap = rf"\s{{0,{_GAP}}}"
+    both = [f"{re.escape(closer)}(?={gap}{re.escape(end)})" for end in after if end != closer]
+    outside = [closer, params.opens] if params.closes else [closer]
+    longest = len(closer) + _GAP + max(map(len, after), default=0) if both else len(params.closes)
+    return (
+        _Search(
+            re.compile("|".join(map(re.escape, outside))),
+            re.compile("|".join(re.escape(text[0]) for text in outside)),
+            max(map(len, outside)),
+        ),
+        _Search(
+            re.compile("|".join([re.escape(params.closes), *both])),
+            re.compile("|".join(re.escape(text[0]) for text in (params.closes, closer) if text)),
+            max(longest, len(params.closes)),
+        ),
+    )
+
+
 class ParamScanner:
     """Finds the end of a call whose parameters are tagged: the closing tag that stands in no value.
 
@@ -107,30 +135,22 @@ class ParamScanner:
     one go, because no value is likely to hold that.
     """
 
-    __slots__ = ("_ends", "_in_value", "_inside", "_longest", "_outside", "_params", "_tail", "state")
+    __slots__ = ("_ends", "_in_value", "_searches", "state")
 
     def __init__(self, params: Params, closer: str, after: tuple[str, ...]) -> None:
         self.state = MORE
-        self._params = params
-        self._in_value = False
         self._ends = closer
-        both = "|".join(
-            rf"{re.escape(closer)}(?=\s{{0,{_GAP}}}{re.escape(other)})"
-            for other in after
-            if other != closer
-        )
-        end = re.escape(closer)
-        opens, closes = re.escape(params.opens), re.escape(params.closes)
-        self._outside = re.compile(f"{end}|{opens}" if closes else end)
-        self._inside = re.compile(f"{closes}|{both}" if both else closes)
-        self._longest = max(map(len, (closer, params.opens, params.closes)))
-        self._tail = self._longest + (_GAP + max(map(len, after), default=0) if both else 0)
+        self._in_value = False
+        self._searches = _searches(params, closer, after)
 
     def step(self, text: str, at: int) -> int:
         while True:
-            match = (self._inside if self._in_value else self._outside).search(text, at)
+            search = self._searches[self._in_value]
+            match = search.pattern.search(text, at)
             if match is None:
-                return max(at, len(text) - (self._tail if self._in_value else self._longest) + 1)
+                start = max(at, len(text) - search.longest + 1)
+                first = search.first.search(text, start)
+                return first.start() if first else len(text)
             at = match.end()
             if match[0] == self._ends:
                 self.state = DONE

@@ -120,7 +120,7 @@ class Frame(Struct, frozen=True):
     """A regular expression that recipients match if they are tools; what it matches is cut off."""
 
 
-class Dialect(Struct, frozen=True, kw_only=True, dict=True):
+class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """One text format in which models write tool calls."""
 
     name: str

@@ -206,11 +206,14 @@ def _object(machine: Parser, form: Form) -> Found:
 def _at_once(machine: Parser) -> dict[str, Any] | None:
     """The object that begins here, if all of it is here already: the decoder finds its end."""
     reader = machine.reader
-    if machine.incremental or len(reader.text) - reader.at < _WORTH_TRYING:
+    text = reader.text
+    if machine.incremental or len(text) - reader.at < _WORTH_TRYING or text is reader.refused:
         return None
     try:
-        value, end = _decoder.raw_decode(reader.text, reader.at)
+        value, end = _decoder.raw_decode(text, reader.at)
     except (ValueError, RecursionError):
+        # Each failure costs the decoder a walk through the text, to count lines for its message.
+        reader.refused = text
         return None
     if depth_of(value) > MAX_DEPTH:
         return None

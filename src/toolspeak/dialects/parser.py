@@ -94,6 +94,8 @@ class Parser:
         self._last = ""
         """The last character that was read as text: "" at the start, for line starts."""
         self._reasoned = False
+        self._unclosed: list[Markers] = []
+        """What is known not to close any reasoning in the rest of the text."""
         self._calls = 0
         self._notes = 0
         self._ids: set[str] = set()
@@ -307,10 +309,14 @@ class Parser:
         reader = self.reader
         reader.hold()
         longest = max(map(len, ends.literals))
-        try:
-            closer = yield from self._bounded(reader.until(ends.pattern, longest))
-        except TooLong:
-            closer = ""
+        closer = ""
+        if ends not in self._unclosed:
+            try:
+                closer = yield from self._bounded(reader.until(ends.pattern, longest))
+            except TooLong:
+                pass
+        if not closer and reader.ended:
+            self._unclosed.append(ends)
         if closer:
             self._reason(reader.release().removesuffix(closer))
             return True
@@ -366,17 +372,14 @@ class Parser:
             opener = frame.first
         else:
             reader.at += len(opener)
-        pattern = re.compile(rf"(?:(?!{re.escape(frame.message)})[^\n])*")
-        longest = _LONGEST_HEADER + len(frame.message)
         while True:
-            match = pattern.match(reader.text, reader.at)
-            end = match.end() if match else reader.at
-            if reader.text.startswith(frame.message, end) and end - reader.at <= _LONGEST_HEADER:
-                header = opener + reader.text[reader.at : end]
+            text, at = reader.text, reader.at
+            limit = at + _LONGEST_HEADER
+            end = text.find(frame.message, at, limit)
+            if end >= 0 and "\n" not in text[at:end]:
                 reader.at = end + len(frame.message)
-                return header
-            broken = end < len(reader.text) or end - reader.at > longest
-            if broken or reader.ended:
+                return opener + text[at:end]
+            if len(text) >= limit or reader.ended or "\n" in text[at:limit]:
                 return None
             yield
 
@@ -409,6 +412,7 @@ class Parser:
         """Try to read a form here; what cannot be read is given back."""
         reader = self.reader
         reader.hold()
+        reader.reach = 0
         self._rejections = 0
         try:
             found = yield from self._bounded(bodies.read(self, form))
@@ -421,13 +425,19 @@ class Parser:
             yield from self._closers(form)
             return True
         self._abort("the call is not complete")
-        size = reader.offset()
-        self._debt += size
-        if self._debt > _RESCAN_FREE + _RESCAN_FACTOR * reader.base:
-            self._say(reader.release())
-            return True
         reader.restore()
+        start = reader.base + reader.at
+        self._debt += reader.reach - start
+        if self._debt > _RESCAN_FREE + _RESCAN_FACTOR * reader.reach:
+            self._give_up(reader.reach - start)
+            return True
         return False
+
+    def _give_up(self, size: int) -> None:
+        """Too much was read in vain: what was read last is text, and is not looked at again."""
+        at = self.reader.at
+        self._say(self.reader.text[at : at + size])
+        self.reader.at = at + size
 
     def _bounded(self, steps: Generator[None, None, Any]) -> Generator[None, None, Any]:
         """Run something that holds text, but not for longer than a call may be."""

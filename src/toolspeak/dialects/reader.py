@@ -26,7 +26,7 @@ class Scanner(Protocol):
 class Reader:
     """A window on the text: `text[at:]` is unread. After every `yield`, both may be new."""
 
-    __slots__ = ("_held", "_held_size", "_start", "at", "base", "ended", "scanner", "text")
+    __slots__ = ("_held", "_held_size", "_start", "at", "base", "ended", "reach", "refused", "scanner", "text")
 
     def __init__(self) -> None:
         self.text = ""
@@ -34,8 +34,12 @@ class Reader:
         self.ended = False
         self.base = 0
         """Where in the whole text `text` begins."""
+        self.reach = 0
+        """How far in the whole text anything was read before it was given back."""
         self.scanner: Scanner | None = None
         """What waits for more text, if it is only to find the end of a value."""
+        self.refused = ""
+        """A text that the JSON decoder could not read: it is not asked again about the same."""
         self._held: list[str] | None = None
         self._held_size = 0
         self._start = 0
@@ -78,6 +82,7 @@ class Reader:
 
     def seek(self, offset: int) -> None:
         """Go to where `offset` was read since `hold`, and go on holding."""
+        self.reach = max(self.reach, self.base + self.at)
         if self._held:
             self.text = "".join(self._held) + self.text[self._start :]
             self.base -= self._held_size

@@ -154,6 +154,8 @@ class BracketScanner:
     def _accept(self, mark: str) -> None:
         if mark in _CLOSES:
             self._stack.append(_CLOSES[mark])
+            if len(self._stack) > MAX_DEPTH:
+                self.state = BAD
         elif mark not in ")]}":
             self._inside = mark
         elif not self._stack or self._stack.pop() != mark:

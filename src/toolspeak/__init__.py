@@ -1,0 +1,97 @@
+"""Toolspeak: reliable tool calling for any chat model, for any client.
+
+import toolspeak as ts
+
+parser = ts.Parser(dialect="auto", tools=tools)
+for chunk in stream:
+    for event in parser.feed(chunk):
+        ...
+parser.finish()
+"""
+
+from .dialects import (
+    DIALECTS,
+    Dialect,
+    Parser,
+    for_model,
+    render_calls,
+    render_results,
+    render_tools,
+)
+from .errors import ToolspeakError, UnknownDialect, Unrepresentable, UsageError
+from .events import (
+    ArgumentsDelta,
+    CallEnd,
+    CallRejected,
+    CallStart,
+    Event,
+    Finish,
+    ReasoningDelta,
+    Reclassify,
+    TextDelta,
+    fold,
+)
+from .tools import as_tools
+from .types import (
+    Capabilities,
+    Document,
+    Image,
+    Message,
+    Note,
+    Part,
+    Plan,
+    Reasoning,
+    Rejection,
+    Reply,
+    Request,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+    Usage,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DIALECTS",
+    "ArgumentsDelta",
+    "CallEnd",
+    "CallRejected",
+    "CallStart",
+    "Capabilities",
+    "Dialect",
+    "Document",
+    "Event",
+    "Finish",
+    "Image",
+    "Message",
+    "Note",
+    "Parser",
+    "Part",
+    "Plan",
+    "Reasoning",
+    "ReasoningDelta",
+    "Reclassify",
+    "Rejection",
+    "Reply",
+    "Request",
+    "Text",
+    "TextDelta",
+    "Tool",
+    "ToolCall",
+    "ToolChoice",
+    "ToolResult",
+    "ToolspeakError",
+    "UnknownDialect",
+    "Unrepresentable",
+    "Usage",
+    "UsageError",
+    "as_tools",
+    "fold",
+    "for_model",
+    "render_calls",
+    "render_results",
+    "render_tools",
+]

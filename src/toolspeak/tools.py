@@ -1,9 +1,9 @@
 """Tools as people have them: any provider's shape, or Python functions.
 
-    {"type": "function", "function": {"name", "description", "parameters"}}      OpenAI, Ollama
-    {"type": "function", "name", "description", "parameters"}                    OpenAI Responses
-    {"name", "description", "input_schema"}                                      Anthropic, MCP
-    {"functionDeclarations": [{"name", "description", "parameters"}]}            Gemini
+{"type": "function", "function": {"name", "description", "parameters"}}      OpenAI, Ollama
+{"type": "function", "name", "description", "parameters"}                    OpenAI Responses
+{"name", "description", "input_schema"}                                      Anthropic, MCP
+{"functionDeclarations": [{"name", "description", "parameters"}]}            Gemini
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ def as_tools(tools: Iterable[Any] | None) -> tuple[Tool, ...] | None:
     if isinstance(tools, Mapping):
         tools = tools.get("tools", [tools])
     return tuple(
-        tool
-        for index, given in enumerate(tools or ())
-        for tool in _each(given, f"$[{index}]")
+        tool for index, given in enumerate(tools or ()) for tool in _each(given, f"$[{index}]")
     )
 
 

@@ -107,13 +107,16 @@ def _structure(
     return _object(found, properties(whole), root, dialect)
 
 
-def render_elements(arguments: Mapping[str, Any], dialect: Dialect, schema: Mapping[str, Any]) -> str:
-    """The arguments as nested elements, each in the first spelling that reads back the same."""
+def render_elements(
+    arguments: Mapping[str, Any], dialect: Dialect, schema: Mapping[str, Any], closer: str
+) -> str:
+    """The arguments as nested elements, each in the first spelling that reads back the same and
+    does not hold `closer`, which would end the call."""
     written: list[str] = []
     for key, value in arguments.items():
         for spelling in _spellings(value, dialect):
             text = _element(key, spelling, dialect)
-            if _reads_back(text, key, value, dialect, schema):
+            if closer not in text and _reads_back(text, key, value, dialect, schema):
                 written.append(text)
                 break
         else:
@@ -135,7 +138,9 @@ def _spellings(value: Any, dialect: Dialect) -> list[str]:
 
 def _nested(value: Any, dialect: Dialect) -> str:
     if isinstance(value, dict) and value:
-        return "".join(_element(key, _nested(item, dialect), dialect) for key, item in value.items())
+        return "".join(
+            _element(key, _nested(item, dialect), dialect) for key, item in value.items()
+        )
     if isinstance(value, list) and value:
         return "".join(_element(_ITEM, _nested(item, dialect), dialect) for item in value)
     return to_text(value)
@@ -144,9 +149,6 @@ def _nested(value: Any, dialect: Dialect) -> str:
 def _reads_back(
     text: str, key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]
 ) -> bool:
-    closer = dialect.forms[0].closer
-    if closer in text and "$name" not in closer:
-        return False
     try:
         return equal(parse_elements(text, dialect, schema), {key: value})
     except BadBody:

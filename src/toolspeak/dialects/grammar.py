@@ -130,7 +130,9 @@ def grammar_of(
     for literal, marker in meaning.items():
         shorter = (meaning[other] for other in meaning if literal.startswith(other))
         if marker.frames:
-            frames = dict.fromkeys((*marker.frames, *(d for other in shorter for d in other.frames)))
+            frames = dict.fromkeys(
+                (*marker.frames, *(d for other in shorter for d in other.frames))
+            )
             meaning[literal] = structs.replace(marker, frames=tuple(frames))
     strong = [literal for literal, found in meaning.items() if found.forms and len(literal) > 3]
     return Grammar(
@@ -145,7 +147,14 @@ def grammar_of(
     )
 
 
-_BARE = {"object": ("{",), "list": ("[", "{"), "lines": ("{",), "echo": ("{",), "content": ("{",), "python": ("[",)}
+_BARE = {
+    "object": ("{",),
+    "list": ("[", "{"),
+    "lines": ("{",),
+    "echo": ("{",),
+    "content": ("{",),
+    "python": ("[",),
+}
 
 
 def _openers(form: Form, tools: tuple[str, ...] | None) -> Iterable[str]:

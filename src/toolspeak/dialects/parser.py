@@ -383,7 +383,9 @@ class Parser:
                 return None
             yield
 
-    def _framed_call(self, dialect: Dialect, frame: Frame, name: str) -> Generator[None, None, bool]:
+    def _framed_call(
+        self, dialect: Dialect, frame: Frame, name: str
+    ) -> Generator[None, None, bool]:
         form = Form(dialect, frame.message, (), "arguments", frame.ends[0], frame.ends)
         if not (yield from bodies.read_arguments(self, form, {"name": name})):
             return False

@@ -26,7 +26,18 @@ class Scanner(Protocol):
 class Reader:
     """A window on the text: `text[at:]` is unread. After every `yield`, both may be new."""
 
-    __slots__ = ("_held", "_held_size", "_start", "at", "base", "ended", "reach", "refused", "scanner", "text")
+    __slots__ = (
+        "_held",
+        "_held_size",
+        "_start",
+        "at",
+        "base",
+        "ended",
+        "reach",
+        "refused",
+        "scanner",
+        "text",
+    )
 
     def __init__(self) -> None:
         self.text = ""

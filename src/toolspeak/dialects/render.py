@@ -166,14 +166,15 @@ def _body(
         return _code(dialect, kind, index, calls)
     call = calls[0]
     schema = schemas.get(call.name, {})
+    closer = dialect.forms[0].closer.replace("$name", call.name)
     try:
         match kind:
             case "params":
                 return render_params(call.arguments, dialect, schema)
             case "elements":
-                return render_elements(call.arguments, dialect, schema)
+                return render_elements(call.arguments, dialect, schema, closer)
             case "yaml":
-                return render_yaml(call.arguments, dialect, schema)
+                return render_yaml(call.arguments, schema, closer)
             case "line":
                 return render_line(call.arguments, schema)
             case "braces":

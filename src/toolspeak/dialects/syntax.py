@@ -1,6 +1,6 @@
 """Calls written like code, and maps written without quotes around their keys.
 
-    [get_weather(city="Oslo", days=3), now()]          call:get_weather{city:<|"|>Oslo<|"|>,days:3}
+[get_weather(city="Oslo", days=3), now()]          call:get_weather{city:<|"|>Oslo<|"|>,days:3}
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from ..calls import Draft, equal
 from ..jsonish import NotAValue, ValueReader
 from ..schema import from_text, properties, resolve
 from .tagged import BadBody, CannotCarry
-from .template import Dialect
 
 CALL_NAME = re.compile(r"[A-Za-z_][\w.\-]*")
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
@@ -165,8 +164,8 @@ def _typed(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
     return {str(key): _typed(item, declared.get(key), root) for key, item in value.items()}
 
 
-def render_yaml(arguments: Mapping[str, Any], dialect: Dialect, schema: Mapping[str, Any]) -> str:
-    """Arguments as YAML."""
+def render_yaml(arguments: Mapping[str, Any], schema: Mapping[str, Any], closer: str) -> str:
+    """Arguments as YAML, without `closer` in it, which would end the call."""
     written: list[str] = []
     for key, value in arguments.items():
         text = yaml.safe_dump({key: value}, allow_unicode=True, sort_keys=False, width=1 << 30)
@@ -174,9 +173,7 @@ def render_yaml(arguments: Mapping[str, Any], dialect: Dialect, schema: Mapping[
             same = equal(parse_yaml(text, schema), {key: value})
         except BadBody:
             same = False
-        if not same or "</" in text:
+        if not same or closer in text:
             raise CannotCarry(key, f"the value of {key!r} so that it reads back as what it is")
         written.append(text)
     return "".join(written)
-
-

@@ -259,9 +259,7 @@ def _json_or_text(text: str) -> Any:
 
 def render_params(arguments: Mapping[str, Any], dialect: Dialect, schema: Mapping[str, Any]) -> str:
     """The arguments as tagged parameters."""
-    return "".join(
-        _render_param(key, value, dialect, schema) for key, value in arguments.items()
-    )
+    return "".join(_render_param(key, value, dialect, schema) for key, value in arguments.items())
 
 
 def _render_param(key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]) -> str:
@@ -279,7 +277,11 @@ def _render_param(key: str, value: Any, dialect: Dialect, schema: Mapping[str, A
 
 
 def _written_type(value: Any) -> str:
-    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type_of(value)
+    return (
+        "number"
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+        else type_of(value)
+    )
 
 
 def _fill(template: str, key: str, value: str, hints: Mapping[str, str]) -> str:

@@ -6,6 +6,12 @@ from ..template import Dialect, Keys
 
 DIALECTS = (
     Dialect(
+        name="raw-json",
+        call=("$object",),
+        evidence="whole",
+        about="for prompts: the call alone",
+    ),
+    Dialect(
         name="xlam",
         call=("$list", "```json\n$list\n```", "[TOOL_CALLS]$list", "<tool_call>$list</tool_call>"),
         evidence="whole",
@@ -32,12 +38,6 @@ DIALECTS = (
         about="Llama 3.1 to 3.3",
     ),
     Dialect(
-        name="raw-json",
-        call=("$object",),
-        evidence="whole",
-        about="for prompts: the call alone",
-    ),
-    Dialect(
         name="openai_json_echo",
         call=("$echo",),
         evidence="whole",
@@ -54,6 +54,7 @@ DIALECTS = (
         name="react",
         call=("Action: $name\nAction Input: $arguments",),
         evidence="prose",
+        also_closes=("Observation:",),
         parallel=False,
         result="Observation: $content",
         about="ReAct prompts",

@@ -21,8 +21,16 @@ DIALECTS = (
             "<function=$name>\n$params</function>\n</tool_call>",
         ),
         param=_QWEN_PARAM,
-        models=("qwen3-coder", "qwen3.5", "qwen3.6", "qwen3.8", "nemotron-3", "mimo", "step-3.5",
-                "k-exaone-2"),
+        models=(
+            "qwen3-coder",
+            "qwen3.5",
+            "qwen3.6",
+            "qwen3.8",
+            "nemotron-3",
+            "mimo",
+            "step-3.5",
+            "k-exaone-2",
+        ),
         about="Qwen3-Coder, Qwen 3.5 and after, Nemotron 3, MiMo, Step 3.5",
     ),
     Dialect(
@@ -137,9 +145,7 @@ DIALECTS = (
     ),
     Dialect(
         name="kimi_k3",
-        call=(
-            '<|open|>call tool="$name" index="$index"<|sep|>$params<|close|>call<|sep|>',
-        ),
+        call=('<|open|>call tool="$name" index="$index"<|sep|>$params<|close|>call<|sep|>',),
         wrap="<|open|>tools<|sep|>$calls<|close|>tools<|sep|>",
         between="",
         param='<|open|>argument key="$key" type="$type"<|sep|>$value<|close|>argument<|sep|>',
@@ -193,9 +199,7 @@ DIALECTS = (
     ),
     Dialect(
         name="bfcl_xml",
-        call=(
-            '<function name="$name"><params>$params</params></function>',
-        ),
+        call=('<function name="$name"><params>$params</params></function>',),
         wrap="<functions>$calls</functions>",
         between="",
         param='<param name="$key" value="$value" type="$type"/>',

@@ -1,0 +1,68 @@
+"""Read the calls out of a model's text and print them as one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..dialects import for_model
+from ..events import fold
+from ..testing import chunks
+from ..dialects import Parser
+from ..tools import as_tools
+from .io import read_json, read_text, write_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", default="-", help="the text; standard input if left out")
+    parser.add_argument("--dialect", default="auto", help="a dialect's name, or auto (the default)")
+    parser.add_argument("--model", help="try the dialects of this model first")
+    parser.add_argument("--tools", help="a JSON file with the tools that were offered")
+    parser.add_argument("--stream", type=int, metavar="N", help="feed N characters at a time")
+    parser.add_argument("--events", action="store_true", help="print the events, one on each line")
+    parser.add_argument(
+        "--reasoning-open",
+        choices=("yes", "no", "unknown"),
+        default="unknown",
+        help="whether the text starts inside reasoning that the prompt has opened",
+    )
+    parser.add_argument(
+        "--arguments",
+        choices=("validated", "incremental"),
+        default="validated",
+        help="arguments whole, or as they arrive",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    spoken = for_model(options.model) if options.model else ()
+    parser = Parser(
+        dialect=spoken if spoken and options.dialect == "auto" else options.dialect,
+        tools=as_tools(read_json(options.tools)) if options.tools else None,
+        reasoning_open={"yes": True, "no": False, "unknown": None}[options.reasoning_open],
+        arguments=options.arguments,
+    )
+    text = read_text(options.file)
+    size = max(1, options.stream or len(text) or 1)
+    found = [event for piece in chunks(text, size) for event in parser.feed(piece)]
+    found += parser.finish()
+    if options.events:
+        for event in found:
+            write_json(event)
+        return 0
+    reply = fold(found)
+    write_json(
+        {
+            "text": reply.text,
+            "reasoning": reply.reasoning,
+            "calls": [
+                {"id": call.id, "name": call.name, "arguments": call.arguments}
+                for call in reply.calls
+            ],
+            "rejected": reply.rejected,
+            "notes": [
+                {"code": n.code, "message": n.message, "where": n.where} for n in reply.notes
+            ],
+            "dialect": reply.dialect,
+        }
+    )
+    return 0

@@ -1,0 +1,64 @@
+"""Write calls, results or a tool list in a dialect, from JSON."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..calls import arguments_of, drafts, new_id
+from ..dialects import render_calls, render_results, render_tools
+from ..errors import UsageError
+from ..tools import as_tools
+from ..types import ToolCall, ToolResult
+from .io import read_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", default="-", help="JSON; standard input if left out")
+    parser.add_argument("--dialect", required=True, help="the dialect's name")
+    parser.add_argument("--tools", help="a JSON file with the tools, for their schemas")
+    parser.add_argument(
+        "--what",
+        choices=("calls", "results", "tools"),
+        default="calls",
+        help="what the JSON holds: calls (the default), results, or tools",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    value = read_json(options.file)
+    match options.what:
+        case "calls":
+            tools = as_tools(read_json(options.tools)) if options.tools else None
+            print(render_calls(options.dialect, _calls(value), tools))
+        case "results":
+            print(render_results(options.dialect, _results(value)))
+        case _:
+            print(render_tools(options.dialect, as_tools(value) or ()))
+    return 0
+
+
+def _calls(value: Any) -> list[ToolCall]:
+    calls: list[ToolCall] = []
+    for index, draft in enumerate(drafts(value)):
+        arguments, problem = arguments_of(draft)
+        if draft.problem or arguments is None:
+            raise UsageError(f"{draft.problem or problem} - at `$[{index}]`")
+        calls.append(ToolCall(id=draft.id or new_id(), name=draft.name, arguments=arguments))
+    return calls
+
+
+def _results(value: Any) -> list[ToolResult]:
+    results: list[ToolResult] = []
+    for index, item in enumerate(value if isinstance(value, list) else [value]):
+        if not isinstance(item, dict) or "content" not in item:
+            raise UsageError(f"Expected a result with `content` - at `$[{index}]`")
+        results.append(
+            ToolResult(
+                call_id=str(item.get("call_id") or item.get("tool_call_id") or ""),
+                name=str(item.get("name") or ""),
+                content=str(item["content"]),
+                is_error=bool(item.get("is_error")),
+            )
+        )
+    return results

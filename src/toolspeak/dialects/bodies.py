@@ -145,13 +145,14 @@ def read_json(machine: Parser, form: Form, header: Header) -> Found:
     yield from _fence(machine)
     in_list = yield from reader.literal("[")
     found = False
+    mark = reader.offset()
     while (yield from _gap(machine, "{")) == "{":
-        mark = reader.offset()
         if not (yield from _object(machine, form)):
             if found:
                 reader.seek(mark)
             return found
         found = True
+        mark = reader.offset()
     if in_list and (yield from _gap(machine, "]")) == "]":
         yield from reader.literal("]")
     return found

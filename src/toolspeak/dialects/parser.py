@@ -179,11 +179,8 @@ class Parser:
 
     def _edge(self, *, drop: bool = False) -> None:
         """White space from here on waits for what follows it."""
-        if self._space is None:
-            self._space = []
+        self._space = []
         self._drop_space = self._drop_space or drop
-        if drop:
-            self._space = []
 
     def _reason(self, text: str) -> None:
         """Reasoning, without the white space at its ends."""
@@ -469,9 +466,10 @@ class Parser:
         space = ""
         while True:
             closers = markers_of(tuple(self._open))
-            space = yield from reader.space()
+            space += yield from reader.space()
             match = closers.pattern.match(reader.text, reader.at)
             if match:
+                space = ""
                 reader.at = match.end()
                 del self._open[match[0]]
             elif reader.ended or not closers.may_grow(reader.text, reader.at):
@@ -488,8 +486,7 @@ class Parser:
         elif self._tentative is None:
             self._edge()
             self._last = "\n"
-            if space and self._space is not None:
-                self._space.append(space)
+            self._say(space)
 
     def _whole(self) -> Steps:
         """Try the forms that count only if the message is nothing but calls."""

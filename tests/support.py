@@ -1,0 +1,89 @@
+"""What the tests share: the toolbox, the case tables, and comparing replies."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolspeak import Reply, Tool
+
+CASES = Path(__file__).parent / "dialects" / "cases"
+
+TOOLBOX = (
+    Tool(
+        name="get_weather",
+        parameters={
+            "type": "object",
+            "properties": {
+                "city": {"type": "string"},
+                "days": {"type": "integer"},
+                "live": {"type": "boolean"},
+                "tags": {"type": "array", "items": {"type": "string"}},
+                "options": {
+                    "type": "object",
+                    "properties": {"unit": {"type": "string"}, "limit": {"type": "number"}},
+                },
+            },
+            "required": ["city"],
+        },
+    ),
+    Tool(name="now", parameters={"type": "object", "properties": {}}),
+    Tool(
+        name="t",
+        parameters={
+            "type": "object",
+            "properties": {
+                "a": {"type": "integer"},
+                "city": {"type": "string"},
+                "n": {"type": "integer"},
+            },
+        },
+    ),
+    Tool(name="u", parameters={"type": "object"}),
+    Tool(
+        name="search", parameters={"type": "object", "properties": {"q": {"type": "string"}}}
+    ),
+    Tool(
+        name="brave_search",
+        parameters={"type": "object", "properties": {"query": {"type": "string"}}},
+    ),
+)
+
+
+def cases() -> list[Any]:
+    """Every row of every table, as `dialect, case`."""
+    return [
+        pytest.param(path.stem, case, id=f"{path.stem}: {case['name']}")
+        for path in sorted(CASES.glob("*.toml"))
+        for case in tomllib.loads(path.read_text())["case"]
+    ]
+
+
+def comparable(reply: Reply) -> tuple[Any, ...]:
+    """Everything a reply says, with what it was read from."""
+    calls = [(call.id, call.name, call.arguments, call.raw) for call in reply.calls]
+    return (
+        reply.text,
+        reply.reasoning,
+        calls,
+        reply.rejected,
+        reply.notes,
+        reply.dialect,
+    )
+
+
+def said(reply: Reply) -> list[tuple[str, dict[str, Any]]]:
+    """The calls alone."""
+    return [(call.name, call.arguments) for call in reply.calls]
+
+
+def corpus() -> Path:
+    """The folder of recorded cases; skips the test if there is none."""
+    folder = os.environ.get("TOOLSPEAK_CORPUS")
+    if not folder:
+        pytest.skip("TOOLSPEAK_CORPUS does not name the folder of recorded cases")
+    return Path(folder)

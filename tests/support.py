@@ -44,9 +44,7 @@ TOOLBOX = (
         },
     ),
     Tool(name="u", parameters={"type": "object"}),
-    Tool(
-        name="search", parameters={"type": "object", "properties": {"q": {"type": "string"}}}
-    ),
+    Tool(name="search", parameters={"type": "object", "properties": {"q": {"type": "string"}}}),
     Tool(
         name="brave_search",
         parameters={"type": "object", "properties": {"query": {"type": "string"}}},

@@ -27,8 +27,9 @@ ARGUMENT_KEYS = (
     "tool_input",
 )
 ID_KEYS = ("id", "tool_call_id", "call_id")
-_KNOWN_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *ID_KEYS))
 _ENVELOPES = ("tool_calls", "tool_call", "function_call")
+RESERVED_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *ID_KEYS, *_ENVELOPES)
+"""Keys that cannot be the name of a tool in `{"f": {…}}`."""
 
 
 class Draft(Struct, frozen=True):
@@ -77,7 +78,7 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None) -> Draft:
         return Draft(name, arguments, identity, bare=bare)
     if len(value) == 1:
         [(key, arguments)] = value.items()
-        known = key in _KNOWN_KEYS if declared is None else key not in declared
+        known = key in RESERVED_KEYS if declared is None else key not in declared
         if isinstance(arguments, dict) and not known:
             return Draft(key, arguments)
     return Draft(problem="the object has no name of a tool")

@@ -28,7 +28,7 @@ Found = Generator[None, None, bool]
 Header = Mapping[str, str]
 
 _NAME = re.compile(r"[\w.\-:/$@*]*+")
-_PLAIN_NAME = re.compile(r"\w*+")
+_PLAIN_NAME = re.compile(r"[\w.\-:]*+")
 _LONGEST_NAME = 256
 _LONGEST_TAG = 1024
 _LONGEST_GAP = 256

@@ -115,7 +115,8 @@ def _sample(tool: Tool) -> ToolCall:
 def _check(dialect: Dialect, index: int, call: ToolCall) -> None:
     """What no dialect can carry, or not for sure."""
     name, path = call.name, f"$[{index}]"
-    if not _NAME.fullmatch(name) or name.startswith("functions."):
+    reserved = name in dialect.reserved or ("$name/" in dialect.call[0] and "/" in name)
+    if reserved or not _NAME.fullmatch(name) or name.startswith("functions."):
         raise Unrepresentable(dialect.name, f"{path}.name", f"a tool named {name!r}")
     if depth_of(call.arguments) > _NESTING:
         raise Unrepresentable(dialect.name, f"{path}.arguments", "arguments nested so deeply")

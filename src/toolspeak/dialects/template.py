@@ -143,6 +143,8 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     reasoning: tuple[tuple[str, str], ...] = THINK
     silent: tuple[str, ...] = ()
     """Control tokens that belong to the frame of a message, never to its text."""
+    reserved: tuple[str, ...] = ()
+    """Words that mean something else where a tool's name stands."""
     quote: str = ""
     """The token around strings in `$braces`."""
     prefix: str = ""

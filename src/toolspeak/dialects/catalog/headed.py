@@ -30,6 +30,7 @@ DIALECTS = (
         between="\n",
         silent=(">>>all\n",),
         start=("all\n",),
+        reserved=("all",),
         result="$content",
         models=("functionary-v3.2", "functionary-small-v3.2", "functionary-medium-v3.2"),
         about="Functionary v3.2; >>>all begins text",
@@ -40,6 +41,7 @@ DIALECTS = (
             "<|from|>assistant\n<|recipient|>$name\n<|content|>$arguments<|stop|>",
             "<|recipient|>$name\n<|content|>$arguments<|stop|>",
         ),
+        reserved=("all",),
         silent=(
             "<|from|>assistant\n<|recipient|>all\n<|content|>",
             "<|recipient|>all\n<|content|>",

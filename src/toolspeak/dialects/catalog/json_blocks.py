@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...calls import RESERVED_KEYS
 from ..template import NAME_IS_KEY, THINK, Dialect, Keys
 
 _COHERE_TURN = (
@@ -149,6 +150,7 @@ DIALECTS = (
         name="apertus",
         call=("<|tools_prefix|>$list<|tools_suffix|>",),
         keys=NAME_IS_KEY,
+        reserved=RESERVED_KEYS,
         reasoning=(("<|inner_prefix|>", "<|inner_suffix|>"),),
         result="$content_json",
         results="[$results]",

@@ -1,0 +1,183 @@
+"""Whatever a dialect writes reads back as it was; what it cannot write, it says where."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support import said
+from toolspeak import DIALECTS, Tool, ToolCall, Unrepresentable, render_calls
+from toolspeak.testing import chunks, parse
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "text": {"type": "string"},
+    "whole": {"type": "integer"},
+    "real": {"type": "number"},
+    "flag": {"type": "boolean"},
+    "maybe": {"type": ["string", "null"]},
+    "either": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+    "choice": {"enum": ["on", "off"]},
+    "words": {"type": "array", "items": {"type": "string"}},
+    "numbers": {"type": "array", "items": {"type": "integer"}},
+    "table": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+    "point": {
+        "type": "object",
+        "properties": {"x": {"type": "number"}, "label": {"type": "string"}},
+    },
+    "free": {"type": "object"},
+    "items": {
+        "type": "array",
+        "items": {"type": "object", "properties": {"id": {"type": "string"}}},
+    },
+}
+TOOLS = [
+    Tool(name="do", parameters={"type": "object", "properties": SCHEMAS}),
+    Tool(name="other-tool", parameters={"type": "object", "properties": {}}),
+]
+MARKERS = sorted({m for d in DIALECTS.values() for f in d.forms for m in (f.opener, *f.closers)})
+PIECES = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from([*MARKERS, "</parameter>", "</arg_value>", "<parameter=whole>", "<escape>"]),
+    st.sampled_from(['"', "'", "\\", "\n", "{", "}", "[", "]", '<|"|>', "```", "~~~", "]]>", " "]),
+)
+TEXT = st.lists(PIECES, max_size=5).map("".join)
+INTEGER = st.integers(-(10**30), 10**30)
+REAL = st.floats(allow_nan=False, allow_infinity=False)
+ANY = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-5, 5), TEXT),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+ARGUMENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "text": TEXT,
+        "whole": INTEGER,
+        "real": REAL,
+        "flag": st.booleans(),
+        "maybe": st.one_of(st.none(), TEXT),
+        "either": st.one_of(st.none(), INTEGER),
+        "choice": st.sampled_from(["on", "off"]),
+        "words": st.lists(TEXT, max_size=3),
+        "numbers": st.lists(INTEGER, max_size=3),
+        "table": st.lists(st.lists(st.integers(0, 9), max_size=2), max_size=2),
+        "point": st.fixed_dictionaries({}, optional={"x": REAL, "label": TEXT}),
+        "free": st.dictionaries(st.sampled_from("abc"), ANY, max_size=2),
+        "items": st.lists(st.fixed_dictionaries({"id": TEXT}), max_size=2),
+        "undeclared": ANY,
+    },
+)
+CALLS = st.lists(
+    st.one_of(
+        ARGUMENTS.map(lambda arguments: ToolCall(id="c", name="do", arguments=arguments)),
+        st.just(ToolCall(id="c", name="other-tool", arguments={})),
+    ),
+    min_size=1,
+    max_size=3,
+)
+PATH = re.compile(r"\$\[\d\](\.(name|arguments(\..+)?))?", re.S)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@settings(max_examples=120)
+@given(calls=CALLS, size=st.integers(1, 40))
+def test_what_is_written_reads_back(dialect: str, calls: list[ToolCall], size: int) -> None:
+    try:
+        text = render_calls(dialect, calls, TOOLS)
+    except Unrepresentable as error:
+        assert PATH.fullmatch(error.path), error.path
+        return
+    reply = parse(chunks(text, size), dialect=dialect, tools=TOOLS)
+    assert said(reply) == [(call.name, call.arguments) for call in calls], text
+    assert not reply.text.strip()
+    assert not reply.rejected
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    "value",
+    [
+        "plain",
+        "two\nlines",
+        "\nedges\n",
+        "  spaces  ",
+        "",
+        "quotes \" and ' and \\",
+        "Ærø 東京 🎉",
+        "{braces} [brackets] (parens)",
+        "123",
+        "true",
+        "null",
+        "a < b && c > d",
+        "- item\n- item",
+        "key: value",
+    ],
+)
+def test_ordinary_text_fits_in_every_dialect(dialect: str, value: str) -> None:
+    call = ToolCall(id="c", name="do", arguments={"text": value})
+    text = render_calls(dialect, [call], TOOLS)
+    assert said(parse([text], dialect=dialect, tools=TOOLS)) == [("do", {"text": value})]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a",
+        "a_b",
+        "a-b",
+        "a.b",
+        "ns.a.b",
+        "mcp__x__y",
+        "a/b",
+        "a:1",
+        "a:b",
+        "Ünï",
+        "a b",
+        "5",
+        "",
+        "_x",
+        "all",
+        "functions.a",
+        "a'b",
+        'a"b',
+        "a&b",
+        "<a>",
+        "item",
+        "json",
+        "null",
+        "true",
+        "tool_call",
+        "A.call",
+    ],
+)
+def test_names(dialect: str, name: str) -> None:
+    tools = [Tool(name=name, parameters={"properties": {"text": {"type": "string"}}})]
+    call = ToolCall(id="c", name=name, arguments={"text": "x"})
+    try:
+        text = render_calls(dialect, [call], tools)
+    except Unrepresentable as error:
+        assert error.path == "$[0].name"
+        assert not re.fullmatch(r"[a-z_]+", name) or name == "all"
+        return
+    assert said(parse([text], dialect=dialect, tools=tools)) == [(name, {"text": "x"})]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_text_and_reasoning_around_calls(dialect: str) -> None:
+    spec = DIALECTS[dialect]
+    call = ToolCall(id="c", name="do", arguments={"text": "x"})
+    block = render_calls(dialect, [call], TOOLS)
+    opener, closer = next((pair for pair in spec.reasoning if pair[0]), ("", ""))
+    thought = f"{opener}hm, well{closer}" if opener else ""
+    text = f"{thought}Before.\n{block}\nBetween.\n{block}\nAfter."
+    reply = parse(chunks(text, 7), dialect=dialect, tools=TOOLS)
+    assert said(reply) == [("do", {"text": "x"})] * 2
+    assert reply.text.split() == ["Before.", "Between.", "After."]
+    assert reply.reasoning == ("hm, well" if opener else "")

@@ -13,14 +13,16 @@ from typing import Any
 import yaml
 
 from ..calls import Draft, equal
-from ..jsonish import NotAValue, ValueReader
+from ..jsonish import NotAValue, ValueReader, unescape
 from ..schema import from_text, properties, resolve
 from .tagged import BadBody, CannotCarry
 
 CALL_NAME = re.compile(r"[A-Za-z_][\w.\-]*")
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
+_NEXT_KEYWORD = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=\s*(?=[\"'])")
 _KEY = re.compile(r"[^\W\d]\w*")
-_BRACE_KEY = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’<>]+""")
+_BRACE_NEXT_KEYWORD = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=\s*(?=[\"'])")
+_KEY = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’<>]+""")
 
 
 class _TextLoader(yaml.BaseLoader):
@@ -47,9 +49,28 @@ def parse_call(text: str, builtin: bool = False) -> Draft:
             arguments[keyword[1]] = reader.value()
             reader.separator(")")
     except NotAValue as error:
-        return Draft(name.strip(), problem=f"the arguments cannot be read: {error}")
+        return _loosely_quoted(text, name.strip()) or Draft(
+            name.strip(), problem=f"the arguments cannot be read: {error}"
+        )
     name = name.strip()
     return Draft(name.removesuffix(".call") if builtin else name, arguments)
+
+
+def _loosely_quoted(text: str, name: str) -> Draft | None:
+    """A call whose texts hold their own quotes unescaped, as in `f(c='sed -n '1,2p' x')`: each ends
+    where the next keyword begins."""
+    body = text[text.index("(") + 1 : -1]
+    keywords = list(_NEXT_KEYWORD.finditer(body))
+    if not keywords or keywords[0].start():
+        return None
+    ends = [*(match.start() for match in keywords[1:]), len(body)]
+    arguments: dict[str, Any] = {}
+    for match, end in zip(keywords, ends, strict=True):
+        value = body[match.end() : end].strip()
+        if len(value) < 2 or value[0] not in "\"'" or value[-1] != value[0]:
+            return None
+        arguments[match[1]] = unescape(value[1:-1])
+    return Draft(name, arguments, repairs=("inner-quotes",))
 
 
 def render_call(name: str, arguments: Mapping[str, Any]) -> str:

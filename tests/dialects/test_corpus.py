@@ -1,0 +1,77 @@
+"""Other projects' format cases. They are no part of this repository: see `TOOLSPEAK_CORPUS`."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.dialect_cases import is_right, kind_of, options_of, rows
+from tests.support import comparable, corpus
+from toolspeak.testing import chunks, parse
+
+MISSES = tomllib.loads((Path(__file__).parent / "corpus_misses.toml").read_text())
+BARS = {("literal", "named"): 0.96, ("literal", "auto"): 0.93}
+BARS |= {("recorded", "named"): 0.91, ("recorded", "auto"): 0.87}
+
+
+def listed(mode: str) -> dict[str, str]:
+    """The misses that are known, as id to kind."""
+    modes = ("named",) if mode == "named" else ("named", "auto")
+    return {row: kind for m in modes for kind, found in MISSES[m].items() for row in found}
+
+
+@cache
+def results(mode: str) -> tuple[tuple[dict[str, Any], bool], ...]:
+    return tuple(
+        (
+            row,
+            is_right(
+                row, parse([row["text"]], **options_of(row, dialect if mode == "named" else mode))
+            ),
+        )
+        for dialect, row in rows(corpus())
+    )
+
+
+@pytest.mark.parametrize("mode", ["named", "auto"])
+def test_misses_are_listed(mode: str) -> None:
+    assert {row["id"] for row, right in results(mode) if not right} == set(listed(mode))
+
+
+@pytest.mark.parametrize(("kind", "mode"), BARS)
+def test_enough_is_right(kind: str, mode: str) -> None:
+    """Of the rows that our own rules do not overrule."""
+    known = listed(mode)
+    rated = [
+        right
+        for row, right in results(mode)
+        if kind_of(row) == kind and known.get(row["id"]) != "overruled"
+    ]
+    assert sum(rated) / len(rated) >= BARS[kind, mode]
+
+
+@pytest.mark.parametrize("mode", ["named", "auto"])
+@pytest.mark.parametrize("arguments", ["validated", "incremental"])
+@pytest.mark.parametrize("sizes", [(1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11, 12), (13, 14, 15, 16)])
+def test_every_chunk_size(mode: str, arguments: str, sizes: tuple[int, ...]) -> None:
+    for dialect, row in rows(corpus()):
+        options = options_of(row, dialect if mode == "named" else mode) | {"arguments": arguments}
+        whole = comparable(parse([row["text"]], **options))
+        for size in sizes:
+            assert comparable(parse(chunks(row["text"], size), **options)) == whole, (
+                row["id"],
+                size,
+            )
+
+
+@pytest.mark.parametrize("mode", ["named", "auto"])
+def test_cut_off_anywhere(mode: str) -> None:
+    for dialect, row in rows(corpus()):
+        options = options_of(row, dialect if mode == "named" else mode)
+        text = row["text"][:400]
+        for end in range(len(text)):
+            parse([text[:end]], **options)

@@ -17,7 +17,7 @@ check: lint test
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/basedpyright --level error
 
 format: $(STAMP)
 	$(BIN)/ruff format .

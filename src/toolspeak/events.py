@@ -57,9 +57,10 @@ class CallEnd(Struct, frozen=True, tag="call_end"):
 
 
 class CallRejected(Struct, frozen=True, tag="call_rejected"):
-    """A block tried to be a call and is not one. If it had started (`index`), it is taken back."""
+    """A block tried to be a call and is not one. If it had started (`index`), it is taken back;
+    with no `rejection`, it was only begun and will be read anew."""
 
-    rejection: Rejection
+    rejection: Rejection | None
     index: int | None = None
 
 
@@ -93,7 +94,7 @@ def fold(events: Iterable[Event]) -> Reply:
     calls: list[ToolCall] = []
     rejected: list[Rejection] = []
     notes: list[Note] = []
-    dialects: list[str | None] = []
+    dialects: dict[int, str | None] = {}
     finish = Finish()
     for event in events:
         match event:
@@ -104,14 +105,15 @@ def fold(events: Iterable[Event]) -> Reply:
                 reasoning.append(event.text)
             case Reclassify():
                 reasoning.append("".join(said).strip())
-                said, text, calls, dialects = [], [], [], []
+                said, text, calls = [], [], []
             case CallStart():
-                dialects.append(event.dialect)
+                dialects[event.index] = event.dialect
             case CallEnd():
                 calls.append(event.call)
                 said.append(event.call.raw)
             case CallRejected():
-                rejected.append(event.rejection)
+                if event.rejection:
+                    rejected.append(event.rejection)
             case Note():
                 notes.append(event)
             case Finish():
@@ -126,7 +128,7 @@ def fold(events: Iterable[Event]) -> Reply:
         calls=tuple(calls),
         rejected=tuple(rejected),
         notes=tuple(notes),
-        dialect=dialects[0] if dialects and calls else None,
+        dialect=dialects.get(0) if calls else None,
         stop_reason=finish.stop_reason,
         raw_stop_reason=finish.raw_stop_reason,
         usage=finish.usage,

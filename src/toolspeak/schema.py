@@ -85,7 +85,7 @@ def type_of(value: Any) -> str:
 def from_text(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
     """The value that bare text stands for. Text that fits no declared type stays text."""
     types = types_of(schema, root)
-    if not types or types == {"string"}:
+    if not types or types == frozenset({"string"}):
         return text
     word = text.strip()
     if "null" in types and word in _NULLS:

@@ -1,4 +1,4 @@
-"""Every row of every dialect's table: whole, in chunks of every size, cut off everywhere, by `auto`."""
+"""Every row of every dialect's table: whole, in all chunks, cut off everywhere, by `auto`."""
 
 from __future__ import annotations
 

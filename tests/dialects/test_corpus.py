@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from bench.dialect_cases import is_right, kind_of, options_of, rows
+
 from tests.support import comparable, corpus
 from toolspeak.testing import chunks, parse
 
 MISSES = tomllib.loads((Path(__file__).parent / "corpus_misses.toml").read_text())
-BARS = {("literal", "named"): 0.96, ("literal", "auto"): 0.93}
-BARS |= {("recorded", "named"): 0.91, ("recorded", "auto"): 0.87}
+BARS = {
+    ("literal", "named"): 0.96,
+    ("literal", "auto"): 0.93,
+    ("recorded", "named"): 0.91,
+    ("recorded", "auto"): 0.87,
+}
 
 
 def listed(mode: str) -> dict[str, str]:

@@ -84,14 +84,20 @@ CALLS = st.lists(
 PATH = re.compile(r"\$\[\d\](\.(name|arguments(\..+)?))?", re.S)
 
 
+def rendered(dialect: str, calls: list[ToolCall], tools: list[Tool]) -> str | Unrepresentable:
+    try:
+        return render_calls(dialect, calls, tools)
+    except Unrepresentable as error:
+        return error
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 @settings(max_examples=120)
 @given(calls=CALLS, size=st.integers(1, 40))
 def test_what_is_written_reads_back(dialect: str, calls: list[ToolCall], size: int) -> None:
-    try:
-        text = render_calls(dialect, calls, TOOLS)
-    except Unrepresentable as error:
-        assert PATH.fullmatch(error.path), error.path
+    text = rendered(dialect, calls, TOOLS)
+    if isinstance(text, Unrepresentable):
+        assert PATH.fullmatch(text.path), text.path
         return
     reply = parse(chunks(text, size), dialect=dialect, tools=TOOLS)
     assert said(reply) == [(call.name, call.arguments) for call in calls], text
@@ -160,10 +166,9 @@ def test_ordinary_text_fits_in_every_dialect(dialect: str, value: str) -> None:
 def test_names(dialect: str, name: str) -> None:
     tools = [Tool(name=name, parameters={"properties": {"text": {"type": "string"}}})]
     call = ToolCall(id="c", name=name, arguments={"text": "x"})
-    try:
-        text = render_calls(dialect, [call], tools)
-    except Unrepresentable as error:
-        assert error.path == "$[0].name"
+    text = rendered(dialect, [call], tools)
+    if isinstance(text, Unrepresentable):
+        assert text.path == "$[0].name"
         assert not re.fullmatch(r"[a-z_]+", name) or name in DIALECTS[dialect].reserved
         return
     assert said(parse([text], dialect=dialect, tools=tools)) == [(name, {"text": "x"})]

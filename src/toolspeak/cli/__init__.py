@@ -29,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return options.run(options)
+    except BrokenPipeError:
+        return 0
     except (ToolspeakError, OSError) as error:
         print(f"toolspeak: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        return 0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from ..dialects import for_model
+from ..dialects import Parser, for_model
 from ..events import fold
 from ..testing import chunks
-from ..dialects import Parser
 from ..tools import as_tools
 from .io import read_json, read_text, write_json
 

@@ -1,7 +1,7 @@
 """What stands between a call's opener and its closer: one function for each kind of body.
 
-A body reader is a generator. It reads through `machine.reader`, reports every call it finds with
-`machine.draft`, and returns whether it found any; if not, its text is given back.
+A body reader is a generator. It reads through `desk.reader`, reports every call it finds with
+`desk.draft`, and returns whether it found any; if not, its text is given back.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Generator, Mapping
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from .. import jsonish
-from ..jsonish import MAX_DEPTH, depth_of
 from ..calls import ARGUMENT_KEYS, Draft, drafts
+from ..jsonish import MAX_DEPTH, depth_of
 from .elements import parse_elements
 from .scan import BAD, DONE, MORE, BracketScanner, JsonScanner, scan
 from .syntax import CALL_NAME, parse_braces, parse_call, parse_line, parse_yaml
 from .tagged import BadBody, ParamScanner, attributes_of, params_of, parse_params, tag_pattern
-from .template import CALL_SLOTS, JSON_SLOTS, Form, Literal, Slot, Tag
+from .template import CALL_SLOTS, JSON_SLOTS, Dialect, Form, Literal, Slot, Tag
 
 if TYPE_CHECKING:
-    from .parser import Parser
+    from .desk import Desk
 
 Found = Generator[None, None, bool]
 Header = Mapping[str, str]
+Parse = Callable[[str, Dialect, Mapping[str, Any]], dict[str, Any]]
 
 _NAME = re.compile(r"[\w.\-:/$@*]*+")
 _PLAIN_NAME = re.compile(r"[\w.\-:]*+")
@@ -53,24 +53,25 @@ _HEAD = re.compile(
 )
 
 
-def read(machine: Parser, form: Form) -> Found:
+def read(desk: Desk, form: Form) -> Found:
     """Read a form from its opener on."""
-    header = yield from _header(machine, form)
+    header = yield from _header(desk, form)
     if header is None:
         return False
     if not form.body:
-        return (yield from _no_body(machine, form, header))
-    return (yield from _READERS[form.body](machine, form, header))
+        return (yield from _no_body(desk, form, header))
+    return (yield from _READERS[form.body](desk, form, header))
 
 
-def _header(machine: Parser, form: Form) -> Generator[None, None, dict[str, str] | None]:
+def _header(desk: Desk, form: Form) -> Generator[None, None, dict[str, str] | None]:
     """The opener and the words up to the body; None if they are not there."""
-    reader = machine.reader
+    reader = desk.reader
     words: dict[str, str] = {}
     first = form.header[0] if form.header else None
     if not (isinstance(first, Tag) and form.opener == f"<{first.name}"):
         reader.at += len(form.opener)
-    for part, following in zip_longest(form.header, form.header[1:]):
+    followers = (*form.header[1:], None) if form.header else ()
+    for part, following in zip(form.header, followers, strict=True):
         match part:
             case Literal():
                 yield from reader.space()
@@ -85,7 +86,7 @@ def _header(machine: Parser, form: Form) -> Generator[None, None, dict[str, str]
                 words[part.kind] = word
             case Tag():
                 yield from reader.space()
-                found = yield from _tag(machine, part)
+                found = yield from _tag(desk, part)
                 if found is None:
                     return None
                 words |= found
@@ -98,8 +99,8 @@ def _named(words: dict[str, str], pattern: str) -> dict[str, str]:
     return {"name": match[1] if match else "", "id": words["header"]}
 
 
-def _tag(machine: Parser, tag: Tag) -> Generator[None, None, dict[str, str] | None]:
-    reader = machine.reader
+def _tag(desk: Desk, tag: Tag) -> Generator[None, None, dict[str, str] | None]:
+    reader = desk.reader
     if not (yield from reader.literal(f"<{tag.name}")):
         return None
     while True:
@@ -126,12 +127,12 @@ def _tag(machine: Parser, tag: Tag) -> Generator[None, None, dict[str, str] | No
     return {**words, "empty": "/"} if whole[2] else words
 
 
-def _no_body(machine: Parser, form: Form, header: Header) -> Found:
+def _no_body(desk: Desk, form: Form, header: Header) -> Found:
     """A form that says everything before its body would begin: no arguments, or no calls at all."""
     if "name" in header:
-        machine.draft(form, Draft(header["name"], None, header.get("id", "")), 0)
+        desk.draft(form, Draft(header["name"], None, header.get("id", "")), 0)
     else:
-        machine.note("no-calls", "a section for calls holds none", machine.reader.held())
+        desk.output.note("no-calls", "a section for calls holds none", desk.reader.held())
     return True
     yield
 
@@ -139,38 +140,38 @@ def _no_body(machine: Parser, form: Form, header: Header) -> Found:
 # JSON.
 
 
-def read_json(machine: Parser, form: Form, header: Header) -> Found:
+def read_json(desk: Desk, form: Form, header: Header) -> Found:
     """Calls as JSON objects: one, a list, or one after the other."""
-    reader = machine.reader
-    yield from _fence(machine)
+    reader = desk.reader
+    yield from _fence(desk)
     in_list = yield from reader.literal("[")
     found = False
     mark = reader.offset()
-    while (yield from _gap(machine, "{")) == "{":
-        if not (yield from _object(machine, form)):
+    while (yield from _gap(desk, "{")) == "{":
+        if not (yield from _object(desk, form)):
             if found:
                 reader.seek(mark)
             return found
         found = True
         mark = reader.offset()
-    if in_list and (yield from _gap(machine, "]")) == "]":
+    if in_list and (yield from _gap(desk, "]")) == "]":
         yield from reader.literal("]")
     return found
 
 
-def _fence(machine: Parser) -> Generator[None, None, None]:
+def _fence(desk: Desk) -> Generator[None, None, None]:
     """Models like to put JSON in a code fence, even between markers."""
-    reader = machine.reader
+    reader = desk.reader
     yield from reader.space()
     if (yield from reader.peek()) == "`":
         yield from reader.run(re.compile(r"`{0,3}[\w-]*"), 40)
         yield from reader.space()
-        machine.fenced()
+        desk.fenced()
 
 
-def _gap(machine: Parser, wanted: str) -> Generator[None, None, str]:
+def _gap(desk: Desk, wanted: str) -> Generator[None, None, str]:
     """The next character after white space and a separator, which are read only if it is wanted."""
-    reader = machine.reader
+    reader = desk.reader
     while True:
         match = _GAP.match(reader.text, reader.at)
         end = match.end() if match else reader.at
@@ -184,31 +185,31 @@ def _gap(machine: Parser, wanted: str) -> Generator[None, None, str]:
         yield
 
 
-def _object(machine: Parser, form: Form) -> Found:
+def _object(desk: Desk, form: Form) -> Found:
     """One JSON object that holds a call, or several."""
-    reader = machine.reader
+    reader = desk.reader
     start = reader.offset()
-    value = _at_once(machine)
+    value = _at_once(desk)
     state = DONE
     if value is None:
         scanner = JsonScanner()
-        steps = _streamed(machine, form, scanner, start) if machine.incremental else None
+        steps = _streamed(desk, form, scanner, start) if desk.incremental else None
         state = yield from steps or scan(reader, scanner)
     if state == DONE:
         value = _decode(reader.held()[start:]) if value is None else value
         if form.body == "content" and isinstance(value.get("content"), str):
-            machine.say_before_calls(value["content"])
-        for draft in drafts(value, machine.tools):
-            machine.draft(form, draft, start)
+            desk.say_before_calls(value["content"])
+        for draft in drafts(value, desk.tools):
+            desk.draft(form, draft, start)
         return True
-    return (yield from _rescued(machine, form, start, state, _drafts_of))
+    return (yield from _rescued(desk, form, start, state, _drafts_of))
 
 
-def _at_once(machine: Parser) -> dict[str, Any] | None:
+def _at_once(desk: Desk) -> dict[str, Any] | None:
     """The object that begins here, if all of it is here already: the decoder finds its end."""
-    reader = machine.reader
+    reader = desk.reader
     text = reader.text
-    if machine.incremental or len(text) - reader.at < _WORTH_TRYING or text is reader.refused:
+    if desk.incremental or len(text) - reader.at < _WORTH_TRYING or text is reader.refused:
         return None
     try:
         value, end = _decoder.raw_decode(text, reader.at)
@@ -222,22 +223,22 @@ def _at_once(machine: Parser) -> dict[str, Any] | None:
     return value
 
 
-def _drafts_of(machine: Parser, value: Any, repairs: tuple[str, ...]) -> list[Draft]:
+def _drafts_of(desk: Desk, value: Any, repairs: tuple[str, ...]) -> list[Draft]:
     return [
         Draft(draft.name, draft.arguments, draft.id, draft.problem, repairs)
-        for draft in drafts(value, machine.tools)
+        for draft in drafts(value, desk.tools)
     ]
 
 
 def _rescued(
-    machine: Parser,
+    desk: Desk,
     form: Form,
     start: int,
     state: int,
-    make: Callable[[Parser, Any, tuple[str, ...]], list[Draft]],
+    make: Callable[[Desk, Any, tuple[str, ...]], list[Draft]],
 ) -> Found:
     """JSON that breaks off or breaks the rules: mend it if the text says where it ends."""
-    reader = machine.reader
+    reader = desk.reader
     if not form.closer:
         return False
     body = reader.held()[start:]
@@ -255,18 +256,18 @@ def _rescued(
     try:
         value, repairs = jsonish.loads(reader.held()[start:], close=True)
     except jsonish.NotAValue as error:
-        machine.draft(form, Draft(problem=f"not valid JSON: {error}"), start)
+        desk.draft(form, Draft(problem=f"not valid JSON: {error}"), start)
         return True
-    for draft in make(machine, value, repairs):
-        machine.draft(form, draft, start)
+    for draft in make(desk, value, repairs):
+        desk.draft(form, draft, start)
     return True
 
 
 def _streamed(
-    machine: Parser, form: Form, scanner: JsonScanner, start: int
+    desk: Desk, form: Form, scanner: JsonScanner, start: int
 ) -> Generator[None, None, int]:
     """Read an object, and pass its arguments on as they come if the name came before them."""
-    reader = machine.reader
+    reader = desk.reader
     scanner.pause = True
     streaming = False
     over = False
@@ -275,12 +276,12 @@ def _streamed(
         looking = not over and not streaming and reader.offset() - start < _LONGEST_HEAD
         reader.at = scanner.step(reader.text, before)
         if streaming:
-            machine.more(reader.text[before : reader.at])
+            desk.more(reader.text[before : reader.at])
         elif looking:
             match = _HEAD.match(reader.held(), start)
-            streaming = bool(match) and machine.begin(form, json.loads(match[1]), "")
+            streaming = bool(match) and desk.begin(form, json.loads(match[1]), "")
             if match and streaming:
-                machine.more(reader.held()[match.end() :])
+                desk.more(reader.held()[match.end() :])
         if scanner.depth_one:
             over, streaming, scanner.pause = True, False, False
         elif scanner.state != MORE or reader.ended:
@@ -289,175 +290,175 @@ def _streamed(
             yield
 
 
-def read_arguments(machine: Parser, form: Form, header: Header) -> Found:
+def read_arguments(desk: Desk, form: Form, header: Header) -> Found:
     """The arguments as a JSON object, for a name that stood before."""
-    reader = machine.reader
+    reader = desk.reader
     name, identity = header.get("name", ""), header.get("id", "")
-    yield from _fence(machine)
+    yield from _fence(desk)
     if (yield from reader.peek()) != "{":
-        return (yield from _no_arguments(machine, form, header))
+        return (yield from _no_arguments(desk, form, header))
     start = reader.offset()
-    value = _at_once(machine)
+    value = _at_once(desk)
     if value is not None:
-        machine.draft(form, Draft(name, value, identity), start)
+        desk.draft(form, Draft(name, value, identity), start)
         return True
     scanner = JsonScanner()
-    if machine.begin(form, name, identity):
-        yield from _streamed_arguments(machine, scanner)
+    if desk.begin(form, name, identity):
+        yield from _streamed_arguments(desk, scanner)
     else:
         yield from scan(reader, scanner)
     if scanner.state == DONE:
-        machine.draft(form, Draft(name, _decode(reader.held()[start:]), identity), start)
+        desk.draft(form, Draft(name, _decode(reader.held()[start:]), identity), start)
         return True
 
-    def make(_: Parser, value: Any, repairs: tuple[str, ...]) -> list[Draft]:
+    def make(_: Desk, value: Any, repairs: tuple[str, ...]) -> list[Draft]:
         return [Draft(name, value, identity, "", repairs)]
 
-    return (yield from _rescued(machine, form, start, scanner.state, make))
+    return (yield from _rescued(desk, form, start, scanner.state, make))
 
 
-def _streamed_arguments(machine: Parser, scanner: JsonScanner) -> Generator[None, None, None]:
-    reader = machine.reader
+def _streamed_arguments(desk: Desk, scanner: JsonScanner) -> Generator[None, None, None]:
+    reader = desk.reader
     while True:
         before = reader.at
         reader.at = scanner.step(reader.text, before)
-        machine.more(reader.text[before : reader.at])
+        desk.more(reader.text[before : reader.at])
         if scanner.state != MORE or reader.ended:
             return
         yield
 
 
-def _no_arguments(machine: Parser, form: Form, header: Header) -> Found:
+def _no_arguments(desk: Desk, form: Form, header: Header) -> Found:
     """Nothing where the arguments should be: that is an empty object, if the call is closed."""
-    reader = machine.reader
+    reader = desk.reader
     if not form.closer or not header.get("name"):
         return False
     if not (yield from reader.literal(form.closer)):
         return False
     reader.at -= len(form.closer)
-    machine.draft(form, Draft(header["name"], None, header.get("id", "")), 0)
+    desk.draft(form, Draft(header["name"], None, header.get("id", "")), 0)
     return True
 
 
 # Bodies that are read whole, once their end is found.
 
 
-def read_params(machine: Parser, form: Form, header: Header) -> Found:
+def read_params(desk: Desk, form: Form, header: Header) -> Found:
     """Tagged parameters."""
     scanner = ParamScanner(params_of(form.dialect.param), form.closer, form.closers)
-    return _until_end(machine, form, header, scanner, parse_params)
+    return _until_end(desk, form, header, scanner, parse_params)
 
 
-def read_elements(machine: Parser, form: Form, header: Header) -> Found:
+def read_elements(desk: Desk, form: Form, header: Header) -> Found:
     """Nested elements."""
-    return _until_closer(machine, form, header, parse_elements)
+    return _until_closer(desk, form, header, parse_elements)
 
 
-def read_yaml(machine: Parser, form: Form, header: Header) -> Found:
+def read_yaml(desk: Desk, form: Form, header: Header) -> Found:
     """YAML."""
-    return _until_closer(machine, form, header, lambda body, _, schema: parse_yaml(body, schema))
+
+    def parse(body: str, _: Dialect, schema: Mapping[str, Any]) -> dict[str, Any]:
+        return parse_yaml(body, schema)
+
+    return _until_closer(desk, form, header, parse)
 
 
-def _until_closer(machine: Parser, form: Form, header: Header, parse: Any) -> Found:
+def _until_closer(desk: Desk, form: Form, header: Header, parse: Parse) -> Found:
     closer = form.closer.replace("$name", header.get("name", ""))
-    reader = machine.reader
+    reader = desk.reader
     start = reader.offset()
     if not (yield from reader.until(re.compile(re.escape(closer)), len(closer))):
-        machine.note("truncated", "the call is cut off", reader.held())
         return False
-    _whole_body(machine, form, header, reader.held()[start : -len(closer)], parse)
+    _whole_body(desk, form, header, reader.held()[start : -len(closer)], parse)
     return True
 
 
 def _until_end(
-    machine: Parser, form: Form, header: Header, scanner: ParamScanner, parse: Any
+    desk: Desk, form: Form, header: Header, scanner: ParamScanner, parse: Parse
 ) -> Found:
     if header.get("empty"):
-        _whole_body(machine, form, header, "", parse)
+        _whole_body(desk, form, header, "", parse)
         return True
-    reader = machine.reader
+    reader = desk.reader
     start = reader.offset()
     state = yield from scan(reader, scanner)
     if state == DONE:
-        _whole_body(machine, form, header, reader.held()[start : -len(form.closer)], parse)
+        _whole_body(desk, form, header, reader.held()[start : -len(form.closer)], parse)
         return True
     body = reader.held()[start:] + reader.text[reader.at :]
     end = body.find(form.closer)
     if end < 0:
-        machine.note("truncated", "the call is cut off", body)
         return False
     reader.seek(start + end + len(form.closer))
-    _whole_body(machine, form, header, body[:end], parse)
+    _whole_body(desk, form, header, body[:end], parse)
     return True
 
 
-def _whole_body(machine: Parser, form: Form, header: Header, body: str, parse: Any) -> None:
+def _whole_body(desk: Desk, form: Form, header: Header, body: str, parse: Parse) -> None:
     name = header["name"]
     try:
-        arguments = parse(body, form.dialect, machine.schema(name))
+        arguments = parse(body, form.dialect, desk.schema(name))
     except BadBody as error:
-        machine.draft(form, Draft(name, problem=str(error)), 0)
+        desk.draft(form, Draft(name, problem=str(error)), 0)
     else:
-        machine.draft(form, Draft(name, arguments, header.get("id", "")), 0)
+        desk.draft(form, Draft(name, arguments, header.get("id", "")), 0)
 
 
-def read_braces(machine: Parser, form: Form, header: Header) -> Found:
+def read_braces(desk: Desk, form: Form, header: Header) -> Found:
     """A map without quotes around its keys."""
-    reader = machine.reader
+    reader = desk.reader
     if (yield from reader.peek()) != "{":
         return False
     start = reader.offset()
     state = yield from scan(reader, BracketScanner(form.dialect.quote))
     if state != DONE:
-        machine.note("truncated", "the call is cut off", reader.held())
         return False
 
     def parse(body: str, *_: Any) -> dict[str, Any]:
         return parse_braces(body, form.dialect.quote)
 
-    _whole_body(machine, form, header, reader.held()[start:], parse)
+    _whole_body(desk, form, header, reader.held()[start:], parse)
     return True
 
 
-def read_calls(machine: Parser, form: Form, header: Header) -> Found:
+def read_calls(desk: Desk, form: Form, header: Header) -> Found:
     """Calls in Python's syntax: one, a list, or one after the other."""
-    reader = machine.reader
-    yield from _fence(machine)
+    reader = desk.reader
+    yield from _fence(desk)
     in_list = yield from reader.literal("[")
     found = False
-    while CALL_NAME.match((yield from _gap(machine, ""))):
+    while CALL_NAME.match((yield from _gap(desk, ""))):
         mark = reader.offset()
-        if not (yield from _call(machine, form)):
+        if not (yield from _call(desk, form)):
             reader.seek(mark)
             return found
         found = True
-    if in_list and (yield from _gap(machine, "]")) == "]":
+    if in_list and (yield from _gap(desk, "]")) == "]":
         yield from reader.literal("]")
     return found
 
 
-def _call(machine: Parser, form: Form) -> Found:
-    reader = machine.reader
-    yield from _gap(machine, (yield from _gap(machine, "")))
+def _call(desk: Desk, form: Form) -> Found:
+    reader = desk.reader
+    yield from _gap(desk, (yield from _gap(desk, "")))
     start = reader.offset()
     name = yield from reader.run(re.compile(r"[\w.\-]*+"), _LONGEST_NAME)
     if not name or not CALL_NAME.fullmatch(name) or (yield from reader.peek()) != "(":
         return False
     if form.body == "builtin" and not name.endswith(".call"):
         return False
-    if machine.tools is not None and machine.declared(name) is None and not form.opener:
+    if desk.tools is not None and desk.declared(name) is None and not form.opener:
         return False
     state = yield from scan(reader, BracketScanner())
     if state != DONE:
-        machine.note("truncated", "the call is cut off", reader.held()[start:])
         return False
-    machine.draft(form, parse_call(reader.held()[start:], form.body == "builtin"), start)
+    desk.draft(form, parse_call(reader.held()[start:], form.body == "builtin"), start)
     return True
 
 
-def read_line(machine: Parser, form: Form, header: Header) -> Found:
+def read_line(desk: Desk, form: Form, header: Header) -> Found:
     """One parameter, or a JSON object, up to the end of the line."""
-    reader = machine.reader
+    reader = desk.reader
     start = reader.offset()
     found = yield from reader.until(_LINE_END, 1)
     line = reader.held()[start:].removesuffix(found)
@@ -465,11 +466,15 @@ def read_line(machine: Parser, form: Form, header: Header) -> Found:
         reader.seek(start + len(line))
     if not line.startswith("{") and not _PARAM.match(line):
         return False
-    _whole_body(machine, form, header, line, lambda body, _, schema: parse_line(body, schema))
+
+    def parse(body: str, _: Dialect, schema: Mapping[str, Any]) -> dict[str, Any]:
+        return parse_line(body, schema)
+
+    _whole_body(desk, form, header, line, parse)
     return True
 
 
-_READERS: dict[str, Callable[[Parser, Form, Header], Found]] = {
+_READERS: dict[str, Callable[[Desk, Form, Header], Found]] = {
     **dict.fromkeys(JSON_SLOTS, read_json),
     **dict.fromkeys(CALL_SLOTS, read_calls),
     "arguments": read_arguments,

@@ -88,7 +88,7 @@ def _value(texts: list[str], schema: Any, root: Mapping[str, Any], dialect: Dial
     if dialect.cdata and text.startswith("\n"):
         text = text[1:].removesuffix("\n")
     value = from_text(text, schema, root)
-    if types == {"array"} and not isinstance(value, list):
+    if types == frozenset({"array"}) and not isinstance(value, list):
         return [_value([text], resolve(schema, root).get("items"), root, dialect)]
     return value
 

@@ -63,7 +63,7 @@ def markers_of(literals: tuple[str, ...]) -> Markers:
 
 
 def _trie(words: list[str]) -> str:
-    """A pattern for any of the sorted words, longest first, that fails at the first wrong letter."""
+    """A pattern for any of the words, longest first, that fails at the first wrong letter."""
     if words == [""]:
         return ""
     groups: dict[str, list[str]] = {}

@@ -2,7 +2,7 @@
 
     parser = Parser(dialect="hermes")
     parser.feed('Sure. <tool_call>{"name": "now", "argu')   # [TextDelta("Sure. ")]
-    parser.feed('ments": {}}</tool_call>')                  # [CallStart(…), ArgumentsDelta(…), CallEnd(…)]
+    parser.feed('ments": {}}</tool_call>')                  # [CallStart, ArgumentsDelta, CallEnd]
     parser.finish()                                         # [Finish()]
 
 The machine is a generator that yields when it needs more text. Outside of calls it searches for the
@@ -13,336 +13,217 @@ what no form can read becomes text again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Literal
 
-from .. import calls as callshapes
-from ..calls import Draft
+from .. import calls
 from ..errors import UsageError
-from ..events import (
-    ArgumentsDelta,
-    CallEnd,
-    CallRejected,
-    CallStart,
-    Event,
-    Finish,
-    ReasoningDelta,
-    Reclassify,
-    TextDelta,
-)
-from ..schema import properties
-from ..types import Note, Rejection, Tool, ToolCall
+from ..events import CallEnd, Event, Finish, Reclassify
+from ..tools import as_tools
 from . import bodies
-from .grammar import Grammar, Marker, Markers, grammar_of, markers_of
-from .reader import Reader
-from .scan import MORE
+from .desk import Desk, Faulty, TooLong
+from .grammar import Markers, grammar_of, markers_of
 from .registry import AUTO, dialects_for
+from .scan import MORE
 from .template import Dialect, Form, Frame
-from .template import Literal as LiteralPiece
 
 MAX_CALL = 8_000_000
 """The longest call, in characters; a longer one becomes text."""
-MAX_NOTES = 200
-_SHOWN = 400
-"""How much of a bad block a note shows."""
 _LONGEST_HEADER = 300
-_RESCAN_FACTOR = 8
-_RESCAN_FREE = 65_536
+_RESCAN_FACTOR, _RESCAN_FREE = 8, 65_536
+"""How often text may be read in vain, on average, before it is given up."""
 
 Steps = Generator[None, None, None]
-
-
-class TooLong(Exception):
-    """A call is longer than allowed. Never leaves the parser."""
-
-
-class Faulty(Exception):
-    """A form has found its markers but a body it cannot read; another form may. Stays inside."""
+Found = Generator[None, None, bool]
 
 
 class Parser:
-    """Reads the calls out of a model's text, however it is cut into chunks."""
+    """Reads the calls out of a model's text, however it is cut into chunks.
+
+    `tools` in any provider's shape give the types of arguments and the names that count; None
+    checks neither. `reasoning_open` says whether the text starts inside reasoning that the prompt
+    has opened; None leaves it to what follows.
+    """
 
     def __init__(
         self,
         *,
-        dialect: str | Dialect = AUTO,
-        tools: Iterable[Tool] | None = None,
+        dialect: str | Dialect | Sequence[Dialect] = AUTO,
+        tools: Iterable[Any] | None = None,
         reasoning_open: bool | None = None,
         arguments: Literal["validated", "incremental"] = "validated",
         max_call: int = MAX_CALL,
-        new_id: Callable[[], str] = callshapes.new_id,
+        new_id: Callable[[], str] = calls.new_id,
     ) -> None:
         if arguments not in ("validated", "incremental"):
             raise UsageError(f"arguments must be 'validated' or 'incremental', not {arguments!r}")
-        self.tools = None if tools is None else {tool.name: tool for tool in tools}
-        names = None if self.tools is None else tuple(self.tools)
-        self._grammar: Grammar = grammar_of(*dialects_for(dialect), names)
+        incremental = arguments == "incremental"
+        self._desk = Desk(
+            as_tools(tools), incremental=incremental, max_call=max_call, new_id=new_id
+        )
+        self._reader = self._desk.reader
+        self._output = self._desk.output
+        names = None if self._desk.tools is None else tuple(self._desk.tools)
+        self._grammar = grammar_of(*dialects_for(dialect), names)
         self._reasoning_open = reasoning_open
-        self.incremental = arguments == "incremental"
-        self._max_call = max_call
-        self._new_id = new_id
-
-        self.reader = Reader()
-        self._out: list[Event] = []
-        self._text: list[str] = []
-        """Text that was said but is not an event yet."""
-        self._space: list[str] | None = []
-        """White space at an edge: it is text only if more text follows. None: not at an edge."""
-        self._drop_space = False
-        """The edge follows reasoning: its white space is nobody's."""
-        self._last = ""
-        """The last character that was read as text: "" at the start, for line starts."""
-        self._reasoned = False
-        self._unclosed: list[Markers] = []
-        """What is known not to close any reasoning in the rest of the text."""
-        self._calls = 0
-        self._notes = 0
-        self._ids: set[str] = set()
-        self._rejections = 0
-        """Rejections since the last commit: their text is still to be said."""
-        self._tentative: list[Event] | None = None
-        """Calls that count only if the whole message is nothing else."""
-        self._started: tuple[int, str] | None = None
-        """Index and id of a call whose arguments are being streamed."""
-        self._steps_back = False
-        """Other forms are still to be tried at this marker."""
-        self._dialect: Dialect | None = None
-        """The dialect of the last call: it is asked first for the next."""
         self._open: dict[str, None] = {}
         """What may still close the calls so far, each once, until text comes."""
-        self._fence: tuple[str, ...] = ()
-        """What closes a code fence that stands around a body without being part of the form."""
+        self._unclosed: list[Markers] = []
+        """What is known not to close any reasoning in the rest of the text."""
         self._debt = 0
         """How much text was read in vain, to be read again."""
+        self._cut_off = False
+        """The last attempt to read a call came to the end of the text."""
         self._machine = self._run()
         next(self._machine)
 
     def feed(self, text: str) -> list[Event]:
         """Take in more text; returns what is certain by now."""
-        reader = self.reader
+        reader = self._reader
         reader.add(text)
         scanner = reader.scanner
-        if scanner is not None and reader.offset() <= self._max_call:
+        if scanner is not None and reader.offset() <= self._desk.max_call:
             # Inside a long value nothing can happen but its end: do not wake the machine for less.
             reader.at = scanner.step(reader.text, reader.at)
             if scanner.state == MORE:
                 return []
         next(self._machine)
-        return self._drain()
+        return self._output.drain()
 
     def finish(self) -> list[Event]:
         """The text is over; returns everything that was held back, and the finish."""
-        if self.reader.ended:
+        if self._reader.ended:
             return []
-        self.reader.ended = True
-        self.reader.add("")
+        self._reader.ended = True
+        self._reader.add("")
         next(self._machine, None)
-        self._flush()
-        self._out.append(Finish())
-        return self._drain()
+        self._output.emit(Finish())
+        return self._output.drain()
 
-    # What comes out.
-
-    def _drain(self) -> list[Event]:
-        if self._text:
-            self._flush()
-        out, self._out = self._out, []
-        return out
-
-    def _flush(self) -> None:
-        if self._text:
-            self._out.append(TextDelta("".join(self._text)))
-            self._text = []
-
-    def _emit(self, event: Event) -> None:
-        self._flush()
-        self._out.append(event)
-
-    def _say(self, text: str) -> None:
-        if not text:
-            return
-        self._last = text[-1]
-        if self._space is not None:
-            stripped = text.lstrip()
-            if not stripped:
-                self._space.append(text)
-                return
-            if self._drop_space:
-                text = stripped
-            else:
-                self._text.extend(self._space)
-            self._space = None
-            self._drop_space = False
-            self._open = {}
-        self._text.append(text)
-
-    def _edge(self, *, drop: bool = False) -> None:
-        """White space from here on waits for what follows it."""
-        self._space = []
-        self._drop_space = self._drop_space or drop
-
-    def _reason(self, text: str) -> None:
-        """Reasoning, without the white space at its ends."""
-        if not text:
-            return
-        if self._space is not None and not self._reasoned:
-            text = text.lstrip()
-        stripped = text.rstrip()
-        if stripped:
-            waiting = "".join(self._waiting)
-            self._waiting = [text[len(stripped) :]] if len(stripped) < len(text) else []
-            self._reasoned = True
-            self._emit(ReasoningDelta(waiting + stripped))
-        elif self._reasoned and text:
-            self._waiting.append(text)
-
-    _waiting: list[str]
-
-    def note(self, code: str, message: str, where: str = "") -> None:
-        """Remark on something; a flood of remarks is cut off."""
-        self._notes += 1
-        if self._notes == MAX_NOTES:
-            code, message, where = "more-notes", "further notes are left out", ""
-        if self._notes <= MAX_NOTES:
-            self._emit(Note(code, message, where[:_SHOWN]))
-
-    # The machine.
+    # Text, up to the next marker.
 
     def _run(self) -> Steps:
         yield
         yield from self._beginning()
-        reader, markers = self.reader, self._grammar.markers
+        while marker := (yield from self._next(self._grammar.markers, self._output.say)):
+            if not (yield from self._marker(marker)):
+                self._output.say(marker)
+                self._reader.at += len(marker)
+        self._output.close(calls=self._desk.count > 0)
+
+    def _next(self, markers: Markers, let_go: Callable[[str], None]) -> Generator[None, None, str]:
+        """Let go of everything up to the next marker, which is returned; "" if there is none."""
+        reader = self._reader
         while True:
             text, at = reader.text, reader.at
             match = markers.pattern.search(text, at)
             certain = len(text) if reader.ended else markers.certain(text, at)
             if match and (match.start() < certain or reader.ended):
-                self._say(text[at : match.start()])
+                let_go(text[at : match.start()])
                 reader.at = match.start()
-                if not (yield from self._marker(match[0])):
-                    self._say(match[0])
-                    reader.at += len(match[0])
-                continue
-            self._say(text[at:certain])
+                return match[0]
+            let_go(text[at:certain])
             reader.at = certain
             if reader.ended:
-                break
+                return ""
             yield
-        if self._space and not self._calls and not self._drop_space:
-            self._text.extend(self._space)
 
     def _beginning(self) -> Steps:
         """What only the start of a message can hold."""
-        reader, grammar = self.reader, self._grammar
-        self._waiting = []
         if self._reasoning_open:
-            yield from self._think(grammar.ends_thought)
-        for literal in grammar.start:
-            if (yield from reader.literal(literal)):
+            yield from self._think(self._grammar.ends_thought)
+        for literal in self._grammar.start:
+            if (yield from self._reader.literal(literal)):
                 break
-        for dialect in grammar.frames:
+        for dialect in self._grammar.frames:
             if (yield from self._frame(dialect, "")):
                 break
         yield from self._whole()
 
-    def _marker(self, literal: str) -> Generator[None, None, bool]:
+    def _marker(self, literal: str) -> Found:
         """Deal with a marker that the text has come to; False if it is only text."""
-        marker: Marker = self._grammar.meaning[literal]
-        if marker.line_start and self._last not in ("", "\n"):
+        marker = self._grammar.meaning[literal]
+        if marker.line_start and self._output.last not in ("", "\n"):
             return False
+        self._cut_off = False
         if marker.forms and (yield from self._forms(marker.forms)):
             return True
         for dialect in marker.frames:
             if (yield from self._frame(dialect, literal)):
                 return True
         if marker.thought:
-            self.reader.at += len(literal)
+            self._reader.at += len(literal)
             yield from self._think((marker.thought,))
             yield from self._whole()
             return True
         if marker.ends_thought:
             return self._reclassify(literal)
         if marker.silent:
-            self.reader.at += len(literal)
+            self._reader.at += len(literal)
             return True
-        if len(literal) > 3:
-            self.note("not-a-call", f"{literal} begins no call that can be read", literal)
+        self._remark_on(literal)
         return False
+
+    def _remark_on(self, literal: str) -> None:
+        """A marker that stays text: a call that is cut off, or none at all."""
+        rest = self._reader.text[self._reader.at : self._reader.at + 1000]
+        if self._cut_off:
+            self._output.note("truncated", "a call is cut off, and is not made", rest)
+        elif len(literal) > 3:
+            self._output.note("not-a-call", f"{literal} begins no call that can be read", literal)
 
     # Reasoning.
 
     def _think(self, closers: tuple[str, ...]) -> Steps:
         """Reasoning up to the first of `closers`."""
-        reader = self.reader
-        self._reasoned = False
-        self._waiting = []
-        self._edge(drop=True)
-        markers = markers_of((*closers, *self._grammar.thoughts))
+        self._output.begin_thought()
         ends = markers_of(closers)
-        while True:
-            text, at = reader.text, reader.at
-            match = markers.pattern.search(text, at)
-            certain = len(text) if reader.ended else markers.certain(text, at)
-            if match and (match.start() < certain or reader.ended):
-                self._reason(text[at : match.start()])
-                reader.at = match.start()
-                if match[0] in closers:
-                    reader.at += len(match[0])
-                    break
-                if (yield from self._call_in_reasoning(ends)):
-                    break
-                return
-            self._reason(text[at:certain])
-            reader.at = certain
-            if reader.ended:
-                return
-            yield
-        self._closed_reasoning()
+        markers = markers_of((*closers, *self._grammar.thoughts))
+        marker = yield from self._next(markers, self._output.think)
+        if not marker:
+            return
+        if marker in closers:
+            self._reader.at += len(marker)
+        else:
+            yield from self._call_in_thought(ends)
+        self._output.end_thought()
 
-    def _call_in_reasoning(self, ends: Markers) -> Generator[None, None, bool]:
+    def _call_in_thought(self, ends: Markers) -> Steps:
         """A call opens inside reasoning: it is a thought if the reasoning is closed after it, and
         the end of the reasoning if not."""
-        reader = self.reader
+        reader = self._reader
         reader.hold()
-        longest = max(map(len, ends.literals))
         closer = ""
         if ends not in self._unclosed:
+            longest = max(map(len, ends.literals))
             try:
                 closer = yield from self._bounded(reader.until(ends.pattern, longest))
             except TooLong:
                 pass
-        if not closer and reader.ended:
-            self._unclosed.append(ends)
         if closer:
-            self._reason(reader.release().removesuffix(closer))
-            return True
+            self._output.think(reader.release().removesuffix(closer))
+            return
+        if reader.ended:
+            self._unclosed.append(ends)
         reader.restore()
-        self.note("reasoning-unclosed", "a call ends reasoning that was never closed")
-        self._closed_reasoning()
-        return False
-
-    def _closed_reasoning(self) -> None:
-        self._waiting = []
-        self._edge(drop=True)
-        self._last = ""
+        self._output.note("reasoning-unclosed", "a call ends reasoning that was never closed")
 
     def _reclassify(self, literal: str) -> bool:
         """A close tag that nothing opened: the prompt had opened it."""
-        if self._reasoned or self._reasoning_open is False:
+        if self._output.thought or self._reasoning_open is False:
             return False
-        self.reader.at += len(literal)
-        self._reasoned = True
-        self._emit(Reclassify())
-        self._calls = 0
-        self._edge(drop=True)
+        self._reader.at += len(literal)
+        self._output.emit(Reclassify())
+        self._output.end_thought()
+        self._output.thought = True
+        self._desk.count = 0
         return True
 
     # Messages with headers.
 
-    def _frame(self, dialect: Dialect, opener: str) -> Generator[None, None, bool]:
+    def _frame(self, dialect: Dialect, opener: str) -> Found:
         """A message's header: reasoning, text or a call follows, by whom it is for."""
-        reader, frame = self.reader, dialect.frame
+        reader, frame = self._reader, dialect.frame
         assert frame is not None
         reader.hold()
         header = yield from self._header(frame, opener)
@@ -351,7 +232,7 @@ class Parser:
             return False
         recipient = re.search(frame.recipient, header)
         tool = re.match(frame.tools, recipient[1]) if recipient and frame.tools else None
-        if tool and recipient:
+        if recipient and tool:
             name = recipient[1][tool.end() :]
             if (yield from self._framed_call(dialect, frame, name)):
                 return True
@@ -361,61 +242,62 @@ class Parser:
         return True
 
     def _header(self, frame: Frame, opener: str) -> Generator[None, None, str | None]:
-        reader = self.reader
+        reader = self._reader
         if not opener:
             yield from reader.space()
-            if not (yield from reader.literal(frame.first)):
-                return None
-            opener = frame.first
-        else:
-            reader.at += len(opener)
+        if not (yield from reader.literal(opener or frame.first)):
+            return None
         while True:
             text, at = reader.text, reader.at
             limit = at + _LONGEST_HEADER
             end = text.find(frame.message, at, limit)
             if end >= 0 and "\n" not in text[at:end]:
                 reader.at = end + len(frame.message)
-                return opener + text[at:end]
+                return (opener or frame.first) + text[at:end]
             if len(text) >= limit or reader.ended or "\n" in text[at:limit]:
                 return None
             yield
 
-    def _framed_call(
-        self, dialect: Dialect, frame: Frame, name: str
-    ) -> Generator[None, None, bool]:
+    def _framed_call(self, dialect: Dialect, frame: Frame, name: str) -> Found:
         form = Form(dialect, frame.message, (), "arguments", frame.ends[0], frame.ends)
-        if not (yield from bodies.read_arguments(self, form, {"name": name})):
-            return False
-        yield from self._closers(form)
-        return True
+        self._desk.rejections = 0
+        body = self._reader.offset()
+        if (yield from bodies.read_arguments(self._desk, form, {"name": name})):
+            yield from self._closers(form)
+            return True
+        self._desk.retract()
+        self._reader.seek(body)
+        return False
 
     # Calls.
 
-    def _forms(self, forms: tuple[Form, ...]) -> Generator[None, None, bool]:
+    def _forms(self, forms: tuple[Form, ...]) -> Found:
         """Try the forms that may begin here. One that finds a fault steps back for the others."""
-        if self._dialect and len(forms) > 1:
-            forms = tuple(sorted(forms, key=lambda form: form.dialect is not self._dialect))
+        last = self._desk.dialect
+        if last and len(forms) > 1:
+            forms = tuple(sorted(forms, key=lambda form: form.dialect is not last))
         faulty: list[Form] = []
         for index, form in enumerate(forms):
-            self._steps_back = index + 1 < len(forms)
+            self._desk.steps_back = index + 1 < len(forms)
             try:
                 if (yield from self._attempt(form)):
                     return True
             except Faulty:
-                self.reader.restore()
+                self._reader.restore()
                 faulty.append(form)
-        self._steps_back = False
+        self._desk.steps_back = False
         return bool(faulty) and (yield from self._attempt(faulty[0]))
 
-    def _attempt(self, form: Form) -> Generator[None, None, bool]:
+    def _attempt(self, form: Form) -> Found:
         """Try to read a form here; what cannot be read is given back."""
-        reader = self.reader
+        reader, desk = self._reader, self._desk
         reader.hold()
         reader.reach = 0
-        self._rejections = 0
+        desk.rejections = 0
+        desk.fence = ()
         try:
-            found = yield from self._bounded(bodies.read(self, form))
-            if reader.offset() > self._max_call:
+            found = yield from self._bounded(bodies.read(desk, form))
+            if reader.offset() > desk.max_call:
                 raise TooLong
         except TooLong:
             self._overflow()
@@ -423,20 +305,21 @@ class Parser:
         if found:
             yield from self._closers(form)
             return True
-        self._abort("the call is not complete")
+        desk.retract()
         reader.restore()
-        start = reader.base + reader.at
-        self._debt += reader.reach - start
-        if self._debt > _RESCAN_FREE + _RESCAN_FACTOR * reader.reach:
-            self._give_up(reader.reach - start)
-            return True
-        return False
+        return self._give_up()
 
-    def _give_up(self, size: int) -> None:
-        """Too much was read in vain: what was read last is text, and is not looked at again."""
-        at = self.reader.at
-        self._say(self.reader.text[at : at + size])
-        self.reader.at = at + size
+    def _give_up(self) -> bool:
+        """Whether so much was read in vain that what was read last is text without another look."""
+        reader = self._reader
+        size = reader.reach - reader.base - reader.at
+        self._cut_off = self._cut_off or (reader.ended and reader.at + size >= len(reader.text))
+        self._debt += size
+        if self._debt <= _RESCAN_FREE + _RESCAN_FACTOR * reader.reach:
+            return False
+        self._output.say(reader.text[reader.at : reader.at + size])
+        reader.at += size
+        return True
 
     def _bounded(self, steps: Generator[None, None, Any]) -> Generator[None, None, Any]:
         """Run something that holds text, but not for longer than a call may be."""
@@ -445,24 +328,26 @@ class Parser:
                 next(steps)
             except StopIteration as stop:
                 return stop.value
-            if self.reader.offset() > self._max_call:
+            if self._reader.offset() > self._desk.max_call:
                 steps.close()
                 raise TooLong
             yield
 
     def _overflow(self) -> None:
         """The call is too long: as much of it as a call may have becomes text."""
-        self._abort("the call is too long")
-        self.reader.seek(self._max_call)
-        text = self.reader.release()
-        self.note("too-long", f"a call of more than {self._max_call} characters is text", text)
-        self._say(text)
+        limit = self._desk.max_call
+        self._desk.retract()
+        self._reader.scanner = None
+        self._reader.seek(limit)
+        text = self._reader.release()
+        self._output.note("too-long", f"a call of more than {limit} characters is text", text)
+        self._output.say(text)
 
     def _closers(self, form: Form) -> Steps:
         """Swallow what closes a call, and say what was rejected."""
-        reader = self.reader
-        self._open = dict.fromkeys((*self._fence, *form.closers, *self._open))
-        self._fence = ()
+        reader, output, desk = self._reader, self._output, self._desk
+        earlier = self._open if output.quiet else {}
+        self._open = dict.fromkeys((*desk.fence, *form.closers, *earlier))
         space = ""
         while True:
             closers = markers_of(tuple(self._open))
@@ -479,57 +364,53 @@ class Parser:
         if reader.ended and closers.may_grow(reader.text, reader.at):
             reader.at = len(reader.text)
         text = reader.release()
-        if self._rejections:
-            self._say(text.removesuffix(space))
-            self._rejections = 0
-            self._say(space)
-        elif self._tentative is None:
-            self._edge()
-            self._last = "\n"
-            self._say(space)
+        if desk.rejections:
+            output.say(text)
+            desk.rejections = 0
+        else:
+            output.edge()
+            output.say(space)
+
+    # Messages that are nothing but calls.
 
     def _whole(self) -> Steps:
         """Try the forms that count only if the message is nothing but calls."""
-        reader = self.reader
-        space = ""
-        forms = self._grammar.whole
-        if not forms:
+        reader, desk = self._reader, self._desk
+        if not self._grammar.whole or desk.count:
             return
-        space = yield from reader.space()
-        self._say(space)
-        for form in forms:
+        self._output.say((yield from reader.space()))
+        for form in self._grammar.whole:
             if form.opener and not (yield from self._sees(form.opener)):
                 continue
-            self._tentative = []
+            desk.tentative = []
             reader.hold()
             found = yield from self._whole_form(form)
-            tentative, self._tentative = self._tentative, None
-            self._fence = ()
+            tentative, desk.tentative = desk.tentative, None
             if found and any(isinstance(event, CallEnd) for event in tentative):
                 reader.release()
-                self._space = []
-                self._out_of(tentative)
+                self._output.edge()
+                self._output.emit(*tentative)
                 return
             reader.restore()
-            self._calls = 0
+            desk.count = 0
 
-    def _sees(self, opener: str) -> Generator[None, None, bool]:
-        reader = self.reader
+    def _sees(self, opener: str) -> Found:
+        reader = self._reader
         while len(reader.text) - reader.at < len(opener) and not reader.ended:
             if not opener.startswith(reader.text[reader.at :]):
                 return False
             yield
         return reader.text.startswith(opener, reader.at)
 
-    def _whole_form(self, form: Form) -> Generator[None, None, bool]:
+    def _whole_form(self, form: Form) -> Found:
         """Whether the rest of the message is this form and nothing else."""
-        reader = self.reader
-        self._rejections = 0
+        reader, desk = self._reader, self._desk
+        desk.rejections = 0
+        desk.fence = ()
         try:
-            if not (yield from self._bounded(bodies.read(self, form))) or self._rejections:
+            if not (yield from self._bounded(bodies.read(desk, form))) or desk.rejections:
                 return False
-            closers = markers_of((*self._fence, *form.closers, *self._grammar.silent))
-            self._fence = ()
+            closers = markers_of((*desk.fence, *form.closers, *self._grammar.silent))
             while True:
                 yield from self._bounded(reader.space())
                 match = closers.pattern.match(reader.text, reader.at)
@@ -542,138 +423,5 @@ class Parser:
                 else:
                     yield
         except TooLong:
+            reader.scanner = None
             return False
-
-    def _out_of(self, tentative: list[Event]) -> None:
-        for event in tentative:
-            self._emit(event)
-
-    # What the bodies report.
-
-    def schema(self, name: str) -> dict[str, Any]:
-        """The parameters that a tool declares; nothing if it is not known."""
-        tool = (self.tools or {}).get(self.declared(name) or "")
-        return tool.parameters if tool else {}
-
-    def declared(self, name: str) -> str | None:
-        """The declared spelling of a tool's name; None if no tool has it."""
-        if self.tools is None:
-            return name.removeprefix("functions.")
-        for spelling in (name, name.removeprefix("functions."), name.rpartition(".")[2]):
-            if spelling in self.tools:
-                return spelling
-        return None
-
-    def _declared_or_guessed(self, name: str, arguments: dict[str, Any] | None) -> str | None:
-        """The declared name; where a call has only a number, the one tool that its arguments fit."""
-        if name and not name.isdigit():
-            return self.declared(name)
-        fitting = [
-            tool.name
-            for tool in (self.tools or {}).values()
-            if arguments and arguments.keys() <= properties(tool.parameters).keys()
-        ]
-        if len(fitting) != 1:
-            return None
-        self.note("guessed-name", f"the call names no tool; its arguments fit only {fitting[0]!r}")
-        return fitting[0]
-
-    def begin(self, form: Form, name: str, identity: str) -> bool:
-        """Start to stream a call's arguments; False if that is not wanted or not possible."""
-        if not self.incremental or self._tentative is not None or not name:
-            return False
-        declared = self.declared(name)
-        if not declared:
-            return False
-        self._started = (self._calls, self._identity(identity))
-        self._emit(CallStart(*self._started, declared, form.dialect.name))
-        return True
-
-    def fenced(self) -> None:
-        """The body stands in a code fence, which will have to be closed."""
-        self._fence = ("```",)
-
-    def say_before_calls(self, text: str) -> None:
-        """Text that stands inside the same value as the calls."""
-        if self._tentative is not None:
-            self._tentative.append(TextDelta(text))
-        else:
-            self._say(text)
-
-    def more(self, json: str) -> None:
-        """More of the arguments of the call that was begun."""
-        if json and self._started:
-            self._emit(ArgumentsDelta(self._started[0], json))
-
-    def draft(self, form: Form, draft: Draft, start: int) -> None:
-        """A block has been read, from `start` since the hold to here: make it a call, or reject it."""
-        if self.reader.offset() > self._max_call:
-            raise TooLong
-        arguments, problem = callshapes.arguments_of(draft)
-        declared = self._declared_or_guessed(draft.name, arguments)
-        if draft.problem:
-            problem = draft.problem
-        elif draft.bare and not form.opener:
-            problem = "an object with a name but no arguments, and no marker that says it is a call"
-        elif declared is None:
-            problem = f"there is no tool named {draft.name!r}"
-        if problem or arguments is None or declared is None:
-            self._reject(draft, problem, start)
-            return
-        raw = self._commit(start)
-        self._dialect = form.dialect
-        self._steps_back = False
-        for repair in draft.repairs:
-            self.note(f"repaired-{repair}", "the arguments were not quite JSON", raw)
-        self._call(form, draft, declared, arguments, raw)
-
-    def _call(
-        self, form: Form, draft: Draft, name: str, arguments: dict[str, Any], raw: str
-    ) -> None:
-        started, self._started = self._started, None
-        out = self._out if self._tentative is None else self._tentative
-        self._flush()
-        index = self._calls
-        identity = started[1] if started else self._identity(draft.id)
-        call = ToolCall(id=identity, name=name, arguments=arguments, raw=raw)
-        if not started:
-            out.append(CallStart(index, identity, name, form.dialect.name))
-            out.append(ArgumentsDelta(index, call.arguments_json))
-        out.append(CallEnd(index, call))
-        self._calls += 1
-
-    def _identity(self, given: str) -> str:
-        identity = given if given and given not in self._ids else self._new_id()
-        self._ids.add(identity)
-        return identity
-
-    def _commit(self, start: int) -> str:
-        """A call is certain: its text cannot be given back. Returns that text."""
-        text = self.reader.held()
-        raw = text[start:] if self._rejections else text
-        if self._tentative is None:
-            if self._rejections:
-                self._say(text[:start])
-                self._rejections = 0
-            self.reader.hold()
-            self._edge()
-        return raw
-
-    def _reject(self, draft: Draft, problem: str, start: int) -> None:
-        if self._steps_back:
-            raise Faulty
-        raw = self.reader.held()[start:]
-        self._rejections += 1
-        self._abort(problem)
-        if self._tentative is None:
-            rejection = Rejection(raw[:_SHOWN], problem, "$", draft.name or None)
-            self._emit(CallRejected(rejection))
-            self.note("rejected", problem, raw)
-
-    def _abort(self, problem: str) -> None:
-        """Take back a call that was begun."""
-        if self._started:
-            index, _ = self._started
-            self._started = None
-            self._emit(CallRejected(Rejection("", problem), index))
-            self._calls = index + 1

@@ -105,7 +105,7 @@ class Frame(Struct, frozen=True):
     openers: tuple[str, ...]
     """What a header begins with."""
     first: str
-    """What the first header of a reply begins with, if the prompt has begun it; "" if it has not."""
+    """What the first header begins with if the prompt has begun it; "" if it never does."""
     header: str
     """A regular expression that a header contains, to tell it from other dialects' headers."""
     message: str

@@ -21,10 +21,11 @@ DIALECTS = (
             ends=("<|call|>", "<|end|>", "<|return|>"),
             recipient=r"to=([^\s<]+)",
             thought=r".*<\|channel\|>analysis",
-            tools=r"functions\.|(?!assistant|user|all)",
+            tools=r"functions\.|(?!(?:assistant|user|all)$)",
         ),
         silent=("<|call|>", "<|end|>", "<|return|>"),
-        result="<|start|>functions.$name to=assistant<|channel|>commentary<|message|>$content<|end|>",
+        result="<|start|>functions.$name to=assistant<|channel|>commentary"
+        "<|message|>$content<|end|>",
         models=("gpt-oss",),
         about="gpt-oss; channels for reasoning, calls and the answer",
     ),

@@ -66,10 +66,13 @@ DIALECTS = (
     Dialect(
         name="deepseek_v3",
         call=(
-            "<｜tool▁call▁begin｜>function<｜tool▁sep｜>$name\n```json\n$arguments\n```<｜tool▁call▁end｜>",
+            "<｜tool▁call▁begin｜>function<｜tool▁sep｜>$name\n"
+            "```json\n$arguments\n```<｜tool▁call▁end｜>",
             "<｜tool▁call▁begin｜>function<｜tool▁sep｜>$name\n$arguments<｜tool▁call▁end｜>",
-            "<|tool▁call▁begin|>function<|tool▁sep|>$name\n```json\n$arguments\n```<|tool▁call▁end|>",
-            "<｜tool call begin｜>function<｜tool sep｜>$name\n```json\n$arguments\n```<｜tool call end｜>",
+            "<|tool▁call▁begin|>function<|tool▁sep|>$name\n"
+            "```json\n$arguments\n```<|tool▁call▁end|>",
+            "<｜tool call begin｜>function<｜tool sep｜>$name\n"
+            "```json\n$arguments\n```<｜tool call end｜>",
         ),
         wrap=_DEEPSEEK_WRAP,
         silent=(

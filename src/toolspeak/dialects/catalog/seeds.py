@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..template import Dialect, Keys
 
 _CONTINUE = (
-    "Based on the tool result above, continue with the next appropriate action using the structured "
-    "format, or give the final answer."
+    "Based on the tool result above, continue with the next appropriate action using the "
+    "structured format, or give the final answer."
 )
 _XML = ("tool_call", "toolcall", "tool-call", "invoke")
 

@@ -1,0 +1,187 @@
+"""Where bodies hand in what they read: a draft becomes a call, or is rejected and stays text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..calls import Draft, arguments_of
+from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event, TextDelta
+from ..schema import properties
+from ..types import Rejection, Tool, ToolCall
+from .output import SHOWN, Output
+from .reader import Reader
+from .template import Dialect, Form
+
+
+class TooLong(Exception):
+    """A call is longer than allowed. Never leaves the parser."""
+
+
+class Faulty(Exception):
+    """A form has found its markers but no body it can read; another form may. Stays inside too."""
+
+
+class Desk:
+    """What a body needs to know, and where it reports."""
+
+    def __init__(
+        self,
+        tools: Iterable[Tool] | None,
+        *,
+        incremental: bool,
+        max_call: int,
+        new_id: Callable[[], str],
+    ) -> None:
+        self.reader = Reader()
+        self.output = Output()
+        self.tools = None if tools is None else {tool.name: tool for tool in tools}
+        self.incremental = incremental
+        self.max_call = max_call
+        self._new_id = new_id
+        self._ids: set[str] = set()
+        self.count = 0
+        """Calls so far."""
+        self.rejections = 0
+        """Rejections since the last commit: their text is still to be said."""
+        self.tentative: list[Event] | None = None
+        """Calls that count only if the whole message is nothing else."""
+        self._started: CallStart | None = None
+        """A call whose arguments are being streamed."""
+        self.steps_back = False
+        """Other forms are still to be tried at this marker."""
+        self.dialect: Dialect | None = None
+        """The dialect of the last call."""
+        self.fence: tuple[str, ...] = ()
+        """What closes a code fence that stands around a body without being part of the form."""
+
+    # Tools.
+
+    def schema(self, name: str) -> dict[str, Any]:
+        """The parameters that a tool declares; nothing if it is not known."""
+        tool = (self.tools or {}).get(self.declared(name) or "")
+        return tool.parameters if tool else {}
+
+    def declared(self, name: str) -> str | None:
+        """The declared spelling of a tool's name; None if no tool has it."""
+        if self.tools is None:
+            return name.removeprefix("functions.")
+        for spelling in (name, name.removeprefix("functions."), name.rpartition(".")[2]):
+            if spelling in self.tools:
+                return spelling
+        return None
+
+    def _guessed(self, arguments: dict[str, Any] | None) -> str | None:
+        """The one tool that the arguments fit, for a call that has only a number for a name."""
+        fitting = [
+            tool.name
+            for tool in (self.tools or {}).values()
+            if arguments and arguments.keys() <= properties(tool.parameters).keys()
+        ]
+        if len(fitting) != 1:
+            return None
+        message = f"the call names no tool; its arguments fit only {fitting[0]!r}"
+        self.output.note("guessed-name", message)
+        return fitting[0]
+
+    # What the bodies report.
+
+    def fenced(self) -> None:
+        """The body stands in a code fence, which will have to be closed."""
+        self.fence = ("```",)
+
+    def say_before_calls(self, text: str) -> None:
+        """Text that stands inside the same value as the calls."""
+        if self.tentative is not None:
+            self.tentative.append(TextDelta(text))
+        else:
+            self.output.say(text)
+
+    def begin(self, form: Form, name: str, identity: str) -> bool:
+        """Start to stream a call's arguments; False if that is not wanted or not possible."""
+        if not self.incremental or self.tentative is not None or not name:
+            return False
+        declared = self.declared(name)
+        if not declared:
+            return False
+        self._started = CallStart(self.count, self._identity(identity), declared, form.dialect.name)
+        self.output.emit(self._started)
+        return True
+
+    def more(self, json: str) -> None:
+        """More of the arguments of the call that was begun."""
+        if json and self._started:
+            self.output.emit(ArgumentsDelta(self._started.index, json))
+
+    def draft(self, form: Form, draft: Draft, start: int) -> None:
+        """A block has been read, from `start` since the hold to here."""
+        if self.reader.offset() > self.max_call:
+            raise TooLong
+        arguments, problem = arguments_of(draft)
+        numbered = not draft.name or draft.name.isdigit()
+        name = self._guessed(arguments) if numbered else self.declared(draft.name)
+        if draft.problem:
+            problem = draft.problem
+        elif draft.bare and not form.opener:
+            problem = "an object with a name but no arguments, and no marker that says it is a call"
+        elif name is None:
+            problem = f"there is no tool named {draft.name!r}"
+        if problem or arguments is None or name is None:
+            self._reject(draft, problem, start)
+        else:
+            self._accept(form, draft, name, arguments, start)
+
+    def _accept(
+        self, form: Form, draft: Draft, name: str, arguments: dict[str, Any], start: int
+    ) -> None:
+        raw = self._commit(start)
+        self.dialect = form.dialect
+        self.steps_back = False
+        for repair in draft.repairs:
+            self.output.note(f"repaired-{repair}", "the arguments were not quite JSON", raw)
+        started, self._started = self._started, None
+        begin = started or CallStart(self.count, self._identity(draft.id), name, form.dialect.name)
+        call = ToolCall(id=begin.id, name=name, arguments=arguments, raw=raw)
+        events: list[Event] = [CallEnd(self.count, call)]
+        if not started:
+            events[:0] = begin, ArgumentsDelta(self.count, call.arguments_json)
+        self.count += 1
+        if self.tentative is None:
+            self.output.emit(*events)
+        else:
+            self.tentative.extend(events)
+
+    def _identity(self, given: str) -> str:
+        identity = given if given and given not in self._ids else self._new_id()
+        self._ids.add(identity)
+        return identity
+
+    def _commit(self, start: int) -> str:
+        """A call is certain: its text cannot be given back. Returns that text."""
+        text = self.reader.held()
+        raw = text[start:] if self.rejections else text
+        if self.tentative is None:
+            if self.rejections:
+                self.output.say(text[:start])
+                self.rejections = 0
+            self.reader.hold()
+            self.output.edge()
+        return raw
+
+    def _reject(self, draft: Draft, problem: str, start: int) -> None:
+        if self.steps_back:
+            self.retract()
+            raise Faulty
+        raw = self.reader.held()[start:]
+        self.rejections += 1
+        started, self._started = self._started, None
+        if self.tentative is None:
+            rejection = Rejection(raw[:SHOWN], problem, "$", draft.name or None)
+            self.output.emit(CallRejected(rejection, started.index if started else None))
+            self.output.note("rejected", problem, raw)
+
+    def retract(self) -> None:
+        """Take back a call that was begun and cannot be read to its end."""
+        started, self._started = self._started, None
+        if started:
+            self.output.emit(CallRejected(None, started.index))

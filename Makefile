@@ -24,11 +24,11 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 
 docs: $(STAMP)
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.generate
 
 bench: $(STAMP)
-	$(BIN)/python bench/stream_parse.py
-	$(BIN)/python bench/dialect_cases.py
+	$(BIN)/python -m bench.stream_parse
+	$(BIN)/python -m bench.dialect_cases
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

@@ -115,7 +115,7 @@ class Desk:
 
     def draft(self, form: Form, draft: Draft, start: int) -> None:
         """A block has been read, from `start` since the hold to here."""
-        if self.reader.offset() > self.max_call:
+        if self.reader.extent() > self.max_call:
             raise TooLong
         arguments, problem = arguments_of(draft)
         numbered = not draft.name or draft.name.isdigit()

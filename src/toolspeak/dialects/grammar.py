@@ -142,7 +142,7 @@ def grammar_of(
         start=tuple(text for dialect in named for text in dialect.start),
         frames=tuple(d for d in (*named, *others) if d.frame and d.frame.first),
         thoughts=tuple(strong),
-        ends_thought=tuple(text for text, marker in meaning.items() if marker.ends_thought),
+        ends_thought=_ends_of_thought((*named, *others)),
         silent=tuple(text for text, marker in meaning.items() if marker.silent),
     )
 
@@ -172,6 +172,13 @@ def _openers(form: Form, tools: tuple[str, ...] | None) -> Iterable[str]:
         if not isinstance(part, Slot) or part.kind != "name":
             return ()
     return tuple(f"{form.opener}{name}{after}" for name in tools or ())
+
+
+def _ends_of_thought(dialects: Iterable[Dialect]) -> tuple[str, ...]:
+    """What may close reasoning that the prompt has opened."""
+    tags = [closer for dialect in dialects for _, closer in dialect.reasoning]
+    ends = [end for dialect in dialects if dialect.frame for end in dialect.frame.ends]
+    return tuple(dict.fromkeys(tags or ends))
 
 
 def _distinct(forms: list[Form]) -> tuple[Form, ...]:

@@ -179,34 +179,38 @@ class Parser:
         self._output.begin_thought()
         ends = markers_of(closers)
         markers = markers_of((*closers, *self._grammar.thoughts))
-        marker = yield from self._next(markers, self._output.think)
-        if not marker:
-            return
-        if marker in closers:
-            self._reader.at += len(marker)
-        else:
-            yield from self._call_in_thought(ends)
+        while marker := (yield from self._next(markers, self._output.think)):
+            if marker in closers:
+                self._reader.at += len(marker)
+                break
+            if not (yield from self._call_in_thought(ends)):
+                break
         self._output.end_thought()
 
-    def _call_in_thought(self, ends: Markers) -> Steps:
+    def _call_in_thought(self, ends: Markers) -> Found:
         """A call opens inside reasoning: it is a thought if the reasoning is closed after it, and
-        the end of the reasoning if not."""
-        reader = self._reader
+        the end of the reasoning if not. Returns whether the reasoning goes on."""
+        reader, limit = self._reader, self._desk.max_call
         reader.hold()
         closer = ""
-        if ends not in self._unclosed:
-            longest = max(map(len, ends.literals))
-            try:
+        try:
+            if ends not in self._unclosed:
+                longest = max(map(len, ends.literals))
                 closer = yield from self._bounded(reader.until(ends.pattern, longest))
-            except TooLong:
-                pass
+        except TooLong:
+            pass
+        if reader.offset() > limit:
+            # Too much to hold: whatever it is, it is part of the reasoning.
+            reader.seek(limit)
+            self._output.think(reader.release())
+            return True
         if closer:
             self._output.think(reader.release().removesuffix(closer))
-            return
-        if reader.ended:
-            self._unclosed.append(ends)
+            return False
+        self._unclosed.append(ends)
         reader.restore()
         self._output.note("reasoning-unclosed", "a call ends reasoning that was never closed")
+        return False
 
     def _reclassify(self, literal: str) -> bool:
         """A close tag that nothing opened: the prompt had opened it."""
@@ -237,6 +241,7 @@ class Parser:
             if (yield from self._framed_call(dialect, frame, name)):
                 return True
         reader.release()
+        self._give_up()
         if re.search(frame.thought, header):
             yield from self._think(frame.ends)
         return True
@@ -260,12 +265,9 @@ class Parser:
 
     def _framed_call(self, dialect: Dialect, frame: Frame, name: str) -> Found:
         form = Form(dialect, frame.message, (), "arguments", frame.ends[0], frame.ends)
-        self._desk.rejections = 0
         body = self._reader.offset()
-        if (yield from bodies.read_arguments(self._desk, form, {"name": name})):
-            yield from self._closers(form)
+        if (yield from self._read(form, bodies.read_arguments(self._desk, form, {"name": name}))):
             return True
-        self._desk.retract()
         self._reader.seek(body)
         return False
 
@@ -290,14 +292,20 @@ class Parser:
 
     def _attempt(self, form: Form) -> Found:
         """Try to read a form here; what cannot be read is given back."""
-        reader, desk = self._reader, self._desk
-        reader.hold()
-        reader.reach = 0
+        self._reader.hold()
+        if (yield from self._read(form, bodies.read(self._desk, form))):
+            return True
+        self._reader.restore()
+        return self._give_up()
+
+    def _read(self, form: Form, body: Found) -> Found:
+        """Read calls with what closes them, or as much of them as a call may have as text."""
+        desk = self._desk
         desk.rejections = 0
         desk.fence = ()
         try:
-            found = yield from self._bounded(bodies.read(desk, form))
-            if reader.offset() > desk.max_call:
+            found = yield from self._bounded(body)
+            if self._reader.extent() > desk.max_call:
                 raise TooLong
         except TooLong:
             self._overflow()
@@ -306,8 +314,7 @@ class Parser:
             yield from self._closers(form)
             return True
         desk.retract()
-        reader.restore()
-        return self._give_up()
+        return False
 
     def _give_up(self) -> bool:
         """Whether so much was read in vain that what was read last is text without another look."""

@@ -73,10 +73,16 @@ class Reader:
         self._held = []
         self._held_size = 0
         self._start = self.at
+        self.reach = self.base + self.at
 
     def offset(self) -> int:
         """How much was read since `hold`."""
         return self._held_size + self.at - self._start
+
+    def extent(self) -> int:
+        """How far beyond `hold` anything was read, be it given back since."""
+        here = self.base + self.at
+        return max(self.reach, here) - here + self.offset()
 
     def held(self) -> str:
         """What was read since `hold`."""

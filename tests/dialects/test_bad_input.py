@@ -1,0 +1,263 @@
+"""Nothing a model can say raises, takes more than linear time, or is held without bound."""
+
+from __future__ import annotations
+
+import random
+import time
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support import TOOLBOX, comparable, said
+from toolspeak import DIALECTS, Parser, TextDelta
+from toolspeak.testing import chunks, events, parse, split_at
+
+MARKERS = sorted(
+    {
+        marker
+        for dialect in DIALECTS.values()
+        for marker in (
+            *(m for form in dialect.forms for m in (form.opener, *form.closers)),
+            *(m for pair in dialect.reasoning for m in pair),
+            *dialect.silent,
+            *(dialect.frame.openers if dialect.frame else ()),
+        )
+        if marker
+    }
+)
+PIECES = [
+    *MARKERS,
+    '{"name": "t", "arguments": {"a": 1}}',
+    '{"name": "now", "arguments": {}}',
+    '{"name": "t", "arguments": {"a": ',
+    '{"city": "Oslo"}',
+    '"get_weather"',
+    "t(a=1)",
+    "[t(a=1), u()]",
+    "get_weather",
+    "functions.t:0",
+    "<parameter=a>",
+    "</parameter>",
+    "<arg_key>a</arg_key>",
+    "<arg_value>",
+    '<parameter name="a">',
+    "{a:1}",
+    '<|"|>',
+    "<|message|>",
+    "<|channel|>commentary to=functions.t<|message|>",
+    "<|start|>assistant to=self<|message|>",
+    "<|channel|>analysis<|message|>",
+    " to=user<|message|>",
+    "{",
+    "}",
+    "[",
+    "]",
+    '"',
+    "'",
+    "\\",
+    "\n",
+    " ",
+    ":",
+    ",",
+    "1",
+    "x",
+    "Hello there. ",
+    "\x00",
+    "\ud800",
+    "é",
+]
+SOUP = st.lists(
+    st.one_of(
+        st.sampled_from(PIECES),
+        st.sampled_from(MARKERS).flatmap(
+            lambda marker: st.integers(1, len(marker)).map(lambda size: marker[:size])
+        ),
+    ),
+    max_size=14,
+).map("".join)
+OPTIONS = st.fixed_dictionaries(
+    {
+        "dialect": st.sampled_from(["auto", "auto", "auto", *DIALECTS]),
+        "tools": st.sampled_from([None, TOOLBOX]),
+        "reasoning_open": st.sampled_from([None, True, False]),
+        "arguments": st.sampled_from(["validated", "incremental"]),
+        "max_call": st.sampled_from([8_000_000, 40]),
+    }
+)
+
+
+@settings(max_examples=4000)
+@given(text=SOUP, options=OPTIONS, data=st.data())
+def test_soup_of_markers(text: str, options: dict[str, object], data: st.DataObject) -> None:
+    whole = comparable(parse([text], **options))
+    places = data.draw(st.lists(st.integers(0, len(text)), max_size=8))
+    assert comparable(parse(split_at(text, places), **options)) == whole
+    assert comparable(parse(chunks(text, 1), **options)) == whole
+    if options["arguments"] == "incremental":
+        validated = parse([text], **(options | {"arguments": "validated"}))
+        assert [call[1:] for call in whole[2]] == [call[1:] for call in comparable(validated)[2]]
+
+
+@pytest.mark.parametrize("arguments", ["validated", "incremental"])
+def test_junk(arguments: str) -> None:
+    noise = random.Random(7)
+    binary = "".join(map(chr, noise.choices(range(0x110000), k=50_000)))
+    for text in (binary, "\x00" * 10_000, "\ud800\udc00\ud83d" * 5_000, "<" * 100_000, ""):
+        reply = parse(chunks(text, 997), arguments=arguments)
+        assert reply.text == text
+        assert not reply.calls
+
+
+REPEATED = (
+    "<",
+    "<tool_call>",
+    "<tool_call>{",
+    '<tool_call>{"',
+    '<tool_call>{"a":"',
+    "<tool_call>{'a':",
+    '<tool_call>{"name":"t","arguments":"x"}</tool_call>',
+    '<tool_call>{"name":"t","arguments":{}}',
+    "<tool_call>t<arg_key>a</arg_key><arg_value>",
+    "<tool_call>```json\n",
+    "<function=t>",
+    "<function=t><parameter=a>",
+    '<invoke name="t">',
+    '<function name="t"><param name="a">',
+    "<think>",
+    "</think>",
+    "<think><tool_call>",
+    "```json\n",
+    "[TOOL_CALLS]t",
+    "<|tool_call>call:t{",
+    '<|tool_call>call:t{a:<|"|>',
+    "<|tool_call_start|>[t(",
+    "<|python_tag|>t('",
+    "<|channel|>",
+    "<|start|>assistant to=",
+    '<|channel|>x to=functions.t<|message|>{"a',
+    "<|start|>assistant to=self<|message|>",
+    "functools[{",
+    ">>>t\n{",
+    "~~~tool_call\n{",
+    "<function_calls>\nt(",
+    "{",
+    '{"a":',
+    '{"a": [',
+    "[",
+    "[t(a=1), ",
+    '[{"name":"t","arguments":{}},',
+    '{"tool_calls":[',
+    '"',
+    "\\",
+    "\n",
+    " " * 40,
+    "1",
+    "x<",
+    "<get_weather>",
+    "<get_weather><city>",
+    "get_weather/",
+    "get_weather\n",
+    "Action: t\n",
+    "Call: t(",
+    '<|open|>call tool="',
+    "<|message_model|>t",
+)
+
+
+def cost(text: str, size: int, dialect: str) -> float:
+    parser = Parser(dialect=dialect, tools=TOOLBOX)
+    start = time.process_time()
+    for piece in chunks(text, size):
+        parser.feed(piece)
+    parser.finish()
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize("repeated", REPEATED)
+@pytest.mark.parametrize("dialect", ["auto", "own"])
+def test_time_is_linear(repeated: str, dialect: str) -> None:
+    """Eight times the text may take up to sixteen times as long, and a little more for noise."""
+    names = (
+        ["auto"]
+        if dialect == "auto"
+        else [n for n, d in DIALECTS.items() if speaks(d.name, repeated)]
+    )
+    for name in names:
+        for size in (10**9, 5):
+            text = repeated * (8_000 // len(repeated) + 1)
+            small = cost(text, size, name)
+            large = cost(text * 8, size, name)
+            assert large < 16 * small + 0.25, (name, size, small, large)
+
+
+def speaks(name: str, text: str) -> bool:
+    forms = DIALECTS[name].forms
+    return any(not form.opener or text.startswith(form.opener) for form in forms)
+
+
+def test_fifty_megabytes_of_angle_brackets() -> None:
+    start = time.process_time()
+    parser = Parser()
+    found = [*parser.feed("<" * 50_000_000), *parser.finish()]
+    assert sum(len(event.text) for event in found if isinstance(event, TextDelta)) == 50_000_000
+    assert time.process_time() - start < 30
+
+
+def test_deep_nesting_is_text() -> None:
+    for opener in ("{", '{"a":', "[", "[[{", "t(", "[t(a=["):
+        text = "<tool_call>" + opener * 10_000
+        assert parse([text]).text == text
+        assert parse(chunks(text, 13)).text == text
+
+
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_a_call_over_the_limit_becomes_text(size: int) -> None:
+    long = '<tool_call>{"name": "t", "arguments": {"a": "' + "x" * 5_000 + '"}}</tool_call>'
+    short = '<tool_call>{"name": "t", "arguments": {"a": 1}}</tool_call>'
+    reply = parse(chunks(long + short, size), max_call=1_000)
+    assert said(reply) == [("t", {"a": 1})]
+    assert reply.text == long
+    assert "too-long" in [note.code for note in reply.notes]
+
+
+def test_memory_is_bounded() -> None:
+    """What is held is at most a call's length, however long the text is."""
+    parser = Parser(max_call=20_000)
+    parser.feed('<tool_call>{"name": "t", "arguments": {"a": "')
+    tracemalloc.start()
+    for _ in range(2_000):
+        parser.feed("x" * 1_000)
+    current, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert current < 200_000
+
+
+def test_notes_are_bounded() -> None:
+    assert len(parse(["<tool_call>x " * 10_000]).notes) <= 200
+
+
+@pytest.mark.parametrize("dialect", ["auto", "hermes", "qwen3_coder", "pythonic"])
+def test_prose_leaves_at_once(dialect: str) -> None:
+    parser = Parser(dialect=dialect, tools=TOOLBOX)
+    parser.feed("First, ")
+    for word in ("a word ", "and then ", "x < 3 is ", "another. "):
+        (event,) = parser.feed(word)
+        assert event == TextDelta(word)
+
+
+def test_only_what_may_be_a_marker_is_held() -> None:
+    parser = Parser()
+    assert parser.feed("Look: <tool") == [TextDelta("Look: ")]
+    assert parser.feed("box> ") == [TextDelta("<toolbox> ")]
+    assert parser.feed("<tool_call") == []
+    (text, *_) = parser.finish()
+    assert text == TextDelta("<tool_call")
+
+
+def test_arguments_stream_as_they_come() -> None:
+    text = 'Now <tool_call>{"name": "t", "arguments": {"a": "' + "long " * 20 + '"}}</tool_call>'
+    found = events(chunks(text, 8), arguments="incremental")
+    deltas = [event for event in found if type(event).__name__ == "ArgumentsDelta"]
+    assert len(deltas) > 8

@@ -197,11 +197,12 @@ def _object(desk: Desk, form: Form) -> Found:
         state = yield from steps or scan(reader, scanner)
     if state == DONE:
         value = _decode(reader.held()[start:]) if value is None else value
-        if form.body == "content" and isinstance(value.get("content"), str):
+        found = list(drafts(value, desk.tools))
+        if found and form.body == "content" and isinstance(value.get("content"), str):
             desk.say_before_calls(value["content"])
-        for draft in drafts(value, desk.tools):
+        for draft in found:
             desk.draft(form, draft, start)
-        return True
+        return bool(found)
     return (yield from _rescued(desk, form, start, state, _drafts_of))
 
 

@@ -74,6 +74,7 @@ class Parser:
         """How much text was read in vain, to be read again."""
         self._cut_off = False
         """The last attempt to read a call came to the end of the text."""
+        self._said_cut_off = False
         self._machine = self._run()
         next(self._machine)
 
@@ -167,9 +168,10 @@ class Parser:
     def _remark_on(self, literal: str) -> None:
         """A marker that stays text: a call that is cut off, or none at all."""
         rest = self._reader.text[self._reader.at : self._reader.at + 1000]
-        if self._cut_off:
+        if self._cut_off and not self._said_cut_off:
+            self._said_cut_off = True
             self._output.note("truncated", "a call is cut off, and is not made", rest)
-        elif len(literal) > 3:
+        elif len(literal) > 3 and not self._cut_off:
             self._output.note("not-a-call", f"{literal} begins no call that can be read", literal)
 
     # Reasoning.

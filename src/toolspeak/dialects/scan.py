@@ -193,8 +193,11 @@ def scan(reader: Reader, scanner: Scanner) -> Generator[None, None, int]:
     while True:
         if scanner.state == MORE:
             reader.at = scanner.step(reader.text, reader.at)
-        if scanner.state != MORE or reader.ended:
+        if scanner.state != MORE:
             return scanner.state
+        if reader.ended:
+            reader.at = len(reader.text)
+            return MORE
         reader.scanner = scanner
         yield
         reader.scanner = None

@@ -1,0 +1,67 @@
+"""From decoded values to calls: the keys, the envelopes, the forms of arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolspeak.calls import Draft, arguments_of, drafts, new_id
+
+ROWS: list[tuple[Any, list[tuple[str, Any]]]] = [
+    ({"name": "f", "arguments": {"a": 1}}, [("f", {"a": 1})]),
+    ({"name": "f", "parameters": {"a": 1}}, [("f", {"a": 1})]),
+    ({"tool": "f", "parameters": {"a": 1}}, [("f", {"a": 1})]),
+    ({"tool_name": "f", "tool_input": {"a": 1}}, [("f", {"a": 1})]),
+    ({"action": "f", "action_input": {"a": 1}}, [("f", {"a": 1})]),
+    ({"function": "f", "args": {"a": 1}}, [("f", {"a": 1})]),
+    ({"function": {"name": "f", "arguments": '{"a": 1}'}}, [("f", {"a": 1})]),
+    ({"type": "function", "name": "f", "input": {"a": 1}}, [("f", {"a": 1})]),
+    ({"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}, [("f", {})]),
+    ({"tool_call": {"name": "f", "arguments": {}}}, [("f", {})]),
+    ({"function_call": {"name": "f", "arguments": "{}"}}, [("f", {})]),
+    ([{"name": "f"}, {"name": "g"}], [("f", {}), ("g", {})]),
+    ({"f": {"a": 1}}, [("f", {"a": 1})]),
+    ({"name": "f", "arguments": '"{\\"a\\": 1}"'}, [("f", {"a": 1})]),
+    ({"name": "f", "arguments": ""}, [("f", {})]),
+    ({"name": "f", "arguments": None}, [("f", {})]),
+]
+BAD = [
+    {"name": "f", "arguments": "[1]"},
+    {"name": "f", "arguments": "{broken"},
+    {"name": "f", "arguments": 3},
+    {"name": "", "arguments": {}},
+    {"arguments": {}},
+    {"parameters": {}},
+    {"a": 1},
+    "f",
+    7,
+]
+
+
+@pytest.mark.parametrize(("value", "calls"), ROWS)
+def test_row(value: Any, calls: list[tuple[str, Any]]) -> None:
+    assert [(draft.name, arguments_of(draft)[0]) for draft in drafts(value)] == calls
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_bad_ones_say_why(value: Any) -> None:
+    (draft,) = drafts(value)
+    arguments, problem = arguments_of(draft)
+    assert draft.problem or (arguments is None and problem)
+
+
+def test_a_single_key_is_a_name_only_for_declared_tools() -> None:
+    (draft,) = drafts({"f": {"a": 1}}, ["g"])
+    assert draft.problem
+
+
+def test_new_ids_differ() -> None:
+    ids = {new_id() for _ in range(100)}
+    assert len(ids) == 100
+    assert all(identity.startswith("call_") and len(identity) >= 17 for identity in ids)
+
+
+def test_draft_is_frozen() -> None:
+    with pytest.raises(AttributeError):
+        Draft("f").name = "g"  # pyright: ignore[reportAttributeAccessIssue]

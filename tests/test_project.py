@@ -1,0 +1,75 @@
+"""The project's own promises: layers, public names, generated pages."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from docs.generate import pages
+
+import toolspeak
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "toolspeak"
+LAYERS = [
+    {"errors", "jsonish"},
+    {"types"},
+    {"events", "schema", "calls", "tools"},
+    {"dialects"},
+    {"testing"},
+    {"cli"},
+]
+"""A module may import from its own layer and from those above it in this list."""
+
+
+def layer_of(module: str) -> int:
+    return next(index for index, layer in enumerate(LAYERS) if module in layer)
+
+
+def imports(path: Path) -> set[str]:
+    """The parts of the package that a file imports from."""
+    depth = len(path.relative_to(SOURCE).parts)
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == depth:
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            found.update(name.partition(".")[0] for name in names if name)
+    return found - {"__version__"}
+
+
+def test_imports_go_one_way() -> None:
+    for path in SOURCE.rglob("*.py"):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        if parts == ("__init__",):
+            continue
+        for imported in imports(path):
+            assert layer_of(imported) <= layer_of(parts[0]), f"{path} imports {imported}"
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert len(toolspeak.__all__) == len(set(toolspeak.__all__))
+    assert all(hasattr(toolspeak, name) for name in toolspeak.__all__)
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    for name, text in pages().items():
+        assert (ROOT / "docs" / name).read_text() == text, f"docs/{name}: run `make docs`"
+
+
+def test_the_guide_to_adding_a_dialect_is_true() -> None:
+    """The dialect and the case that docs/add-a-dialect.md shows work as it says."""
+    import re
+    import tomllib
+
+    from toolspeak import Dialect
+    from toolspeak.testing import parse
+
+    guide = (ROOT / "docs" / "add-a-dialect.md").read_text()
+    code = re.findall(r"```python\n(.*?)```", guide, re.S)[0]
+    dialect = eval(code.rstrip().rstrip(","), {"Dialect": Dialect})
+    (case,) = tomllib.loads(re.findall(r"```toml\n(.*?)```", guide, re.S)[0])["case"]
+    from tests.support import TOOLBOX, said
+
+    reply = parse([case["text"]], dialect=dialect, tools=TOOLBOX)
+    assert said(reply) == [(call["name"], call["arguments"]) for call in case["calls"]]
+    assert reply.text == case["content"]

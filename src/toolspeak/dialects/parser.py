@@ -23,6 +23,7 @@ from ..tools import as_tools
 from . import bodies
 from .desk import Desk, Faulty, TooLong
 from .grammar import Markers, grammar_of, markers_of
+from .json_bodies import read_arguments
 from .registry import AUTO, dialects_for
 from .scan import MORE
 from .template import Dialect, Form, Frame
@@ -268,7 +269,7 @@ class Parser:
     def _framed_call(self, dialect: Dialect, frame: Frame, name: str) -> Found:
         form = Form(dialect, frame.message, (), "arguments", frame.ends[0], frame.ends)
         body = self._reader.offset()
-        if (yield from self._read(form, bodies.read_arguments(self._desk, form, {"name": name}))):
+        if (yield from self._read(form, read_arguments(self._desk, form, {"name": name}))):
             return True
         self._reader.seek(body)
         return False

@@ -25,12 +25,14 @@ ROWS: list[tuple[Any, list[tuple[str, Any]]]] = [
     ({"name": "f", "arguments": '"{\\"a\\": 1}"'}, [("f", {"a": 1})]),
     ({"name": "f", "arguments": ""}, [("f", {})]),
     ({"name": "f", "arguments": None}, [("f", {})]),
+    ({"name": "f", "arguments": None, "parameters": {"a": 1}}, [("f", {"a": 1})]),
 ]
 BAD = [
     {"name": "f", "arguments": "[1]"},
     {"name": "f", "arguments": "{broken"},
     {"name": "f", "arguments": 3},
     {"name": "", "arguments": {}},
+    {"name": "f", "city": "Oslo"},
     {"arguments": {}},
     {"parameters": {}},
     {"a": 1},
@@ -47,7 +49,7 @@ def test_row(value: Any, calls: list[tuple[str, Any]]) -> None:
 @pytest.mark.parametrize("value", BAD)
 def test_bad_ones_say_why(value: Any) -> None:
     (draft,) = drafts(value)
-    arguments, problem = arguments_of(draft)
+    arguments, problem, _ = arguments_of(draft)
     assert draft.problem or (arguments is None and problem)
 
 

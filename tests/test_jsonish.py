@@ -27,7 +27,7 @@ ROWS: list[tuple[str, Any, tuple[str, ...]]] = [
     ('{"a": "two\nlines"}', {"a": "two\nlines"}, ()),
     ('```json\n{"a": 1}\n```', {"a": 1}, ()),
     ("'''a'b'''", "a'b", ("single-quotes",)),
-    (r'{"a": "\d+"}', {"a": r"\d+"}, ()),
+    (r'{"a": "\d+"}', {"a": r"\d+"}, ("invalid-escape",)),
     (
         r'{"a": "\u00e9\ud83c\udf89", "b": \'\x41\'}'.replace("\\'", "'"),
         {"a": "é🎉", "b": "A"},

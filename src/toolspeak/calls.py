@@ -14,6 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from . import jsonish
+from .schema import properties
+from .types import Tool
 
 NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
 ARGUMENT_KEYS = (
@@ -28,6 +30,7 @@ ARGUMENT_KEYS = (
 )
 ID_KEYS = ("id", "tool_call_id", "call_id")
 _ENVELOPES = ("tool_calls", "tool_call", "function_call")
+_BESIDE_NAME = frozenset((*NAME_KEYS, *ID_KEYS, "type", "index"))
 RESERVED_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *ID_KEYS, *_ENVELOPES)
 """Keys that cannot be the name of a tool in `{"f": {…}}`."""
 
@@ -71,11 +74,12 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None) -> Draft:
     if isinstance(inner, dict):
         return _draft({**value, **inner, "function": None}, declared)
     name = next((value[key] for key in NAME_KEYS if isinstance(value.get(key), str)), "").strip()
-    arguments = next((value[key] for key in ARGUMENT_KEYS if key in value), None)
+    arguments = next((value[key] for key in ARGUMENT_KEYS if value.get(key) is not None), None)
     identity = next((value[key] for key in ID_KEYS if isinstance(value.get(key), str)), "")
+    if name and any(key in value for key in ARGUMENT_KEYS):
+        return Draft(name, arguments, identity)
     if name:
-        bare = not any(key in value for key in ARGUMENT_KEYS)
-        return Draft(name, arguments, identity, bare=bare)
+        return _without_arguments(name, identity, value, declared)
     if len(value) == 1:
         [(key, arguments)] = value.items()
         known = key in RESERVED_KEYS if declared is None else key not in declared
@@ -84,9 +88,24 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None) -> Draft:
     return Draft(problem="the object has no name of a tool")
 
 
-def arguments_of(draft: Draft) -> tuple[dict[str, Any] | None, str]:
-    """The decoded arguments, or None and what is wrong with them. Bad ones never become `{}`."""
+def _without_arguments(
+    name: str, identity: str, value: dict[str, Any], declared: Collection[str] | None
+) -> Draft:
+    """A name and no key for arguments: there are none, or they stand beside the name."""
+    beside = {key: item for key, item in value.items() if key not in _BESIDE_NAME}
+    if not beside:
+        return Draft(name, None, identity, bare=True)
+    tool = declared.get(name) if isinstance(declared, Mapping) else None
+    if isinstance(tool, Tool) and beside.keys() <= properties(tool.parameters).keys():
+        return Draft(name, beside, identity, repairs=("arguments-beside-name",))
+    return Draft(name, problem="the object has a name, but its arguments are under no known key")
+
+
+def arguments_of(draft: Draft) -> tuple[dict[str, Any] | None, str, tuple[str, ...]]:
+    """The decoded arguments, or None and what is wrong with them, and the repairs it took. Bad ones
+    never become `{}`."""
     value = draft.arguments
+    repairs: tuple[str, ...] = ()
     for _ in range(2):
         if not isinstance(value, str):
             break
@@ -94,21 +113,17 @@ def arguments_of(draft: Draft) -> tuple[dict[str, Any] | None, str]:
             value = None
             break
         try:
-            value, _repairs = jsonish.loads(value)
+            value, mended = jsonish.loads(value)
         except jsonish.NotAValue as error:
-            return None, f"the arguments are not valid JSON: {error}"
+            return None, f"the arguments are not valid JSON: {error}", ()
+        repairs += mended
     if value is None:
-        return {}, ""
+        return {}, "", repairs
     if isinstance(value, dict):
-        return value, ""
-    return None, f"the arguments must be an object, got {type(value).__name__}"
+        return value, "", repairs
+    return None, f"the arguments must be an object, got {type(value).__name__}", ()
 
 
 def equal(one: Any, other: Any) -> bool:
     """Whether two JSON values are the same, telling 1 from true."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-def key_of(arguments: Mapping[str, Any]) -> str:
-    """The arguments in one canonical spelling, to compare calls by."""
-    return json.dumps(arguments, sort_keys=True)

@@ -110,7 +110,8 @@ def fold(events: Iterable[Event]) -> Reply:
                 dialects[event.index] = event.dialect
             case CallEnd():
                 calls.append(event.call)
-                said.append(event.call.raw)
+                if event.call.raw not in said[-1:]:
+                    said.append(event.call.raw)
             case CallRejected():
                 if event.rejection:
                     rejected.append(event.rejection)

@@ -9,6 +9,7 @@ is named in `repairs`, and none of them changes what stands inside a string.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +22,8 @@ MAX_DEPTH = 200
 _SPACE = re.compile(r"(?:\s++|#[^\n]*+|//[^\n]*+|/\*.*?\*/)*+", re.S)
 _BLANK = re.compile(r"\s*+")
 _WORD = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’]++""")
-_NUMBER = re.compile(r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-_INTEGER = re.compile(r"[+-]?\d[\d_]*")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_INTEGER = re.compile(r"[+-]?[0-9]+(?:_[0-9]+)*")
 _STRING = {
     quote: re.compile(rf"(?:[^{quote}\\]++|\\.)*+{quote}", re.S) for quote in ('"', "'", "”", "’")
 }
@@ -34,6 +35,7 @@ _SMART = {"“": "”", "”": "”", "‘": "’", "’": "’"}
 _ESCAPE = re.compile(
     r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(\r?\n)|(.))", re.S
 )
+_BAD_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\"'\\/bfnrtuxU\n\r])")
 _ESCAPED = {
     '"': '"',
     "'": "'",
@@ -55,6 +57,21 @@ _WORDS: dict[str, tuple[Any, str | None]] = {
 }
 
 
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits} is too large")
+    return number
+
+
+decoder = json.JSONDecoder(strict=False, parse_constant=_no_constant, parse_float=_finite)
+"""JSON as models write it: line breaks may stand raw in strings. No NaN, no infinity."""
+
+
 class NotAValue(ValueError):
     """The text is no value that this reader knows."""
 
@@ -73,7 +90,7 @@ def loads(text: str, *, close: bool = False) -> tuple[Any, tuple[str, ...]]:
     `close` allows brackets that are missing at the end, for text that is known not to be cut off.
     """
     try:
-        return json.loads(text), ()
+        return decoder.decode(text), ()
     except (ValueError, RecursionError):
         pass
     reader = ValueReader(_without_fence(text), close=close)
@@ -90,6 +107,14 @@ def dumps(value: Any) -> str:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":"))
+
+
+def same(text: str, value: Any) -> bool:
+    """Whether a JSON text stands for exactly this value."""
+    try:
+        return json.loads(text) == value
+    except (ValueError, RecursionError):
+        return False
 
 
 def depth_of(value: Any) -> int:
@@ -196,6 +221,8 @@ class ValueReader:
             raise self.fail("a string that does not end")
         body = self.text[self.at + width : match.end() - width]
         self.at = match.end()
+        if _BAD_ESCAPE.search(body):
+            self.repaired("invalid-escape")
         return unescape(body)
 
     def items(self, closer: str) -> list[Any]:
@@ -292,6 +319,8 @@ class ValueReader:
             value, repair = float(word), None
         else:
             raise self.fail(f"unknown word {word[:40]!r}")
+        if value in (math.inf, -math.inf):
+            raise self.fail("a number that is too large")
         self.at = match.end()
         if repair:
             self.repaired(repair)

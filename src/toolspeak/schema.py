@@ -7,14 +7,15 @@ whether that is the number three or the text "3".
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from . import jsonish
 
-_INTEGER = re.compile(r"[+-]?\d+(?:\.0+)?")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0+)?")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _BOOLEANS = {"true": True, "false": False, "True": True, "False": False}
 _NULLS = frozenset({"null", "None"})
 _TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array"}
@@ -24,7 +25,10 @@ _NO_SCHEMA: dict[str, Any] = {}
 def properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The declared parameters of a tool and their schemas."""
     declared = resolve(schema, schema).get("properties")
-    return declared if isinstance(declared, dict) else {}
+    if not isinstance(declared, dict):
+        return {}
+    # `true` allows anything, as an empty schema does.
+    return {key: one if isinstance(one, dict) else {} for key, one in declared.items()}
 
 
 def resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -97,7 +101,8 @@ def from_text(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
     if "integer" in types and _INTEGER.fullmatch(word) and len(word) < 1000:
         return int(word.partition(".")[0])
     if "number" in types and _NUMBER.fullmatch(word) and len(word) < 1000:
-        return _number(word)
+        number = _number(word)
+        return text if number in (math.inf, -math.inf) else number
     if types & {"array", "object"} and word[:1] in ("[", "{", "("):
         return _structure(text, types)
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 import tracemalloc
@@ -11,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import TOOLBOX, comparable, said
-from toolspeak import DIALECTS, Parser, TextDelta
+from toolspeak import (
+    DIALECTS,
+    ArgumentsDelta,
+    CallEnd,
+    CallRejected,
+    CallStart,
+    Event,
+    Parser,
+    TextDelta,
+)
 from toolspeak.testing import chunks, events, parse, split_at
 
 MARKERS = sorted(
@@ -96,8 +106,27 @@ def test_soup_of_markers(text: str, options: dict[str, object], data: st.DataObj
     assert comparable(parse(split_at(text, places), **options)) == whole
     assert comparable(parse(chunks(text, 1), **options)) == whole
     if options["arguments"] == "incremental":
+        assert_deltas_are_the_arguments(events(chunks(text, 3), **options))
         validated = parse([text], **(options | {"arguments": "validated"}))
         assert [call[1:] for call in whole[2]] == [call[1:] for call in comparable(validated)[2]]
+
+
+def assert_deltas_are_the_arguments(found: list[Event]) -> None:
+    open_calls: dict[int, list[str]] = {}
+    for event in found:
+        match event:
+            case CallStart():
+                assert event.index not in open_calls
+                open_calls[event.index] = []
+            case ArgumentsDelta():
+                open_calls[event.index].append(event.json)
+            case CallRejected(index=int(index)):
+                del open_calls[index]
+            case CallEnd():
+                assert json.loads("".join(open_calls.pop(event.index))) == event.call.arguments
+            case _:
+                pass
+    assert not open_calls
 
 
 @pytest.mark.parametrize("arguments", ["validated", "incremental"])
@@ -113,6 +142,10 @@ def test_junk(arguments: str) -> None:
 REPEATED = (
     "<",
     "<tool_call>",
+    "<invoke a=aa" + "=aa" * 40 + " ! >",
+    "<tool_call>\n<function=t>\n<parameter=city>\nx" + " " * 900 + "y</parameter>",
+    "<tool_call>t<arg_key>a</arg_key>" + "\\n \n" * 300,
+    "Action:",
     "<tool_call>{",
     '<tool_call>{"',
     '<tool_call>{"a":"',
@@ -188,8 +221,9 @@ def test_time_is_linear(repeated: str, dialect: str) -> None:
         for size in (10**9, 5):
             text = repeated * (8_000 // len(repeated) + 1)
             small = cost(text, size, name)
-            large = cost(text * 8, size, name)
-            assert large < 16 * small + 0.25, (name, size, small, large)
+            limit = 16 * small + 0.25
+            # Once is enough; three times, because a garbage collection may fall into any one.
+            assert any(cost(text * 8, size, name) < limit for _ in range(3)), (name, size)
 
 
 def speaks(name: str, text: str) -> bool:
@@ -210,6 +244,34 @@ def test_deep_nesting_is_text() -> None:
         text = "<tool_call>" + opener * 10_000
         assert parse([text]).text == text
         assert parse(chunks(text, 13)).text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ('<tool_call>{"name":"t","arguments":{"city":"C:\\Users"}}</tool_call>', {}),
+        ('{"a":"\\d+"}', {}),
+        ('<tool_call>{"name":"t","arguments":{"a":1\u0663}}</tool_call>', {}),
+        ("[t(a=1_)]", {}),
+        ("<|tool_call>call:t{a:1__2}<tool_call|>", {}),
+        ('<tool_call>{"name":"t\x01","arguments":{}}</tool_call>', {"arguments": "incremental"}),
+        ('<tool_call>{"name":"t","arguments":{"a":1e999}}</tool_call>', {}),
+        (
+            "<search><q>" + "<a>" * 600 + "</a>" * 600 + "</q></search>",
+            {"dialect": "tool_named_xml"},
+        ),
+        ('<search>\nq: "\\UFFFFFFFF"\n</search>', {"dialect": "yaml_xml"}),
+        (
+            '<function name="t"><params><param name="a" value="&#' + "9" * 5000 + ';"/></params>'
+            "</function>",
+            {},
+        ),
+        ("<|channel|>analysis<|message|>hm<|end|>", {"dialect": "harmony", "reasoning_open": True}),
+    ],
+)
+def test_found_by_hand(text: str, options: dict[str, object]) -> None:
+    options = {"tools": TOOLBOX} | options
+    assert comparable(parse([text], **options)) == comparable(parse(chunks(text, 1), **options))
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])

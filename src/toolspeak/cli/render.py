@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 def _calls(value: Any) -> list[ToolCall]:
     calls: list[ToolCall] = []
     for index, draft in enumerate(drafts(value)):
-        arguments, problem = arguments_of(draft)
+        arguments, problem, _ = arguments_of(draft)
         if draft.problem or arguments is None:
             raise UsageError(f"{draft.problem or problem} - at `$[{index}]`")
         calls.append(ToolCall(id=draft.id or new_id(), name=draft.name, arguments=arguments))

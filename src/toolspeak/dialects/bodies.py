@@ -22,6 +22,7 @@ from .template import CALL_SLOTS, JSON_SLOTS, Dialect, Form, Literal, Slot, Tag
 Parse = Callable[[str, Dialect, Mapping[str, Any]], dict[str, Any]]
 
 _NAME = re.compile(r"[\w.\-:/$@*]*+")
+_CALL_NAME = re.compile(r"[\w.\-]*+")
 _PLAIN_NAME = re.compile(r"[\w.\-:]*+")
 _LONGEST_NAME = 256
 _LONGEST_TAG = 1024
@@ -57,7 +58,10 @@ def _header(desk: Desk, form: Form) -> Generator[None, None, dict[str, str] | No
             case Slot():
                 yield from reader.space()
                 slash = isinstance(following, Literal) and following.core == "/"
-                word = yield from reader.run(_PLAIN_NAME if slash else _NAME, _LONGEST_NAME)
+                pattern = _PLAIN_NAME if slash else _NAME
+                # At the very beginning any word could be a name: only a tool's own is waited for.
+                viable = desk.may_be_tool if not form.opener and not words else None
+                word = yield from reader.run(pattern, _LONGEST_NAME, viable)
                 if word is None or (not word and part.kind != "id"):
                     return None
                 words[part.kind] = word
@@ -203,7 +207,7 @@ def read_calls(desk: Desk, form: Form, header: Header) -> Found:
     found = False
     while CALL_NAME.match((yield from gap(desk, ""))):
         mark = reader.offset()
-        if not (yield from _call(desk, form)):
+        if not (yield from _call(desk, form, bare=not in_list and not form.opener)):
             reader.seek(mark)
             return found
         found = True
@@ -212,16 +216,20 @@ def read_calls(desk: Desk, form: Form, header: Header) -> Found:
     return found
 
 
-def _call(desk: Desk, form: Form) -> Found:
+def _call(desk: Desk, form: Form, *, bare: bool) -> Found:
+    """One call. A bare one, behind no marker and no bracket, has to be of a declared tool."""
     reader = desk.reader
     yield from gap(desk, (yield from gap(desk, "")))
     start = reader.offset()
-    name = yield from reader.run(re.compile(r"[\w.\-]*+"), _LONGEST_NAME)
+    viable = desk.may_be_tool if bare else None
+    name = yield from reader.run(_CALL_NAME, _LONGEST_NAME, viable)
     if not name or not CALL_NAME.fullmatch(name) or (yield from reader.peek()) != "(":
         return False
     if form.body == "builtin" and not name.endswith(".call"):
         return False
-    if desk.tools is not None and desk.declared(name) is None and not form.opener:
+    if not form.opener and desk.declared(name) is None:
+        return False
+    if bare and desk.tools is None:
         return False
     state = yield from scan(reader, BracketScanner())
     if state != DONE:

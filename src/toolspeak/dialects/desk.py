@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from msgspec import structs
+
 from ..calls import Draft, arguments_of
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event, TextDelta
+from ..jsonish import same
 from ..schema import properties
 from ..types import Rejection, Tool, ToolCall
 from .output import SHOWN, Output
@@ -48,12 +51,21 @@ class Desk:
         """Calls that count only if the whole message is nothing else."""
         self._started: CallStart | None = None
         """A call whose arguments are being streamed."""
+        self._streamed: list[str] = []
+        self._mark = 0
+        """Where the last tentative call ended, since the hold."""
         self.steps_back = False
         """Other forms are still to be tried at this marker."""
         self.dialect: Dialect | None = None
         """The dialect of the last call."""
         self.fence: tuple[str, ...] = ()
         """What closes a code fence that stands around a body without being part of the form."""
+
+    def try_whole(self) -> None:
+        """Calls from here on count only if the whole message is nothing else."""
+        self.tentative = []
+        self._mark = 0
+        self.reader.hold()
 
     # Tools.
 
@@ -70,6 +82,10 @@ class Desk:
             if spelling in self.tools:
                 return spelling
         return None
+
+    def may_be_tool(self, beginning: str) -> bool:
+        """Whether a declared tool's name begins like this; any may if none are declared."""
+        return self.tools is None or any(name.startswith(beginning) for name in self.tools)
 
     def _guessed(self, arguments: dict[str, Any] | None) -> str | None:
         """The one tool that the arguments fit, for a call that has only a number for a name."""
@@ -105,19 +121,21 @@ class Desk:
         if not declared:
             return False
         self._started = CallStart(self.count, self._identity(identity), declared, form.dialect.name)
+        self._streamed = []
         self.output.emit(self._started)
         return True
 
     def more(self, json: str) -> None:
         """More of the arguments of the call that was begun."""
         if json and self._started:
+            self._streamed.append(json)
             self.output.emit(ArgumentsDelta(self._started.index, json))
 
     def draft(self, form: Form, draft: Draft, start: int) -> None:
         """A block has been read, from `start` since the hold to here."""
         if self.reader.extent() > self.max_call:
             raise TooLong
-        arguments, problem = arguments_of(draft)
+        arguments, problem, mended = arguments_of(draft)
         numbered = not draft.name or draft.name.isdigit()
         name = self._guessed(arguments) if numbered else self.declared(draft.name)
         if draft.problem:
@@ -129,7 +147,8 @@ class Desk:
         if problem or arguments is None or name is None:
             self._reject(draft, problem, start)
         else:
-            self._accept(form, draft, name, arguments, start)
+            repairs = (*draft.repairs, *mended)
+            self._accept(form, structs.replace(draft, repairs=repairs), name, arguments, start)
 
     def _accept(
         self, form: Form, draft: Draft, name: str, arguments: dict[str, Any], start: int
@@ -139,7 +158,7 @@ class Desk:
         self.steps_back = False
         for repair in draft.repairs:
             self.output.note(f"repaired-{repair}", "the arguments were not quite JSON", raw)
-        started, self._started = self._started, None
+        started, self._started = self._streamed_start(arguments), None
         begin = started or CallStart(self.count, self._identity(draft.id), name, form.dialect.name)
         call = ToolCall(id=begin.id, name=name, arguments=arguments, raw=raw)
         events: list[Event] = [CallEnd(self.count, call)]
@@ -151,6 +170,12 @@ class Desk:
         else:
             self.tentative.extend(events)
 
+    def _streamed_start(self, arguments: dict[str, Any]) -> CallStart | None:
+        """The start of this call, if its arguments were streamed and are what came out of them."""
+        if self._started and not same("".join(self._streamed), arguments):
+            self.retract()
+        return self._started
+
     def _identity(self, given: str) -> str:
         identity = given if given and given not in self._ids else self._new_id()
         self._ids.add(identity)
@@ -159,13 +184,15 @@ class Desk:
     def _commit(self, start: int) -> str:
         """A call is certain: its text cannot be given back. Returns that text."""
         text = self.reader.held()
+        if self.tentative is not None:
+            raw, self._mark = text[self._mark :], len(text)
+            return raw or text
         raw = text[start:] if self.rejections else text
-        if self.tentative is None:
-            if self.rejections:
-                self.output.say(text[:start])
-                self.rejections = 0
-            self.reader.hold()
-            self.output.edge()
+        if self.rejections:
+            self.output.say(text[:start])
+            self.rejections = 0
+        self.reader.hold()
+        self.output.edge()
         return raw
 
     def _reject(self, draft: Draft, problem: str, start: int) -> None:

@@ -19,6 +19,7 @@ from .template import Dialect
 
 _NAME = r"([A-Za-z_][\w.\-]*)"
 _ITEM = "item"
+_MAX_DEPTH = 50
 _CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.S)
 
 
@@ -64,47 +65,59 @@ def _object(
     declared: Mapping[str, Any],
     root: Mapping[str, Any],
     dialect: Dialect,
+    depth: int = 0,
 ) -> dict[str, Any]:
+    if depth > _MAX_DEPTH:
+        raise BadBody("elements are nested too deeply")
     texts: dict[str, list[str]] = {}
     for key, text in found:
         texts.setdefault(key, []).append(text)
     return {
-        key: _value(several, declared.get(key), root, dialect) for key, several in texts.items()
+        key: _value(several, declared.get(key), root, dialect, depth + 1)
+        for key, several in texts.items()
     }
 
 
-def _value(texts: list[str], schema: Any, root: Mapping[str, Any], dialect: Dialect) -> Any:
+def _value(
+    texts: list[str], schema: Any, root: Mapping[str, Any], dialect: Dialect, depth: int
+) -> Any:
     types = types_of(schema, root)
     if len(texts) > 1 and (not types or "array" in types):
         items = resolve(schema, root).get("items")
-        return [_value([text], items, root, dialect) for text in texts]
+        return [_value([text], items, root, dialect, depth) for text in texts]
     text = texts[-1]
     if dialect.cdata and (match := _CDATA.fullmatch(text)):
         return from_text(match[1], schema, root)
     if not types or (types & {"object", "array"} and "string" not in types):
-        structure = _structure(text, schema, types, root, dialect)
+        structure = _structure(text, schema, types, root, dialect, depth)
         if structure is not None:
             return structure
     if dialect.cdata and text.startswith("\n"):
         text = text[1:].removesuffix("\n")
     value = from_text(text, schema, root)
     if types == frozenset({"array"}) and not isinstance(value, list):
-        return [_value([text], resolve(schema, root).get("items"), root, dialect)]
+        return [_value([text], resolve(schema, root).get("items"), root, dialect, depth)]
     return value
 
 
 def _structure(
-    text: str, schema: Any, types: frozenset[str], root: Mapping[str, Any], dialect: Dialect
+    text: str,
+    schema: Any,
+    types: frozenset[str],
+    root: Mapping[str, Any],
+    dialect: Dialect,
+    depth: int,
 ) -> Any:
     found = _children(text, dialect.prefix)
     if not found:
         return None
     whole = branch(schema, root, "array" if found[0][0] == _ITEM else "object")
     if all(key == _ITEM for key, _ in found) and (not types or "array" in types):
-        return [_value([item], whole.get("items"), root, dialect) for _, item in found]
+        items = whole.get("items")
+        return [_value([item], items, root, dialect, depth + 1) for _, item in found]
     if types and "object" not in types:
         return None
-    return _object(found, properties(whole), root, dialect)
+    return _object(found, properties(whole), root, dialect, depth)
 
 
 def render_elements(

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from .template import Dialect, Form, Literal, Slot
+from .template import COMMON_THOUGHTS, Dialect, Form, Literal, Slot
 
 _SPECIAL = re.compile(r"<[|｜]|\[|<\w+:")
 """Control tokens, which can be taken out of any text without loss."""
@@ -110,7 +110,7 @@ def grammar_of(
             certain = dialect.evidence == "marker" or _SPECIAL.match(form.opener)
             if certain and form.opener and form.opener != "<":
                 forms.setdefault(form.opener, []).append(form)
-            elif dialect.evidence != "prose":
+            elif dialect.evidence != "prose" and (tools is not None or not _begins_with_name(form)):
                 whole.append(form)
     meaning: dict[str, Marker] = {
         opener: Marker(
@@ -120,7 +120,7 @@ def grammar_of(
                 if opener.startswith(prefix)
                 for form in forms[prefix]
             ),
-            line_start=not found[0].opener and found[0].body not in _BARE,
+            line_start=not found[0].opener and bool(found[0].header),
         )
         for opener, found in forms.items()
     }
@@ -142,7 +142,7 @@ def grammar_of(
         start=tuple(text for dialect in named for text in dialect.start),
         frames=tuple(d for d in (*named, *others) if d.frame and d.frame.first),
         thoughts=tuple(strong),
-        ends_thought=_ends_of_thought((*named, *others)),
+        ends_thought=_ends_of_thought(named, others),
         silent=tuple(text for text, marker in meaning.items() if marker.silent),
     )
 
@@ -157,10 +157,17 @@ _BARE = {
 }
 
 
+def _begins_with_name(form: Form) -> bool:
+    """Without tools, a name is a word like any other."""
+    return not form.opener and (bool(form.header) or form.body in {"single", "statements"})
+
+
 def _openers(form: Form, tools: tuple[str, ...] | None) -> Iterable[str]:
     """The literals at which a form of a named dialect may begin."""
     if form.opener and form.opener != "<":
         return (form.opener,)
+    if form.body in {"single", "statements"} and not form.opener:
+        return tuple(f"{name}(" for name in tools or ())
     if not form.opener and not form.header:
         return _BARE.get(form.body, ())
     # It begins with the name of a tool: every declared name is a marker.
@@ -174,11 +181,12 @@ def _openers(form: Form, tools: tuple[str, ...] | None) -> Iterable[str]:
     return tuple(f"{form.opener}{name}{after}" for name in tools or ())
 
 
-def _ends_of_thought(dialects: Iterable[Dialect]) -> tuple[str, ...]:
-    """What may close reasoning that the prompt has opened."""
-    tags = [closer for dialect in dialects for _, closer in dialect.reasoning]
-    ends = [end for dialect in dialects if dialect.frame for end in dialect.frame.ends]
-    return tuple(dict.fromkeys(tags or ends))
+def _ends_of_thought(named: tuple[Dialect, ...], others: tuple[Dialect, ...]) -> tuple[str, ...]:
+    """What may close reasoning that the prompt has opened; nothing where headers tell."""
+    if named and all(dialect.frame for dialect in named) and not others:
+        return ()
+    tags = (closer for dialect in (*named, *others) for _, closer in dialect.reasoning)
+    return tuple(dict.fromkeys((*tags, *(closer for _, closer in COMMON_THOUGHTS))))
 
 
 def _distinct(forms: list[Form]) -> tuple[Form, ...]:
@@ -191,7 +199,7 @@ def _distinct(forms: list[Form]) -> tuple[Form, ...]:
 
 
 def _add_reasoning(dialect: Dialect, meaning: dict[str, Marker]) -> None:
-    for opener, closer in dialect.reasoning:
+    for opener, closer in (*dialect.reasoning, *COMMON_THOUGHTS):
         if opener:
             _add(meaning, opener, thought=closer)
         if closer not in dialect.silent:

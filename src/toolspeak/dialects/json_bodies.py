@@ -8,37 +8,48 @@ until its end, and its arguments can be passed on as they come.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
+from msgspec import Struct, structs
+
 from .. import jsonish
 from ..calls import ARGUMENT_KEYS, Draft, drafts
-from ..jsonish import MAX_DEPTH, depth_of
+from ..jsonish import MAX_DEPTH, decoder, depth_of
 from .desk import Desk
 from .scan import BAD, DONE, MORE, JsonScanner, scan
 from .template import Form
 
 Found = Generator[None, None, bool]
 Header = Mapping[str, str]
+Watch = Callable[[JsonScanner], Generator[None, None, None]]
+"""Runs a scanner to its end, and passes on what it reads."""
+
 _LONGEST_GAP = 256
 _LONGEST_HEAD = 512
 _LONGEST_FENCE = 40
 _WORTH_TRYING = 64
 _FENCE = re.compile(r"`{0,3}[\w-]*")
 _GAP = re.compile(r"\s*+[,;]?+\s*+")
+_STRING = r'"(?:[^"\\]|\\.)*"'
 _HEAD = re.compile(
-    r'\{\s*"(?:name|tool_name|tool|function)"\s*:\s*("(?:[^"\\]|\\.)*")\s*,'
+    rf'\{{\s*(?:"type"\s*:\s*{_STRING}\s*,\s*)?'
+    rf'(?:"(?:id|tool_call_id|call_id)"\s*:\s*(?P<id>{_STRING})\s*,\s*)?'
+    rf'"(?:name|tool_name|tool|function)"\s*:\s*(?P<name>{_STRING})\s*,'
     rf'\s*"(?:{"|".join(ARGUMENT_KEYS)})"\s*:\s*(?=\{{)'
 )
+"""The beginning of a call up to its arguments, where they come last."""
+_NOT_QUITE_JSON = re.compile(r"[\x00-\x1f]|\\")
+_PIECE = re.compile(r'"|\\.|[\x00-\x1f]', re.S)
 
 
-def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")
+class Read(Struct, frozen=True):
+    """An object that was read, or what is wrong with it."""
 
-
-_decoder = json.JSONDecoder(strict=False, parse_constant=_no_constant)
+    value: Any = None
+    repairs: tuple[str, ...] = ()
+    problem: str = ""
 
 
 def read_json(desk: Desk, form: Form, header: Header) -> Found:
@@ -49,8 +60,9 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
     found = False
     mark = reader.offset()
     while (yield from gap(desk, "{")) == "{":
-        if not (yield from _object(desk, form)):
+        if not (yield from _calls(desk, form)):
             if found:
+                desk.retract()
                 reader.seek(mark)
             return found
         found = True
@@ -58,6 +70,60 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
     if in_list and (yield from gap(desk, "]")) == "]":
         yield from reader.literal("]")
     return found
+
+
+def _calls(desk: Desk, form: Form) -> Found:
+    """One object that holds a call, or several."""
+    start = desk.reader.offset()
+    watch = _passing_on_arguments(desk, form) if desk.incremental else None
+    read = yield from _object(desk, form, watch)
+    if read is None:
+        return False
+    if read.problem:
+        desk.draft(form, Draft(problem=read.problem), start)
+        return True
+    found = list(drafts(read.value, desk.tools))
+    if form.body == "content":
+        _say_content(desk, read.value, found)
+    for draft in found:
+        repairs = (*read.repairs, *draft.repairs)
+        desk.draft(form, structs.replace(draft, repairs=repairs), start)
+    return bool(found)
+
+
+def _say_content(desk: Desk, value: Any, found: list[Draft]) -> None:
+    """The text that stands beside the calls, if they are calls: else all of it stays text."""
+    good = all(not draft.problem and desk.declared(draft.name) for draft in found)
+    if found and good and isinstance(value.get("content"), str):
+        desk.say_before_calls(value["content"])
+
+
+def read_arguments(desk: Desk, form: Form, header: Header) -> Found:
+    """The arguments as a JSON object, for a name that stood before."""
+    reader = desk.reader
+    name, identity = header.get("name", ""), header.get("id", "")
+    yield from fence(desk)
+    if (yield from reader.peek()) != "{":
+        return (yield from _no_arguments(desk, form, header))
+    start = reader.offset()
+    watch = _passing_on(desk) if desk.begin(form, name, identity) else None
+    read = yield from _object(desk, form, watch)
+    if read is None:
+        return False
+    desk.draft(form, Draft(name, read.value, identity, read.problem, read.repairs), start)
+    return True
+
+
+def _no_arguments(desk: Desk, form: Form, header: Header) -> Found:
+    """Nothing where the arguments should be: that is an empty object, if the call is closed."""
+    reader = desk.reader
+    if not form.closer or not header.get("name"):
+        return False
+    if not (yield from reader.literal(form.closer)):
+        return False
+    reader.at -= len(form.closer)
+    desk.draft(form, Draft(header["name"], None, header.get("id", "")), 0)
+    return True
 
 
 def fence(desk: Desk) -> Generator[None, None, None]:
@@ -74,7 +140,7 @@ def gap(desk: Desk, wanted: str) -> Generator[None, None, str]:
     """The next character after white space and a separator, which are read only if it is wanted."""
     reader = desk.reader
     while True:
-        match = _GAP.match(reader.text, reader.at)
+        match = _GAP.match(reader.text, reader.at, reader.at + _LONGEST_GAP + 2)
         end = match.end() if match else reader.at
         if end < len(reader.text) and end - reader.at <= _LONGEST_GAP:
             character = reader.text[end]
@@ -86,35 +152,39 @@ def gap(desk: Desk, wanted: str) -> Generator[None, None, str]:
         yield
 
 
-def _object(desk: Desk, form: Form) -> Found:
-    """One JSON object that holds a call, or several."""
+# One object.
+
+
+def _object(desk: Desk, form: Form, watch: Watch | None) -> Generator[None, None, Read | None]:
+    """An object, mended if it has to be; None if it cannot be read."""
     reader = desk.reader
     start = reader.offset()
-    value = _at_once(desk)
-    state = DONE
-    if value is None:
-        scanner = JsonScanner()
-        steps = _streamed(desk, form, scanner, start) if desk.incremental else None
-        state = yield from steps or scan(reader, scanner)
-    if state == DONE:
-        value = _decoder.decode(reader.held()[start:]) if value is None else value
-        found = list(drafts(value, desk.tools))
-        if found and form.body == "content" and isinstance(value.get("content"), str):
-            desk.say_before_calls(value["content"])
-        for draft in found:
-            desk.draft(form, draft, start)
-        return bool(found)
-    return (yield from _rescued(desk, form, start, state, _drafts_of))
+    value = None if desk.incremental else _at_once(desk)
+    if value is not None:
+        return Read(value)
+    scanner = JsonScanner()
+    yield from watch(scanner) if watch else scan(reader, scanner)
+    whole = scanner.state == DONE
+    if not whole:
+        # What was passed on so far is not what will be read.
+        desk.retract()
+        if not (yield from _end_at_closer(desk, form, start, bad=scanner.state == BAD)):
+            return None
+    try:
+        value, repairs = jsonish.loads(reader.held()[start:], close=not whole)
+    except jsonish.NotAValue as error:
+        return Read(problem=f"not valid JSON: {error}")
+    return Read(value, repairs)
 
 
-def _at_once(desk: Desk) -> dict[str, Any] | None:
+def _at_once(desk: Desk) -> Any:
     """The object that begins here, if all of it is here already: the decoder finds its end."""
     reader = desk.reader
     text = reader.text
-    if desk.incremental or len(text) - reader.at < _WORTH_TRYING or text is reader.refused:
+    if len(text) - reader.at < _WORTH_TRYING or text is reader.refused:
         return None
     try:
-        value, end = _decoder.raw_decode(text, reader.at)
+        value, end = decoder.raw_decode(text, reader.at)
     except (ValueError, RecursionError):
         # Each failure costs the decoder a walk through the text, to count lines for its message.
         reader.refused = text
@@ -125,118 +195,93 @@ def _at_once(desk: Desk) -> dict[str, Any] | None:
     return value
 
 
-def _drafts_of(desk: Desk, value: Any, repairs: tuple[str, ...]) -> list[Draft]:
-    return [
-        Draft(draft.name, draft.arguments, draft.id, draft.problem, repairs)
-        for draft in drafts(value, desk.tools)
-    ]
-
-
-def _rescued(
-    desk: Desk,
-    form: Form,
-    start: int,
-    state: int,
-    make: Callable[[Desk, Any, tuple[str, ...]], list[Draft]],
-) -> Found:
-    """JSON that breaks off or breaks the rules: mend it if the text says where it ends."""
+def _end_at_closer(desk: Desk, form: Form, start: int, *, bad: bool) -> Found:
+    """Where JSON that breaks off or breaks the rules ends: at its closer, if one comes before
+    another call is opened."""
     reader = desk.reader
     if not form.closer:
         return False
-    body = reader.held()[start:]
-    end = body.find(form.closer)
-    if end >= 0:
-        reader.seek(start + end)
-    elif state == BAD:
-        closer = yield from reader.until(re.compile(re.escape(form.closer)), len(form.closer))
-        end = len(reader.held()) - len(closer) - start
-        if not closer:
-            return False
-        reader.seek(start + end)
-    if end < 0:
+    markers = [marker for marker in (form.closer, form.opener) if marker]
+    pattern = re.compile("|".join(map(re.escape, markers)))
+    match = pattern.search(reader.held(), start)
+    if match:
+        reader.seek(match.start())
+        return match[0] == form.closer
+    if not bad:
         return False
-    try:
-        value, repairs = jsonish.loads(reader.held()[start:], close=True)
-    except jsonish.NotAValue as error:
-        desk.draft(form, Draft(problem=f"not valid JSON: {error}"), start)
-        return True
-    for draft in make(desk, value, repairs):
-        desk.draft(form, draft, start)
-    return True
+    # A marker may have begun in what was read already.
+    reader.seek(max(start, reader.offset() - max(map(len, markers))))
+    found = yield from reader.until(pattern, max(map(len, markers)))
+    reader.seek(reader.offset() - len(found))
+    return found == form.closer
 
 
-def _streamed(
-    desk: Desk, form: Form, scanner: JsonScanner, start: int
-) -> Generator[None, None, int]:
-    """Read an object, and pass its arguments on as they come if the name came before them."""
-    reader = desk.reader
-    scanner.pause = True
-    streaming = False
-    over = False
-    while True:
-        before = reader.at
-        looking = not over and not streaming and reader.offset() - start < _LONGEST_HEAD
-        reader.at = scanner.step(reader.text, before)
-        if streaming:
-            desk.more(reader.text[before : reader.at])
-        elif looking:
-            match = _HEAD.match(reader.held(), start)
-            streaming = bool(match) and desk.begin(form, json.loads(match[1]), "")
-            if match and streaming:
-                desk.more(reader.held()[match.end() :])
-        if scanner.depth_one:
-            over, streaming, scanner.pause = True, False, False
-        elif scanner.state != MORE or reader.ended:
-            return scanner.state
-        else:
+# Arguments as they come.
+
+
+def _passing_on(desk: Desk) -> Watch:
+    """Everything that is read is the arguments."""
+
+    def watch(scanner: JsonScanner) -> Generator[None, None, None]:
+        reader = desk.reader
+        while True:
+            before, in_string = reader.at, scanner.in_string
+            reader.at = scanner.step(reader.text, before)
+            desk.more(_as_json(reader.text[before : reader.at], in_string))
+            if scanner.state != MORE or reader.ended:
+                return
             yield
 
-
-def read_arguments(desk: Desk, form: Form, header: Header) -> Found:
-    """The arguments as a JSON object, for a name that stood before."""
-    reader = desk.reader
-    name, identity = header.get("name", ""), header.get("id", "")
-    yield from fence(desk)
-    if (yield from reader.peek()) != "{":
-        return (yield from _no_arguments(desk, form, header))
-    start = reader.offset()
-    value = _at_once(desk)
-    if value is not None:
-        desk.draft(form, Draft(name, value, identity), start)
-        return True
-    scanner = JsonScanner()
-    if desk.begin(form, name, identity):
-        yield from _streamed_arguments(desk, scanner)
-    else:
-        yield from scan(reader, scanner)
-    if scanner.state == DONE:
-        desk.draft(form, Draft(name, _decoder.decode(reader.held()[start:]), identity), start)
-        return True
-
-    def make(_: Desk, value: Any, repairs: tuple[str, ...]) -> list[Draft]:
-        return [Draft(name, value, identity, "", repairs)]
-
-    return (yield from _rescued(desk, form, start, scanner.state, make))
+    return watch
 
 
-def _streamed_arguments(desk: Desk, scanner: JsonScanner) -> Generator[None, None, None]:
-    reader = desk.reader
-    while True:
-        before = reader.at
-        reader.at = scanner.step(reader.text, before)
-        desk.more(reader.text[before : reader.at])
-        if scanner.state != MORE or reader.ended:
-            return
-        yield
+def _passing_on_arguments(desk: Desk, form: Form) -> Watch:
+    """The arguments stand inside of what is read; they are passed on if the name came before."""
+
+    def watch(scanner: JsonScanner) -> Generator[None, None, None]:
+        reader = desk.reader
+        start = reader.offset()
+        scanner.pause = True
+        streaming = over = False
+        while True:
+            before, in_string = reader.at, scanner.in_string
+            looking = not over and not streaming and reader.offset() - start < _LONGEST_HEAD
+            reader.at = scanner.step(reader.text, before)
+            if streaming:
+                desk.more(_as_json(reader.text[before : reader.at], in_string))
+            elif looking and (match := _HEAD.match(reader.held(), start)):
+                streaming = desk.begin(form, _word(match["name"]), _word(match["id"] or ""))
+                if streaming:
+                    desk.more(_as_json(reader.held()[match.end() :], in_string=False))
+            if scanner.depth_one:
+                over, streaming, scanner.pause = True, False, False
+            elif scanner.state != MORE or reader.ended:
+                return
+            else:
+                yield
+
+    return watch
 
 
-def _no_arguments(desk: Desk, form: Form, header: Header) -> Found:
-    """Nothing where the arguments should be: that is an empty object, if the call is closed."""
-    reader = desk.reader
-    if not form.closer or not header.get("name"):
-        return False
-    if not (yield from reader.literal(form.closer)):
-        return False
-    reader.at -= len(form.closer)
-    desk.draft(form, Draft(header["name"], None, header.get("id", "")), 0)
-    return True
+def _word(quoted: str) -> str:
+    return jsonish.unescape(quoted[1:-1])
+
+
+def _as_json(text: str, in_string: bool) -> str:
+    """A piece of JSON with what models write raw in strings escaped as JSON wants it."""
+    if not _NOT_QUITE_JSON.search(text):
+        return text
+    written: list[str] = []
+    at = 0
+    for match in _PIECE.finditer(text):
+        mark = match[0]
+        written.append(text[at : match.start()])
+        at = match.end()
+        if mark == '"':
+            in_string = not in_string
+        elif in_string and mark < " ":
+            mark = f"\\u{ord(mark):04x}"
+        elif mark[0] == "\\" and mark[1] not in '"\\/bfnrtu':
+            mark = "\\" + mark
+        written.append(mark)
+    return "".join(written) + text[at:]

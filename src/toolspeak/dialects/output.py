@@ -17,12 +17,14 @@ class Output:
     __slots__ = (
         "_drop",
         "_events",
+        "_first_thought",
         "_notes",
         "_space",
         "_text",
         "_thought_space",
         "last",
         "quiet",
+        "said",
         "thought",
     )
 
@@ -35,11 +37,14 @@ class Output:
         self._drop = False
         """The edge follows reasoning: its white space is nobody's."""
         self._thought_space: list[str] = []
+        self._first_thought = True
         self._notes = 0
         self.last = ""
         """The last character of the text; "" where a line begins anyway."""
         self.quiet = True
         """Nothing but white space was said since the last call."""
+        self.said = False
+        """There was text."""
         self.thought = False
         """There was reasoning."""
 
@@ -76,6 +81,7 @@ class Output:
             self._space = None
             self._drop = False
             self.quiet = False
+            self.said = True
         self._text.append(text)
 
     def edge(self) -> None:
@@ -91,20 +97,20 @@ class Output:
 
     def think(self, text: str) -> None:
         """Some reasoning, without the white space at its ends."""
-        if not self.thought:
+        if self._first_thought:
             text = text.lstrip()
         stripped = text.rstrip()
         if stripped:
             self.emit(ReasoningDelta("".join(self._thought_space) + stripped))
             self._thought_space = []
-            self.thought = True
+            self._first_thought = False
         if len(stripped) < len(text):
             self._thought_space.append(text[len(stripped) :])
 
     def begin_thought(self) -> None:
-        """Reasoning begins: what was said before has nothing to do with its white space."""
-        self.thought = False
+        """Reasoning begins."""
         self.end_thought()
+        self._first_thought = True
 
     def end_thought(self) -> None:
         """Reasoning is over: white space at its end, and before what follows, is dropped."""
@@ -112,6 +118,7 @@ class Output:
         self._space = []
         self._drop = True
         self.last = ""
+        self.thought = True
 
     def note(self, code: str, message: str, where: str = "") -> None:
         """Remark on something; a flood of remarks is cut off."""

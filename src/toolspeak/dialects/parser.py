@@ -132,7 +132,7 @@ class Parser:
 
     def _beginning(self) -> Steps:
         """What only the start of a message can hold."""
-        if self._reasoning_open:
+        if self._reasoning_open and self._grammar.ends_thought:
             yield from self._think(self._grammar.ends_thought)
         for literal in self._grammar.start:
             if (yield from self._reader.literal(literal)):
@@ -159,7 +159,10 @@ class Parser:
             yield from self._whole()
             return True
         if marker.ends_thought:
-            return self._reclassify(literal)
+            if not self._reclassify(literal):
+                return False
+            yield from self._whole()
+            return True
         if marker.silent:
             self._reader.at += len(literal)
             return True
@@ -217,12 +220,12 @@ class Parser:
 
     def _reclassify(self, literal: str) -> bool:
         """A close tag that nothing opened: the prompt had opened it."""
-        if self._output.thought or self._reasoning_open is False:
+        if self._output.thought or self._reasoning_open is not None:
             return False
         self._reader.at += len(literal)
         self._output.emit(Reclassify())
         self._output.end_thought()
-        self._output.thought = True
+        self._output.said = False
         self._desk.count = 0
         return True
 
@@ -371,7 +374,8 @@ class Parser:
                 break
             else:
                 yield
-        if reader.ended and closers.may_grow(reader.text, reader.at):
+        if reader.ended and self._begins_closer(closers):
+            output.note("unclosed", "a call's closing marker is cut off", reader.text[reader.at :])
             reader.at = len(reader.text)
         text = reader.release()
         if desk.rejections:
@@ -381,21 +385,25 @@ class Parser:
             output.edge()
             output.say(space)
 
+    def _begins_closer(self, closers: Markers) -> bool:
+        """Whether the text ends with the beginning of a marker, not just with a letter of it."""
+        rest = self._reader.text[self._reader.at :]
+        return len(rest) > 1 and rest[0] in "<[`~]" and closers.may_grow(rest, 0)
+
     # Messages that are nothing but calls.
 
     def _whole(self) -> Steps:
         """Try the forms that count only if the message is nothing but calls."""
         reader, desk = self._reader, self._desk
-        if not self._grammar.whole or desk.count:
+        if not self._grammar.whole or desk.count or self._output.said:
             return
         self._output.say((yield from reader.space()))
         for form in self._grammar.whole:
             if form.opener and not (yield from self._sees(form.opener)):
                 continue
-            desk.tentative = []
-            reader.hold()
+            desk.try_whole()
             found = yield from self._whole_form(form)
-            tentative, desk.tentative = desk.tentative, None
+            tentative, desk.tentative = desk.tentative or [], None
             if found and any(isinstance(event, CallEnd) for event in tentative):
                 reader.release()
                 self._output.edge()

@@ -7,7 +7,7 @@ was called before it goes on. So the control flow is the state, and text is look
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Protocol
 
 _SPACE = re.compile(r"\s*+")
@@ -138,12 +138,15 @@ class Reader:
                 return False
             yield
 
-    def run(self, pattern: re.Pattern[str], limit: int) -> Generator[None, None, str | None]:
-        """Read a run of characters that ends where `pattern` stops matching; None if too long."""
+    def run(
+        self, pattern: re.Pattern[str], limit: int, viable: Callable[[str], bool] | None = None
+    ) -> Generator[None, None, str | None]:
+        """Read a run of characters that ends where `pattern` stops matching; None if it is too long
+        or not `viable`."""
         while True:
-            match = pattern.match(self.text, self.at)
+            match = pattern.match(self.text, self.at, self.at + limit + 1)
             end = match.end() if match else self.at
-            if end - self.at > limit:
+            if end - self.at > limit or (viable and not viable(self.text[self.at : end])):
                 return None
             if end < len(self.text) or self.ended:
                 found = self.text[self.at : end]

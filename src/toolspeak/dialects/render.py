@@ -100,10 +100,9 @@ _SAMPLES: dict[str, Any] = {"integer": 1, "number": 1, "boolean": True, "array":
 
 def _sample(tool: Tool) -> ToolCall:
     required = tool.parameters.get("required") or []
-    declared = properties(tool.parameters)
     arguments = {
         key: (schema.get("enum") or [_SAMPLES.get(str(schema.get("type")), "value")])[0]
-        for key, schema in declared.items()
+        for key, schema in properties(tool.parameters).items()
         if key in required
     }
     return ToolCall(id="call_1", name=tool.name, arguments=arguments)
@@ -115,7 +114,8 @@ def _sample(tool: Tool) -> ToolCall:
 def _check(dialect: Dialect, index: int, call: ToolCall) -> None:
     """What no dialect can carry, or not for sure."""
     name, path = call.name, f"$[{index}]"
-    reserved = name in dialect.reserved or ("$name/" in dialect.call[0] and "/" in name)
+    plain = "$name/" not in dialect.call[0] or re.fullmatch(r"[\w.\-:]+", name)
+    reserved = name in dialect.reserved or not plain
     if reserved or not _NAME.fullmatch(name) or name.startswith("functions."):
         raise Unrepresentable(dialect.name, f"{path}.name", f"a tool named {name!r}")
     if depth_of(call.arguments) > _NESTING:
@@ -137,7 +137,7 @@ def _form(
     schemas: Mapping[str, dict[str, Any]],
 ) -> str:
     call = calls[0]
-    header = dialect.write_header.replace("$name", call.name).replace("$index", str(index))
+    header = _header(dialect, index, call)
     words = {"name": call.name, "id": call.id, "index": str(index + 1), "header": header}
     written: list[str] = []
     for part in pieces(template):
@@ -151,6 +151,14 @@ def _form(
             case Slot(kind):
                 written.append(_body(dialect, kind, index, calls, schemas))
     return "".join(written)
+
+
+def _header(dialect: Dialect, index: int, call: ToolCall) -> str:
+    """A header that is the call's id: the model's own is repeated as it was."""
+    own = re.fullmatch(dialect.header, call.id) if dialect.header else None
+    if own and own[1] == call.name != call.id:
+        return call.id
+    return dialect.write_header.replace("$name", call.name).replace("$index", str(index))
 
 
 def _body(

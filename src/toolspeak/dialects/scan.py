@@ -16,7 +16,7 @@ MORE, DONE, BAD = 0, 1, 2
 
 _STRING = re.compile(r'(?:[^"\\]++|\\.)*+', re.S)
 _TOKEN = re.compile(r'[ \t\r\n]*+(?:(["{}\[\]:,])|([-+.\w]++))?')
-_SCALAR = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
+_SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
 _LONGEST_SCALAR = 4000
 
 # What a JSON text may go on with.
@@ -27,12 +27,12 @@ class JsonScanner:
     """One JSON object or list. Stops at the first character that JSON does not allow there, except
     that line breaks may stand raw inside strings, as models often write them."""
 
-    __slots__ = ("_expect", "_in_string", "_stack", "depth_one", "pause", "state")
+    __slots__ = ("_expect", "_stack", "depth_one", "in_string", "pause", "state")
 
     def __init__(self) -> None:
         self.state = MORE
         self._expect = _VALUE
-        self._in_string = False
+        self.in_string = False
         self._stack: list[str] = []
         self.pause = False
         """Stop each time an object or list directly inside the outermost one ends."""
@@ -43,12 +43,12 @@ class JsonScanner:
         end = len(text)
         self.depth_one = False
         while at < end:
-            if self._in_string:
+            if self.in_string:
                 at = _STRING.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
                 if at == end or text[at] == "\\":
                     return at
                 at += 1
-                self._in_string = False
+                self.in_string = False
                 self._expect = _COLON if self._expect in (_KEY, _FIRST_KEY) else _NEXT
                 continue
             match = _TOKEN.match(text, at)
@@ -83,7 +83,7 @@ class JsonScanner:
     def _accept(self, mark: str) -> bool:
         expect = self._expect
         if mark == '"':
-            self._in_string = True
+            self.in_string = True
             return expect in (_VALUE, _FIRST_ITEM, _KEY, _FIRST_KEY) and bool(self._stack)
         if mark in "{[":
             self._stack.append(mark)

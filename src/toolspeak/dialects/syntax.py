@@ -165,7 +165,7 @@ def parse_yaml(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     guesses (`no` is false, `1.10` is 1.1) are not wanted."""
     try:
         value = yaml.load(text, Loader=_TextLoader)  # noqa: S506 - it makes nothing but text
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         raise BadBody(f"not valid YAML: {error}") from None
     if value in (None, ""):
         return {}

@@ -24,8 +24,8 @@ from .scan import DONE, MORE
 from .template import Dialect, Literal, Piece, Slot, Tag, markers, pieces
 
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""")
-_ATTRIBUTES = r"""((?:\s*[\w:.-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+?))*)\s*(/?)>"""
-_SPACE = r"(?:\s|\\n)*"
+_ATTRIBUTES = r"""((?:\s*+[\w:.-]++\s*+=\s*+(?:"[^"]*"|'[^']*'|[^\s"'<>=/]++))*+)\s*+(/?)>"""
+_SPACE = r"(?:\s|\\n)*+"
 """White space between tags; some models escape their line breaks twice."""
 _CDATA_OPEN, _CDATA_CLOSE = "<![CDATA[", "]]>"
 _GAP = 16
@@ -65,7 +65,7 @@ def params_of(template: str) -> Params:
     before, after = (parts[:at], parts[at + 1 :]) if at >= 0 else (parts, ())
     closes = next((part.core for part in after if isinstance(part, Literal)), "")
     tag = next((part for part in before if isinstance(part, Tag)), None)
-    return Params(re.compile("".join(map(_pattern, before))), _opens(before), closes, tag)
+    return Params(re.compile(_pattern(before)), _opens(before), closes, tag)
 
 
 def _opens(before: tuple[Piece, ...]) -> str:
@@ -77,14 +77,23 @@ def _opens(before: tuple[Piece, ...]) -> str:
     return found[-1]
 
 
-def _pattern(part: Piece) -> str:
-    match part:
-        case Literal():
-            return "".join(rf"{_SPACE}{re.escape(marker)}" for marker in markers(part.core))
-        case Tag():
-            return _SPACE + tag_pattern(part.name)
-        case Slot():
-            return rf"(?P<{part.kind}>[^<>\n]*?)"
+def _pattern(parts: tuple[Piece, ...]) -> str:
+    """What stands before a value. White space is looked for only between two markers, so that a
+    search never starts over inside of it."""
+    pattern: list[str] = []
+    for part in parts:
+        match part:
+            case Literal():
+                words = [re.escape(marker) for marker in markers(part.core)]
+            case Tag():
+                words = [tag_pattern(part.name)]
+            case Slot():
+                pattern.append(rf"(?P<{part.kind}>[^<>\n]*?)")
+                continue
+        joined = _SPACE.join(words)
+        after_marker = pattern and not pattern[-1].startswith("(?P<")
+        pattern.append(_SPACE + joined if after_marker else joined)
+    return "".join(pattern)
 
 
 def tag_pattern(name: str) -> str:
@@ -92,10 +101,18 @@ def tag_pattern(name: str) -> str:
     return f"<{re.escape(name)}{_ATTRIBUTES}"
 
 
+def unescape(text: str) -> str:
+    """XML's entities undone; text with an impossible one stays as it is."""
+    try:
+        return html.unescape(text)
+    except (ValueError, OverflowError):
+        return text
+
+
 def attributes_of(text: str) -> dict[str, str]:
     """The attributes of a tag, whatever their quotes."""
     return {
-        match[1]: html.unescape(match[2] or match[3] or match[4] or "")
+        match[1]: unescape(match[2] or match[3] or match[4] or "")
         for match in _ATTRIBUTE.finditer(text)
     }
 
@@ -221,7 +238,7 @@ def _only_space(text: str) -> None:
 
 def _key_and_hints(match: re.Match[str], params: Params) -> tuple[str, dict[str, str]]:
     if params.tag is None:
-        hints = {slot: html.unescape(text) for slot, text in match.groupdict().items()}
+        hints = {slot: unescape(text) for slot, text in match.groupdict().items()}
     else:
         written = attributes_of(match[1])
         hints = {slot: written[name] for name, slot in params.tag.attributes if name in written}
@@ -321,7 +338,7 @@ def _reads_back(
         found = list(_raw_params(written, params, properties(schema)))
     except BadBody:
         return False
-    if len(found) != 1 or found[0][0] != key:
+    if not key or len(found) != 1 or found[0][0] != key:
         return False
     _, text, hints = found[0]
     back = decode(text, properties(schema).get(key), schema, hints, dialect)

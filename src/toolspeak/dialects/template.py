@@ -97,6 +97,14 @@ NAME_IS_KEY = Keys("", "")
 """`{"get_weather": {"city": "Oslo"}}`."""
 
 THINK = (("<think>", "</think>"),)
+COMMON_THOUGHTS = (
+    *THINK,
+    ("<thinking>", "</thinking>"),
+    ("<reasoning>", "</reasoning>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+)
+"""Reasoning that is told from text whatever the dialect."""
 
 
 class Frame(Struct, frozen=True):

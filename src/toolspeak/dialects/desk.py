@@ -11,7 +11,7 @@ from ..calls import Draft, arguments_of
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event, TextDelta
 from ..jsonish import same
 from ..schema import properties
-from ..types import Rejection, Tool, ToolCall
+from ..types import Note, Rejection, Tool, ToolCall
 from .output import SHOWN, Output
 from .reader import Reader
 from .template import Dialect, Form
@@ -97,7 +97,7 @@ class Desk:
         if len(fitting) != 1:
             return None
         message = f"the call names no tool; its arguments fit only {fitting[0]!r}"
-        self.output.note("guessed-name", message)
+        self._note("guessed-name", message)
         return fitting[0]
 
     # What the bodies report.
@@ -144,7 +144,10 @@ class Desk:
             problem = "an object with a name but no arguments, and no marker that says it is a call"
         elif name is None:
             problem = f"there is no tool named {draft.name!r}"
-        if problem or arguments is None or name is None:
+        if name is None and draft.name in form.dialect.nothing:
+            raw = self._commit(start)
+            self._note("no-calls", f"the model says that it makes no call: {draft.name}", raw)
+        elif problem or arguments is None or name is None:
             self._reject(draft, problem, start)
         else:
             repairs = (*draft.repairs, *mended)
@@ -157,7 +160,7 @@ class Desk:
         self.dialect = form.dialect
         self.steps_back = False
         for repair in draft.repairs:
-            self.output.note(f"repaired-{repair}", "the arguments were not quite JSON", raw)
+            self._note(f"repaired-{repair}", "the call was not quite what its format wants", raw)
         started, self._started = self._streamed_start(arguments), None
         begin = started or CallStart(self.count, self._identity(draft.id), name, form.dialect.name)
         call = ToolCall(id=begin.id, name=name, arguments=arguments, raw=raw)
@@ -175,6 +178,13 @@ class Desk:
         if self._started and not same("".join(self._streamed), arguments):
             self.retract()
         return self._started
+
+    def _note(self, code: str, message: str, where: str = "") -> None:
+        """A remark on a call; it counts only if the call does."""
+        if self.tentative is None:
+            self.output.note(code, message, where)
+        else:
+            self.tentative.append(Note(code, message, where[:SHOWN]))
 
     def _identity(self, given: str) -> str:
         identity = given if given and given not in self._ids else self._new_id()

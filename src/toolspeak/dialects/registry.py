@@ -10,7 +10,10 @@ from .catalog import ALL
 from .template import Dialect
 
 AUTO = "auto"
-DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in ALL}
+DIALECTS: dict[str, Dialect] = {}
+for _dialect in ALL:
+    # A name may stand for several spellings: the first is the one that is written.
+    DIALECTS.setdefault(_dialect.name, _dialect)
 
 
 def get(name: str) -> Dialect:
@@ -47,7 +50,8 @@ def dialects_for(
     if dialect == AUTO:
         return (), ALL
     if isinstance(dialect, str):
-        return (get(dialect),), ()
+        name = get(dialect).name
+        return tuple(spelling for spelling in ALL if spelling.name == name), ()
     if isinstance(dialect, Dialect):
         return (dialect,), ()
     first = tuple(dialect)

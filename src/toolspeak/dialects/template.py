@@ -153,6 +153,8 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """Control tokens that belong to the frame of a message, never to its text."""
     reserved: tuple[str, ...] = ()
     """Words that mean something else where a tool's name stands."""
+    nothing: tuple[str, ...] = ()
+    """Names with which a model says that it makes no call."""
     quote: str = ""
     """The token around strings in `$braces`."""
     prefix: str = ""

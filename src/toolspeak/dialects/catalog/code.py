@@ -81,6 +81,7 @@ DIALECTS = (
     Dialect(
         name="nexusraven",
         call=("Call: $semicolons<bot_end>",),
+        nothing=("out_of_domain",),
         evidence="prose",
         result="$content",
         models=("nexusraven", "nexus-raven"),

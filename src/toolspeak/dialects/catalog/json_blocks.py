@@ -59,6 +59,7 @@ DIALECTS = (
     Dialect(
         name="granite_20b_fc",
         call=("<function_call> $object",),
+        nothing=("no_function",),
         between=" ",
         models=("granite-20b-functioncalling", "granite-20b-fc"),
         about="granite-20b-functioncalling; nothing closes a call",
@@ -183,6 +184,7 @@ DIALECTS = (
         name="command_r_plus",
         call=("Action:\n```json\n$list\n```",),
         keys=Keys("tool_name", "parameters"),
+        nothing=("directly_answer", "directly-answer"),
         silent=_COHERE_TURN,
         result="Document: $index\n$content",
         results="<results>\n$results\n</results>",

@@ -12,6 +12,7 @@ _DSML_CALL = '<｜DSML｜invoke name="$name">\n$params</｜DSML｜invoke>\n'
 _DSML_JSON = '<｜DSML｜invoke name="$name">$arguments</｜DSML｜invoke>\n'
 _DSML_PARAM = '<｜DSML｜parameter name="$key" string="$string">$value</｜DSML｜parameter>\n'
 _M3 = "]<]minimax[>["
+_ANTML = "antml:"
 
 DIALECTS = (
     Dialect(
@@ -198,6 +199,14 @@ DIALECTS = (
         about="Claude 2 and 3 prompts, and models trained on their output",
     ),
     Dialect(
+        name="anthropic_legacy",
+        call=(f'<{_ANTML}invoke name="$name">\n$params</{_ANTML}invoke>\n',),
+        wrap=f"<{_ANTML}function_calls>\n$calls</{_ANTML}function_calls>",
+        between="",
+        param=f'<{_ANTML}parameter name="$key">$value</{_ANTML}parameter>\n',
+        about="the same with a prefix, as models trained on Claude's output write it",
+    ),
+    Dialect(
         name="bfcl_xml",
         call=('<function name="$name"><params>$params</params></function>',),
         wrap="<functions>$calls</functions>",
@@ -205,6 +214,14 @@ DIALECTS = (
         param='<param name="$key" value="$value" type="$type"/>',
         result="$content",
         about="the Berkeley leaderboard's XML prompts",
+    ),
+    Dialect(
+        name="bfcl_xml",
+        call=('<function name="$name"><params>$params</params></function>',),
+        wrap="<functions>$calls</functions>",
+        between="",
+        param='<param name="$key" type="$type">$value</param>',
+        about="the concise form of the same",
     ),
     Dialect(
         name="tool_named_xml",

@@ -21,7 +21,6 @@ ROWS: list[tuple[Any, list[tuple[str, Any]]]] = [
     ({"tool_call": {"name": "f", "arguments": {}}}, [("f", {})]),
     ({"function_call": {"name": "f", "arguments": "{}"}}, [("f", {})]),
     ([{"name": "f"}, {"name": "g"}], [("f", {}), ("g", {})]),
-    ({"f": {"a": 1}}, [("f", {"a": 1})]),
     ({"name": "f", "arguments": '"{\\"a\\": 1}"'}, [("f", {"a": 1})]),
     ({"name": "f", "arguments": ""}, [("f", {})]),
     ({"name": "f", "arguments": None}, [("f", {})]),
@@ -36,6 +35,8 @@ BAD = [
     {"arguments": {}},
     {"parameters": {}},
     {"a": 1},
+    {"result": {"a": 1}},
+    {"name": "f", "parameters": {"type": "object", "properties": {}}},
     "f",
     7,
 ]
@@ -56,6 +57,10 @@ def test_bad_ones_say_why(value: Any) -> None:
 def test_a_single_key_is_a_name_only_for_declared_tools() -> None:
     (draft,) = drafts({"f": {"a": 1}}, ["g"])
     assert draft.problem
+    (draft,) = drafts({"f": {"a": 1}}, ["f"])
+    assert draft == Draft("f", {"a": 1})
+    (draft,) = drafts({"f": {"a": 1}}, name_is_key=True)
+    assert draft == Draft("f", {"a": 1})
 
 
 def test_new_ids_differ() -> None:

@@ -79,6 +79,12 @@ def test_render_and_parse_back(capsys: Any, monkeypatch: Any) -> None:
     assert json.loads(out)["calls"][0]["arguments"] == {"a": "x"}
 
 
+def test_what_parse_prints_can_be_rendered(capsys: Any, monkeypatch: Any) -> None:
+    _, out, _ = run(capsys, monkeypatch, "parse", stdin=CALL)
+    code, text, _ = run(capsys, monkeypatch, "render", "--dialect", "mistral_args", stdin=out)
+    assert (code, text) == (0, '[TOOL_CALLS]f[ARGS]{"a": 1}\n')
+
+
 def test_render_results_and_tools(capsys: Any, monkeypatch: Any) -> None:
     result = json.dumps({"call_id": "c1", "name": "f", "content": "ok"})
     _, out, _ = run(
@@ -97,6 +103,7 @@ def test_render_results_and_tools(capsys: Any, monkeypatch: Any) -> None:
     [
         (["parse", "--dialect", "hermse"], "", "did you mean hermes"),
         (["parse", "--tools", "/nowhere.json"], "", "/nowhere.json"),
+        (["parse", "--tools", "-"], "3", "list of tools"),
         (["render", "--dialect", "hermes"], "nonsense", "is not JSON"),
         (["render", "--dialect", "hermes"], '[{"a": 1}]', "$[0]"),
         (["render", "--dialect", "hermes", "--what", "results"], "[{}]", "$[0]"),

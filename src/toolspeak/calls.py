@@ -53,39 +53,50 @@ def new_id() -> str:
     return "call_" + secrets.token_urlsafe(12)
 
 
-def drafts(value: Any, declared: Collection[str] | None = None) -> Iterator[Draft]:
-    """Every call that a decoded value holds, in order; a `problem` draft for what is none."""
+def drafts(
+    value: Any, declared: Collection[str] | None = None, *, name_is_key: bool = False
+) -> Iterator[Draft]:
+    """Every call that a decoded value holds, in order; a `problem` draft for what is none.
+
+    `{"f": {…}}` is a call of a declared tool, or of any if `name_is_key`.
+    """
     if isinstance(value, list):
         for item in value:
-            yield from drafts(item, declared)
+            yield from drafts(item, declared, name_is_key=name_is_key)
         return
     if not isinstance(value, dict):
         yield Draft(problem=f"expected an object with a name, got {type(value).__name__}")
         return
     for envelope in _ENVELOPES:
         if isinstance(value.get(envelope), (list, dict)):
-            yield from drafts(value[envelope], declared)
+            yield from drafts(value[envelope], declared, name_is_key=name_is_key)
             return
-    yield _draft(value, declared)
+    yield _draft(value, declared, name_is_key)
 
 
-def _draft(value: dict[str, Any], declared: Collection[str] | None) -> Draft:
+def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key: bool) -> Draft:
     inner = value.get("function")
     if isinstance(inner, dict):
-        return _draft({**value, **inner, "function": None}, declared)
+        return _draft({**value, **inner, "function": None}, declared, name_is_key)
     name = next((value[key] for key in NAME_KEYS if isinstance(value.get(key), str)), "").strip()
     arguments = next((value[key] for key in ARGUMENT_KEYS if value.get(key) is not None), None)
     identity = next((value[key] for key in ID_KEYS if isinstance(value.get(key), str)), "")
+    if name and isinstance(arguments, dict) and _is_schema(arguments):
+        return Draft(name, problem="this describes a tool and does not call it")
     if name and any(key in value for key in ARGUMENT_KEYS):
         return Draft(name, arguments, identity)
     if name:
         return _without_arguments(name, identity, value, declared)
     if len(value) == 1:
         [(key, arguments)] = value.items()
-        known = key in RESERVED_KEYS if declared is None else key not in declared
-        if isinstance(arguments, dict) and not known:
+        known = name_is_key and key not in RESERVED_KEYS if declared is None else key in declared
+        if isinstance(arguments, dict) and known:
             return Draft(key, arguments)
     return Draft(problem="the object has no name of a tool")
+
+
+def _is_schema(arguments: dict[str, Any]) -> bool:
+    return arguments.get("type") == "object" and isinstance(arguments.get("properties"), dict)
 
 
 def _without_arguments(

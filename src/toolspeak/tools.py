@@ -24,6 +24,8 @@ def as_tools(tools: Iterable[Any] | None) -> tuple[Tool, ...] | None:
         return None
     if isinstance(tools, Mapping):
         tools = tools.get("tools", [tools])
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise UsageError(f"Expected a list of tools, got `{type(tools).__name__}` - at `$`")
     return tuple(
         tool for index, given in enumerate(tools or ()) for tool in _each(given, f"$[{index}]")
     )

@@ -34,6 +34,7 @@ ROWS = [
     ('{"name": "t"}', []),
     ('{"name": "Bob", "arguments": {}}', []),
     ('print("hello")', []),
+    ('[{"name": "t", "parameters": {"type": "object", "properties": {}}}]', []),
     # Markers count anywhere, and several families in one reply.
     (f'So <tool_call>{CALL}</tool_call> and [TOOL_CALLS]t[ARGS]{{"a": 1}}', MADE * 2),
     (f"<|python_tag|>{CALL}", MADE),
@@ -65,6 +66,16 @@ def test_reasoning_is_told_from_text_in_every_dialect() -> None:
         for opener, closer in (("<think>", "</think>"), ("[THINK]", "[/THINK]")):
             reply = parse([f"{opener}hm{closer}yes"], dialect=dialect)
             assert (reply.reasoning, reply.text) == ("hm", "yes")
+
+
+def test_the_dialect_is_the_one_that_was_spoken() -> None:
+    assert parse([f"<tool_call>\n{CALL}\n</tool_call>"]).dialect == "hermes"
+    assert parse([f"```json action\n{CALL}\n```"]).dialect == "action"
+    assert parse([CALL]).dialect == "raw-json"
+
+
+def test_without_tools_an_answer_in_json_is_an_answer() -> None:
+    assert parse(['{"result": {"a": 1}}']).text == '{"result": {"a": 1}}'
 
 
 def test_a_second_close_tag_is_text() -> None:

@@ -73,6 +73,8 @@ def test_finish_twice_says_nothing_more() -> None:
     parser = Parser()
     assert fold(parser.feed("Hi") + parser.finish()).text == "Hi"
     assert parser.finish() == []
+    with pytest.raises(UsageError, match="finished"):
+        parser.feed("more")
 
 
 def test_all_names() -> None:

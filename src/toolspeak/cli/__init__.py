@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 from .. import __version__
 from ..errors import ToolspeakError
@@ -27,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
     options = parser.parse_args(arguments)
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal that lacks a letter shows its number instead.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return options.run(options)
     except BrokenPipeError:

@@ -31,7 +31,7 @@ def write_json(value: Any) -> None:
     plain = msgspec.to_builtins(value)
     text = json.dumps(plain, ensure_ascii=False)
     try:
-        text.encode()
+        text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         text = json.dumps(plain)
     print(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from ..dialects import Parser, for_model
 from ..events import fold
@@ -16,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dialect", default="auto", help="a dialect's name, or auto (the default)")
     parser.add_argument("--model", help="try the dialects of this model first")
     parser.add_argument("--tools", help="a JSON file with the tools that were offered")
-    parser.add_argument("--stream", type=int, metavar="N", help="feed N characters at a time")
+    parser.add_argument("--stream", type=_positive, metavar="N", help="feed N characters at a time")
     parser.add_argument("--events", action="store_true", help="print the events, one on each line")
     parser.add_argument(
         "--reasoning-open",
@@ -32,8 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
 def run(options: argparse.Namespace) -> int:
     spoken = for_model(options.model) if options.model else ()
+    if options.model and not spoken:
+        print(f"toolspeak: nothing is known of model {options.model!r}", file=sys.stderr)
     parser = Parser(
         dialect=spoken if spoken and options.dialect == "auto" else options.dialect,
         tools=as_tools(read_json(options.tools)) if options.tools else None,

@@ -8,6 +8,7 @@ from typing import Any
 from ..calls import arguments_of, drafts, new_id
 from ..dialects import render_calls, render_results, render_tools
 from ..errors import UsageError
+from ..jsonish import dumps
 from ..tools import as_tools
 from ..types import ToolCall, ToolResult
 from .io import read_json
@@ -39,6 +40,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _calls(value: Any) -> list[ToolCall]:
+    if isinstance(value, dict) and isinstance(value.get("calls"), list):
+        value = value["calls"]  # As `toolspeak parse` prints them.
     calls: list[ToolCall] = []
     for index, draft in enumerate(drafts(value)):
         arguments, problem, _ = arguments_of(draft)
@@ -46,6 +49,10 @@ def _calls(value: Any) -> list[ToolCall]:
             raise UsageError(f"{draft.problem or problem} - at `$[{index}]`")
         calls.append(ToolCall(id=draft.id or new_id(), name=draft.name, arguments=arguments))
     return calls
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else dumps(content)
 
 
 def _results(value: Any) -> list[ToolResult]:
@@ -57,7 +64,7 @@ def _results(value: Any) -> list[ToolResult]:
             ToolResult(
                 call_id=str(item.get("call_id") or item.get("tool_call_id") or ""),
                 name=str(item.get("name") or ""),
-                content=str(item["content"]),
+                content=_text(item["content"]),
                 is_error=bool(item.get("is_error")),
             )
         )

@@ -13,6 +13,7 @@ from typing import Any
 from ..calls import Draft
 from .desk import Desk
 from .elements import parse_elements
+from .grammar import markers_of
 from .json_bodies import Found, Header, fence, gap, read_arguments, read_json
 from .scan import DONE, BracketScanner, scan
 from .syntax import CALL_NAME, parse_braces, parse_call, parse_line, parse_yaml
@@ -123,8 +124,24 @@ def _no_body(desk: Desk, form: Form, header: Header) -> Found:
 
 def read_params(desk: Desk, form: Form, header: Header) -> Found:
     """Tagged parameters."""
-    scanner = ParamScanner(params_of(form.dialect.param), form.closer, form.closers)
-    return _until_end(desk, form, header, scanner, parse_params)
+    params = params_of(form.dialect.param)
+    if not header.get("empty") and not (yield from _sees(desk, (params.begins, *form.closers))):
+        return False
+    scanner = ParamScanner(params, form.closer, form.closers)
+    return (yield from _until_end(desk, form, header, scanner, parse_params))
+
+
+def _sees(desk: Desk, literals: tuple[str, ...]) -> Found:
+    """Whether one of the literals comes next, after white space: prose is not waited for."""
+    reader = desk.reader
+    markers = markers_of((*literals, "\\n"))
+    while True:
+        yield from reader.space()
+        if markers.pattern.match(reader.text, reader.at):
+            return True
+        if reader.ended or not markers.may_grow(reader.text, reader.at):
+            return False
+        yield
 
 
 def read_elements(desk: Desk, form: Form, header: Header) -> Found:
@@ -161,7 +178,8 @@ def _until_end(
     start = reader.offset()
     state = yield from scan(reader, scanner)
     if state == DONE:
-        _whole_body(desk, form, header, reader.held()[start : -len(form.closer)], parse)
+        body = reader.held()[start:].removesuffix(scanner.closed_by)
+        _whole_body(desk, form, header, body, parse)
         return True
     body = reader.held()[start:] + reader.text[reader.at :]
     end = body.find(form.closer)

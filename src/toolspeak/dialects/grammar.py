@@ -92,6 +92,8 @@ class Grammar(Struct, frozen=True, eq=False):
     """What to look for inside reasoning besides its end."""
     ends_thought: tuple[str, ...]
     silent: tuple[str, ...]
+    named: bool
+    """Somebody has said which dialect to expect."""
 
 
 @lru_cache(maxsize=64)
@@ -128,22 +130,20 @@ def grammar_of(
         _add_reasoning(dialect, meaning)
         _add_frame(dialect, meaning, everything=dialect in named)
     for literal, marker in meaning.items():
-        shorter = (meaning[other] for other in meaning if literal.startswith(other))
-        if marker.frames:
-            frames = dict.fromkeys(
-                (*marker.frames, *(d for other in shorter for d in other.frames))
-            )
-            meaning[literal] = structs.replace(marker, frames=tuple(frames))
+        shorter = [other for other in meaning if literal.startswith(other)]
+        frames = dict.fromkeys(dialect for other in shorter for dialect in meaning[other].frames)
+        meaning[literal] = structs.replace(marker, frames=tuple(frames))
     strong = [literal for literal, found in meaning.items() if found.forms and len(literal) > 3]
     return Grammar(
         markers=Markers(meaning),
         meaning=meaning,
-        whole=_distinct(whole),
+        whole=_distinct([form for form in whole if not form.opener or form.opener not in forms]),
         start=tuple(text for dialect in named for text in dialect.start),
         frames=tuple(d for d in (*named, *others) if d.frame and d.frame.first),
         thoughts=tuple(strong),
         ends_thought=_ends_of_thought(named, others),
         silent=tuple(text for text, marker in meaning.items() if marker.silent),
+        named=bool(named),
     )
 
 
@@ -168,6 +168,8 @@ def _openers(form: Form, tools: tuple[str, ...] | None) -> Iterable[str]:
         return (form.opener,)
     if form.body in {"single", "statements"} and not form.opener:
         return tuple(f"{name}(" for name in tools or ())
+    if not form.opener and form.body == "python":
+        return ("[", *(f"{name}(" for name in tools or ()))
     if not form.opener and not form.header:
         return _BARE.get(form.body, ())
     # It begins with the name of a tool: every declared name is a marker.

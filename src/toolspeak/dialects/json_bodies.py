@@ -19,7 +19,7 @@ from ..calls import ARGUMENT_KEYS, Draft, drafts
 from ..jsonish import MAX_DEPTH, decoder, depth_of
 from .desk import Desk
 from .scan import BAD, DONE, MORE, JsonScanner, scan
-from .template import Form
+from .template import NAME_IS_KEY, Form
 
 Found = Generator[None, None, bool]
 Header = Mapping[str, str]
@@ -82,8 +82,9 @@ def _calls(desk: Desk, form: Form) -> Found:
     if read.problem:
         desk.draft(form, Draft(problem=read.problem), start)
         return True
-    found = list(drafts(read.value, desk.tools))
-    if form.body == "content":
+    name_is_key = form.dialect.keys == NAME_IS_KEY
+    found = list(drafts(read.value, desk.tools, name_is_key=name_is_key))
+    if not form.opener:
         _say_content(desk, read.value, found)
     for draft in found:
         repairs = (*read.repairs, *draft.repairs)
@@ -94,7 +95,8 @@ def _calls(desk: Desk, form: Form) -> Found:
 def _say_content(desk: Desk, value: Any, found: list[Draft]) -> None:
     """The text that stands beside the calls, if they are calls: else all of it stays text."""
     good = all(not draft.problem and desk.declared(draft.name) for draft in found)
-    if found and good and isinstance(value.get("content"), str):
+    beside = isinstance(value, dict) and "tool_calls" in value
+    if found and good and beside and isinstance(value.get("content"), str):
         desk.say_before_calls(value["content"])
 
 

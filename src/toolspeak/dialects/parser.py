@@ -82,6 +82,8 @@ class Parser:
     def feed(self, text: str) -> list[Event]:
         """Take in more text; returns what is certain by now."""
         reader = self._reader
+        if reader.ended:
+            raise UsageError("the parser is finished: make a new one for the next reply")
         reader.add(text)
         scanner = reader.scanner
         if scanner is not None and reader.offset() <= self._desk.max_call:
@@ -133,7 +135,7 @@ class Parser:
     def _beginning(self) -> Steps:
         """What only the start of a message can hold."""
         if self._reasoning_open and self._grammar.ends_thought:
-            yield from self._think(self._grammar.ends_thought)
+            yield from self._think(self._grammar.ends_thought, ())
         for literal in self._grammar.start:
             if (yield from self._reader.literal(literal)):
                 break
@@ -151,11 +153,11 @@ class Parser:
         if marker.forms and (yield from self._forms(marker.forms)):
             return True
         for dialect in marker.frames:
-            if (yield from self._frame(dialect, literal)):
+            if (yield from self._frame(dialect, _opener_of(dialect, literal))):
                 return True
         if marker.thought:
             self._reader.at += len(literal)
-            yield from self._think((marker.thought,))
+            yield from self._think((marker.thought,), ())
             yield from self._whole()
             return True
         if marker.ends_thought:
@@ -165,6 +167,8 @@ class Parser:
             return True
         if marker.silent:
             self._reader.at += len(literal)
+            if not self._grammar.named:
+                self._output.note("control-token", f"{literal} belongs to no text", literal)
             return True
         self._remark_on(literal)
         return False
@@ -180,12 +184,14 @@ class Parser:
 
     # Reasoning.
 
-    def _think(self, closers: tuple[str, ...]) -> Steps:
-        """Reasoning up to the first of `closers`."""
+    def _think(self, closers: tuple[str, ...], before: tuple[str, ...]) -> Steps:
+        """Reasoning up to and with the first of `closers`, or up to the first of `before`."""
         self._output.begin_thought()
         ends = markers_of(closers)
-        markers = markers_of((*closers, *self._grammar.thoughts))
+        markers = markers_of((*closers, *before, *self._grammar.thoughts))
         while marker := (yield from self._next(markers, self._output.think)):
+            if marker in before:
+                break
             if marker in closers:
                 self._reader.at += len(marker)
                 break
@@ -223,6 +229,8 @@ class Parser:
         if self._output.thought or self._reasoning_open is not None:
             return False
         self._reader.at += len(literal)
+        if self._desk.count:
+            self._output.note("calls-were-thoughts", "calls so far stood inside reasoning", literal)
         self._output.emit(Reclassify())
         self._output.end_thought()
         self._output.said = False
@@ -246,10 +254,11 @@ class Parser:
             name = recipient[1][tool.end() :]
             if (yield from self._framed_call(dialect, frame, name)):
                 return True
+            self._output.note("rejected", f"a message to {name!r} is no JSON object", header)
         reader.release()
         self._give_up()
         if re.search(frame.thought, header):
-            yield from self._think(frame.ends)
+            yield from self._think(frame.ends, frame.openers)
         return True
 
     def _header(self, frame: Frame, opener: str) -> Generator[None, None, str | None]:
@@ -443,3 +452,9 @@ class Parser:
         except TooLong:
             reader.scanner = None
             return False
+
+
+def _opener_of(dialect: Dialect, literal: str) -> str:
+    """The part of a marker that begins a header in this dialect."""
+    assert dialect.frame is not None
+    return max((o for o in dialect.frame.openers if literal.startswith(o)), key=len)

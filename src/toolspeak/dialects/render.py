@@ -67,6 +67,8 @@ def render_tools(dialect: str | Dialect, tools: Iterable[Any]) -> str:
     """The tools that there are, and how to call them in this dialect."""
     dialect = get(dialect) if isinstance(dialect, str) else dialect
     declared = as_tools(tools) or ()
+    if not declared:
+        return ""
     listed = "\n".join(json.dumps(_listing(tool), ensure_ascii=False) for tool in declared)
     lines = [
         "You have tools. These are all of them, with the JSON Schema of their parameters:",
@@ -85,8 +87,6 @@ def _listing(tool: Tool) -> dict[str, Any]:
 
 def _examples(dialect: Dialect, tools: Sequence[Tool]) -> list[str]:
     """A call of the first tool, and two calls together where the dialect allows it."""
-    if not tools:
-        return []
     first = _sample(tools[0])
     shown = [render_calls(dialect, [first], tools)]
     if dialect.parallel and len(tools) > 1:
@@ -137,7 +137,7 @@ def _form(
     schemas: Mapping[str, dict[str, Any]],
 ) -> str:
     call = calls[0]
-    header = _header(dialect, index, call)
+    header = _header(dialect, index, call.id, call.name)
     words = {"name": call.name, "id": call.id, "index": str(index + 1), "header": header}
     written: list[str] = []
     for part in pieces(template):
@@ -153,12 +153,12 @@ def _form(
     return "".join(written)
 
 
-def _header(dialect: Dialect, index: int, call: ToolCall) -> str:
+def _header(dialect: Dialect, index: int, identity: str, name: str) -> str:
     """A header that is the call's id: the model's own is repeated as it was."""
-    own = re.fullmatch(dialect.header, call.id) if dialect.header else None
-    if own and own[1] == call.name != call.id:
-        return call.id
-    return dialect.write_header.replace("$name", call.name).replace("$index", str(index))
+    own = re.fullmatch(dialect.header, identity) if dialect.header else None
+    if own and own[1] == name != identity:
+        return identity
+    return dialect.write_header.replace("$name", name).replace("$index", str(index))
 
 
 def _body(
@@ -208,10 +208,10 @@ def _object(dialect: Dialect, index: int, call: ToolCall) -> str:
 def _echo(objects: Sequence[str], _: Dialect) -> str:
     """As the OpenAI API puts it: every call in a wrapper, its arguments as a string."""
     wrapped: list[dict[str, Any]] = []
-    for index, text in enumerate(objects):
+    for text in objects:
         call = json.loads(text)
         function = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
-        wrapped.append({"id": f"call_{index + 1}", "type": "function", "function": function})
+        wrapped.append({"id": call.get("id", ""), "type": "function", "function": function})
     return json.dumps({"tool_calls": wrapped}, ensure_ascii=False)
 
 
@@ -227,9 +227,9 @@ _JSON_BODIES: dict[str, Callable[[Sequence[str], Dialect], str]] = {
 def _json(dialect: Dialect, index: int, arguments: Mapping[str, Any]) -> str:
     try:
         return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-    except ValueError:
+    except (ValueError, TypeError):
         path = f"$[{index}].arguments"
-        raise Unrepresentable(dialect.name, path, "a number that JSON has no word for") from None
+        raise Unrepresentable(dialect.name, path, "a value that JSON has no word for") from None
 
 
 def _code(dialect: Dialect, kind: str, index: int, calls: Sequence[ToolCall]) -> str:
@@ -259,10 +259,11 @@ def _result(dialect: Dialect, index: int, result: ToolResult) -> str:
     words = {
         "content": content,
         "content_json": json.dumps(content, ensure_ascii=False),
-        "id": result.call_id,
+        "id": _header(dialect, index, result.call_id, result.name) or result.call_id,
         "id_json": json.dumps(result.call_id),
         "name": result.name,
         "index": str(index),
+        "number": str(index + 1),
         "error": "true" if result.is_error else "false",
     }
     return _SLOT.sub(lambda slot: words.get(slot[1], slot[0]), dialect.result)

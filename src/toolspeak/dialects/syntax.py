@@ -66,7 +66,9 @@ def _loosely_quoted(text: str, name: str) -> Draft | None:
     arguments: dict[str, Any] = {}
     for match, end in zip(keywords, ends, strict=True):
         value = body[match.end() : end].strip()
-        if len(value) < 2 or value[0] not in "\"'" or value[-1] != value[0]:
+        quote = value[:1]
+        joined = re.search(rf"{quote}\s*\+?\s*{quote}", value[1:-1])
+        if len(value) < 2 or quote not in "\"'" or value[-1] != quote or joined:
             return None
         arguments[match[1]] = unescape(value[1:-1])
     return Draft(name, arguments, repairs=("inner-quotes",))

@@ -50,6 +50,8 @@ class Params(Struct, frozen=True, eq=False):
 
     pattern: re.Pattern[str]
     """Everything before the value."""
+    begins: str
+    """The literal that a parameter begins with."""
     opens: str
     """The literal that begins a value's opening tag."""
     closes: str
@@ -65,16 +67,22 @@ def params_of(template: str) -> Params:
     before, after = (parts[:at], parts[at + 1 :]) if at >= 0 else (parts, ())
     closes = next((part.core for part in after if isinstance(part, Literal)), "")
     tag = next((part for part in before if isinstance(part, Tag)), None)
-    return Params(re.compile(_pattern(before)), _opens(before), closes, tag)
+    found = _marks(before)
+    return Params(re.compile(_pattern(before)), found[0], found[-1], closes, tag)
 
 
-def _opens(before: tuple[Piece, ...]) -> str:
-    """The last marker before the value that says by itself that a value begins."""
-    found = [f"<{part.name}" for part in before if isinstance(part, Tag)]
+def _marks(before: tuple[Piece, ...]) -> list[str]:
+    """The markers before a value. The last says by itself that a value begins."""
+    found: list[str] = []
     for part in before:
-        if isinstance(part, Literal):
-            found += [marker for marker in markers(part.core) if "<" in marker]
-    return found[-1]
+        match part:
+            case Tag():
+                found.append(f"<{part.name}")
+            case Literal():
+                found += [marker for marker in markers(part.core) if "<" in marker]
+            case Slot():
+                pass
+    return found
 
 
 def _pattern(parts: tuple[Piece, ...]) -> str:
@@ -129,7 +137,7 @@ def _searches(params: Params, closer: str, after: tuple[str, ...]) -> tuple[_Sea
     """What to look for outside of values, and inside of them."""
     gap = rf"\s{{0,{_GAP}}}"
     both = [f"{re.escape(closer)}(?={gap}{re.escape(end)})" for end in after if end != closer]
-    outside = [closer, params.opens] if params.closes else [closer]
+    outside = [closer, *after, params.opens] if params.closes else [closer, *after]
     longest = len(closer) + _GAP + max(map(len, after), default=0) if both else len(params.closes)
     return (
         _Search(
@@ -152,11 +160,13 @@ class ParamScanner:
     one go, because no value is likely to hold that.
     """
 
-    __slots__ = ("_ends", "_in_value", "_searches", "state")
+    __slots__ = ("_ends", "_in_value", "_searches", "closed_by", "state")
 
     def __init__(self, params: Params, closer: str, after: tuple[str, ...]) -> None:
         self.state = MORE
-        self._ends = closer
+        self._ends = (closer, *after)
+        self.closed_by = ""
+        """The marker that ended the call."""
         self._in_value = False
         self._searches = _searches(params, closer, after)
 
@@ -169,8 +179,9 @@ class ParamScanner:
                 first = search.first.search(text, start)
                 return first.start() if first else len(text)
             at = match.end()
-            if match[0] == self._ends:
+            if match[0] in self._ends:
                 self.state = DONE
+                self.closed_by = match[0]
                 return at
             self._in_value = not self._in_value
 
@@ -255,6 +266,8 @@ def decode(
     """The value of one parameter, from its text, its schema and what its tag says of it."""
     if dialect.cdata and text.strip().startswith(_CDATA_OPEN):
         text = text.strip()[len(_CDATA_OPEN) :].removesuffix(_CDATA_CLOSE)
+    elif text.startswith("\r\n"):
+        text = text[2:].removesuffix("\r\n")
     elif text.startswith("\n"):
         # A value on lines of its own; one written inline keeps all its white space.
         text = text[1:].removesuffix("\n")

@@ -93,6 +93,7 @@ class Keys(Struct, frozen=True):
     """Write the call's id under this key."""
 
 
+LLAMA_TURN = ("<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|end_of_text|>")
 NAME_IS_KEY = Keys("", "")
 """`{"get_weather": {"city": "Oslo"}}`."""
 

@@ -13,6 +13,6 @@ ALL: tuple[Dialect, ...] = (
     *tagged_values.DIALECTS,
     *code.DIALECTS,
     *framed.DIALECTS,
-    *seeds.DIALECTS,
     *prompted.DIALECTS,
+    *seeds.DIALECTS,
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ..template import THINK, Dialect
+from ..template import LLAMA_TURN, THINK, Dialect
 
 DIALECTS = (
     Dialect(
         name="llama4_pythonic",
+        silent=LLAMA_TURN,
         call=("<|python_start|>$python<|python_end|>", "$python"),
         result="$content",
         models=("llama-4", "llama4"),
@@ -21,6 +22,7 @@ DIALECTS = (
     ),
     Dialect(
         name="lfm2",
+        silent=("<|im_end|>",),
         call=(
             "<|tool_call_start|>$python<|tool_call_end|>",
             "<|tool_call_start|>$list<|tool_call_end|>",
@@ -40,6 +42,7 @@ DIALECTS = (
     ),
     Dialect(
         name="functiongemma",
+        also_closes=("<start_function_response>",),
         call=("<start_function_call>call:$name$braces<end_function_call>",),
         between="",
         quote="<escape>",
@@ -64,6 +67,7 @@ DIALECTS = (
     ),
     Dialect(
         name="llama3_builtin",
+        silent=LLAMA_TURN,
         call=("<|python_tag|>$builtin<|eom_id|>",),
         parallel=False,
         result="$content",
@@ -72,6 +76,7 @@ DIALECTS = (
     ),
     Dialect(
         name="pythonic",
+        silent=LLAMA_TURN,
         call=("$python", "<|python_tag|>$python"),
         evidence="whole",
         result="$content",

@@ -59,6 +59,7 @@ DIALECTS = (
         ),
         between="",
         reasoning=_MISTRAL_THINK,
+        also_closes=("</s>",),
         result="[TOOL_RESULTS]$id[TOOL_CONTENT]$content[/TOOL_RESULTS]",
         models=("mistral-small-3", "mistral-medium", "devstral", "magistral", "ministral-3"),
         about="Mistral Small 3.1 and after, Devstral, Magistral",

@@ -142,6 +142,7 @@ DIALECTS = (
     Dialect(
         name="granite3",
         call=("<|tool_call|>$list", "<tool_call>$list"),
+        also_closes=("<|/tool_call|>",),
         silent=("<response>", "</response>"),
         result="$content",
         models=("granite-3", "granite3"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..template import Dialect, Keys
+from ..template import LLAMA_TURN, Dialect, Keys
 
 DIALECTS = (
     Dialect(
@@ -29,6 +29,7 @@ DIALECTS = (
     ),
     Dialect(
         name="llama3_json",
+        silent=LLAMA_TURN,
         call=("$lines", "<|python_tag|>$object"),
         between="; ",
         keys=Keys("name", "parameters"),
@@ -40,6 +41,7 @@ DIALECTS = (
     Dialect(
         name="openai_json_echo",
         call=("$echo",),
+        keys=Keys("name", "arguments", "id"),
         evidence="whole",
         result="$content",
         about="models that repeat the API's own JSON",

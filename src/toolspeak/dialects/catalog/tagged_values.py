@@ -157,7 +157,7 @@ DIALECTS = (
             for name in ("response", "message")
             for space in ("", " ")
         ),
-        result='<|open|>result tool="$name" index="$index"<|sep|>$content<|close|>result<|sep|>',
+        result='<|open|>result tool="$name" index="$number"<|sep|>$content<|close|>result<|sep|>',
         models=("kimi-k3", "kimi_k3"),
         about="Kimi K3; every argument says its type",
     ),

@@ -122,7 +122,7 @@ def test_auto_reads_it_too(dialect: str, case: dict[str, Any]) -> None:
     if DIALECTS[dialect].evidence == "prose" or case.get("auto") is False:
         return
     reply = parse([case["text"]], **(options_of(dialect, case) | {"dialect": "auto"}))
-    around = case.get("content") and dialect != "content-with-tool_calls"
+    around = case.get("content") and not case.get("content_is_inside")
     if DIALECTS[dialect].evidence == "whole" and around:
         assert not reply.calls, "a call in prose is not the whole message"
     else:

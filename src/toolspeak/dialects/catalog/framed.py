@@ -34,6 +34,7 @@ DIALECTS = (
         call=(
             "<|message_model|>$name<|content_invoke_tool_json|>$object<|end_message|>",
             "<|content_invoke_tool_json|>$object<|end_message|>",
+            "<|message_model|>$name<|content_invoke_tool_json|>$arguments<|end_message|>",
         ),
         between="",
         keys=Keys("name", "args"),

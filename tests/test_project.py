@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from pathlib import Path
 
 from docs.generate import pages
 
 import toolspeak
+from tests.support import TOOLBOX, said
+from toolspeak import Dialect
+from toolspeak.testing import parse
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "toolspeak"
@@ -46,7 +51,7 @@ def test_imports_go_one_way() -> None:
             assert layer_of(imported) <= layer_of(parts[0]), f"{path} imports {imported}"
 
 
-def test_public_names_are_sorted_and_there() -> None:
+def test_public_names_are_there_once() -> None:
     assert len(toolspeak.__all__) == len(set(toolspeak.__all__))
     assert all(hasattr(toolspeak, name) for name in toolspeak.__all__)
 
@@ -58,18 +63,10 @@ def test_generated_pages_are_up_to_date() -> None:
 
 def test_the_guide_to_adding_a_dialect_is_true() -> None:
     """The dialect and the case that docs/add-a-dialect.md shows work as it says."""
-    import re
-    import tomllib
-
-    from toolspeak import Dialect
-    from toolspeak.testing import parse
-
     guide = (ROOT / "docs" / "add-a-dialect.md").read_text()
     code = re.findall(r"```python\n(.*?)```", guide, re.S)[0]
     dialect = eval(code.rstrip().rstrip(","), {"Dialect": Dialect})
     (case,) = tomllib.loads(re.findall(r"```toml\n(.*?)```", guide, re.S)[0])["case"]
-    from tests.support import TOOLBOX, said
-
     reply = parse([case["text"]], dialect=dialect, tools=TOOLBOX)
     assert said(reply) == [(call["name"], call["arguments"]) for call in case["calls"]]
     assert reply.text == case["content"]

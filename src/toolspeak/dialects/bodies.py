@@ -38,7 +38,8 @@ def read(desk: Desk, form: Form) -> Found:
     if header is None:
         return False
     if not form.body:
-        return (yield from _no_body(desk, form, header))
+        _no_body(desk, form, header)
+        return True
     return (yield from _READERS[form.body](desk, form, header))
 
 
@@ -109,14 +110,12 @@ def _tag(desk: Desk, tag: Tag) -> Generator[None, None, dict[str, str] | None]:
     return {**words, "empty": "/"} if whole[2] else words
 
 
-def _no_body(desk: Desk, form: Form, header: Header) -> Found:
+def _no_body(desk: Desk, form: Form, header: Header) -> None:
     """A form that says everything before its body would begin: no arguments, or no calls at all."""
     if "name" in header:
         desk.draft(form, Draft(header["name"], None, header.get("id", "")), 0)
     else:
         desk.output.note("no-calls", "a section for calls holds none", desk.reader.held())
-    return True
-    yield
 
 
 # Bodies that are read whole, once their end is found.

@@ -21,8 +21,6 @@ from msgspec import Struct
 
 Evidence = OneOf["marker", "whole", "prose"]
 
-HEADER_SLOTS = frozenset({"name", "id", "header"})
-"""Short words between markers."""
 JSON_SLOTS = frozenset({"object", "list", "lines", "echo", "content"})
 """Calls as JSON; the word only says how to write several."""
 CALL_SLOTS = frozenset({"python", "statements", "semicolons", "single", "builtin"})
@@ -147,8 +145,6 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     evidence: Evidence = "marker"
     parallel: bool = True
     """Several calls fit in one reply."""
-    text_after: bool = True
-    """Text may follow a call."""
     reasoning: tuple[tuple[str, str], ...] = THINK
     silent: tuple[str, ...] = ()
     """Control tokens that belong to the frame of a message, never to its text."""

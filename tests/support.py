@@ -49,6 +49,7 @@ TOOLBOX = (
         name="brave_search",
         parameters={"type": "object", "properties": {"query": {"type": "string"}}},
     ),
+    Tool(name="python", parameters={"type": "object", "properties": {"code": {"type": "string"}}}),
 )
 
 

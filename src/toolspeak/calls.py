@@ -60,6 +60,12 @@ def drafts(
 
     `{"f": {…}}` is a call of a declared tool, or of any if `name_is_key`.
     """
+    match value:
+        case [str(name), dict(arguments)] if declared is None or name in declared:
+            yield Draft(name, arguments)
+            return
+        case _:
+            pass
     if isinstance(value, list):
         for item in value:
             yield from drafts(item, declared, name_is_key=name_is_key)

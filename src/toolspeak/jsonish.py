@@ -21,6 +21,8 @@ MAX_DEPTH = 200
 
 _SPACE = re.compile(r"(?:\s++|#[^\n]*+|//[^\n]*+|/\*.*?\*/)*+", re.S)
 _BLANK = re.compile(r"\s*+")
+_BARE_VALUE = re.compile(r"[^{}\[\]\n]*?(?=\s*(?:,\s*[\w-]+\s*:|[}\]\n]|\Z))")
+"""Text without quotes, up to the next key or closer."""
 _WORD = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’]++""")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"[+-]?[0-9]+(?:_[0-9]+)*")
@@ -93,7 +95,7 @@ def loads(text: str, *, close: bool = False) -> tuple[Any, tuple[str, ...]]:
         return decoder.decode(text), ()
     except (ValueError, RecursionError):
         pass
-    reader = ValueReader(_without_fence(text), close=close)
+    reader = ValueReader(without_fence(text), close=close)
     value = reader.value()
     reader.skip()
     if reader.at < len(reader.text):
@@ -147,17 +149,19 @@ def _unescape_one(match: re.Match[str]) -> str:
     return _ESCAPED.get(match[5], match[0])
 
 
-def _without_fence(text: str) -> str:
+def without_fence(text: str) -> str:
+    """What stands in a code fence, if the text is nothing but one."""
     stripped = text.strip()
     if stripped.startswith("```") and stripped.endswith("```") and "\n" in stripped:
-        return stripped[stripped.index("\n") + 1 : -3]
+        return stripped[stripped.index("\n") + 1 :].rstrip("`")
     return text
 
 
 class ValueReader:
     """Reads one value after another from a text.
 
-    `quote` is an extra token that opens and closes strings without escapes, as `<|"|>` does.
+    `quote` is an extra token that opens and closes strings without escapes, as `<|"|>` does; texts
+    may then also stand without any quotes. `close` allows closers that are missing at the end.
     """
 
     def __init__(self, text: str, at: int = 0, *, quote: str = "", close: bool = False) -> None:
@@ -300,11 +304,24 @@ class ValueReader:
     def _token_string(self) -> str:
         start = self.at + len(self._quote)
         end = self.text.find(self._quote, start)
+        if end < 0 and self._close:
+            return self._unclosed_token_string(start)
         if end < 0:
             self.at = len(self.text)
             raise self.fail("a string that does not end")
         self.at = end + len(self._quote)
         return self.text[start:end]
+
+    def _unclosed_token_string(self, start: int) -> str:
+        """A string whose closing token is missing: it ends before the brackets that close all."""
+        brackets = [at for at in range(start, len(self.text)) if self.text[at] in "}]"]
+        self.at = len(self.text)
+        for at in reversed(brackets[-self._depth :]):
+            if self.text[at : self.at].strip() not in ("}", "]"):
+                break
+            self.at = at
+        self.repaired("missing-quote")
+        return self.text[start : self.at]
 
     def _scalar(self) -> Any:
         match = _WORD.match(self.text, self.at)
@@ -318,10 +335,19 @@ class ValueReader:
         elif _NUMBER.fullmatch(word) and len(word) < 1000:
             value, repair = float(word), None
         else:
-            raise self.fail(f"unknown word {word[:40]!r}")
+            return self._bare(word)
         if value in (math.inf, -math.inf):
             raise self.fail("a number that is too large")
         self.at = match.end()
         if repair:
             self.repaired(repair)
         return value
+
+    def _bare(self, word: str) -> str:
+        """Text without quotes, where that cannot be mistaken for anything else."""
+        match = _BARE_VALUE.match(self.text, self.at) if self._quote else None
+        if match is None:
+            raise self.fail(f"unknown word {word[:40]!r}")
+        self.repaired("unquoted-value")
+        self.at = match.end()
+        return match[0]

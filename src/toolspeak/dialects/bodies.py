@@ -14,20 +14,40 @@ from ..calls import Draft
 from .desk import Desk
 from .elements import parse_elements
 from .grammar import markers_of
-from .json_bodies import Found, Header, fence, gap, read_arguments, read_json
-from .scan import DONE, BracketScanner, scan
-from .syntax import CALL_NAME, parse_braces, parse_call, parse_line, parse_yaml
-from .tagged import BadBody, ParamScanner, attributes_of, params_of, parse_params, tag_pattern
-from .template import CALL_SLOTS, JSON_SLOTS, Dialect, Form, Literal, Slot, Tag
+from .json_bodies import Found, Header, end_at_closer, fence, gap, read_arguments, read_json
+from .scan import BAD, DONE, BracketScanner, scan
+from .syntax import (
+    CALL_NAME,
+    INTERPRETERS,
+    is_complete,
+    parse_braces,
+    parse_call,
+    parse_input,
+    parse_line,
+    parse_program,
+    parse_yaml,
+)
+from .tagged import (
+    Arguments,
+    BadBody,
+    ParamScanner,
+    attributes_of,
+    params_of,
+    parse_params,
+    tag_pattern,
+)
+from .template import CALL_SLOTS, JSON_SLOTS, Form, Literal, Slot, Tag
 
-Parse = Callable[[str, Dialect, Mapping[str, Any]], dict[str, Any]]
+Parse = Callable[[str, Mapping[str, Any]], Arguments]
 
-_NAME = re.compile(r"[\w.\-:/$@*]*+")
+_NAME = re.compile(r"""["'`][\w.\-:/$@*]*+["'`]?+|[\w.\-:/$@*]*+""")
 _CALL_NAME = re.compile(r"[\w.\-]*+")
 _PLAIN_NAME = re.compile(r"[\w.\-:]*+")
 _LONGEST_NAME = 256
 _LONGEST_TAG = 1024
 _LINE_END = re.compile(r"\n")
+_NEXT_STEP = re.compile(r"\n\**(?:Observation|Thought|Action|Final Answer)\b")
+_LONGEST_STEP = 40
 _PARAM = re.compile(r"[A-Za-z_]\w*>")
 _TAG_END = re.compile(r"""(?:[^<>"']++|"[^"<]*"|'[^'<]*')*+""")
 
@@ -59,27 +79,29 @@ def _header(desk: Desk, form: Form) -> Generator[None, None, dict[str, str] | No
                     return None
             case Slot():
                 yield from reader.space()
-                slash = isinstance(following, Literal) and following.core == "/"
+                slash = isinstance(following, Literal) and following.core.startswith("/")
                 pattern = _PLAIN_NAME if slash else _NAME
                 # At the very beginning any word could be a name: only a tool's own is waited for.
                 viable = desk.may_be_tool if not form.opener and not words else None
                 word = yield from reader.run(pattern, _LONGEST_NAME, viable)
                 if word is None or (not word and part.kind != "id"):
                     return None
-                words[part.kind] = word
+                words[part.kind] = word.strip("\"'`") or word
             case Tag():
                 yield from reader.space()
                 found = yield from _tag(desk, part)
                 if found is None:
                     return None
                 words |= found
-    return _named(words, form.dialect.header) if "header" in words else words
+    return _named(desk, words["header"], form.dialect.header) if "header" in words else words
 
 
-def _named(words: dict[str, str], pattern: str) -> dict[str, str]:
-    """Find the tool's name in a header that is an id at the same time."""
-    match = re.fullmatch(pattern, words["header"])
-    return {"name": match[1] if match else "", "id": words["header"]}
+def _named(desk: Desk, header: str, patterns: tuple[str, ...]) -> dict[str, str]:
+    """Find the tool's name in a header that is an id at the same time: the first that is declared,
+    or a number that stands for none, or the first of all."""
+    found = [match[1] for pattern in patterns if (match := re.fullmatch(pattern, header))]
+    known = (name for name in found if desk.tools and (name in desk.tools or name.isdigit()))
+    return {"name": next(known, None) or next(iter(found), ""), "id": header}
 
 
 def _tag(desk: Desk, tag: Tag) -> Generator[None, None, dict[str, str] | None]:
@@ -123,11 +145,15 @@ def _no_body(desk: Desk, form: Form, header: Header) -> None:
 
 def read_params(desk: Desk, form: Form, header: Header) -> Found:
     """Tagged parameters."""
-    params = params_of(form.dialect.param)
+    params = params_of(form.dialect)
     if not header.get("empty") and not (yield from _sees(desk, (params.begins, *form.closers))):
         return False
     scanner = ParamScanner(params, form.closer, form.closers)
-    return (yield from _until_end(desk, form, header, scanner, parse_params))
+
+    def parse(body: str, schema: Mapping[str, Any]) -> Arguments:
+        return parse_params(body, form.dialect, schema)
+
+    return (yield from _until_end(desk, form, header, scanner, parse))
 
 
 def _sees(desk: Desk, literals: tuple[str, ...]) -> Found:
@@ -145,16 +171,16 @@ def _sees(desk: Desk, literals: tuple[str, ...]) -> Found:
 
 def read_elements(desk: Desk, form: Form, header: Header) -> Found:
     """Nested elements."""
-    return _until_closer(desk, form, header, parse_elements)
+
+    def parse(body: str, schema: Mapping[str, Any]) -> Arguments:
+        return parse_elements(body, form.dialect, schema)
+
+    return _until_closer(desk, form, header, parse)
 
 
 def read_yaml(desk: Desk, form: Form, header: Header) -> Found:
     """YAML."""
-
-    def parse(body: str, _: Dialect, schema: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_yaml(body, schema)
-
-    return _until_closer(desk, form, header, parse)
+    return _until_closer(desk, form, header, parse_yaml)
 
 
 def _until_closer(desk: Desk, form: Form, header: Header, parse: Parse) -> Found:
@@ -182,7 +208,7 @@ def _until_end(
         return True
     body = reader.held()[start:] + reader.text[reader.at :]
     end = body.find(form.closer)
-    if end < 0:
+    if end < 0 or scanner.cdata:
         return False
     reader.seek(start + end + len(form.closer))
     _whole_body(desk, form, header, body[:end], parse)
@@ -192,11 +218,11 @@ def _until_end(
 def _whole_body(desk: Desk, form: Form, header: Header, body: str, parse: Parse) -> None:
     name = header["name"]
     try:
-        arguments = parse(body, form.dialect, desk.schema(name))
+        arguments, repairs = parse(body, desk.schema(name))
     except BadBody as error:
         desk.draft(form, Draft(name, problem=str(error)), 0)
     else:
-        desk.draft(form, Draft(name, arguments, header.get("id", "")), 0)
+        desk.draft(form, Draft(name, arguments, header.get("id", ""), repairs=repairs), 0)
 
 
 def read_braces(desk: Desk, form: Form, header: Header) -> Found:
@@ -206,11 +232,11 @@ def read_braces(desk: Desk, form: Form, header: Header) -> Found:
         return False
     start = reader.offset()
     state = yield from scan(reader, BracketScanner(form.dialect.quote))
-    if state != DONE:
+    if state != DONE and not (yield from end_at_closer(desk, form, start, bad=state == BAD)):
         return False
 
-    def parse(body: str, *_: Any) -> dict[str, Any]:
-        return parse_braces(body, form.dialect.quote)
+    def parse(body: str, _: Mapping[str, Any]) -> Arguments:
+        return parse_braces(body, form.dialect.quote, close=state != DONE)
 
     _whole_body(desk, form, header, reader.held()[start:], parse)
     return True
@@ -265,11 +291,44 @@ def read_line(desk: Desk, form: Form, header: Header) -> Found:
         reader.seek(start + len(line))
     if not line.startswith("{") and not _PARAM.match(line):
         return False
+    _whole_body(desk, form, header, line, parse_line)
+    return True
 
-    def parse(body: str, _: Dialect, schema: Mapping[str, Any]) -> dict[str, Any]:
-        return parse_line(body, schema)
 
-    _whole_body(desk, form, header, line, parse)
+def read_input(desk: Desk, form: Form, header: Header) -> Found:
+    """A JSON object, or bare text for a tool that takes only one parameter."""
+    reader = desk.reader
+    yield from fence(desk)
+    if (yield from reader.peek()) == "{":
+        return (yield from read_arguments(desk, form, header))
+    start = reader.offset()
+    found = yield from reader.until(_NEXT_STEP, _LONGEST_STEP)
+    reader.seek(reader.offset() - len(found))
+    text = reader.held()[start:]
+    if not found and not text.strip():
+        return False
+    _whole_body(desk, form, header, text, parse_input)
+    return True
+
+
+def read_code(desk: Desk, form: Form, header: Header) -> Found:
+    """A bare program, for a tool that runs programs."""
+    reader = desk.reader
+    known = [name for name in INTERPRETERS if desk.declared(name)]
+    name = header.get("name", next(iter(known), ""))
+    if name not in known or (yield from reader.peek()) in ("", "{", "["):
+        return False
+    start = reader.offset()
+    markers = markers_of(form.closers)
+    found = yield from reader.until(markers.pattern, max(map(len, form.closers), default=1))
+    reader.seek(reader.offset() - len(found))
+    code = reader.held()[start:]
+    if not found:
+        code = code[: markers.certain(code, 0)]
+        reader.seek(start + len(code))
+        if not is_complete(code):
+            return False
+    _whole_body(desk, form, {**header, "name": name}, code, parse_program)
     return True
 
 
@@ -282,4 +341,6 @@ _READERS: dict[str, Callable[[Desk, Form, Header], Found]] = {
     "braces": read_braces,
     "yaml": read_yaml,
     "line": read_line,
+    "input": read_input,
+    "code": read_code,
 }

@@ -97,14 +97,14 @@ class Desk:
         if len(fitting) != 1:
             return None
         message = f"the call names no tool; its arguments fit only {fitting[0]!r}"
-        self._note("guessed-name", message)
+        self.remark("guessed-name", message)
         return fitting[0]
 
     # What the bodies report.
 
-    def fenced(self) -> None:
+    def fenced(self, ticks: str) -> None:
         """The body stands in a code fence, which will have to be closed."""
-        self.fence = ("```",)
+        self.fence = (ticks,) if ticks else ()
 
     def say_before_calls(self, text: str) -> None:
         """Text that stands inside the same value as the calls."""
@@ -146,7 +146,7 @@ class Desk:
             problem = f"there is no tool named {draft.name!r}"
         if name is None and draft.name in form.dialect.nothing:
             raw = self._commit(start)
-            self._note("no-calls", f"the model says that it makes no call: {draft.name}", raw)
+            self.remark("no-calls", f"the model says that it makes no call: {draft.name}", raw)
         elif problem or arguments is None or name is None:
             self._reject(draft, problem, start)
         else:
@@ -160,7 +160,7 @@ class Desk:
         self.dialect = form.dialect
         self.steps_back = False
         for repair in draft.repairs:
-            self._note(f"repaired-{repair}", "the call was not quite what its format wants", raw)
+            self.remark(f"repaired-{repair}", "the call was not quite what its format wants", raw)
         started, self._started = self._streamed_start(arguments), None
         begin = started or CallStart(self.count, self._identity(draft.id), name, form.dialect.name)
         call = ToolCall(id=begin.id, name=name, arguments=arguments, raw=raw)
@@ -179,7 +179,7 @@ class Desk:
             self.retract()
         return self._started
 
-    def _note(self, code: str, message: str, where: str = "") -> None:
+    def remark(self, code: str, message: str, where: str = "") -> None:
         """A remark on a call; it counts only if the call does."""
         if self.tentative is None:
             self.output.note(code, message, where)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..calls import equal
 from ..schema import branch, from_text, properties, resolve, to_text, types_of
-from .tagged import BadBody, CannotCarry, unwrapped
+from .tagged import Arguments, BadBody, CannotCarry, unwrapped
 from .template import Dialect
 
 _NAME = r"([A-Za-z_][\w.\-]*)"
@@ -23,13 +23,13 @@ _MAX_DEPTH = 50
 _CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.S)
 
 
-def parse_elements(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> dict[str, Any]:
+def parse_elements(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> Arguments:
     """The arguments in a body of nested elements."""
     found = _children(body, dialect.prefix)
     if found is None:
         raise BadBody("text where only elements may stand")
     declared = properties(schema)
-    return unwrapped(_object(found, declared, schema, dialect), declared)
+    return unwrapped(_object(found, declared, schema, dialect), declared), ()
 
 
 def _children(text: str, prefix: str) -> list[tuple[str, str]] | None:
@@ -85,7 +85,9 @@ def _value(
     if len(texts) > 1 and (not types or "array" in types):
         items = resolve(schema, root).get("items")
         return [_value([text], items, root, dialect, depth) for text in texts]
-    text = texts[-1]
+    if len(texts) > 1:
+        raise BadBody("an element stands several times, and only one is allowed")
+    [text] = texts
     if dialect.cdata and (match := _CDATA.fullmatch(text)):
         return from_text(match[1], schema, root)
     if not types or (types & {"object", "array"} and "string" not in types):
@@ -163,6 +165,6 @@ def _reads_back(
     text: str, key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]
 ) -> bool:
     try:
-        return equal(parse_elements(text, dialect, schema), {key: value})
+        return equal(parse_elements(text, dialect, schema)[0], {key: value})
     except BadBody:
         return False

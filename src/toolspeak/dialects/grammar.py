@@ -120,7 +120,7 @@ def grammar_of(
                 form
                 for prefix in sorted(forms, key=len, reverse=True)
                 if opener.startswith(prefix)
-                for form in forms[prefix]
+                for form in sorted(forms[prefix], key=lambda form: form.body == "code")
             ),
             line_start=not found[0].opener and bool(found[0].header),
         )
@@ -176,7 +176,7 @@ def _openers(form: Form, tools: tuple[str, ...] | None) -> Iterable[str]:
     after = ""
     for part in form.header:
         if isinstance(part, Literal):
-            after = part.core or part.text
+            after = part.text
             break
         if not isinstance(part, Slot) or part.kind != "name":
             return ()

@@ -30,7 +30,11 @@ _LONGEST_GAP = 256
 _LONGEST_HEAD = 512
 _LONGEST_FENCE = 40
 _WORTH_TRYING = 64
-_FENCE = re.compile(r"`{0,3}[\w-]*")
+_FENCE_TICKS = 3
+_TICKS = re.compile(r"`*")
+_WORD = re.compile(r"[\w-]*")
+_BRACKETS = re.compile(r"[\s}\]]*")
+_MOST_BRACKETS = 16
 _GAP = re.compile(r"\s*+[,;]?+\s*+")
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _HEAD = re.compile(
@@ -57,6 +61,9 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
     reader = desk.reader
     yield from fence(desk)
     in_list = yield from reader.literal("[")
+    if in_list and (yield from gap(desk, "")) == '"':
+        reader.seek(reader.offset() - 1)
+        return (yield from _calls(desk, form))
     found = False
     mark = reader.offset()
     while (yield from gap(desk, "{")) == "{":
@@ -69,7 +76,23 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
         mark = reader.offset()
     if in_list and (yield from gap(desk, "]")) == "]":
         yield from reader.literal("]")
+    if found:
+        yield from _past_brackets(desk, form)
     return found
+
+
+def _past_brackets(desk: Desk, form: Form) -> Generator[None, None, None]:
+    """Models like to close one bracket more than they opened."""
+    reader = desk.reader
+    mark = reader.offset()
+    if not form.closer:
+        return
+    brackets = yield from reader.run(_BRACKETS, _MOST_BRACKETS)
+    if brackets and brackets.strip() and (yield from reader.literal(form.closer)):
+        reader.at -= len(form.closer)
+        desk.remark("repaired-extra-closer", "there were more brackets than needed", brackets)
+    else:
+        reader.seek(mark)
 
 
 def _calls(desk: Desk, form: Form) -> Found:
@@ -113,6 +136,7 @@ def read_arguments(desk: Desk, form: Form, header: Header) -> Found:
     if read is None:
         return False
     desk.draft(form, Draft(name, read.value, identity, read.problem, read.repairs), start)
+    yield from _past_brackets(desk, form)
     return True
 
 
@@ -133,9 +157,11 @@ def fence(desk: Desk) -> Generator[None, None, None]:
     reader = desk.reader
     yield from reader.space()
     if (yield from reader.peek()) == "`":
-        yield from reader.run(_FENCE, _LONGEST_FENCE)
+        ticks = (yield from reader.run(_TICKS, _LONGEST_FENCE)) or ""
+        if len(ticks) >= _FENCE_TICKS:
+            yield from reader.run(_WORD, _LONGEST_FENCE)
         yield from reader.space()
-        desk.fenced()
+        desk.fenced(ticks)
 
 
 def gap(desk: Desk, wanted: str) -> Generator[None, None, str]:
@@ -170,7 +196,7 @@ def _object(desk: Desk, form: Form, watch: Watch | None) -> Generator[None, None
     if not whole:
         # What was passed on so far is not what will be read.
         desk.retract()
-        if not (yield from _end_at_closer(desk, form, start, bad=scanner.state == BAD)):
+        if not (yield from end_at_closer(desk, form, start, bad=scanner.state == BAD)):
             return None
     try:
         value, repairs = jsonish.loads(reader.held()[start:], close=not whole)
@@ -197,7 +223,7 @@ def _at_once(desk: Desk) -> Any:
     return value
 
 
-def _end_at_closer(desk: Desk, form: Form, start: int, *, bad: bool) -> Found:
+def end_at_closer(desk: Desk, form: Form, start: int, *, bad: bool) -> Found:
     """Where JSON that breaks off or breaks the rules ends: at its closer, if one comes before
     another call is opened."""
     reader = desk.reader

@@ -155,9 +155,10 @@ def _form(
 
 def _header(dialect: Dialect, index: int, identity: str, name: str) -> str:
     """A header that is the call's id: the model's own is repeated as it was."""
-    own = re.fullmatch(dialect.header, identity) if dialect.header else None
-    if own and own[1] == name != identity:
-        return identity
+    for pattern in dialect.header:
+        own = re.fullmatch(pattern, identity)
+        if own and own[1] == name != identity:
+            return identity
     return dialect.write_header.replace("$name", name).replace("$index", str(index))
 
 

@@ -5,19 +5,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import tokenize
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
 from ..calls import Draft, equal
-from ..jsonish import NotAValue, ValueReader, unescape
+from ..jsonish import NotAValue, ValueReader, unescape, without_fence
 from ..schema import from_text, properties, resolve
-from .tagged import BadBody, CannotCarry
+from .tagged import Arguments, BadBody, CannotCarry
 
 CALL_NAME = re.compile(r"[A-Za-z_][\w.\-]*")
+INTERPRETERS = ("python", "code_interpreter", "ipython")
+"""Tools that models give a bare program to."""
+_NO_INPUT = ("", "none", "null", "n/a")
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
 _NEXT_KEYWORD = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=\s*(?=[\"'])")
 _KEY = re.compile(r"[A-Za-z_]\w*")
@@ -99,16 +104,19 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def parse_braces(text: str, quote: str) -> dict[str, Any]:
-    """A map without quotes around its keys."""
-    reader = ValueReader(text, quote=quote)
+def parse_braces(text: str, quote: str, *, close: bool = False) -> Arguments:
+    """A map without quotes around its keys. `close` allows quotes and brackets that are missing at
+    the end."""
+    reader = ValueReader(text, quote=quote, close=close)
     try:
         value = reader.value()
     except NotAValue as error:
         raise BadBody(str(error)) from None
+    if reader.skip():
+        raise BadBody(f"unexpected text after the map at character {reader.at}")
     if not isinstance(value, dict):
         raise BadBody("expected a map")
-    return value
+    return value, reader.repairs()
 
 
 def render_braces(arguments: Mapping[str, Any], quote: str) -> str:
@@ -126,7 +134,7 @@ def render_braces(arguments: Mapping[str, Any], quote: str) -> str:
 
 def _braces_read_back(text: str, arguments: dict[str, Any], quote: str) -> bool:
     try:
-        return equal(parse_braces("{" + text + "}", quote), arguments)
+        return equal(parse_braces("{" + text + "}", quote)[0], arguments)
     except BadBody:
         return False
 
@@ -143,12 +151,42 @@ def _brace_value(value: Any, quote: str) -> str:
             return json.dumps(value)
 
 
-def parse_line(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+def parse_input(text: str, schema: Mapping[str, Any]) -> Arguments:
+    """Bare text, for the only parameter that a tool takes or needs."""
+    text = text.strip().strip("`").strip()
+    if text.lower() in _NO_INPUT:
+        return {}, ()
+    declared = properties(schema)
+    required = [key for key in schema.get("required") or () if key in declared]
+    [key] = required if len(required) == 1 else declared if len(declared) == 1 else [None]
+    if key is None:
+        raise BadBody("the input is no JSON object")
+    if len(text) > 1 and text[0] == text[-1] in "\"'":
+        text = text[1:-1]
+    return {key: from_text(text, declared[key], schema)}, ("bare-input",)
+
+
+def parse_program(text: str, schema: Mapping[str, Any]) -> Arguments:
+    """A program, for the parameter that takes it."""
+    declared = properties(schema)
+    [key] = declared if len(declared) == 1 else ["code"]
+    return {key: text.strip()}, ()
+
+
+def is_complete(program: str) -> bool:
+    """Whether a program's strings and brackets are all closed."""
+    try:
+        return all(tokenize.generate_tokens(io.StringIO(program).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return False
+
+
+def parse_line(text: str, schema: Mapping[str, Any]) -> Arguments:
     """`key>value`, or a JSON object."""
     if text.startswith("{"):
         return parse_braces(text, "")
     key, _, value = text.partition(">")
-    return {key: from_text(value, properties(schema).get(key), schema)}
+    return {key: from_text(value, properties(schema).get(key), schema)}, ()
 
 
 def render_line(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
@@ -157,23 +195,23 @@ def render_line(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
         [(key, value)] = arguments.items()
         text = f"{key}>{value}"
         plain = isinstance(value, str) and "\n" not in value and _KEY.fullmatch(key)
-        if plain and equal(parse_line(text, schema), arguments):
+        if plain and equal(parse_line(text, schema)[0], arguments):
             return text
     return json.dumps(arguments, ensure_ascii=False)
 
 
-def parse_yaml(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+def parse_yaml(text: str, schema: Mapping[str, Any]) -> Arguments:
     """Arguments as YAML. Every scalar is read as text, and the schema gives it its type: YAML's own
     guesses (`no` is false, `1.10` is 1.1) are not wanted."""
     try:
-        value = yaml.load(text, Loader=_TextLoader)  # noqa: S506 - it makes nothing but text
+        value = yaml.load(without_fence(text), Loader=_TextLoader)  # noqa: S506 - it makes nothing but text
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         raise BadBody(f"not valid YAML: {error}") from None
     if value in (None, ""):
-        return {}
+        return {}, ()
     if not isinstance(value, dict):
         raise BadBody("expected a map")
-    return _typed(value, schema, schema)
+    return _typed(value, schema, schema), ()
 
 
 def _typed(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
@@ -192,7 +230,7 @@ def render_yaml(arguments: Mapping[str, Any], schema: Mapping[str, Any], closer:
     for key, value in arguments.items():
         text = yaml.safe_dump({key: value}, allow_unicode=True, sort_keys=False, width=1 << 30)
         try:
-            same = equal(parse_yaml(text, schema), {key: value})
+            same = equal(parse_yaml(text, schema)[0], {key: value})
         except BadBody:
             same = False
         if not same or closer in text:

@@ -28,8 +28,14 @@ _ATTRIBUTES = r"""((?:\s*+[\w:.-]++\s*+=\s*+(?:"[^"]*"|'[^']*'|[^\s"'<>=/]++))*+
 _SPACE = r"(?:\s|\\n)*+"
 """White space between tags; some models escape their line breaks twice."""
 _CDATA_OPEN, _CDATA_CLOSE = "<![CDATA[", "]]>"
+_CDATA_START = re.compile(r"\s*<!\[CDATA\[")
+_OUTSIDE, _IN_VALUE, _IN_CDATA = range(3)
 _GAP = 16
 """How much white space may stand between two closing tags."""
+
+
+Arguments = tuple[dict[str, Any], tuple[str, ...]]
+"""What a body says, and the repairs it took to read it."""
 
 
 class CannotCarry(ValueError):
@@ -56,19 +62,21 @@ class Params(Struct, frozen=True, eq=False):
     """The literal that begins a value's opening tag."""
     closes: str
     """The literal that ends a value; empty if the value is an attribute."""
+    cdata: bool
+    """Values may stand in a section of their own, which holds anything but its end."""
     tag: Tag | None
 
 
 @lru_cache(maxsize=256)
-def params_of(template: str) -> Params:
-    """A parameter template taken apart."""
-    parts = pieces(template)
+def params_of(dialect: Dialect) -> Params:
+    """A dialect's parameter template taken apart."""
+    parts = pieces(dialect.param)
     at = next((i for i, p in enumerate(parts) if isinstance(p, Slot) and p.kind == "value"), -1)
     before, after = (parts[:at], parts[at + 1 :]) if at >= 0 else (parts, ())
     closes = next((part.core for part in after if isinstance(part, Literal)), "")
     tag = next((part for part in before if isinstance(part, Tag)), None)
     found = _marks(before)
-    return Params(re.compile(_pattern(before)), found[0], found[-1], closes, tag)
+    return Params(re.compile(_pattern(before)), found[0], found[-1], closes, dialect.cdata, tag)
 
 
 def _marks(before: tuple[Piece, ...]) -> list[str]:
@@ -133,11 +141,12 @@ class _Search(Struct, frozen=True, eq=False):
 
 
 @lru_cache(maxsize=256)
-def _searches(params: Params, closer: str, after: tuple[str, ...]) -> tuple[_Search, _Search]:
-    """What to look for outside of values, and inside of them."""
+def _searches(params: Params, closer: str, after: tuple[str, ...]) -> tuple[_Search, ...]:
+    """What to look for outside of values, inside of them, and inside of their CDATA sections."""
     gap = rf"\s{{0,{_GAP}}}"
     both = [f"{re.escape(closer)}(?={gap}{re.escape(end)})" for end in after if end != closer]
     outside = [closer, *after, params.opens] if params.closes else [closer, *after]
+    inside = [params.closes, _CDATA_OPEN] if params.cdata else [params.closes]
     longest = len(closer) + _GAP + max(map(len, after), default=0) if both else len(params.closes)
     return (
         _Search(
@@ -146,10 +155,11 @@ def _searches(params: Params, closer: str, after: tuple[str, ...]) -> tuple[_Sea
             max(map(len, outside)),
         ),
         _Search(
-            re.compile("|".join([re.escape(params.closes), *both])),
-            re.compile("|".join(re.escape(text[0]) for text in (params.closes, closer) if text)),
-            max(longest, len(params.closes)),
+            re.compile("|".join([*map(re.escape, inside), *both])),
+            re.compile("|".join(re.escape(text[0]) for text in (*inside, closer) if text)),
+            max(longest, max(map(len, inside))),
         ),
+        _Search(re.compile(re.escape(_CDATA_CLOSE)), re.compile(r"\]"), len(_CDATA_CLOSE)),
     )
 
 
@@ -160,19 +170,21 @@ class ParamScanner:
     one go, because no value is likely to hold that.
     """
 
-    __slots__ = ("_ends", "_in_value", "_searches", "closed_by", "state")
+    __slots__ = ("_ends", "_place", "_searches", "cdata", "closed_by", "state")
 
     def __init__(self, params: Params, closer: str, after: tuple[str, ...]) -> None:
         self.state = MORE
         self._ends = (closer, *after)
         self.closed_by = ""
         """The marker that ended the call."""
-        self._in_value = False
+        self.cdata = False
+        """It came by a section that may hold closing tags."""
+        self._place = _OUTSIDE
         self._searches = _searches(params, closer, after)
 
     def step(self, text: str, at: int) -> int:
         while True:
-            search = self._searches[self._in_value]
+            search = self._searches[self._place]
             match = search.pattern.search(text, at)
             if match is None:
                 start = max(at, len(text) - search.longest + 1)
@@ -183,18 +195,27 @@ class ParamScanner:
                 self.state = DONE
                 self.closed_by = match[0]
                 return at
-            self._in_value = not self._in_value
+            if match[0] == _CDATA_OPEN and self._place == _IN_VALUE:
+                self._place = _IN_CDATA
+                self.cdata = True
+            elif self._place == _IN_VALUE:
+                self._place = _OUTSIDE
+            else:
+                self._place = _IN_VALUE
 
 
-def parse_params(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> dict[str, Any]:
+def parse_params(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> Arguments:
     """The arguments in a body of tagged parameters."""
     declared = properties(schema)
     arguments: dict[str, Any] = {}
-    for key, text, hints in _raw_params(body, params_of(dialect.param), declared):
+    for key, text, hints in _raw_params(body, params_of(dialect), declared):
         if not key:
             raise BadBody("a parameter has no name")
-        arguments[key] = decode(text, declared.get(key), schema, hints, dialect)
-    return unwrapped(arguments, declared)
+        value = decode(text, declared.get(key), schema, hints, dialect)
+        if key in arguments and not equal(arguments[key], value):
+            raise BadBody(f"the parameter {key!r} stands several times")
+        arguments[key] = value
+    return unwrapped(arguments, declared), ()
 
 
 def unwrapped(arguments: dict[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,8 +246,9 @@ def _raw_params(
             end = match.end()
             match = params.pattern.search(body, end)
             continue
-        following = params.pattern.search(body, match.end())
-        end = body.find(params.closes, match.end())
+        start = _after_cdata(body, match.end()) if params.cdata else match.end()
+        following = params.pattern.search(body, start)
+        end = body.find(params.closes, start)
         if following and (end < 0 or following.start() < end):
             # A closing tag is missing, unless the text that looks like a tag belongs to the value.
             name = _key_and_hints(following, params)[0]
@@ -242,6 +264,12 @@ def _raw_params(
     _only_space(body[end:])
 
 
+def _after_cdata(body: str, at: int) -> int:
+    """Where the CDATA section ends that a value at this place begins with."""
+    start = _CDATA_START.match(body, at)
+    return max(body.find(_CDATA_CLOSE, start.end()), at) if start else at
+
+
 def _only_space(text: str) -> None:
     if text.replace("\\n", "").strip():
         raise BadBody(f"text between the parameters: {text.strip()[:40]!r}")
@@ -253,7 +281,7 @@ def _key_and_hints(match: re.Match[str], params: Params) -> tuple[str, dict[str,
     else:
         written = attributes_of(match[1])
         hints = {slot: written[name] for name, slot in params.tag.attributes if name in written}
-    return hints.get("key", "").strip(), hints
+    return hints.get("key", "").strip().strip("\"'"), hints
 
 
 def decode(
@@ -341,7 +369,7 @@ def _reads_back(
     written: str, key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]
 ) -> bool:
     """Whether this text, followed by other parameters and the end, can only mean this value."""
-    params = params_of(dialect.param)
+    params = params_of(dialect)
     form = dialect.forms[0]
     scanner = ParamScanner(params, form.closer, form.closers)
     whole = f"{written}{form.closer}{''.join(form.closers[1:])}"
@@ -359,7 +387,7 @@ def _reads_back(
 
 
 def _reason(key: str, text: str, dialect: Dialect) -> str:
-    closes = params_of(dialect.param).closes
+    closes = params_of(dialect).closes
     if closes and closes in text:
         return f"{closes} inside a value"
     return f"the value of {key!r} so that it reads back as what it is"

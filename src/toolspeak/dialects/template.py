@@ -14,6 +14,7 @@ as what to read between them, and does not mind white space around either. A tag
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Literal as OneOf
 
@@ -25,7 +26,11 @@ JSON_SLOTS = frozenset({"object", "list", "lines", "echo", "content"})
 """Calls as JSON; the word only says how to write several."""
 CALL_SLOTS = frozenset({"python", "statements", "semicolons", "single", "builtin"})
 """Calls as `f(a=1)`; the word only says how to write several."""
-BODY_SLOTS = JSON_SLOTS | CALL_SLOTS | {"arguments", "params", "elements", "braces", "yaml", "line"}
+TEXT_SLOTS = frozenset(
+    {"arguments", "params", "elements", "braces", "yaml", "line", "input", "code"}
+)
+"""The arguments alone, behind a name."""
+BODY_SLOTS = JSON_SLOTS | CALL_SLOTS | TEXT_SLOTS
 
 _PIECE = re.compile(
     r"""(?P<tag><(?P<tag_name>[^\s<>$"]+)(?P<attributes>(?:\s+\w+="\$\w+")+)\s*/?>)
@@ -163,8 +168,8 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     frame: Frame | None = None
     start: tuple[str, ...] = ()
     """Literals that are silent at the very beginning, where the prompt has begun the message."""
-    header: str = ""
-    """A regular expression that finds the tool's name (group 1) in a `$header`."""
+    header: tuple[str, ...] = ()
+    """Regular expressions that find the tool's name (group 1) in a `$header`, likeliest first."""
     write_header: str = ""
     """How a `$header` is written, with `$name` and `$index`."""
     result: str = "<tool_response>\n$content\n</tool_response>"
@@ -219,12 +224,17 @@ def _split(parts: tuple[Piece, ...]) -> tuple[Piece, ...]:
     return tuple(
         piece
         for part in parts
-        for piece in (
-            tuple(map(Literal, markers(part.text) or (part.text,)))
-            if isinstance(part, Literal)
-            else (part,)
-        )
+        for piece in (_literals(part) if isinstance(part, Literal) else (part,))
     )
+
+
+def _literals(part: Literal) -> Iterable[Literal]:
+    """Each marker of a literal; the first keeps the white space before it."""
+    found = markers(part.text)
+    if not found:
+        return (part,)
+    before = part.text[: len(part.text) - len(part.text.lstrip())]
+    return map(Literal, (before + found[0], *found[1:]))
 
 
 def _form(dialect: Dialect, parts: tuple[Piece, ...], after_all: tuple[str, ...]) -> Form:

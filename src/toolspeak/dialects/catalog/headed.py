@@ -19,19 +19,25 @@ _MISTRAL_THINK = (("[THINK]", "[/THINK]"),)
 DIALECTS = (
     Dialect(
         name="functionary_v3_1",
-        call=("<function=$name>$arguments</function>",),
+        call=("<function=$name>$arguments</function>", "<|python_tag|>$code<|eom_id|>"),
         between="",
+        result="<|start_header_id|>ipython<|end_header_id|>\n\n$content<|eot_id|>",
         models=("functionary-v3.1", "functionary-small-v3.1", "functionary-medium-v3.1"),
         about="Functionary v3.1, and Llama 3.1 with its custom-tool prompt",
     ),
     Dialect(
         name="functionary_v3_2",
-        call=(">>>$name\n$arguments", "$name\n$arguments"),
+        call=(
+            ">>>$name\n$arguments",
+            "$name\n$arguments",
+            ">>>$name\n$code<|eot_id|>",
+            "$name\n$code<|eot_id|>",
+        ),
         between="\n",
         silent=(">>>all\n",),
         start=("all\n",),
         reserved=("all",),
-        result="$content",
+        result="<|start_header_id|>tool<|end_header_id|>\n\n$content<|eot_id|>",
         models=("functionary-v3.2", "functionary-small-v3.2", "functionary-medium-v3.2"),
         about="Functionary v3.2; >>>all begins text",
     ),
@@ -40,7 +46,9 @@ DIALECTS = (
         call=(
             "<|from|>assistant\n<|recipient|>$name\n<|content|>$arguments<|stop|>",
             "<|recipient|>$name\n<|content|>$arguments<|stop|>",
+            "$name\n<|content|>$arguments<|stop|>",
         ),
+        start=("all\n<|content|>",),
         reserved=("all",),
         silent=(
             "<|from|>assistant\n<|recipient|>all\n<|content|>",
@@ -104,7 +112,12 @@ DIALECTS = (
         call=("<|tool_call_begin|>$header<|tool_call_argument_begin|>$arguments<|tool_call_end|>",),
         wrap="<|tool_calls_section_begin|>$calls<|tool_calls_section_end|>",
         between="",
-        header=r"(?:functions[._]?)?(.*?)(?:[:.]\d+)?",
+        header=(
+            r"(?:functions\.)?(.*?)(?:[:.]\d+)?",
+            r"(?:functions[._]?)?(.*?)(?:[:._]\d+)?",
+            r"(?:functions[._]?)?(.*?)[:._]?\d*",
+            r"(?:call_?)?(\d+)",
+        ),
         write_header="functions.$name:$index",
         result="## Return of $id\n$content",
         models=("kimi-k2", "kimi_k2"),
@@ -127,7 +140,9 @@ DIALECTS = (
     ),
     Dialect(
         name="glm4_line",
-        call=("$name\n$arguments",),
+        call=("$name\n$arguments", "<|assistant|>$name\n$arguments"),
+        also_closes=("<|observation|>",),
+        silent=("<|assistant|>", "<|observation|>"),
         evidence="whole",
         parallel=False,
         result="<|observation|>\n$content",

@@ -48,13 +48,23 @@ DIALECTS = (
     ),
     Dialect(
         name="fenced_json",
-        call=("```json\n$object\n```", "```\n$object\n```", "```tool_code\n$python\n```"),
+        call=(
+            "```json\n$object\n```",
+            "```\n$object\n```",
+            "```tool_code\n$python\n```",
+            "````json\n$object\n````",
+            "````\n$object\n````",
+        ),
         evidence="whole",
         about="any prompted model; a fence and nothing else",
     ),
     Dialect(
         name="react",
-        call=("Action: $name\nAction Input: $arguments",),
+        call=(
+            "Action: $name\nAction Input: $input",
+            "**Action:** $name\n**Action Input:** $input",
+            "Action: $name\nObservation:",
+        ),
         evidence="prose",
         also_closes=("Observation:",),
         parallel=False,

@@ -35,6 +35,15 @@ DIALECTS = (
         about="Qwen3-Coder, Qwen 3.5 and after, Nemotron 3, MiMo, Step 3.5",
     ),
     Dialect(
+        name="qwen3_coder",
+        call=(
+            '<tool_call>\n<function name="$name">\n$params</function>\n</tool_call>',
+            '<function name="$name">\n$params</function>\n</tool_call>',
+        ),
+        param=_XML_PARAM,
+        about="the same with attributes, as small models write it",
+    ),
+    Dialect(
         name="seed_oss",
         call=(
             "<seed:tool_call>\n<function=$name>\n$params</function>\n</seed:tool_call>",
@@ -88,6 +97,18 @@ DIALECTS = (
         results="<tool_responses>$results</tool_responses>",
         models=("hy3", "hunyuan-v3", "hy-v3"),
         about="Tencent Hy3",
+    ),
+    Dialect(
+        name="hy_v3",
+        call=(
+            "<tool_call:opensource>$name<tool_sep:opensource>\n$params</tool_call:opensource>\n",
+        ),
+        wrap="<tool_calls:opensource>\n$calls</tool_calls:opensource>",
+        between="",
+        param="<arg_key:opensource>$key</arg_key:opensource>\n"
+        "<arg_value:opensource>$value</arg_value:opensource>\n",
+        reasoning=(("<think:opensource>", "</think:opensource>"),),
+        about="the same with the suffix of the published tokenizer",
     ),
     Dialect(
         name="minimax_m2",
@@ -225,7 +246,7 @@ DIALECTS = (
     ),
     Dialect(
         name="tool_named_xml",
-        call=("<$name>$elements</$name>",),
+        call=("<$name>$elements</$name>", "<$name/>", "<$name />"),
         evidence="prose",
         cdata=True,
         about="prompted models; the element is the tool, for declared tools only",

@@ -81,8 +81,8 @@ def test_render_and_parse_back(capsys: Any, monkeypatch: Any) -> None:
 
 def test_what_parse_prints_can_be_rendered(capsys: Any, monkeypatch: Any) -> None:
     _, out, _ = run(capsys, monkeypatch, "parse", stdin=CALL)
-    code, text, _ = run(capsys, monkeypatch, "render", "--dialect", "mistral_args", stdin=out)
-    assert (code, text) == (0, '[TOOL_CALLS]f[ARGS]{"a": 1}\n')
+    code, text, _ = run(capsys, monkeypatch, "render", "--dialect", "functionary_v3_1", stdin=out)
+    assert (code, text) == (0, '<function=f>{"a": 1}</function>\n')
 
 
 def test_render_results_and_tools(capsys: Any, monkeypatch: Any) -> None:

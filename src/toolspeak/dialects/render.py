@@ -26,6 +26,7 @@ from .tagged import CannotCarry, fill_tag, render_params
 from .template import CALL_SLOTS, JSON_SLOTS, NAME_IS_KEY, Dialect, Literal, Slot, Tag, pieces
 
 _NAME = re.compile(r"[A-Za-z_$@*/][\w.\-:/$@*]*")
+_ID = re.compile(r"[\w.\-:/$@*]+")
 _SLOT = re.compile(r"\$([a-z_]+)")
 _JOINS = {"python": ", ", "statements": "\n", "semicolons": "; "}
 _NESTING = MAX_DEPTH - 10
@@ -118,6 +119,8 @@ def _check(dialect: Dialect, index: int, call: ToolCall) -> None:
     reserved = name in dialect.reserved or not plain
     if reserved or not _NAME.fullmatch(name) or name.startswith("functions."):
         raise Unrepresentable(dialect.name, f"{path}.name", f"a tool named {name!r}")
+    if "$id" in dialect.call[0] and not _ID.fullmatch(call.id):
+        raise Unrepresentable(dialect.name, f"{path}.id", f"the id {call.id!r}")
     if depth_of(call.arguments) > _NESTING:
         raise Unrepresentable(dialect.name, f"{path}.arguments", "arguments nested so deeply")
 

@@ -173,7 +173,7 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     write_header: str = ""
     """How a `$header` is written, with `$name` and `$index`."""
     result: str = "<tool_response>\n$content\n</tool_response>"
-    """One tool result."""
+    """One tool result, as it stands in its turn."""
     results: str = "$results"
     """All results of a turn."""
     tools: str = "<tools>\n$tools\n</tools>"

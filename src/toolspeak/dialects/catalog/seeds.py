@@ -22,7 +22,8 @@ DIALECTS = (
         name="action",
         call=("```json action\n$object\n```",),
         keys=Keys("tool", "parameters"),
-        result=f"Tool result for $id:\n$content\n\n{_CONTINUE}",
+        result="Tool result for $id:\n$content",
+        results=f"$results\n\n{_CONTINUE}",
         about="for prompts: a fence that says it is an action",
     ),
     Dialect(

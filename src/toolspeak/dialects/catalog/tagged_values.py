@@ -13,6 +13,8 @@ _DSML_JSON = '<｜DSML｜invoke name="$name">$arguments</｜DSML｜invoke>\n'
 _DSML_PARAM = '<｜DSML｜parameter name="$key" string="$string">$value</｜DSML｜parameter>\n'
 _M3 = "]<]minimax[>["
 _ANTML = "antml:"
+_ATEM_CALL = '<atem:invoke name="$name">\n$params</atem:invoke>\n'
+_ATEM_BLOCK = f"<atem:function_calls>\n{_ATEM_CALL}</atem:function_calls>"
 
 DIALECTS = (
     Dialect(
@@ -67,7 +69,7 @@ DIALECTS = (
         name="glm45",
         call=("<tool_call>$name\n$params</tool_call>",),
         param=_GLM_PARAM,
-        result="<|observation|>\n<tool_response>\n$content\n</tool_response>",
+        results="<|observation|>\n$results",
         models=("glm-4.5", "glm-4.6"),
         about="GLM 4.5 and 4.6",
     ),
@@ -76,7 +78,8 @@ DIALECTS = (
         call=("<tool_call>$name$params</tool_call>",),
         between="",
         param="<arg_key>$key</arg_key><arg_value>$value</arg_value>",
-        result="<|observation|><tool_response>$content</tool_response>",
+        result="<tool_response>$content</tool_response>",
+        results="<|observation|>$results",
         models=("glm-4.7", "glm-5", "ling-3"),
         about="GLM 4.7 and 5, Ling 3",
     ),
@@ -184,8 +187,11 @@ DIALECTS = (
     ),
     Dialect(
         name="muse_glimmer",
-        call=('<atem:invoke name="$name">\n$params</atem:invoke>\n',),
-        wrap="<atem:function_calls>\n$calls</atem:function_calls>",
+        call=(
+            f"<|start|>assistant to=$name<|message|>{_ATEM_BLOCK}<|eom|>",
+            _ATEM_BLOCK,
+            _ATEM_CALL,
+        ),
         between="",
         param='<atem:parameter name="$key">$value</atem:parameter>\n',
         json_values=True,

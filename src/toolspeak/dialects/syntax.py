@@ -176,7 +176,8 @@ def parse_program(text: str, schema: Mapping[str, Any]) -> Arguments:
 def is_complete(program: str) -> bool:
     """Whether a program's strings and brackets are all closed."""
     try:
-        return all(tokenize.generate_tokens(io.StringIO(program).readline))
+        tokens = tokenize.generate_tokens(io.StringIO(program).readline)
+        return all(token.type != tokenize.ERRORTOKEN for token in tokens)
     except (tokenize.TokenError, SyntaxError):
         return False
 

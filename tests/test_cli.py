@@ -50,7 +50,8 @@ def test_parse_with_tools(capsys: Any, monkeypatch: Any, tmp_path: Path) -> None
     reply = json.loads(out)
     assert reply["calls"] == []
     assert reply["text"] == CALL
-    assert reply["rejected"][0]["problem"] == "there is no tool named 'f'"
+    assert reply["rejected"][0]["code"] == "unknown-tool"
+    assert reply["rejected"][0]["problem"] == "there is no tool named 'f'; did it mean g?"
 
 
 def test_parse_bytes_that_are_no_text(capsys: Any, monkeypatch: Any) -> None:

@@ -40,13 +40,13 @@ def test_everything() -> None:
         CallStart(0, "c1", "f", "hermes"),
         ArgumentsDelta(0, "{}"),
         CallEnd(0, CALL),
-        CallRejected(Rejection("raw", "problem")),
+        CallRejected(Rejection("raw", "malformed", "problem")),
         note,
         Finish("stop", "eos"),
     ]
     reply = fold(found)
     assert (reply.text, reply.reasoning, reply.calls) == ("ab", "hm", (CALL,))
-    assert reply.rejected == (Rejection("raw", "problem"),)
+    assert reply.rejected == (Rejection("raw", "malformed", "problem"),)
     assert reply.notes == (note,)
     assert (reply.dialect, reply.stop_reason, reply.raw_stop_reason) == ("hermes", "stop", "eos")
 

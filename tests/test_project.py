@@ -19,7 +19,10 @@ SOURCE = ROOT / "src" / "toolspeak"
 LAYERS = [
     {"errors", "jsonish"},
     {"types"},
-    {"events", "schema", "calls", "tools"},
+    {"events", "notes", "schema", "calls", "tools"},
+    {"fit"},
+    {"toolset"},
+    {"judge"},
     {"dialects"},
     {"testing"},
     {"cli"},

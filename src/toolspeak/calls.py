@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -86,7 +85,7 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key:
         return _draft({**value, **inner, "function": None}, declared, name_is_key)
     name = next((value[key] for key in NAME_KEYS if isinstance(value.get(key), str)), "").strip()
     arguments = next((value[key] for key in ARGUMENT_KEYS if value.get(key) is not None), None)
-    identity = next((value[key] for key in ID_KEYS if isinstance(value.get(key), str)), "")
+    identity = next((str(value[key]) for key in ID_KEYS if _is_id(value.get(key))), "")
     if name and isinstance(arguments, dict) and _is_schema(arguments):
         return Draft(name, problem="this describes a tool and does not call it")
     if name and any(key in value for key in ARGUMENT_KEYS):
@@ -99,6 +98,10 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key:
         if isinstance(arguments, dict) and known:
             return Draft(key, arguments)
     return Draft(problem="the object has no name of a tool")
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
 def _is_schema(arguments: dict[str, Any]) -> bool:
@@ -143,4 +146,4 @@ def arguments_of(draft: Draft) -> tuple[dict[str, Any] | None, str, tuple[str, .
 
 def equal(one: Any, other: Any) -> bool:
     """Whether two JSON values are the same, telling 1 from true."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return jsonish.canonical(one) == jsonish.canonical(other)

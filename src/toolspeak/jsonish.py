@@ -21,8 +21,9 @@ MAX_DEPTH = 200
 
 _SPACE = re.compile(r"(?:\s++|#[^\n]*+|//[^\n]*+|/\*.*?\*/)*+", re.S)
 _BLANK = re.compile(r"\s*+")
-_BARE_VALUE = re.compile(r"[^{}\[\]\n]*?(?=\s*(?:,\s*[\w-]+\s*:|[}\]\n]|\Z))")
-"""Text without quotes, up to the next key or closer."""
+_BARE_VALUE = re.compile(r"[^{}\[\]\n,]++(?:,(?!\s*+[\w-]++\s*+:)[^{}\[\]\n,]*+)*+")
+_BARE_ITEM = re.compile(r"[^{}\[\]\n,]++")
+"""Text without quotes, up to the next key, the next item or the closer."""
 _WORD = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’]++""")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"[+-]?[0-9]+(?:_[0-9]+)*")
@@ -103,12 +104,28 @@ def loads(text: str, *, close: bool = False) -> tuple[Any, tuple[str, ...]]:
     return value, reader.repairs()
 
 
+def is_unfinished(text: str) -> bool:
+    """Whether the text is the beginning of a value, as far as it goes."""
+    try:
+        ValueReader(text).value()
+    except Unfinished:
+        return True
+    except NotAValue:
+        pass
+    return False
+
+
 def dumps(value: Any) -> str:
     """Compact JSON."""
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":"))
+
+
+def canonical(value: Any) -> str:
+    """The same text for the same value, in whatever order its keys stand."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def same(text: str, value: Any) -> bool:
@@ -170,6 +187,7 @@ class ValueReader:
         self._quote = quote
         self._close = close
         self._depth = 0
+        self._in_list = False
         self._repairs: dict[str, None] = {}
 
     def repairs(self) -> tuple[str, ...]:
@@ -261,7 +279,9 @@ class ValueReader:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise NotAValue("nested too deeply", self.at)
+        outer, self._in_list = self._in_list, self.text[self.at] != "{"
         value = read()
+        self._in_list = outer
         self._depth -= 1
         return value
 
@@ -328,6 +348,8 @@ class ValueReader:
         if match is None:
             raise self.fail("expected a value")
         word = match[0]
+        if self._quote and self._bare_text() != word:
+            return self._bare()
         if word in _WORDS:
             value, repair = _WORDS[word]
         elif _INTEGER.fullmatch(word) and len(word) < 1000:
@@ -335,7 +357,7 @@ class ValueReader:
         elif _NUMBER.fullmatch(word) and len(word) < 1000:
             value, repair = float(word), None
         else:
-            return self._bare(word)
+            return self._bare()
         if value in (math.inf, -math.inf):
             raise self.fail("a number that is too large")
         self.at = match.end()
@@ -343,11 +365,16 @@ class ValueReader:
             self.repaired(repair)
         return value
 
-    def _bare(self, word: str) -> str:
-        """Text without quotes, where that cannot be mistaken for anything else."""
-        match = _BARE_VALUE.match(self.text, self.at) if self._quote else None
-        if match is None:
-            raise self.fail(f"unknown word {word[:40]!r}")
+    def _bare_text(self) -> str:
+        """The text without quotes that stands here, where such may stand."""
+        pattern = _BARE_ITEM if self._in_list else _BARE_VALUE
+        match = pattern.match(self.text, self.at) if self._quote else None
+        return match[0].rstrip() if match and self._quote not in match[0] else ""
+
+    def _bare(self) -> str:
+        text = self._bare_text()
+        if not text:
+            raise self.fail(f"unknown word {self.text[self.at : self.at + 40]!r}")
         self.repaired("unquoted-value")
-        self.at = match.end()
-        return match[0]
+        self.at += len(text)
+        return text

@@ -31,6 +31,13 @@ def properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {key: one if isinstance(one, dict) else {} for key, one in declared.items()}
 
 
+def required_of(schema: Mapping[str, Any]) -> list[str]:
+    """The declared parameters that have to be given."""
+    required = resolve(schema, schema).get("required")
+    declared = properties(schema)
+    return [key for key in required if key in declared] if isinstance(required, list) else []
+
+
 def resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     """Follow `$ref` within the same document; what cannot be followed allows anything."""
     for _ in range(32):

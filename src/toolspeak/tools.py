@@ -15,6 +15,7 @@ from .errors import UsageError
 from .types import Tool
 
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema")
+_CALLABLE = ("function", "custom", None)
 _GROUPS = ("functionDeclarations", "function_declarations")
 
 
@@ -42,6 +43,8 @@ def _each(given: Any, path: str) -> Iterator[Tool]:
             for index, declaration in enumerate(given[group]):
                 yield _tool(declaration, f"{path}.{group}[{index}]")
             return
+    if given.get("type", "function") not in _CALLABLE:
+        return  # One that the provider runs itself.
     inner = given.get("function")
     yield _tool(inner if isinstance(inner, Mapping) else given, path)
 

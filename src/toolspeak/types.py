@@ -144,6 +144,8 @@ class Rejection(Struct, frozen=True):
     """A block that tried to be a call. It stays in the reply's text."""
 
     raw: str
+    code: str
+    """The code of the note that says the same."""
     problem: str
     path: str = "$"
     name: str | None = None

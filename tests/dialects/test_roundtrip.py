@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.support import said
 from toolspeak import DIALECTS, Tool, ToolCall, Unrepresentable, render_calls
@@ -80,7 +81,7 @@ CALLS = st.lists(
     ),
     min_size=1,
     max_size=3,
-)
+).map(lambda calls: [structs.replace(call, id=f"c{at}") for at, call in enumerate(calls)])
 PATH = re.compile(r"\$\[\d\](\.(name|arguments(\..+)?))?", re.S)
 
 
@@ -177,11 +178,13 @@ def test_names(dialect: str, name: str) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_text_and_reasoning_around_calls(dialect: str) -> None:
     spec = DIALECTS[dialect]
-    call = ToolCall(id="c", name="do", arguments={"text": "x"})
-    block = render_calls(dialect, [call], TOOLS)
+    block, other = (
+        render_calls(dialect, [ToolCall(id=id_, name="do", arguments={"text": "x"})], TOOLS)
+        for id_ in ("functions.do:0", "functions.do:1")
+    )
     opener, closer = next((pair for pair in spec.reasoning if pair[0]), ("", ""))
     thought = f"{opener}hm, well{closer}" if opener else ""
-    text = f"{thought}Before.\n{block}\nBetween.\n{block}\nAfter."
+    text = f"{thought}Before.\n{block}\nBetween.\n{other}\nAfter."
     reply = parse(chunks(text, 7), dialect=dialect, tools=TOOLS)
     assert said(reply) == [("do", {"text": "x"})] * 2
     assert reply.text.split() == ["Before.", "Between.", "After."]

@@ -14,18 +14,20 @@ from ..calls import Draft
 from .desk import Desk
 from .elements import parse_elements
 from .grammar import markers_of
-from .json_bodies import Found, Header, end_at_closer, fence, gap, read_arguments, read_json
-from .scan import BAD, DONE, BracketScanner, scan
+from .json_bodies import Found, Header, fence, gap, past_brackets, read_arguments, read_json
+from .scan import DONE, MORE, BracketScanner, scan
 from .syntax import (
     CALL_NAME,
     INTERPRETERS,
     is_complete,
+    is_unfinished_call,
     parse_braces,
     parse_call,
     parse_input,
     parse_line,
     parse_program,
     parse_yaml,
+    unclosed_end,
 )
 from .tagged import (
     Arguments,
@@ -35,6 +37,7 @@ from .tagged import (
     params_of,
     parse_params,
     tag_pattern,
+    unclosed_value,
 )
 from .template import CALL_SLOTS, JSON_SLOTS, Form, Literal, Slot, Tag
 
@@ -46,6 +49,7 @@ _PLAIN_NAME = re.compile(r"[\w.\-:]*+")
 _LONGEST_NAME = 256
 _LONGEST_TAG = 1024
 _LINE_END = re.compile(r"\n")
+_OPEN_FENCE = re.compile(r"\s*(?:`+\w*\s*)?")
 _NEXT_STEP = re.compile(r"\n\**(?:Observation|Thought|Action|Final Answer)\b")
 _LONGEST_STEP = 40
 _PARAM = re.compile(r"[A-Za-z_]\w*>")
@@ -100,8 +104,11 @@ def _named(desk: Desk, header: str, patterns: tuple[str, ...]) -> dict[str, str]
     """Find the tool's name in a header that is an id at the same time: the first that is declared,
     or a number that stands for none, or the first of all."""
     found = [match[1] for pattern in patterns if (match := re.fullmatch(pattern, header))]
-    known = (name for name in found if desk.tools and (name in desk.tools or name.isdigit()))
-    return {"name": next(known, None) or next(iter(found), ""), "id": header}
+    if desk.tools:
+        known = (name for name in found if name in desk.tools.tools or name.isdigit())
+        name = next(known, found[0] if found else "")
+        return {"name": "" if name.isdigit() else name, "id": header}
+    return {"name": found[0] if found else "", "id": header}
 
 
 def _tag(desk: Desk, tag: Tag) -> Generator[None, None, dict[str, str] | None]:
@@ -207,8 +214,9 @@ def _until_end(
         _whole_body(desk, form, header, body, parse)
         return True
     body = reader.held()[start:] + reader.text[reader.at :]
-    end = body.find(form.closer)
-    if end < 0 or scanner.cdata:
+    end = unclosed_value(body, params_of(form.dialect), form.closer, form.closers)
+    if end < 0:
+        desk.cut_off = True
         return False
     reader.seek(start + end + len(form.closer))
     _whole_body(desk, form, header, body[:end], parse)
@@ -231,14 +239,25 @@ def read_braces(desk: Desk, form: Form, header: Header) -> Found:
     if (yield from reader.peek()) != "{":
         return False
     start = reader.offset()
-    state = yield from scan(reader, BracketScanner(form.dialect.quote))
-    if state != DONE and not (yield from end_at_closer(desk, form, start, bad=state == BAD)):
+    quote = form.dialect.quote
+    state = yield from scan(reader, BracketScanner(quote, form.closer))
+    if state == MORE:
+        # A string has no end: its quote may be missing, or the text is cut off.
+        end = unclosed_end(reader.held()[start:], quote, form.closer)
+        if end < 0:
+            desk.cut_off = True
+            return False
+        reader.seek(start + end)
+    elif state != DONE and not (yield from reader.literal(form.closer)):
         return False
+    elif state != DONE:
+        reader.at -= len(form.closer)
 
     def parse(body: str, _: Mapping[str, Any]) -> Arguments:
-        return parse_braces(body, form.dialect.quote, close=state != DONE)
+        return parse_braces(body, quote, close=state != DONE)
 
     _whole_body(desk, form, header, reader.held()[start:], parse)
+    yield from past_brackets(desk, form)
     return True
 
 
@@ -276,6 +295,7 @@ def _call(desk: Desk, form: Form, *, bare: bool) -> Found:
         return False
     state = yield from scan(reader, BracketScanner())
     if state != DONE:
+        desk.cut_off = state == MORE and is_unfinished_call(reader.held()[start:])
         return False
     desk.draft(form, parse_call(reader.held()[start:], form.body == "builtin"), start)
     return True
@@ -298,14 +318,16 @@ def read_line(desk: Desk, form: Form, header: Header) -> Found:
 def read_input(desk: Desk, form: Form, header: Header) -> Found:
     """A JSON object, or bare text for a tool that takes only one parameter."""
     reader = desk.reader
+    start = reader.offset()
     yield from fence(desk)
     if (yield from reader.peek()) == "{":
         return (yield from read_arguments(desk, form, header))
-    start = reader.offset()
+    desk.fence = ()
+    reader.seek(start)
     found = yield from reader.until(_NEXT_STEP, _LONGEST_STEP)
     reader.seek(reader.offset() - len(found))
     text = reader.held()[start:]
-    if not found and not text.strip():
+    if not found and _OPEN_FENCE.fullmatch(text):
         return False
     _whole_body(desk, form, header, text, parse_input)
     return True
@@ -314,13 +336,13 @@ def read_input(desk: Desk, form: Form, header: Header) -> Found:
 def read_code(desk: Desk, form: Form, header: Header) -> Found:
     """A bare program, for a tool that runs programs."""
     reader = desk.reader
-    known = [name for name in INTERPRETERS if desk.declared(name)]
+    known = [name for name in INTERPRETERS if desk.tools and desk.declared(name)]
     name = header.get("name", next(iter(known), ""))
     if name not in known or (yield from reader.peek()) in ("", "{", "["):
         return False
     start = reader.offset()
-    markers = markers_of(form.closers)
-    found = yield from reader.until(markers.pattern, max(map(len, form.closers), default=1))
+    markers = markers_of((*form.closers, "\n>>>"))
+    found = yield from reader.until(markers.pattern, max(map(len, markers.literals)))
     reader.seek(reader.offset() - len(found))
     code = reader.held()[start:]
     if not found:

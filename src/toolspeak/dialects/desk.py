@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import structs
 
-from ..calls import Draft, arguments_of
+from ..calls import Draft
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event, TextDelta
-from ..jsonish import same
-from ..schema import properties
-from ..types import Note, Rejection, Tool, ToolCall
+from ..jsonish import canonical, dumps, same
+from ..judge import Judge, Verdict
+from ..types import Note, Rejection, ToolCall
 from .output import SHOWN, Output
 from .reader import Reader
 from .template import Dialect, Form
@@ -30,7 +30,7 @@ class Desk:
 
     def __init__(
         self,
-        tools: Iterable[Tool] | None,
+        judge: Judge,
         *,
         incremental: bool,
         max_call: int,
@@ -38,11 +38,13 @@ class Desk:
     ) -> None:
         self.reader = Reader()
         self.output = Output()
-        self.tools = None if tools is None else {tool.name: tool for tool in tools}
+        self.judge = judge
+        self.tools = judge.tools
         self.incremental = incremental
         self.max_call = max_call
         self._new_id = new_id
-        self._ids: set[str] = set()
+        self._ids: dict[str, tuple[str, str]] = {}
+        """The ids so far, and the calls that have them."""
         self.count = 0
         """Calls so far."""
         self.rejections = 0
@@ -54,6 +56,8 @@ class Desk:
         self._streamed: list[str] = []
         self._mark = 0
         """Where the last tentative call ended, since the hold."""
+        self.cut_off = False
+        """The text ended inside a body: nothing in it is a call of its own."""
         self.steps_back = False
         """Other forms are still to be tried at this marker."""
         self.dialect: Dialect | None = None
@@ -71,34 +75,17 @@ class Desk:
 
     def schema(self, name: str) -> dict[str, Any]:
         """The parameters that a tool declares; nothing if it is not known."""
-        tool = (self.tools or {}).get(self.declared(name) or "")
-        return tool.parameters if tool else {}
+        return self.tools.schema(name) if self.tools else {}
 
     def declared(self, name: str) -> str | None:
         """The declared spelling of a tool's name; None if no tool has it."""
         if self.tools is None:
             return name.removeprefix("functions.")
-        for spelling in (name, name.removeprefix("functions."), name.rpartition(".")[2]):
-            if spelling in self.tools:
-                return spelling
-        return None
+        return self.tools.find(name)
 
     def may_be_tool(self, beginning: str) -> bool:
         """Whether a declared tool's name begins like this; any may if none are declared."""
-        return self.tools is None or any(name.startswith(beginning) for name in self.tools)
-
-    def _guessed(self, arguments: dict[str, Any] | None) -> str | None:
-        """The one tool that the arguments fit, for a call that has only a number for a name."""
-        fitting = [
-            tool.name
-            for tool in (self.tools or {}).values()
-            if arguments and arguments.keys() <= properties(tool.parameters).keys()
-        ]
-        if len(fitting) != 1:
-            return None
-        message = f"the call names no tool; its arguments fit only {fitting[0]!r}"
-        self.remark("guessed-name", message)
-        return fitting[0]
+        return self.tools is None or self.tools.begins(beginning)
 
     # What the bodies report.
 
@@ -135,38 +122,39 @@ class Desk:
         """A block has been read, from `start` since the hold to here."""
         if self.reader.extent() > self.max_call:
             raise TooLong
-        arguments, problem, mended = arguments_of(draft)
-        numbered = not draft.name or draft.name.isdigit()
-        name = self._guessed(arguments) if numbered else self.declared(draft.name)
-        if draft.problem:
-            problem = draft.problem
-        elif draft.bare and not form.opener:
+        if draft.bare and not form.opener:
             problem = "an object with a name but no arguments, and no marker that says it is a call"
-        elif name is None:
-            problem = f"there is no tool named {draft.name!r}"
-        if name is None and draft.name in form.dialect.nothing:
+            draft = structs.replace(draft, problem=problem)
+        verdict = self.judge.weigh(draft, self.reader.held()[start:])
+        if verdict.code == "unknown-tool" and draft.name in form.dialect.nothing:
             raw = self._commit(start)
             self.remark("no-calls", f"the model says that it makes no call: {draft.name}", raw)
-        elif problem or arguments is None or name is None:
-            self._reject(draft, problem, start)
+        elif verdict.arguments is None:
+            self._reject(verdict, start)
         else:
-            repairs = (*draft.repairs, *mended)
-            self._accept(form, structs.replace(draft, repairs=repairs), name, arguments, start)
+            self._accept(form, verdict, draft.id, start)
 
-    def _accept(
-        self, form: Form, draft: Draft, name: str, arguments: dict[str, Any], start: int
-    ) -> None:
+    def _accept(self, form: Form, verdict: Verdict, identity: str, start: int) -> None:
         raw = self._commit(start)
         self.dialect = form.dialect
         self.steps_back = False
-        for repair in draft.repairs:
-            self.remark(f"repaired-{repair}", "the call was not quite what its format wants", raw)
+        arguments = dict(verdict.arguments or {})
+        known = (verdict.name, canonical(arguments))
+        if identity and self._ids.get(identity) == known and not self._started:
+            self.remark("repeated", "the same call with the same id stands there again", raw)
+            return
+        for remark in verdict.remarks:
+            self.remark(*remark)
         started, self._started = self._streamed_start(arguments), None
-        begin = started or CallStart(self.count, self._identity(draft.id), name, form.dialect.name)
-        call = ToolCall(id=begin.id, name=name, arguments=arguments, raw=raw)
-        events: list[Event] = [CallEnd(self.count, call)]
-        if not started:
-            events[:0] = begin, ArgumentsDelta(self.count, call.arguments_json)
+        if started is None:
+            identity = self._identity(identity)
+            started = CallStart(self.count, identity, verdict.name, form.dialect.name)
+            events: list[Event] = [started, ArgumentsDelta(self.count, dumps(arguments))]
+        else:
+            events = []
+        self._ids[started.id] = known
+        call = ToolCall(id=started.id, name=verdict.name, arguments=arguments, raw=raw)
+        events.append(CallEnd(self.count, call))
         self.count += 1
         if self.tentative is None:
             self.output.emit(*events)
@@ -187,8 +175,13 @@ class Desk:
             self.tentative.append(Note(code, message, where[:SHOWN]))
 
     def _identity(self, given: str) -> str:
-        identity = given if given and given not in self._ids else self._new_id()
-        self._ids.add(identity)
+        if given and given not in self._ids:
+            identity = given
+        else:
+            identity = self._new_id()
+            if given:
+                self.remark("id-replaced", f"the id {given!r} is taken by another call", given)
+        self._ids.setdefault(identity, ("", ""))
         return identity
 
     def _commit(self, start: int) -> str:
@@ -205,7 +198,7 @@ class Desk:
         self.output.edge()
         return raw
 
-    def _reject(self, draft: Draft, problem: str, start: int) -> None:
+    def _reject(self, verdict: Verdict, start: int) -> None:
         if self.steps_back:
             self.retract()
             raise Faulty
@@ -213,9 +206,10 @@ class Desk:
         self.rejections += 1
         started, self._started = self._started, None
         if self.tentative is None:
-            rejection = Rejection(raw[:SHOWN], problem, "$", draft.name or None)
+            code, problem = verdict.code, verdict.problem
+            rejection = Rejection(raw[:SHOWN], code, problem, verdict.path, verdict.name or None)
             self.output.emit(CallRejected(rejection, started.index if started else None))
-            self.output.note("rejected", problem, raw)
+            self.output.note(code, problem, raw)
 
     def retract(self) -> None:
         """Take back a call that was begun and cannot be read to its end."""

@@ -122,7 +122,7 @@ def grammar_of(
                 if opener.startswith(prefix)
                 for form in sorted(forms[prefix], key=lambda form: form.body == "code")
             ),
-            line_start=not found[0].opener and bool(found[0].header),
+            line_start=(not found[0].opener and bool(found[0].header)) or found[0].dialect.own_line,
         )
         for opener, found in forms.items()
     }

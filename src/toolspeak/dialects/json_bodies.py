@@ -18,7 +18,8 @@ from .. import jsonish
 from ..calls import ARGUMENT_KEYS, Draft, drafts
 from ..jsonish import MAX_DEPTH, decoder, depth_of
 from .desk import Desk
-from .scan import BAD, DONE, MORE, JsonScanner, scan
+from .grammar import markers_of
+from .scan import DONE, MORE, BracketScanner, JsonScanner, scan
 from .template import NAME_IS_KEY, Form
 
 Found = Generator[None, None, bool]
@@ -33,6 +34,7 @@ _WORTH_TRYING = 64
 _FENCE_TICKS = 3
 _TICKS = re.compile(r"`*")
 _WORD = re.compile(r"[\w-]*")
+_BRACES = re.compile(r"[\s}]*")
 _BRACKETS = re.compile(r"[\s}\]]*")
 _MOST_BRACKETS = 16
 _GAP = re.compile(r"\s*+[,;]?+\s*+")
@@ -66,7 +68,7 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
         return (yield from _calls(desk, form))
     found = False
     mark = reader.offset()
-    while (yield from gap(desk, "{")) == "{":
+    while (yield from _next_object(desk, in_list and found)):
         if not (yield from _calls(desk, form)):
             if found:
                 desk.retract()
@@ -77,22 +79,43 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
     if in_list and (yield from gap(desk, "]")) == "]":
         yield from reader.literal("]")
     if found:
-        yield from _past_brackets(desk, form)
+        yield from past_brackets(desk, form)
     return found
 
 
-def _past_brackets(desk: Desk, form: Form) -> Generator[None, None, None]:
+def _next_object(desk: Desk, more: bool) -> Found:
+    """Whether another object comes; between two of a list, a brace too many is left out."""
+    reader = desk.reader
+    follows = yield from gap(desk, "{")
+    if follows == "}" and more:
+        mark = reader.offset()
+        braces = yield from reader.run(_BRACES, _MOST_BRACKETS)
+        if braces and (yield from reader.peek()) in ("]", ","):
+            _remark_on_brackets(desk, braces)
+            follows = yield from gap(desk, "{")
+        else:
+            reader.seek(mark)
+    return follows == "{"
+
+
+def past_brackets(desk: Desk, form: Form) -> Generator[None, None, None]:
     """Models like to close one bracket more than they opened."""
     reader = desk.reader
     mark = reader.offset()
     if not form.closer:
         return
     brackets = yield from reader.run(_BRACKETS, _MOST_BRACKETS)
-    if brackets and brackets.strip() and (yield from reader.literal(form.closer)):
-        reader.at -= len(form.closer)
-        desk.remark("repaired-extra-closer", "there were more brackets than needed", brackets)
-    else:
-        reader.seek(mark)
+    if brackets and brackets.strip():
+        for closer in (*desk.fence, form.closer):
+            if (yield from reader.literal(closer)):
+                reader.at -= len(closer)
+                _remark_on_brackets(desk, brackets)
+                return
+    reader.seek(mark)
+
+
+def _remark_on_brackets(desk: Desk, brackets: str) -> None:
+    desk.remark("repaired-extra-closer", "there were more brackets than needed", brackets)
 
 
 def _calls(desk: Desk, form: Form) -> Found:
@@ -106,7 +129,8 @@ def _calls(desk: Desk, form: Form) -> Found:
         desk.draft(form, Draft(problem=read.problem), start)
         return True
     name_is_key = form.dialect.keys == NAME_IS_KEY
-    found = list(drafts(read.value, desk.tools, name_is_key=name_is_key))
+    declared = desk.tools.tools if desk.tools else None
+    found = list(drafts(read.value, declared, name_is_key=name_is_key))
     if not form.opener:
         _say_content(desk, read.value, found)
     for draft in found:
@@ -136,7 +160,7 @@ def read_arguments(desk: Desk, form: Form, header: Header) -> Found:
     if read is None:
         return False
     desk.draft(form, Draft(name, read.value, identity, read.problem, read.repairs), start)
-    yield from _past_brackets(desk, form)
+    yield from past_brackets(desk, form)
     return True
 
 
@@ -192,17 +216,36 @@ def _object(desk: Desk, form: Form, watch: Watch | None) -> Generator[None, None
         return Read(value)
     scanner = JsonScanner()
     yield from watch(scanner) if watch else scan(reader, scanner)
-    whole = scanner.state == DONE
-    if not whole:
-        # What was passed on so far is not what will be read.
-        desk.retract()
-        if not (yield from end_at_closer(desk, form, start, bad=scanner.state == BAD)):
-            return None
+    if scanner.state == DONE:
+        return _loaded(reader.held()[start:])
+    # What was passed on so far is not what will be read.
+    desk.retract()
+    if scanner.state == MORE:
+        desk.cut_off = True
+        return None
+    return (yield from _mended(desk, form, start))
+
+
+def _mended(desk: Desk, form: Form, start: int) -> Generator[None, None, Read | None]:
+    """An object that breaks JSON's rules: up to where its brackets are closed, or to its closer."""
+    reader = desk.reader
+    reader.seek(start)
+    state = yield from scan(reader, BracketScanner(stop=form.closer))
+    if state == DONE:
+        read = _loaded(reader.held()[start:])
+        if not read.problem:
+            return read
+    if not (yield from end_at_closer(desk, form, start)):
+        desk.cut_off = state == MORE and jsonish.is_unfinished(reader.held()[start:])
+        return None
+    return _loaded(reader.held()[start:], close=True)
+
+
+def _loaded(text: str, *, close: bool = False) -> Read:
     try:
-        value, repairs = jsonish.loads(reader.held()[start:], close=not whole)
+        return Read(*jsonish.loads(text, close=close))
     except jsonish.NotAValue as error:
         return Read(problem=f"not valid JSON: {error}")
-    return Read(value, repairs)
 
 
 def _at_once(desk: Desk) -> Any:
@@ -223,23 +266,15 @@ def _at_once(desk: Desk) -> Any:
     return value
 
 
-def end_at_closer(desk: Desk, form: Form, start: int, *, bad: bool) -> Found:
-    """Where JSON that breaks off or breaks the rules ends: at its closer, if one comes before
-    another call is opened."""
+def end_at_closer(desk: Desk, form: Form, start: int) -> Found:
+    """Where a body that breaks the rules ends: at its closer, if one comes before another call is
+    opened."""
     reader = desk.reader
     if not form.closer:
         return False
-    markers = [marker for marker in (form.closer, form.opener) if marker]
-    pattern = re.compile("|".join(map(re.escape, markers)))
-    match = pattern.search(reader.held(), start)
-    if match:
-        reader.seek(match.start())
-        return match[0] == form.closer
-    if not bad:
-        return False
-    # A marker may have begun in what was read already.
-    reader.seek(max(start, reader.offset() - max(map(len, markers))))
-    found = yield from reader.until(pattern, max(map(len, markers)))
+    markers = markers_of(tuple(marker for marker in (form.closer, form.opener) if marker))
+    reader.seek(start)
+    found = yield from reader.until(markers.pattern, max(map(len, markers.literals)))
     reader.seek(reader.offset() - len(found))
     return found == form.closer
 

@@ -19,7 +19,9 @@ from typing import Any, Literal
 from .. import calls
 from ..errors import UsageError
 from ..events import CallEnd, Event, Finish, Reclassify
+from ..judge import Judge, Trust
 from ..tools import as_tools
+from ..toolset import Toolset
 from . import bodies
 from .desk import Desk, Faulty, TooLong
 from .grammar import Markers, grammar_of, markers_of
@@ -51,6 +53,7 @@ class Parser:
         *,
         dialect: str | Dialect | Sequence[Dialect] = AUTO,
         tools: Iterable[Any] | None = None,
+        trust: Trust = "standard",
         reasoning_open: bool | None = None,
         arguments: Literal["validated", "incremental"] = "validated",
         max_call: int = MAX_CALL,
@@ -59,12 +62,13 @@ class Parser:
         if arguments not in ("validated", "incremental"):
             raise UsageError(f"arguments must be 'validated' or 'incremental', not {arguments!r}")
         incremental = arguments == "incremental"
-        self._desk = Desk(
-            as_tools(tools), incremental=incremental, max_call=max_call, new_id=new_id
-        )
+        declared = as_tools(tools)
+        toolset = None if declared is None else Toolset(declared)
+        judge = Judge(toolset, trust)
+        self._desk = Desk(judge, incremental=incremental, max_call=max_call, new_id=new_id)
         self._reader = self._desk.reader
         self._output = self._desk.output
-        names = None if self._desk.tools is None else tuple(self._desk.tools)
+        names = toolset.names if toolset else None
         self._grammar = grammar_of(*dialects_for(dialect), names)
         self._reasoning_open = reasoning_open
         self._open: dict[str, None] = {}
@@ -254,7 +258,10 @@ class Parser:
             name = recipient[1][tool.end() :]
             if (yield from self._framed_call(dialect, frame, name)):
                 return True
-            self._output.note("rejected", f"a message to {name!r} is no JSON object", header)
+            if self._desk.cut_off:
+                reader.restore()
+                return self._cut_short()
+            self._output.note("malformed", f"a message to {name!r} is no JSON object", header)
         reader.release()
         self._give_up()
         if re.search(frame.thought, header):
@@ -281,6 +288,7 @@ class Parser:
     def _framed_call(self, dialect: Dialect, frame: Frame, name: str) -> Found:
         form = Form(dialect, frame.message, (), "arguments", frame.ends[0], frame.ends)
         body = self._reader.offset()
+        self._desk.cut_off = False
         if (yield from self._read(form, read_arguments(self._desk, form, {"name": name}))):
             return True
         self._reader.seek(body)
@@ -294,6 +302,7 @@ class Parser:
         if last and len(forms) > 1:
             forms = tuple(sorted(forms, key=lambda form: form.dialect is not last))
         faulty: list[Form] = []
+        self._desk.cut_off = False
         for index, form in enumerate(forms):
             self._desk.steps_back = index + 1 < len(forms)
             try:
@@ -303,7 +312,17 @@ class Parser:
                 self._reader.restore()
                 faulty.append(form)
         self._desk.steps_back = False
-        return bool(faulty) and (yield from self._attempt(faulty[0]))
+        if faulty:
+            return (yield from self._attempt(faulty[0]))
+        return self._desk.cut_off and self._cut_short()
+
+    def _cut_short(self) -> bool:
+        """The text ends inside a call: what is there of it is text, and holds no calls itself."""
+        rest = self._reader.text[self._reader.at :]
+        self._reader.at = len(self._reader.text)
+        self._output.note("truncated", "a call is cut off, and is not made", rest)
+        self._output.say(rest)
+        return True
 
     def _attempt(self, form: Form) -> Found:
         """Try to read a form here; what cannot be read is given back."""
@@ -411,8 +430,13 @@ class Parser:
             if form.opener and not (yield from self._sees(form.opener)):
                 continue
             desk.try_whole()
+            desk.cut_off = False
             found = yield from self._whole_form(form)
             tentative, desk.tentative = desk.tentative or [], None
+            if desk.cut_off:
+                reader.restore()
+                self._cut_short()
+                return
             if found and any(isinstance(event, CallEnd) for event in tentative):
                 reader.release()
                 self._output.edge()

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import Unrepresentable
 from ..jsonish import MAX_DEPTH, depth_of
-from ..schema import properties
+from ..schema import properties, required_of
 from ..tools import as_tools
 from ..types import Tool, ToolCall, ToolResult
 from .elements import render_elements
@@ -100,7 +100,7 @@ _SAMPLES: dict[str, Any] = {"integer": 1, "number": 1, "boolean": True, "array":
 
 
 def _sample(tool: Tool) -> ToolCall:
-    required = tool.parameters.get("required") or []
+    required = required_of(tool.parameters)
     arguments = {
         key: (schema.get("enum") or [_SAMPLES.get(str(schema.get("type")), "value")])[0]
         for key, schema in properties(tool.parameters).items()
@@ -121,6 +121,7 @@ def _check(dialect: Dialect, index: int, call: ToolCall) -> None:
         raise Unrepresentable(dialect.name, f"{path}.name", f"a tool named {name!r}")
     if "$id" in dialect.call[0] and not _ID.fullmatch(call.id):
         raise Unrepresentable(dialect.name, f"{path}.id", f"the id {call.id!r}")
+    _json(dialect, index, call.arguments)
     if depth_of(call.arguments) > _NESTING:
         raise Unrepresentable(dialect.name, f"{path}.arguments", "arguments nested so deeply")
 
@@ -241,7 +242,6 @@ def _code(dialect: Dialect, kind: str, index: int, calls: Sequence[ToolCall]) ->
     for at, call in enumerate(calls, index):
         if not CALL_NAME.fullmatch(call.name):
             raise Unrepresentable(dialect.name, f"$[{at}].name", f"a tool named {call.name!r}")
-        _json(dialect, at, call.arguments)
         try:
             written.append(render_call(call.name, call.arguments))
         except CannotCarry as error:

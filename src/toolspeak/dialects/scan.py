@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
+from functools import lru_cache
 
 from ..jsonish import MAX_DEPTH
 from .reader import Reader, Scanner
@@ -110,22 +111,23 @@ class JsonScanner:
 
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 _QUOTED = {quote: re.compile(rf"(?:[^{quote}\\]++|\\.)*+", re.S) for quote in "\"'"}
-_PYTHON = re.compile(r"""[()\[\]{}"']""")
 
 
 class BracketScanner:
     """Text in balanced brackets with strings in it, as in `(city="Oslo", days=[1, 2])`.
 
-    Strings stand in `quote` tokens without escapes; with no token given, in Python's quotes.
+    Strings stand in `quote` tokens without escapes; with no token given, in Python's quotes. At
+    `stop`, which stands in no string, it gives up.
     """
 
-    __slots__ = ("_inside", "_quote", "_stack", "_token", "state")
+    __slots__ = ("_inside", "_quote", "_stack", "_stop", "_token", "state")
 
-    def __init__(self, quote: str = "") -> None:
+    def __init__(self, quote: str = "", stop: str = "") -> None:
         self.state = MORE
         self._stack: list[str] = []
         self._quote = quote
-        self._token = re.compile(rf"[()\[\]{{}}]|{re.escape(quote)}") if quote else _PYTHON
+        self._stop = stop
+        self._token = _bracket_token(quote, stop)
         self._inside = ""
         """The quote that will end the string we are in."""
 
@@ -140,12 +142,15 @@ class BracketScanner:
                 continue
             match = self._token.search(text, at)
             if match is None:
-                return _partial(text, at, self._quote)
+                return min(_partial(text, at, self._quote), _partial(text, at, self._stop))
             at = match.start()
             mark = match[0]
+            if mark == self._stop:
+                self.state = BAD
+                return at
             if mark in _QUOTED:
-                if text.startswith(mark, at + 1) and at + 2 >= end:
-                    return at  # Two quotes: an empty string, or the first of three.
+                if end - at < 3 and text[at:] == mark * (end - at):
+                    return at  # A string, an empty one, or the first of three quotes.
                 mark = mark * 3 if text.startswith(mark * 3, at) else mark
             at += len(mark)
             self._accept(mark)
@@ -178,6 +183,14 @@ class BracketScanner:
             if quote.startswith(text[at:]):
                 return at, False
             at += 1
+
+
+@lru_cache(maxsize=256)
+def _bracket_token(quote: str, stop: str) -> re.Pattern[str]:
+    """What a scanner has to look at. A marker counts before a bracket that it begins with."""
+    strings = re.escape(quote) if quote else "[\"']"
+    marker = f"{re.escape(stop)}|" if stop else ""
+    return re.compile(rf"{marker}{strings}|[()\[\]{{}}]")
 
 
 def _partial(text: str, at: int, token: str) -> int:

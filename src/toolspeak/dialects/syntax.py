@@ -15,17 +15,20 @@ from typing import Any
 import yaml
 
 from ..calls import Draft, equal
-from ..jsonish import NotAValue, ValueReader, unescape, without_fence
-from ..schema import from_text, properties, resolve
+from ..jsonish import MAX_DEPTH, NotAValue, Unfinished, ValueReader, unescape, without_fence
+from ..schema import from_text, properties, required_of, resolve
 from .tagged import Arguments, BadBody, CannotCarry
 
 CALL_NAME = re.compile(r"[A-Za-z_][\w.\-]*")
 INTERPRETERS = ("python", "code_interpreter", "ipython")
 """Tools that models give a bare program to."""
 _NO_INPUT = ("", "none", "null", "n/a")
+_PYTHON = frozenset({"python-literal", "single-quotes", "comment"})
+"""What is no repair in Python's own syntax."""
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
 _NEXT_KEYWORD = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=\s*(?=[\"'])")
 _KEY = re.compile(r"[A-Za-z_]\w*")
+_BRACKET = re.compile(r"[\[\]{}]")
 _BRACE_KEY = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’<>]+""")
 
 
@@ -41,23 +44,40 @@ class _TextLoader(yaml.BaseLoader):
 def parse_call(text: str, builtin: bool = False) -> Draft:
     """One call in Python's syntax, from its name to its closing bracket. A built-in tool's name
     has `.call` behind it."""
-    name, _, _ = text.partition("(")
+    name = text.partition("(")[0]
     reader = ValueReader(text, len(name) + 1)
-    arguments: dict[str, Any] = {}
-    try:
-        while reader.skip() != ")":
-            keyword = _KEYWORD.match(text, reader.at)
-            if keyword is None:
-                raise reader.fail("an argument has no name")
-            reader.at = keyword.end()
-            arguments[keyword[1]] = reader.value()
-            reader.separator(")")
-    except NotAValue as error:
-        return _loosely_quoted(text, name.strip()) or Draft(
-            name.strip(), problem=f"the arguments cannot be read: {error}"
-        )
     name = name.strip()
-    return Draft(name.removesuffix(".call") if builtin else name, arguments)
+    try:
+        arguments = _keywords(reader)
+    except NotAValue as error:
+        return _loosely_quoted(text, name) or Draft(
+            name, problem=f"the arguments cannot be read: {error}"
+        )
+    name = name.removesuffix(".call") if builtin else name
+    return Draft(name, arguments, repairs=tuple(r for r in reader.repairs() if r not in _PYTHON))
+
+
+def is_unfinished_call(text: str) -> bool:
+    """Whether the text is the beginning of a call, as far as it goes."""
+    try:
+        _keywords(ValueReader(text, text.index("(") + 1))
+    except Unfinished:
+        return True
+    except NotAValue:
+        pass
+    return False
+
+
+def _keywords(reader: ValueReader) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    while reader.skip() != ")":
+        keyword = _KEYWORD.match(reader.text, reader.at)
+        if keyword is None:
+            raise reader.fail("an argument has no name")
+        reader.at = keyword.end()
+        arguments[keyword[1]] = reader.value()
+        reader.separator(")")
+    return arguments
 
 
 def _loosely_quoted(text: str, name: str) -> Draft | None:
@@ -72,7 +92,8 @@ def _loosely_quoted(text: str, name: str) -> Draft | None:
     for match, end in zip(keywords, ends, strict=True):
         value = body[match.end() : end].strip()
         quote = value[:1]
-        joined = re.search(rf"{quote}\s*\+?\s*{quote}", value[1:-1])
+        operators = r"[+%*.]|(?:if|or|and|in|for|else)\b"
+        joined = re.search(rf"{quote}\s*+(?:{operators}|{quote})", value[1:-1])
         if len(value) < 2 or quote not in "\"'" or value[-1] != quote or joined:
             return None
         arguments[match[1]] = unescape(value[1:-1])
@@ -119,6 +140,18 @@ def parse_braces(text: str, quote: str, *, close: bool = False) -> Arguments:
     return value, reader.repairs()
 
 
+def unclosed_end(text: str, quote: str, closer: str) -> int:
+    """Where a map ends whose last string lacks its closing quote: at a closer that a brace stands
+    before; -1 if there is none, and the map is cut off."""
+    inside = False
+    for match in re.finditer(rf"{re.escape(quote)}|\}}\s*+({re.escape(closer)})", text):
+        if match[0] == quote:
+            inside = not inside
+        elif inside:
+            return match.start(1)
+    return -1
+
+
 def render_braces(arguments: Mapping[str, Any], quote: str) -> str:
     """A map without quotes around its keys."""
     entries: list[str] = []
@@ -153,23 +186,34 @@ def _brace_value(value: Any, quote: str) -> str:
 
 def parse_input(text: str, schema: Mapping[str, Any]) -> Arguments:
     """Bare text, for the only parameter that a tool takes or needs."""
-    text = text.strip().strip("`").strip()
+    text = text.strip()
     if text.lower() in _NO_INPUT:
         return {}, ()
     declared = properties(schema)
-    required = [key for key in schema.get("required") or () if key in declared]
-    [key] = required if len(required) == 1 else declared if len(declared) == 1 else [None]
-    if key is None:
+    key = _only_parameter(schema)
+    if not key:
         raise BadBody("the input is no JSON object")
-    if len(text) > 1 and text[0] == text[-1] in "\"'":
-        text = text[1:-1]
+    for quote in ("```", "`", '"', "'"):
+        inside = text[len(quote) : -len(quote)]
+        if text.startswith(quote) and text.endswith(quote) and inside and quote not in inside:
+            text = inside.strip("\n") if quote == "```" else inside
+            break
     return {key: from_text(text, declared[key], schema)}, ("bare-input",)
+
+
+def _only_parameter(schema: Mapping[str, Any]) -> str:
+    """The parameter that a tool needs or takes, if it is only one."""
+    for keys in (required_of(schema), list(properties(schema))):
+        if len(keys) == 1:
+            return keys[0]
+    return ""
 
 
 def parse_program(text: str, schema: Mapping[str, Any]) -> Arguments:
     """A program, for the parameter that takes it."""
-    declared = properties(schema)
-    [key] = declared if len(declared) == 1 else ["code"]
+    key = "code" if "code" in properties(schema) else _only_parameter(schema)
+    if not key:
+        raise BadBody("the tool has no parameter that takes a program")
     return {key: text.strip()}, ()
 
 
@@ -204,6 +248,8 @@ def render_line(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 def parse_yaml(text: str, schema: Mapping[str, Any]) -> Arguments:
     """Arguments as YAML. Every scalar is read as text, and the schema gives it its type: YAML's own
     guesses (`no` is false, `1.10` is 1.1) are not wanted."""
+    if _nests_too_deeply(text):
+        raise BadBody("nested too deeply")
     try:
         value = yaml.load(without_fence(text), Loader=_TextLoader)  # noqa: S506 - it makes nothing but text
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
@@ -213,6 +259,16 @@ def parse_yaml(text: str, schema: Mapping[str, Any]) -> Arguments:
     if not isinstance(value, dict):
         raise BadBody("expected a map")
     return _typed(value, schema, schema), ()
+
+
+def _nests_too_deeply(text: str) -> bool:
+    """Whether brackets are nested so deeply that YAML's reader would take too long over them."""
+    depth = 0
+    for match in _BRACKET.finditer(text):
+        depth += 1 if match[0] in "[{" else -1
+        if depth > MAX_DEPTH:
+            return True
+    return False
 
 
 def _typed(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:

@@ -146,7 +146,8 @@ def _searches(params: Params, closer: str, after: tuple[str, ...]) -> tuple[_Sea
     gap = rf"\s{{0,{_GAP}}}"
     both = [f"{re.escape(closer)}(?={gap}{re.escape(end)})" for end in after if end != closer]
     outside = [closer, *after, params.opens] if params.closes else [closer, *after]
-    inside = [params.closes, _CDATA_OPEN] if params.cdata else [params.closes]
+    inside = [params.closes, f">{_CDATA_OPEN}"] if params.cdata else [params.closes]
+    section = [f">{gap}{re.escape(_CDATA_OPEN)}"] if params.cdata else []
     longest = len(closer) + _GAP + max(map(len, after), default=0) if both else len(params.closes)
     return (
         _Search(
@@ -155,11 +156,11 @@ def _searches(params: Params, closer: str, after: tuple[str, ...]) -> tuple[_Sea
             max(map(len, outside)),
         ),
         _Search(
-            re.compile("|".join([*map(re.escape, inside), *both])),
+            re.compile("|".join([re.escape(params.closes), *section, *both])),
             re.compile("|".join(re.escape(text[0]) for text in (*inside, closer) if text)),
-            max(longest, max(map(len, inside))),
+            max(longest, _GAP + max(map(len, inside))),
         ),
-        _Search(re.compile(re.escape(_CDATA_CLOSE)), re.compile(r"\]"), len(_CDATA_CLOSE)),
+        _Search(re.compile(r"\]\](?=>)"), re.compile(r"\]"), len(_CDATA_CLOSE)),
     )
 
 
@@ -170,15 +171,15 @@ class ParamScanner:
     one go, because no value is likely to hold that.
     """
 
-    __slots__ = ("_ends", "_place", "_searches", "cdata", "closed_by", "state")
+    __slots__ = ("_ends", "_place", "_searches", "closed_by", "state", "value_at")
 
     def __init__(self, params: Params, closer: str, after: tuple[str, ...]) -> None:
         self.state = MORE
         self._ends = (closer, *after)
         self.closed_by = ""
         """The marker that ended the call."""
-        self.cdata = False
-        """It came by a section that may hold closing tags."""
+        self.value_at = -1
+        """Where the value begins that it stands in; -1 outside, and where no tag counts."""
         self._place = _OUTSIDE
         self._searches = _searches(params, closer, after)
 
@@ -195,27 +196,42 @@ class ParamScanner:
                 self.state = DONE
                 self.closed_by = match[0]
                 return at
-            if match[0] == _CDATA_OPEN and self._place == _IN_VALUE:
-                self._place = _IN_CDATA
-                self.cdata = True
-            elif self._place == _IN_VALUE:
-                self._place = _OUTSIDE
+            if self._place == _OUTSIDE or self._place == _IN_CDATA:
+                self._place, self.value_at = _IN_VALUE, at
+            elif match[0].endswith(_CDATA_OPEN):
+                self._place, self.value_at = _IN_CDATA, -1
             else:
-                self._place = _IN_VALUE
+                self._place, self.value_at = _OUTSIDE, -1
+
+
+def unclosed_value(body: str, params: Params, closer: str, closers: tuple[str, ...]) -> int:
+    """Where a call ends whose last value lacks its closing tag: at a closer behind which nothing
+    stands but closers; -1 if there is none, and the call is cut off."""
+    scanner = ParamScanner(params, closer, closers)
+    scanner.step(body, 0)
+    end = body.find(closer, scanner.value_at) if scanner.value_at >= 0 else -1
+    if end < 0:
+        return -1
+    rest = body[end:]
+    for marker in (closer, *closers):
+        rest = rest.replace(marker, "", 1)
+    return -1 if rest.strip() else end
 
 
 def parse_params(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> Arguments:
     """The arguments in a body of tagged parameters."""
     declared = properties(schema)
     arguments: dict[str, Any] = {}
-    for key, text, hints in _raw_params(body, params_of(dialect), declared):
+    closed = True
+    for key, text, hints, has_end in _raw_params(body, params_of(dialect), declared):
+        closed = closed and has_end
         if not key:
             raise BadBody("a parameter has no name")
         value = decode(text, declared.get(key), schema, hints, dialect)
         if key in arguments and not equal(arguments[key], value):
             raise BadBody(f"the parameter {key!r} stands several times")
         arguments[key] = value
-    return unwrapped(arguments, declared), ()
+    return unwrapped(arguments, declared), () if closed else ("missing-tag",)
 
 
 def unwrapped(arguments: dict[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,14 +251,15 @@ def unwrapped(arguments: dict[str, Any], declared: Mapping[str, Any]) -> dict[st
 
 def _raw_params(
     body: str, params: Params, declared: Mapping[str, Any]
-) -> Iterator[tuple[str, str, dict[str, str]]]:
+) -> Iterator[tuple[str, str, dict[str, str], bool]]:
+    """Every parameter: its key, its text, what its tag says, and whether it is closed."""
     match = params.pattern.search(body)
     end = 0
     while match:
         _only_space(body[end : match.start()])
         key, hints = _key_and_hints(match, params)
         if not params.closes:
-            yield key, hints.get("value", ""), hints
+            yield key, hints.get("value", ""), hints, True
             end = match.end()
             match = params.pattern.search(body, end)
             continue
@@ -256,18 +273,22 @@ def _raw_params(
                 end = following.start()
             else:
                 following = params.pattern.search(body, end)
-        yield key, body[match.end() : end if end >= 0 else len(body)], hints
         end = len(body) if end < 0 else end
-        if body.startswith(params.closes, end):
-            end += len(params.closes)
+        closed = body.startswith(params.closes, end)
+        yield key, body[match.end() : end], hints, closed
+        end += len(params.closes) if closed else 0
         match = following
     _only_space(body[end:])
 
 
 def _after_cdata(body: str, at: int) -> int:
     """Where the CDATA section ends that a value at this place begins with."""
-    start = _CDATA_START.match(body, at)
-    return max(body.find(_CDATA_CLOSE, start.end()), at) if start else at
+    while start := _CDATA_START.match(body, at):
+        end = body.find(_CDATA_CLOSE, start.end())
+        if end < 0:
+            break
+        at = end + len(_CDATA_CLOSE)
+    return at
 
 
 def _only_space(text: str) -> None:
@@ -292,8 +313,9 @@ def decode(
     dialect: Dialect,
 ) -> Any:
     """The value of one parameter, from its text, its schema and what its tag says of it."""
-    if dialect.cdata and text.strip().startswith(_CDATA_OPEN):
-        text = text.strip()[len(_CDATA_OPEN) :].removesuffix(_CDATA_CLOSE)
+    if dialect.cdata and _is_cdata(text):
+        inside = text.strip()[len(_CDATA_OPEN) : -len(_CDATA_CLOSE)]
+        text = inside.replace(_CDATA_CLOSE + _CDATA_OPEN, "")
     elif text.startswith("\r\n"):
         text = text[2:].removesuffix("\r\n")
     elif text.startswith("\n"):
@@ -306,6 +328,11 @@ def decode(
         return _json_or_text(text)
     kind = hints.get("type", "string")
     return text if kind == "string" else from_text(text, {"type": kind}, {})
+
+
+def _is_cdata(text: str) -> bool:
+    word = text.strip()
+    return word.startswith(_CDATA_OPEN) and word.endswith(_CDATA_CLOSE)
 
 
 def _json_or_text(text: str) -> Any:
@@ -381,7 +408,7 @@ def _reads_back(
         return False
     if not key or len(found) != 1 or found[0][0] != key:
         return False
-    _, text, hints = found[0]
+    _, text, hints, _ = found[0]
     back = decode(text, properties(schema).get(key), schema, hints, dialect)
     return equal(back, value) and equal(unwrapped({key: back}, properties(schema)), {key: back})
 

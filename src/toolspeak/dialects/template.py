@@ -148,6 +148,8 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """Template of one parameter, for `$params`."""
     keys: Keys = Keys()
     evidence: Evidence = "marker"
+    own_line: bool = False
+    """Calls count only where their marker begins a line."""
     parallel: bool = True
     """Several calls fit in one reply."""
     reasoning: tuple[tuple[str, str], ...] = THINK
@@ -188,7 +190,7 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
         before, _, after = self.wrap.partition("$calls")
         after_all = markers(after)
         found: list[Form] = []
-        for template in self.call:
+        for template in (spelling for call in self.call for spelling in _fences(call)):
             parts = pieces(template)
             if before:
                 found.append(_form(self, (Literal(before), *parts), after_all))
@@ -217,6 +219,13 @@ class Form(Struct, frozen=True, eq=False):
 def markers(text: str) -> tuple[str, ...]:
     """The separate markers in a literal: "```<end>" is two. White space may stand between them."""
     return tuple(marker for marker in _BOUNDARY.split(text.strip()) if marker)
+
+
+def _fences(template: str) -> tuple[str, ...]:
+    """A template, and the same with a longer fence around it."""
+    if not template.startswith("```") or not template.endswith("```"):
+        return (template,)
+    return template, f"`{template}`"
 
 
 def _split(parts: tuple[Piece, ...]) -> tuple[Piece, ...]:

@@ -77,7 +77,7 @@ DIALECTS = (
     Dialect(
         name="pythonic",
         silent=LLAMA_TURN,
-        call=("$python", "<|python_tag|>$python"),
+        call=("$python", "<|python_tag|>$python", "```python\n$python\n```"),
         evidence="whole",
         result="$content",
         models=("llama-3.2", "toolace", "watt-tool", "gemma-3"),

@@ -15,7 +15,7 @@ DIALECTS = (
         reasoning=(),
         frame=Frame(
             openers=("<|start|>", "<|channel|>"),
-            first="",
+            first="to=",
             header=r"<\|channel\|>",
             message="<|message|>",
             ends=("<|call|>", "<|end|>", "<|return|>"),

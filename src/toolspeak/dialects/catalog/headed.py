@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..template import THINK, Dialect
+from ..template import LLAMA_TURN, THINK, Dialect
 
 _DEEPSEEK_WRAP = "<｜tool▁calls▁begin｜>$calls<｜tool▁calls▁end｜>"
 _DEEPSEEK_RESULTS = "<｜tool▁outputs▁begin｜>$results<｜tool▁outputs▁end｜>"
@@ -20,6 +20,7 @@ DIALECTS = (
     Dialect(
         name="functionary_v3_1",
         call=("<function=$name>$arguments</function>", "<|python_tag|>$code<|eom_id|>"),
+        also_closes=LLAMA_TURN,
         between="",
         result="$content",
         models=("functionary-v3.1", "functionary-small-v3.1", "functionary-medium-v3.1"),
@@ -33,6 +34,7 @@ DIALECTS = (
             ">>>$name\n$code<|eot_id|>",
             "$name\n$code<|eot_id|>",
         ),
+        also_closes=LLAMA_TURN,
         between="\n",
         silent=(">>>all\n",),
         start=("all\n",),
@@ -82,6 +84,8 @@ DIALECTS = (
             "```json\n$arguments\n```<|tool▁call▁end|>",
             "<｜tool call begin｜>function<｜tool sep｜>$name\n"
             "```json\n$arguments\n```<｜tool call end｜>",
+            "<｜tool▁calls▁begin｜>function<｜tool▁sep｜>$name\n"
+            "```json\n$arguments\n```<｜tool▁call▁end｜>",
         ),
         wrap=_DEEPSEEK_WRAP,
         silent=(
@@ -98,7 +102,10 @@ DIALECTS = (
     ),
     Dialect(
         name="deepseek_v31",
-        call=("<｜tool▁call▁begin｜>$name<｜tool▁sep｜>$arguments<｜tool▁call▁end｜>",),
+        call=(
+            "<｜tool▁call▁begin｜>$name<｜tool▁sep｜>$arguments<｜tool▁call▁end｜>",
+            "<｜tool▁calls▁begin｜>$name<｜tool▁sep｜>$arguments<｜tool▁call▁end｜>",
+        ),
         wrap=_DEEPSEEK_WRAP,
         between="",
         silent=_DEEPSEEK_SILENT,

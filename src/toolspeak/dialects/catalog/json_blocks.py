@@ -208,6 +208,7 @@ DIALECTS = (
     Dialect(
         name="mistral_json",
         call=("[TOOL_CALLS] $list[/TOOL_CALLS]",),
+        also_closes=("</s>",),
         keys=Keys("name", "arguments", "id"),
         reasoning=(("[THINK]", "[/THINK]"),),
         result='[TOOL_RESULTS]{"content": $content_json, "call_id": $id_json}[/TOOL_RESULTS]',

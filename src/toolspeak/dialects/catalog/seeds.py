@@ -14,6 +14,7 @@ DIALECTS = (
     Dialect(
         name="tagged",
         call=("~~~tool_call\n$object\n~~~",),
+        own_line=True,
         keys=Keys("name", "arguments", "id"),
         result="~~~tool_result\n$content\n~~~",
         about="for prompts: fences of tildes, on lines of their own",

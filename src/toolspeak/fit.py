@@ -1,0 +1,329 @@
+"""Arguments that fit a tool's schema: validated first, coerced only where they fail.
+
+    fit({"days": "3"}, schema)   ->   Fit({"days": 3}, changes=(Change("$.days", …),))
+
+Types come from the schema, never from the look of a value, and what cannot be coerced is a fault
+with a JSON path.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import jsonschema_rs
+from msgspec import Struct
+
+from . import jsonish
+from .schema import from_text, resolve, types_of
+
+_ROUNDS = 6
+"""Coercing one value can bring the next fault to light."""
+_MOST_FAULTS = 50
+_PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_TYPES = {
+    "str": "string",
+    "text": "string",
+    "int": "integer",
+    "long": "integer",
+    "float": "number",
+    "double": "number",
+    "bool": "boolean",
+    "list": "array",
+    "tuple": "array",
+    "dict": "object",
+    "none": "null",
+}
+"""What other languages call JSON's types."""
+_KNOWN = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
+_TRIED = ("integer", "number", "boolean", "null", "array", "object")
+
+Path = Sequence[str | int]
+
+
+class Change(Struct, frozen=True):
+    """A value that was not what the schema asks for and could be made so."""
+
+    path: str
+    message: str
+
+
+class Fault(Struct, frozen=True):
+    """A value that is not what the schema asks for."""
+
+    path: str
+    problem: str
+
+
+class Fit(Struct, frozen=True):
+    """Arguments as they fit best, what was changed for that, and what is still wrong."""
+
+    arguments: dict[str, Any]
+    changes: tuple[Change, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+
+class Validator:
+    """A tool's schema, compiled once."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.schema, self._compiled, self.usable = _compile(schema)
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether a value is what the schema asks for."""
+        return self._compiled is None or self._compiled.is_valid(value)
+
+    def faults(self, value: Any) -> list[jsonschema_rs.ValidationError]:
+        """What is wrong with a value."""
+        if self._compiled is None:
+            return []
+        return list(islice(self._compiled.iter_errors(value), _MOST_FAULTS))
+
+
+def validator_for(schema: Mapping[str, Any]) -> Validator:
+    """The same schema is compiled only once."""
+    return _cached(json.dumps(schema, separators=(",", ":")))
+
+
+@lru_cache(maxsize=1024)
+def _cached(schema: str) -> Validator:
+    return Validator(json.loads(schema))
+
+
+def fit(arguments: dict[str, Any], schema: Mapping[str, Any], source: str = "") -> Fit:
+    """The arguments, coerced where they have to be and can be. `source` is the text they were read
+    from: a number that becomes a text keeps the digits it had there."""
+    validator = validator_for(schema)
+    if validator.is_valid(arguments):
+        return Fit(arguments)
+    try:
+        return _fit(arguments, validator, source)
+    except RecursionError:
+        return Fit(arguments, faults=(Fault("$", "the schema refers to itself without end"),))
+
+
+def _fit(arguments: Any, validator: Validator, source: str) -> Fit:
+    value = json.loads(json.dumps(arguments))
+    changes: dict[str, Change] = {}
+    for _ in range(_ROUNDS):
+        progress = False
+        for error in validator.faults(value):
+            path = error.instance_path
+            before = _at(value, path)
+            after = _coerced(
+                before, _asked(error, validator.schema), validator.schema, path, source
+            )
+            if after is _NOTHING and before is None and _is_optional(value, path, validator):
+                del _at(value, path[:-1])[path[-1]]
+                changes[dotted(path)] = Change(dotted(path), "null, which may as well be left out")
+                progress = True
+                break
+            if after is _NOTHING or not path:
+                continue
+            _at(value, path[:-1])[path[-1]] = after
+            message = f"{_shown(before)} became {_shown(after)}"
+            changes[dotted(path)] = Change(dotted(path), message)
+            progress = True
+        if not progress:
+            break
+    faults = tuple(Fault(dotted(e.instance_path), e.message) for e in validator.faults(value))
+    return Fit(value, tuple(changes.values()), faults)
+
+
+def dotted(path: Path) -> str:
+    """A JSON path."""
+    written = "$"
+    for step in path:
+        if isinstance(step, str):
+            written += f".{step}" if _PLAIN_KEY.fullmatch(step) else f"[{json.dumps(step)}]"
+        else:
+            written += f"[{step}]"
+    return written
+
+
+def _at(value: Any, path: Path) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def _is_optional(value: Any, path: Path, validator: Validator) -> bool:
+    """Whether a member may be left out, judged by whether the faults get fewer without it."""
+    if not path or not isinstance(path[-1], str):
+        return False
+    parent = _at(value, path[:-1])
+    without = {key: item for key, item in parent.items() if key != path[-1]}
+    whole = _replaced(value, path[:-1], without)
+    return len(validator.faults(whole)) < len(validator.faults(value))
+
+
+def _replaced(value: Any, path: Path, new: Any) -> Any:
+    if not path:
+        return new
+    copy = value.copy()
+    copy[path[0]] = _replaced(value[path[0]], path[1:], new)
+    return copy
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+# What the schema asks for at the place of a fault.
+
+
+def _asked(error: jsonschema_rs.ValidationError, schema: Any) -> Any:
+    for step in error.schema_path[:-1]:
+        try:
+            schema = schema[step]
+        except (KeyError, IndexError, TypeError):
+            return {}
+    return schema if isinstance(schema, dict) else {}
+
+
+_NOTHING: Any = object()
+
+
+def _coerced(
+    value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], path: Path, source: str
+) -> Any:
+    """The value made into what the schema asks for; `_NOTHING` if that is not possible."""
+    valid = _part_of(schema, root).is_valid
+    for candidate in _candidates(value, schema, root, path, source):
+        if valid(candidate):
+            return candidate
+    return _NOTHING
+
+
+def _part_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Validator:
+    """A part of a schema, with the definitions that it may refer to."""
+    shared = {key: root[key] for key in ("$defs", "definitions") if key in root}
+    return validator_for({**shared, **schema} if schema is not root else root)
+
+
+def _candidates(
+    value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], path: Path, source: str
+) -> Iterator[Any]:
+    """What a value may have been meant to be, likeliest first."""
+    for word in ("anyOf", "oneOf"):
+        for choice in schema.get(word) or ():
+            part = resolve(choice, root)
+            if isinstance(value, (dict, list)):
+                yield _fit(value, _part_of(part, root), source).arguments
+            yield from _candidates(value, part, root, path, source)
+    yield from _same_but_for_case(value, schema)
+    types = types_of(schema, root)
+    if isinstance(value, str):
+        yield from _from_string(value, schema, root, types)
+    elif "string" in types and isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield _digits(value, path, source)
+    if "array" in types and not isinstance(value, list):
+        yield [value]
+        items = schema.get("items")
+        if isinstance(items, dict):
+            one = _coerced(value, resolve(items, root), root, path, source)
+            if one is not _NOTHING:
+                yield [one]
+
+
+def _from_string(
+    value: str, schema: Mapping[str, Any], root: Mapping[str, Any], types: frozenset[str]
+) -> Iterator[Any]:
+    for kind in (kind for kind in _TRIED if kind in types):
+        yield from_text(value, {**schema, "type": kind, "anyOf": []}, root)
+    if types & {"array", "object"}:
+        try:
+            decoded, _ = jsonish.loads(value)
+        except jsonish.NotAValue:
+            return
+        part = _part_of(schema, root)
+        yield decoded if part.is_valid(decoded) else _fit(decoded, part, value).arguments
+
+
+def _same_but_for_case(value: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
+    """The one value of an enum that differs only in case, in white space or in its type."""
+    allowed = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
+    folded = _folded(value)
+    found = [item for item in allowed if _folded(item) == folded] if folded else []
+    if len(found) == 1:
+        yield found[0]
+
+
+def _folded(value: Any) -> str:
+    if isinstance(value, str):
+        return value.strip().casefold()
+    return json.dumps(value) if isinstance(value, (int, float)) else ""
+
+
+def _digits(value: float, path: Path, source: str) -> str:
+    """A number as it stood in the source: 1.10 is not 1.1 where a text is asked for."""
+    written = [found for found in _NUMBER.finditer(source) if float(found[0]) == value]
+    keys = [step for step in path if isinstance(step, str)]
+    named = [
+        found
+        for found in written
+        if keys and re.search(rf"{re.escape(keys[-1])}\W{{1,4}}\s*\Z", source[: found.start()])
+    ]
+    return next((found[0] for found in (*named, *written)), json.dumps(value))
+
+
+# Schemas as people write them.
+
+
+def _no_network(uri: str) -> Any:
+    raise ValueError(f"{uri} is not part of the schema")
+
+
+def _compile(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any, bool]:
+    """The schema as it could be used, what validates against it, and whether it was fine as it is.
+
+    Agents send schemas of every draft, with Python's type names, and with patterns and references
+    that lead nowhere: what cannot be checked is not checked.
+    """
+    compilers: tuple[Callable[..., Any], ...] = (
+        jsonschema_rs.validator_for,
+        jsonschema_rs.Draft7Validator,
+        jsonschema_rs.Draft4Validator,
+    )
+    for usable, candidate in ((True, dict(schema)), (False, _cleaned(schema))):
+        for compiler in compilers:
+            try:
+                compiled = compiler(candidate, validate_formats=False, retriever=_no_network)
+            except (jsonschema_rs.ValidationError, ValueError, TypeError, RecursionError):
+                continue
+            return candidate, compiled, usable
+    return schema, None, False
+
+
+def _cleaned(schema: Any, depth: int = 0) -> Any:
+    """A schema without what no validator could use."""
+    if depth > jsonish.MAX_DEPTH:
+        return {}
+    if isinstance(schema, list):
+        return [_cleaned(item, depth + 1) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    cleaned = {key: _cleaned(item, depth + 1) for key, item in schema.items()}
+    kinds = cleaned.get("type")
+    if isinstance(kinds, (str, list)):
+        names = [kinds] if isinstance(kinds, str) else kinds
+        known = [_TYPES.get(str(name).lower(), str(name).lower()) for name in names]
+        known = [name for name in known if name in _KNOWN]
+        cleaned.pop("type")
+        cleaned |= {"type": known} if known else {}
+    for key, kind in (("required", list), ("enum", list), ("properties", dict)):
+        if key in cleaned and not isinstance(cleaned[key], kind):
+            del cleaned[key]
+    for key in ("pattern", "patternProperties", "exclusiveMinimum", "exclusiveMaximum"):
+        if isinstance(cleaned.get(key), (str, dict, bool)):
+            del cleaned[key]
+    reference = cleaned.get("$ref")
+    if isinstance(reference, str) and not reference.startswith("#"):
+        del cleaned["$ref"]
+    return cleaned

@@ -1,0 +1,140 @@
+"""Whether what a model wrote may become an action: name, arguments, schema, example or echo.
+
+A `Draft` is what a body says; a `Verdict` is the call it means, or why there is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from .calls import Draft, arguments_of
+from .jsonish import canonical
+from .toolset import Toolset
+
+Trust = Literal["strict", "standard", "lenient"]
+Echoes = Callable[[], Collection[tuple[str, str]]]
+"""The calls that stand in what tools and documents brought in: name and canonical arguments."""
+
+_DOTS = frozenset({"...", "…", "<...>", "<…>"})
+_ANGLED = re.compile(r"<([A-Za-z][\w \-]*)>|\{\{?([A-Za-z][\w \-]*)\}\}?|\[([A-Za-z][\w \-]*)\]")
+_STAND_INS = re.compile(
+    r"(?:your|insert|some|the|a|an|my)[_ \-].*|.*[_ \-]here"
+    r"|(?:arg|argument|param|parameter|value|name|string|text|number|integer|placeholder|example"
+    r"|type|key|foo|bar)(?:[_ \-]?(?:\d+|name|value))?",
+    re.I,
+)
+
+
+class Verdict(Struct, frozen=True):
+    """The call that a draft means; or `code` and `problem`, which say why it is none."""
+
+    name: str = ""
+    arguments: Mapping[str, Any] | None = None
+    remarks: tuple[tuple[str, str, str], ...] = ()
+    """(code, message, where) of every liberty that was taken."""
+    code: str = ""
+    problem: str = ""
+    path: str = "$"
+
+
+class Judge:
+    """Decides on the drafts of one reply."""
+
+    def __init__(self, tools: Toolset | None, trust: Trust, echoes: Echoes | None = None) -> None:
+        self.tools = tools
+        self._trust = trust
+        self._echoes = echoes
+
+    def weigh(self, draft: Draft, source: str) -> Verdict:
+        """What a draft comes to. `source` is the text it was read from."""
+        if draft.problem:
+            return Verdict(draft.name, code="malformed", problem=draft.problem)
+        arguments, problem, mended = arguments_of(draft)
+        name, remarks = self._name(draft.name, arguments)
+        if name is None:
+            return Verdict(draft.name, code="unknown-tool", problem=self._unknown(draft.name))
+        if arguments is None:
+            return Verdict(name, code="bad-arguments", problem=problem, path="$.arguments")
+        remarks += tuple(
+            (f"repaired-{repair}", "the call was not quite what its format wants", source)
+            for repair in (*draft.repairs, *mended)
+        )
+        if self.tools is not None:
+            fit = self.tools.fit(name, arguments, source)
+            if fit.faults:
+                fault = fit.faults[0]
+                problem = "; ".join(f"{one.path}: {one.problem}" for one in fit.faults[:3])
+                return Verdict(name, code="invalid-arguments", problem=problem, path=fault.path)
+            arguments = fit.arguments
+            remarks += tuple(("coerced", one.message, one.path) for one in fit.changes)
+        return self._as_action(name, arguments, remarks)
+
+    def _as_action(
+        self, name: str, arguments: dict[str, Any], remarks: tuple[tuple[str, str, str], ...]
+    ) -> Verdict:
+        if self._trust != "lenient" and (where := placeholder_in(arguments)):
+            problem = f"the value of {where!r} only stands for a value: this is an example"
+            return Verdict(name, code="placeholder", problem=problem, path=f"$.{where}")
+        if self._echoes and (name, canonical(arguments)) in self._echoes():
+            problem = "the same call stands in a tool result or document, not in the request"
+            return Verdict(name, code="echoed", problem=problem)
+        return Verdict(name, arguments, remarks)
+
+    def _name(
+        self, name: str, arguments: dict[str, Any] | None
+    ) -> tuple[str | None, tuple[tuple[str, str, str], ...]]:
+        if not name:
+            return self._guessed(arguments)
+        if self.tools is None:
+            return name.removeprefix("functions."), ()
+        found = self.tools.find(name)
+        if found is None or found in (name, name.removeprefix("functions.")):
+            return found, ()
+        return found, (("renamed", f"{name!r} means the tool {found!r}", name),)
+
+    def _guessed(
+        self, arguments: dict[str, Any] | None
+    ) -> tuple[str | None, tuple[tuple[str, str, str], ...]]:
+        """The one tool that the arguments fit, for a call whose header names none."""
+        fitting = self.tools.fitting(arguments) if self.tools and arguments else []
+        if len(fitting) != 1:
+            return None, ()
+        message = f"the call names no tool; its arguments fit only {fitting[0]!r}"
+        return fitting[0], (("guessed-name", message, ""),)
+
+    def _unknown(self, name: str) -> str:
+        if self.tools is None or not self.tools.names:
+            return f"there is no tool named {name!r}"
+        near = ", ".join(self.tools.nearest(name))
+        return f"there is no tool named {name!r}; did it mean {near}?"
+
+
+def placeholder_in(arguments: Mapping[str, Any]) -> str:
+    """The first parameter whose value only stands for a value, as in an explanation; "" if none."""
+    for key, value in arguments.items():
+        if isinstance(value, str) and is_placeholder(value, key):
+            return key
+    return ""
+
+
+def is_placeholder(value: str, key: str) -> bool:
+    """Whether a text is `...`, `<value>`, `<city>`, `CITY`, `YOUR_CITY` and the like."""
+    value = value.strip()
+    if value in _DOTS:
+        return True
+    angled = _ANGLED.fullmatch(value)
+    if angled:
+        word = next(group for group in angled.groups() if group)
+        return _is_key(word, key) or _STAND_INS.fullmatch(word) is not None
+    if not value.isupper() or not value.replace("_", "").isalpha():
+        return False
+    return value == key.upper() or value in {"NAME", "VALUE"} or value.startswith("YOUR_")
+
+
+def _is_key(word: str, key: str) -> bool:
+    plain = re.sub(r"[\s\-]", "_", word).lower()
+    return plain == key.lower() or plain.endswith(f"_{key.lower()}")

@@ -1,0 +1,102 @@
+"""The tools that were offered: which of them a name means, and whether arguments fit it.
+
+Toolset(tools).find("functions.get-weather")   ->   "get_weather"
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from .fit import Fit, fit
+from .schema import properties
+from .types import Tool
+
+_PREFIX = re.compile(r"(?:functions?|tools?|default_api|api)[.:/]")
+"""What models put before names because their prompts do."""
+_SEPARATOR = re.compile(r"[.\-/:\s]+")
+_NOTHING: dict[str, Any] = {}
+
+
+class Toolset:
+    """The declared tools of one request."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self.tools = {tool.name: tool for tool in tools}
+        self.names = tuple(self.tools)
+
+    def find(self, name: str) -> str | None:
+        """The declared name that is meant: as it stands, or the only one that fits once it is
+        undone what providers and prompts do to names."""
+        if name in self.tools:
+            return name
+        for spelling in _spellings(name):
+            if spelling in self.tools:
+                return spelling
+            found = self._folded.get(_fold(spelling), ())
+            if found:
+                return found[0] if len(found) == 1 else None
+        return None
+
+    def begins(self, text: str) -> bool:
+        """Whether a declared name begins like this."""
+        return any(name.startswith(text) for name in self._beginnings)
+
+    def schema(self, name: str) -> dict[str, Any]:
+        """The parameters that a tool declares; nothing if it is not known."""
+        tool = self.tools.get(self.find(name) or "")
+        return tool.parameters if tool else _NOTHING
+
+    def fit(self, name: str, arguments: dict[str, Any], source: str) -> Fit:
+        """The arguments as the tool's schema wants them."""
+        return fit(arguments, self.tools[name].parameters, source)
+
+    def fitting(self, arguments: Mapping[str, Any]) -> list[str]:
+        """The tools that declare all of these arguments."""
+        return [
+            tool.name
+            for tool in self.tools.values()
+            if arguments and arguments.keys() <= properties(tool.parameters).keys()
+        ]
+
+    def nearest(self, name: str) -> list[str]:
+        """The declared names that look most like this one; a few of all if none does."""
+        return difflib.get_close_matches(name, self.names, 3, 0.5) or list(self.names[:3])
+
+    @cached_property
+    def _folded(self) -> dict[str, list[str]]:
+        folded: dict[str, list[str]] = {}
+        for name in self.names:
+            folded.setdefault(_fold(name), []).append(name)
+        return folded
+
+    @cached_property
+    def _beginnings(self) -> tuple[str, ...]:
+        return tuple(
+            {s for name in self.names for s in (name, f"functions.{name}", *variants(name))}
+        )
+
+
+def variants(name: str) -> tuple[str, ...]:
+    """How a name is seen in text besides its own spelling."""
+    plain = _SEPARATOR.sub("_", name)
+    escaped = name.replace("_", "\\_")
+    return tuple(dict.fromkeys(s for s in (plain, escaped) if s != name))
+
+
+def _spellings(name: str) -> Iterable[str]:
+    name = name.strip().replace("\\", "")
+    yield name
+    bare = _PREFIX.sub("", name, count=1)
+    if bare != name:
+        yield bare
+    last = name.rpartition(".")[2]
+    if last not in (name, bare):
+        yield last
+
+
+def _fold(name: str) -> str:
+    return _SEPARATOR.sub("_", name).lower()

@@ -50,7 +50,7 @@ _LONGEST_NAME = 256
 _LONGEST_TAG = 1024
 _LINE_END = re.compile(r"\n")
 _OPEN_FENCE = re.compile(r"\s*(?:`+\w*\s*)?")
-_NEXT_STEP = re.compile(r"\n\**(?:Observation|Thought|Action|Final Answer)\b")
+_NEXT_STEP = re.compile(r"\n\*{0,4}(?:Observation|Thought|Action|Final Answer)\b")
 _LONGEST_STEP = 40
 _PARAM = re.compile(r"[A-Za-z_]\w*>")
 _TAG_END = re.compile(r"""(?:[^<>"']++|"[^"<]*"|'[^'<]*')*+""")
@@ -342,7 +342,7 @@ def read_code(desk: Desk, form: Form, header: Header) -> Found:
         return False
     start = reader.offset()
     markers = markers_of((*form.closers, "\n>>>"))
-    found = yield from reader.until(markers.pattern, max(map(len, markers.literals)))
+    found = yield from reader.until_marker(markers)
     reader.seek(reader.offset() - len(found))
     code = reader.held()[start:]
     if not found:

@@ -274,7 +274,7 @@ def end_at_closer(desk: Desk, form: Form, start: int) -> Found:
         return False
     markers = markers_of(tuple(marker for marker in (form.closer, form.opener) if marker))
     reader.seek(start)
-    found = yield from reader.until(markers.pattern, max(map(len, markers.literals)))
+    found = yield from reader.until_marker(markers)
     reader.seek(reader.offset() - len(found))
     return found == form.closer
 

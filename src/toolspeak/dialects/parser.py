@@ -211,8 +211,7 @@ class Parser:
         closer = ""
         try:
             if ends not in self._unclosed:
-                longest = max(map(len, ends.literals))
-                closer = yield from self._bounded(reader.until(ends.pattern, longest))
+                closer = yield from self._bounded(reader.until_marker(ends))
         except TooLong:
             pass
         if reader.offset() > limit:
@@ -433,7 +432,7 @@ class Parser:
             desk.cut_off = False
             found = yield from self._whole_form(form)
             tentative, desk.tentative = desk.tentative or [], None
-            if desk.cut_off:
+            if desk.cut_off and reader.extent() <= desk.max_call:
                 reader.restore()
                 self._cut_short()
                 return

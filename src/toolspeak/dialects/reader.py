@@ -13,6 +13,20 @@ from typing import Protocol
 _SPACE = re.compile(r"\s*+")
 
 
+class Markers(Protocol):
+    """Literals to search for; see `grammar`."""
+
+    pattern: re.Pattern[str]
+
+    def may_grow(self, text: str, at: int) -> bool:
+        """Whether `text[at:]` is the beginning of a longer literal."""
+        ...
+
+    def certain(self, text: str, at: int) -> int:
+        """Up to where `text[at:]` holds nothing that could become a literal."""
+        ...
+
+
 class Scanner(Protocol):
     """Finds the end of one value; see `scan`."""
 
@@ -152,6 +166,19 @@ class Reader:
                 found = self.text[self.at : end]
                 self.at = end
                 return found
+            yield
+
+    def until_marker(self, markers: Markers) -> Generator[None, None, str]:
+        """Read up to and with the first marker; returns it, or "" if the text ended without one."""
+        while True:
+            match = markers.pattern.search(self.text, self.at)
+            if match and (self.ended or not markers.may_grow(self.text, match.start())):
+                self.at = match.end()
+                return match[0]
+            if self.ended:
+                self.at = len(self.text)
+                return ""
+            self.at = match.start() if match else markers.certain(self.text, self.at)
             yield
 
     def peek(self) -> Generator[None, None, str]:

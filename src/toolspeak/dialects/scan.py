@@ -148,6 +148,8 @@ class BracketScanner:
             if mark == self._stop:
                 self.state = BAD
                 return at
+            if end - at < len(self._stop) and self._stop.startswith(text[at:]):
+                return at
             if mark in _QUOTED:
                 if end - at < 3 and text[at:] == mark * (end - at):
                     return at  # A string, an empty one, or the first of three quotes.

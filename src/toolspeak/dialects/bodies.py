@@ -194,7 +194,9 @@ def _until_closer(desk: Desk, form: Form, header: Header, parse: Parse) -> Found
     closer = form.closer.replace("$name", header.get("name", ""))
     reader = desk.reader
     start = reader.offset()
-    if not (yield from reader.until(re.compile(re.escape(closer)), len(closer))):
+    if not (yield from reader.until_marker(markers_of((closer,)))):
+        body = reader.held()[start:].lstrip()
+        desk.cut_off = body.startswith(f"{form.dialect.prefix}<")
         return False
     _whole_body(desk, form, header, reader.held()[start : -len(closer)], parse)
     return True
@@ -214,7 +216,7 @@ def _until_end(
         _whole_body(desk, form, header, body, parse)
         return True
     body = reader.held()[start:] + reader.text[reader.at :]
-    end = unclosed_value(body, params_of(form.dialect), form.closer, form.closers)
+    end = unclosed_value(body, form)
     if end < 0:
         desk.cut_off = True
         return False

@@ -306,6 +306,7 @@ class Parser:
             self._desk.steps_back = index + 1 < len(forms)
             try:
                 if (yield from self._attempt(form)):
+                    self._desk.steps_back = False
                     return True
             except Faulty:
                 self._reader.restore()
@@ -393,14 +394,14 @@ class Parser:
             closers = markers_of(tuple(self._open))
             space += yield from reader.space()
             match = closers.pattern.match(reader.text, reader.at)
-            if match:
+            if not reader.ended and closers.may_grow(reader.text, reader.at):
+                yield
+            elif match:
                 space = ""
                 reader.at = match.end()
                 del self._open[match[0]]
-            elif reader.ended or not closers.may_grow(reader.text, reader.at):
-                break
             else:
-                yield
+                break
         if reader.ended and self._begins_closer(closers):
             output.note("unclosed", "a call's closing marker is cut off", reader.text[reader.at :])
             reader.at = len(reader.text)
@@ -464,14 +465,15 @@ class Parser:
             while True:
                 yield from self._bounded(reader.space())
                 match = closers.pattern.match(reader.text, reader.at)
-                if match:
+                if not reader.ended and closers.may_grow(reader.text, reader.at):
+                    yield
+                elif match:
                     reader.at = match.end()
                 elif reader.ended:
-                    return reader.at == len(reader.text)
-                elif not closers.may_grow(reader.text, reader.at):
-                    return False
+                    rest = len(reader.text) - reader.at
+                    return not rest or closers.may_grow(reader.text, reader.at)
                 else:
-                    yield
+                    return False
         except TooLong:
             reader.scanner = None
             return False

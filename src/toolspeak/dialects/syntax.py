@@ -26,6 +26,7 @@ _NO_INPUT = ("", "none", "null", "n/a")
 _PYTHON = frozenset({"python-literal", "single-quotes", "comment"})
 """What is no repair in Python's own syntax."""
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
+_CUT_KEYWORD = re.compile(r"\s*(?:[A-Za-z_]\w*\s*)?")
 _NEXT_KEYWORD = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=\s*(?=[\"'])")
 _KEY = re.compile(r"[A-Za-z_]\w*")
 _BRACKET = re.compile(r"[\[\]{}]")
@@ -73,6 +74,8 @@ def _keywords(reader: ValueReader) -> dict[str, Any]:
     while reader.skip() != ")":
         keyword = _KEYWORD.match(reader.text, reader.at)
         if keyword is None:
+            if _CUT_KEYWORD.fullmatch(reader.text, reader.at):
+                reader.at = len(reader.text)
             raise reader.fail("an argument has no name")
         reader.at = keyword.end()
         arguments[keyword[1]] = reader.value()

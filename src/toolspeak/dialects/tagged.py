@@ -21,7 +21,7 @@ from .. import jsonish
 from ..calls import ARGUMENT_KEYS, equal
 from ..schema import from_text, properties, to_text, type_of, types_of
 from .scan import DONE, MORE
-from .template import Dialect, Literal, Piece, Slot, Tag, markers, pieces
+from .template import Dialect, Form, Literal, Piece, Slot, Tag, markers, pieces
 
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""")
 _ATTRIBUTES = r"""((?:\s*+[\w:.-]++\s*+=\s*+(?:"[^"]*"|'[^']*'|[^\s"'<>=/]++))*+)\s*+(/?)>"""
@@ -204,16 +204,18 @@ class ParamScanner:
                 self._place, self.value_at = _OUTSIDE, -1
 
 
-def unclosed_value(body: str, params: Params, closer: str, closers: tuple[str, ...]) -> int:
+def unclosed_value(body: str, form: Form) -> int:
     """Where a call ends whose last value lacks its closing tag: at a closer behind which nothing
-    stands but closers; -1 if there is none, and the call is cut off."""
-    scanner = ParamScanner(params, closer, closers)
+    stands but closers, and which closes no other call inside the value; -1 if there is none, and
+    the call is cut off."""
+    scanner = ParamScanner(params_of(form.dialect), form.closer, form.closers)
     scanner.step(body, 0)
-    end = body.find(closer, scanner.value_at) if scanner.value_at >= 0 else -1
-    if end < 0:
+    end = body.find(form.closer, scanner.value_at) if scanner.value_at >= 0 else -1
+    openers = (form.opener, *(part.core for part in form.header if isinstance(part, Literal)))
+    if end < 0 or any(body.find(opener, scanner.value_at, end) >= 0 for opener in openers):
         return -1
     rest = body[end:]
-    for marker in (closer, *closers):
+    for marker in (form.closer, *form.closers):
         rest = rest.replace(marker, "", 1)
     return -1 if rest.strip() else end
 

@@ -3,10 +3,8 @@
 import toolspeak as ts
 
 parser = ts.Parser(dialect="auto", tools=tools)
-for chunk in stream:
-    for event in parser.feed(chunk):
-        ...
-parser.finish()
+for event in parser.events(stream):
+    ...
 """
 
 from .dialects import (

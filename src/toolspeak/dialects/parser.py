@@ -13,7 +13,7 @@ what no form can read becomes text again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from .. import calls
@@ -107,6 +107,12 @@ class Parser:
         next(self._machine, None)
         self._output.emit(Finish())
         return self._output.drain()
+
+    def events(self, chunks: Iterable[str]) -> Iterator[Event]:
+        """Everything that happens in a stream, to its end."""
+        for chunk in chunks:
+            yield from self.feed(chunk)
+        yield from self.finish()
 
     # Text, up to the next marker.
 

@@ -5,7 +5,8 @@
 A row is right if the calls are the same and, where the row says what the text should be, so is the
 text, white space at its ends aside. `literal` rows were transcribed from an assertion; `recorded`
 rows are what that project's parser returned, quirks and all. Misses are listed, with the reason, in
-tests/dialects/corpus_misses.toml.
+tests/dialects/corpus_misses.toml. `format only` admits the tools and arguments that a row expects,
+whatever its own tools say: those that were not offered, or do not fit their schema, make no call.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from toolspeak import Reply, as_tools
+from toolspeak import Reply, Tool, as_tools
+from toolspeak.fit import fit
 from toolspeak.testing import parse
 
 Row = dict[str, Any]
@@ -42,6 +44,22 @@ def options_of(row: Row, dialect: str) -> dict[str, Any]:
         "tools": as_tools(row.get("tools") or None),
         "reasoning_open": row.get("enable_thinking"),
     }
+
+
+def format_only(row: Row) -> Row:
+    """The row with tools that admit the calls it expects: what is left to rate is the format."""
+    tools = {tool.name: tool for tool in as_tools(row.get("tools")) or ()}
+    if not tools:
+        return row
+    for call in row["expected_calls"]:
+        tool = tools.get(call["name"], Tool(name=call["name"]))
+        schema = {key: item for key, item in tool.parameters.items() if key != "required"}
+        wrong = {fault.path for fault in fit(call["arguments"], schema).faults}
+        declared = schema.get("properties", {}).items()
+        typed = {key: item for key, item in declared if f"$.{key}" not in wrong}
+        parameters = {**schema, "properties": typed} if typed else {}
+        tools[call["name"]] = Tool(name=call["name"], parameters=parameters)
+    return {**row, "tools": list(tools.values())}
 
 
 def is_right(row: Row, reply: Reply) -> bool:
@@ -74,6 +92,8 @@ def main() -> int:
             reply = parse([row["text"]], **options_of(row, name))
             right = is_right(row, reply)
             count[kind_of(row), mode] += right
+            alone = parse([row["text"]], **options_of(format_only(row), name))
+            count[kind_of(row), f"{mode}, format only"] += is_right(row, alone)
             if chosen.misses and not right:
                 calls = [(call.name, call.arguments) for call in reply.calls]
                 print(f"{row['id']} {mode}: {calls!r:.160} {reply.text!r:.160}")
@@ -84,8 +104,9 @@ def main() -> int:
     table.add_row("all", *_cells(total))
     Console(width=100).print(table)
     for kind in ("literal", "recorded"):
-        named, auto = (total[kind, mode] / total[kind, "all"] for mode in ("named", "auto"))
-        print(f"{kind}: named {named:.1%}, auto {auto:.1%} of {total[kind, 'all']}")
+        for how in ("", ", format only"):
+            named, auto = (total[kind, m + how] / total[kind, "all"] for m in ("named", "auto"))
+            print(f"{kind}{how}: named {named:.1%}, auto {auto:.1%} of {total[kind, 'all']}")
     return 0
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import structs
 
-from ..calls import Draft
+from ..calls import Draft, equal
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event, TextDelta
-from ..jsonish import canonical, dumps, same
+from ..jsonish import dumps, same
 from ..judge import Judge, Verdict
 from ..types import Note, Rejection, ToolCall
 from .output import SHOWN, Output
@@ -43,7 +43,7 @@ class Desk:
         self.incremental = incremental
         self.max_call = max_call
         self._new_id = new_id
-        self._ids: dict[str, tuple[str, str]] = {}
+        self._ids: dict[str, tuple[str, dict[str, Any]]] = {}
         """The ids so far, and the calls that have them."""
         self.count = 0
         """Calls so far."""
@@ -139,8 +139,7 @@ class Desk:
         self.dialect = form.dialect
         self.steps_back = False
         arguments = dict(verdict.arguments or {})
-        known = (verdict.name, canonical(arguments))
-        if identity and self._ids.get(identity) == known and not self._started:
+        if self._is_repeated(identity, verdict.name, arguments) and not self._started:
             self.remark("repeated", "the same call with the same id stands there again", raw)
             return
         for remark in verdict.remarks:
@@ -152,7 +151,7 @@ class Desk:
             events: list[Event] = [started, ArgumentsDelta(self.count, dumps(arguments))]
         else:
             events = []
-        self._ids[started.id] = known
+        self._ids[started.id] = (verdict.name, arguments)
         call = ToolCall(id=started.id, name=verdict.name, arguments=arguments, raw=raw)
         events.append(CallEnd(self.count, call))
         self.count += 1
@@ -160,6 +159,11 @@ class Desk:
             self.output.emit(*events)
         else:
             self.tentative.extend(events)
+
+    def _is_repeated(self, identity: str, name: str, arguments: dict[str, Any]) -> bool:
+        """Whether the same call with the same id was made before."""
+        known = self._ids.get(identity) if identity else None
+        return known is not None and known[0] == name and equal(known[1], arguments)
 
     def _streamed_start(self, arguments: dict[str, Any]) -> CallStart | None:
         """The start of this call, if its arguments were streamed and are what came out of them."""
@@ -181,7 +185,7 @@ class Desk:
             identity = self._new_id()
             if given:
                 self.remark("id-replaced", f"the id {given!r} is taken by another call", given)
-        self._ids.setdefault(identity, ("", ""))
+        self._ids.setdefault(identity, ("", {}))
         return identity
 
     def _commit(self, start: int) -> str:

@@ -31,6 +31,7 @@ NOTES: dict[str, str] = {
     "repaired-extra-closer": "There were more closing brackets than opening ones.",
     "repaired-inner-quotes": "A text held its own quotes unescaped.",
     "repaired-invalid-escape": "A text held a backslash that escapes nothing; it was kept.",
+    "repaired-markdown": "Underscores were escaped as Markdown wants it.",
     "repaired-missing-closer": "Closing brackets were missing before the closing marker.",
     "repaired-missing-quote": "The last text's closing quote was missing.",
     "repaired-missing-tag": "The closing tag of a parameter was missing.",
@@ -42,6 +43,7 @@ NOTES: dict[str, str] = {
     "repaired-unquoted-key": "Keys stood without quotes.",
     "repaired-unquoted-value": "A text stood without quotes.",
     # Around calls.
+    "after-answer": "What looks like a call follows an answer that was complete; it is prose.",
     "control-token": "A token of some chat template stood in the text, and was left out.",
     "reasoning-unclosed": "A call ended reasoning that was never closed.",
     "calls-were-thoughts": "Reasoning that nothing opened was closed: calls before were thoughts.",

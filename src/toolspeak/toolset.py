@@ -15,8 +15,9 @@ from .fit import Fit, fit
 from .schema import properties
 from .types import Tool
 
-_PREFIX = re.compile(r"(?:functions?|tools?|default_api|api)[.:/]")
+PREFIXES = ("functions.", "function.", "tools.", "tool.", "default_api.", "api.")
 """What models put before names because their prompts do."""
+_PREFIX = re.compile("|".join(map(re.escape, PREFIXES)))
 _SEPARATOR = re.compile(r"[.\-/:\s]+")
 _NOTHING: dict[str, Any] = {}
 
@@ -75,9 +76,8 @@ class Toolset:
 
     @cached_property
     def _beginnings(self) -> tuple[str, ...]:
-        return tuple(
-            {s for name in self.names for s in (name, f"functions.{name}", *variants(name))}
-        )
+        spelled = [spelling for name in self.names for spelling in (name, *variants(name))]
+        return (*spelled, *(f"{prefix}{spelling}" for prefix in PREFIXES for spelling in spelled))
 
 
 def variants(name: str) -> tuple[str, ...]:
@@ -90,7 +90,8 @@ def variants(name: str) -> tuple[str, ...]:
 def _spellings(name: str) -> Iterable[str]:
     name = name.strip().replace("\\", "")
     yield name
-    bare = _PREFIX.sub("", name, count=1)
+    prefix = _PREFIX.match(name)
+    bare = name[prefix.end() :] if prefix else name
     if bare != name:
         yield bare
     last = name.rpartition(".")[2]

@@ -44,7 +44,7 @@ from .template import CALL_SLOTS, JSON_SLOTS, Form, Literal, Slot, Tag
 Parse = Callable[[str, Mapping[str, Any]], Arguments]
 
 _NAME = re.compile(r"""["'`][\w.\-:/$@*]*+["'`]?+|[\w.\-:/$@*]*+""")
-_CALL_NAME = re.compile(r"[\w.\-]*+")
+_CALL_NAME = re.compile(r"[\w.\-\\]*+")
 _PLAIN_NAME = re.compile(r"[\w.\-:]*+")
 _LONGEST_NAME = 256
 _LONGEST_TAG = 1024
@@ -277,6 +277,7 @@ def read_calls(desk: Desk, form: Form, header: Header) -> Found:
         found = True
     if in_list and (yield from gap(desk, "]")) == "]":
         yield from reader.literal("]")
+    desk.listed = in_list and found
     return found
 
 

@@ -25,6 +25,10 @@ class Faulty(Exception):
     """A form has found its markers but no body it can read; another form may. Stays inside too."""
 
 
+class Prose(Exception):
+    """What looked like a call names no declared tool: it is prose. Stays inside too."""
+
+
 class Desk:
     """What a body needs to know, and where it reports."""
 
@@ -58,6 +62,10 @@ class Desk:
         """Where the last tentative call ended, since the hold."""
         self.cut_off = False
         """The text ended inside a body: nothing in it is a call of its own."""
+        self.listed = False
+        """The last calls stood in a list: they are all there are of an answer in prose."""
+        self.embedded = False
+        """What is read stands in prose: it counts only if it calls a declared tool."""
         self.steps_back = False
         """Other forms are still to be tried at this marker."""
         self.dialect: Dialect | None = None
@@ -203,6 +211,9 @@ class Desk:
         return raw
 
     def _reject(self, verdict: Verdict, start: int) -> None:
+        if self.embedded and (verdict.code == "unknown-tool" or not self.declared(verdict.name)):
+            self.retract()
+            raise Prose
         if self.steps_back:
             self.retract()
             raise Faulty

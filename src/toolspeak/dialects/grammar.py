@@ -11,7 +11,8 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from .template import COMMON_THOUGHTS, Dialect, Form, Literal, Slot
+from ..toolset import PREFIXES, variants
+from .template import CALL_SLOTS, COMMON_THOUGHTS, Dialect, Form, Literal, Slot
 
 _SPECIAL = re.compile(r"<[|｜]|\[|<\w+:")
 """Control tokens, which can be taken out of any text without loss."""
@@ -31,6 +32,8 @@ class Marker(Struct, frozen=True, eq=False):
     """It begins the header of a message in these dialects."""
     line_start: bool = False
     """It counts only at the beginning of a line."""
+    word_start: bool = False
+    """It counts only at the beginning of a word."""
 
 
 class Markers:
@@ -44,6 +47,10 @@ class Markers:
         self._longest = max(map(len, self.literals), default=0)
         self.pattern = re.compile(_trie(sorted(self.literals)) if self.literals else r"(?!)")
 
+    def search(self, text: str, at: int) -> re.Match[str] | None:
+        """The first literal from `at` on, and the longest there."""
+        return self.pattern.search(text, at)
+
     def may_grow(self, text: str, at: int) -> bool:
         """Whether `text[at:]` is the beginning of a longer literal."""
         return len(text) - at < self._longest and text[at:] in self._prefixes
@@ -54,6 +61,22 @@ class Markers:
             if text[start:] in self._prefixes:
                 return start
         return len(text)
+
+
+class Both:
+    """Two sets of literals: one is prepared once for all, the other for the tools of a request."""
+
+    def __init__(self, one: Markers, other: Markers) -> None:
+        self._one, self._other = one, other
+
+    def search(self, text: str, at: int) -> re.Match[str] | None:
+        """The first literal from `at` on, and the longest there."""
+        found = [m for m in (self._one.search(text, at), self._other.search(text, at)) if m]
+        return min(found, key=lambda match: (match.start(), -match.end()), default=None)
+
+    def certain(self, text: str, at: int) -> int:
+        """Up to where `text[at:]` holds nothing that could become a literal."""
+        return min(self._one.certain(text, at), self._other.certain(text, at))
 
 
 @lru_cache(maxsize=1024)
@@ -77,10 +100,22 @@ def _trie(words: list[str]) -> str:
     return f"(?:{choice})?" if "" in words else choice
 
 
+class Scope(Struct, frozen=True, gc=False):
+    """Which dialects count, and where."""
+
+    named: tuple[Dialect, ...] = ()
+    """Wherever they appear."""
+    others: tuple[Dialect, ...] = ()
+    """By their evidence."""
+    embedded: tuple[Dialect, ...] = ()
+    """Wherever they appear too, but only for declared tools; what is none of those is prose."""
+
+
 class Grammar(Struct, frozen=True, eq=False):
     """The markers of some dialects, and what each of them begins."""
 
-    markers: Markers
+    scope: Scope
+    markers: Markers | Both
     meaning: dict[str, Marker]
     whole: tuple[Form, ...]
     """Forms that count only if the whole message consists of them."""
@@ -92,39 +127,60 @@ class Grammar(Struct, frozen=True, eq=False):
     """What to look for inside reasoning besides its end."""
     ends_thought: tuple[str, ...]
     silent: tuple[str, ...]
-    named: bool
-    """Somebody has said which dialect to expect."""
+
+
+@lru_cache(maxsize=256)
+def grammar_of(scope: Scope, tools: tuple[str, ...] | None) -> Grammar:
+    """What to look for, if these are the tools: their names can be markers."""
+    shared = _shared_grammar(scope, tools is not None)
+    forms: dict[str, list[Form]] = {}
+    for dialect in (*scope.named, *scope.embedded):
+        spelled = _spelled(tools or (), embedded=dialect not in scope.named)
+        for form in dialect.forms:
+            for opener in _openers_with_names(form, spelled):
+                forms.setdefault(opener, []).append(form)
+    if not forms:
+        return shared
+    own = {opener: _beginning_of(found) for opener, found in forms.items()}
+    for opener, marker in own.items():
+        # The same text may be a marker by itself, or begin with one.
+        shorter = [text for text in shared.meaning if opener.startswith(text)]
+        also = tuple(form for text in shorter for form in shared.meaning[text].forms)
+        own[opener] = structs.replace(marker, forms=(*marker.forms, *also))
+    return structs.replace(
+        shared,
+        markers=Both(shared.markers, Markers(own)),  # pyright: ignore[reportArgumentType]
+        meaning={**shared.meaning, **own},
+    )
 
 
 @lru_cache(maxsize=64)
-def grammar_of(
-    named: tuple[Dialect, ...], others: tuple[Dialect, ...], tools: tuple[str, ...] | None
-) -> Grammar:
-    """`named` dialects count wherever they appear, `others` by their evidence."""
+def _shared_grammar(scope: Scope, has_tools: bool) -> Grammar:
+    """What does not depend on the names of the tools."""
+    named, others = scope.named, scope.others
     forms: dict[str, list[Form]] = {}
     whole: list[Form] = []
-    for dialect in named:
+    for dialect in (*named, *scope.embedded):
         for form in dialect.forms:
-            for opener in _openers(form, tools):
+            for opener in _literal_openers(form):
                 forms.setdefault(opener, []).append(form)
     for dialect in others:
         for form in dialect.forms:
             certain = dialect.evidence == "marker" or _SPECIAL.match(form.opener)
             if certain and form.opener and form.opener != "<":
                 forms.setdefault(form.opener, []).append(form)
-            elif dialect.evidence != "prose" and (tools is not None or not _begins_with_name(form)):
+            elif dialect.evidence != "prose" and (has_tools or not _begins_with_name(form)):
                 whole.append(form)
     meaning: dict[str, Marker] = {
-        opener: Marker(
-            forms=tuple(
+        opener: _beginning_of(
+            [
                 form
                 for prefix in sorted(forms, key=len, reverse=True)
                 if opener.startswith(prefix)
-                for form in sorted(forms[prefix], key=lambda form: form.body == "code")
-            ),
-            line_start=(not found[0].opener and bool(found[0].header)) or found[0].dialect.own_line,
+                for form in forms[prefix]
+            ]
         )
-        for opener, found in forms.items()
+        for opener in forms
     }
     for dialect in (*named, *others):
         _add_reasoning(dialect, meaning)
@@ -134,16 +190,28 @@ def grammar_of(
         frames = dict.fromkeys(dialect for other in shorter for dialect in meaning[other].frames)
         meaning[literal] = structs.replace(marker, frames=tuple(frames))
     strong = [literal for literal, found in meaning.items() if found.forms and len(literal) > 3]
+    known = {form for found in forms.values() for form in found}
     return Grammar(
+        scope=scope,
         markers=Markers(meaning),
         meaning=meaning,
-        whole=_distinct([form for form in whole if not form.opener or form.opener not in forms]),
+        whole=_distinct([form for form in whole if form not in known]),
         start=tuple(text for dialect in named for text in dialect.start),
         frames=tuple(d for d in (*named, *others) if d.frame and d.frame.first),
         thoughts=tuple(strong),
         ends_thought=_ends_of_thought(named, others),
         silent=tuple(text for text, marker in meaning.items() if marker.silent),
-        named=bool(named),
+    )
+
+
+def _beginning_of(forms: list[Form]) -> Marker:
+    """A marker that begins these forms; a bare program is what is left if nothing else fits."""
+    first = forms[0]
+    named = not first.opener and bool(first.header)
+    return Marker(
+        forms=tuple(sorted(forms, key=lambda form: form.body == "code")),
+        line_start=named or first.dialect.own_line,
+        word_start=not first.opener and first.body in CALL_SLOTS,
     )
 
 
@@ -162,17 +230,19 @@ def _begins_with_name(form: Form) -> bool:
     return not form.opener and (bool(form.header) or form.body in {"single", "statements"})
 
 
-def _openers(form: Form, tools: tuple[str, ...] | None) -> Iterable[str]:
-    """The literals at which a form of a named dialect may begin."""
+def _literal_openers(form: Form) -> tuple[str, ...]:
+    """The literals at which a form of a named dialect may begin, whatever the tools."""
     if form.opener and form.opener != "<":
         return (form.opener,)
-    if form.body in {"single", "statements"} and not form.opener:
-        return tuple(f"{name}(" for name in tools or ())
-    if not form.opener and form.body == "python":
-        return ("[", *(f"{name}(" for name in tools or ()))
-    if not form.opener and not form.header:
-        return _BARE.get(form.body, ())
-    # It begins with the name of a tool: every declared name is a marker.
+    return () if form.opener or form.header else _BARE.get(form.body, ())
+
+
+def _openers_with_names(form: Form, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The same for forms that begin with the name of a tool: every declared name is a marker."""
+    if form.opener and form.opener != "<":
+        return ()
+    if form.body in {"single", "statements", "python"} and not form.opener:
+        return tuple(f"{name}(" for name in names)
     after = ""
     for part in form.header:
         if isinstance(part, Literal):
@@ -180,7 +250,15 @@ def _openers(form: Form, tools: tuple[str, ...] | None) -> Iterable[str]:
             break
         if not isinstance(part, Slot) or part.kind != "name":
             return ()
-    return tuple(f"{form.opener}{name}{after}" for name in tools or ())
+    return tuple(f"{form.opener}{name}{after}" for name in names) if form.header else ()
+
+
+def _spelled(names: tuple[str, ...], *, embedded: bool) -> tuple[str, ...]:
+    """The names as they may stand in the text; in prose, in more ways than declared."""
+    if not embedded:
+        return names
+    spelled = [spelling for name in names for spelling in (name, *variants(name))]
+    return tuple(dict.fromkeys((*spelled, *(f"{p}{s}" for p in PREFIXES for s in spelled))))
 
 
 def _ends_of_thought(named: tuple[Dialect, ...], others: tuple[Dialect, ...]) -> tuple[str, ...]:

@@ -78,6 +78,7 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
         mark = reader.offset()
     if in_list and (yield from gap(desk, "]")) == "]":
         yield from reader.literal("]")
+    desk.listed = in_list and found
     if found:
         yield from past_brackets(desk, form)
     return found

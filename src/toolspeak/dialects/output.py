@@ -25,6 +25,7 @@ class Output:
         "last",
         "quiet",
         "said",
+        "since",
         "thought",
     )
 
@@ -45,6 +46,8 @@ class Output:
         """Nothing but white space was said since the last call."""
         self.said = False
         """There was text."""
+        self.since = 0
+        """How much text there was since the last call."""
         self.thought = False
         """There was reasoning."""
 
@@ -83,12 +86,14 @@ class Output:
             self.quiet = False
             self.said = True
         self._text.append(text)
+        self.since += len(text)
 
     def edge(self) -> None:
         """A call stands here: white space before it is dropped, and after it waits."""
         self._space = []
         self.quiet = True
         self.last = ""
+        self.since = 0
 
     def close(self, *, calls: bool) -> None:
         """The text is over: white space that is all there was is text after all."""

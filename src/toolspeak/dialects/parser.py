@@ -23,16 +23,18 @@ from ..judge import Judge, Trust
 from ..tools import as_tools
 from ..toolset import Toolset
 from . import bodies
-from .desk import Desk, Faulty, TooLong
-from .grammar import Markers, grammar_of, markers_of
+from .desk import Desk, Faulty, Prose, TooLong
+from .grammar import Both, Markers, grammar_of, markers_of
 from .json_bodies import read_arguments
-from .registry import AUTO, dialects_for
+from .registry import AUTO, scope_of
 from .scan import MORE
 from .template import Dialect, Form, Frame
 
 MAX_CALL = 8_000_000
 """The longest call, in characters; a longer one becomes text."""
 _LONGEST_HEADER = 300
+_LONGEST_LINK = 200
+"""How much text may stand between two calls in prose."""
 _RESCAN_FACTOR, _RESCAN_FREE = 8, 65_536
 """How often text may be read in vain, on average, before it is given up."""
 
@@ -59,8 +61,8 @@ class Parser:
         max_call: int = MAX_CALL,
         new_id: Callable[[], str] = calls.new_id,
     ) -> None:
-        if arguments not in ("validated", "incremental"):
-            raise UsageError(f"arguments must be 'validated' or 'incremental', not {arguments!r}")
+        _check_choice("arguments", arguments, ("validated", "incremental"))
+        _check_choice("trust", trust, ("strict", "standard", "lenient"))
         incremental = arguments == "incremental"
         declared = as_tools(tools)
         toolset = None if declared is None else Toolset(declared)
@@ -69,7 +71,7 @@ class Parser:
         self._reader = self._desk.reader
         self._output = self._desk.output
         names = toolset.names if toolset else None
-        self._grammar = grammar_of(*dialects_for(dialect), names)
+        self._grammar = grammar_of(scope_of(dialect, trust), names)
         self._reasoning_open = reasoning_open
         self._open: dict[str, None] = {}
         """What may still close the calls so far, each once, until text comes."""
@@ -77,6 +79,8 @@ class Parser:
         """What is known not to close any reasoning in the rest of the text."""
         self._debt = 0
         """How much text was read in vain, to be read again."""
+        self._complete = False
+        """The calls so far stood in a list, or in a wrapper: there is no reason to expect more."""
         self._cut_off = False
         """The last attempt to read a call came to the end of the text."""
         self._said_cut_off = False
@@ -125,12 +129,14 @@ class Parser:
                 self._reader.at += len(marker)
         self._output.close(calls=self._desk.count > 0)
 
-    def _next(self, markers: Markers, let_go: Callable[[str], None]) -> Generator[None, None, str]:
+    def _next(
+        self, markers: Markers | Both, let_go: Callable[[str], None]
+    ) -> Generator[None, None, str]:
         """Let go of everything up to the next marker, which is returned; "" if there is none."""
         reader = self._reader
         while True:
             text, at = reader.text, reader.at
-            match = markers.pattern.search(text, at)
+            match = markers.search(text, at)
             certain = len(text) if reader.ended else markers.certain(text, at)
             if match and (match.start() < certain or reader.ended):
                 let_go(text[at : match.start()])
@@ -157,7 +163,10 @@ class Parser:
     def _marker(self, literal: str) -> Found:
         """Deal with a marker that the text has come to; False if it is only text."""
         marker = self._grammar.meaning[literal]
-        if marker.line_start and self._output.last not in ("", "\n"):
+        last = self._output.last
+        if marker.line_start and last not in ("", "\n"):
+            return False
+        if marker.word_start and last and (last.isalnum() or last in "_.\\-"):
             return False
         self._cut_off = False
         if marker.forms and (yield from self._forms(marker.forms)):
@@ -177,7 +186,7 @@ class Parser:
             return True
         if marker.silent:
             self._reader.at += len(literal)
-            if not self._grammar.named:
+            if not self._grammar.scope.named:
                 self._output.note("control-token", f"{literal} belongs to no text", literal)
             return True
         self._remark_on(literal)
@@ -310,17 +319,34 @@ class Parser:
         self._desk.cut_off = False
         for index, form in enumerate(forms):
             self._desk.steps_back = index + 1 < len(forms)
+            self._desk.embedded = self._is_embedded(form)
+            if self._desk.embedded and self._answered():
+                continue
             try:
                 if (yield from self._attempt(form)):
                     self._desk.steps_back = False
+                    self._complete = not self._desk.embedded or self._desk.listed
                     return True
             except Faulty:
                 self._reader.restore()
                 faulty.append(form)
-        self._desk.steps_back = False
+            except Prose:
+                self._reader.restore()
+        self._desk.steps_back = self._desk.embedded = False
         if faulty:
             return (yield from self._attempt(faulty[0]))
         return self._desk.cut_off and self._cut_short()
+
+    def _is_embedded(self, form: Form) -> bool:
+        """Whether a form counts only because trust is lenient: a control token speaks for itself."""
+        bare = not form.opener or form.opener.startswith("`")
+        return bare and form.dialect in self._grammar.scope.embedded
+
+    def _answered(self) -> bool:
+        """Whether the calls so far are all: models go on with explanations and examples."""
+        if not self._desk.count:
+            return False
+        return self._complete or self._output.since > _LONGEST_LINK
 
     def _cut_short(self) -> bool:
         """The text ends inside a call: what is there of it is text, and holds no calls itself."""
@@ -483,6 +509,11 @@ class Parser:
         except TooLong:
             reader.scanner = None
             return False
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
 
 
 def _opener_of(dialect: Dialect, literal: str) -> str:

@@ -6,7 +6,9 @@ import difflib
 from collections.abc import Sequence
 
 from ..errors import UnknownDialect
+from ..judge import Trust
 from .catalog import ALL
+from .grammar import Scope
 from .template import Dialect
 
 AUTO = "auto"
@@ -40,19 +42,22 @@ def for_model(model: str) -> tuple[Dialect, ...]:
     return tuple(dialect for _, dialect in found)
 
 
-def dialects_for(
-    dialect: str | Dialect | Sequence[Dialect],
-) -> tuple[tuple[Dialect, ...], tuple[Dialect, ...]]:
-    """Dialects that count wherever they appear, and those that count by their evidence.
+_IN_PROSE = ("raw-json", "pythonic", "glm4_line", "fenced_json")
+"""What counts in the middle of prose where trust is lenient."""
 
-    One dialect stands alone. Several, as `for_model` gives them, come first among all.
-    """
+
+def scope_of(dialect: str | Dialect | Sequence[Dialect], trust: Trust) -> Scope:
+    """What counts as a call, if this dialect is expected and the model is trusted so far."""
     if dialect == AUTO:
-        return (), ALL
-    if isinstance(dialect, str):
+        named: tuple[Dialect, ...] = ()
+    elif isinstance(dialect, str):
         name = get(dialect).name
-        return tuple(spelling for spelling in ALL if spelling.name == name), ()
-    if isinstance(dialect, Dialect):
-        return (dialect,), ()
-    first = tuple(dialect)
-    return first, tuple(other for other in ALL if other not in first)
+        named = tuple(spelling for spelling in ALL if spelling.name == name)
+    else:
+        named = (dialect,) if isinstance(dialect, Dialect) else tuple(dialect)
+    if trust == "strict":
+        marked = tuple(other for other in ALL if other.evidence == "marker")
+        return Scope(named, () if named else marked)
+    others = tuple(other for other in ALL if other not in named)
+    prose = tuple(other for other in others if other.name in _IN_PROSE)
+    return Scope(named, others, prose if trust == "lenient" else ())

@@ -19,12 +19,15 @@ from ..jsonish import MAX_DEPTH, NotAValue, Unfinished, ValueReader, unescape, w
 from ..schema import from_text, properties, required_of, resolve
 from .tagged import Arguments, BadBody, CannotCarry
 
-CALL_NAME = re.compile(r"[A-Za-z_][\w.\-]*")
+CALL_NAME = re.compile(r"[A-Za-z_](?:[\w.\-]|\\_)*")
 INTERPRETERS = ("python", "code_interpreter", "ipython")
 """Tools that models give a bare program to."""
 _NO_INPUT = ("", "none", "null", "n/a")
 _PYTHON = frozenset({"python-literal", "single-quotes", "comment"})
 """What is no repair in Python's own syntax."""
+_MARKDOWN = re.compile(r"\\+_")
+_ESCAPED_NAME = re.compile(r"\A[\w.\-]*\\+_|[(,]\s*\w*\\+_[\w\\]*\s*=")
+"""A name that was escaped for Markdown; then all of the call was."""
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
 _CUT_KEYWORD = re.compile(r"\s*(?:[A-Za-z_]\w*\s*)?")
 _NEXT_KEYWORD = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=\s*(?=[\"'])")
@@ -45,6 +48,8 @@ class _TextLoader(yaml.BaseLoader):
 def parse_call(text: str, builtin: bool = False) -> Draft:
     """One call in Python's syntax, from its name to its closing bracket. A built-in tool's name
     has `.call` behind it."""
+    plain = _MARKDOWN.sub("_", text) if _ESCAPED_NAME.search(text) else text
+    marked, text = text != plain, plain
     name = text.partition("(")[0]
     reader = ValueReader(text, len(name) + 1)
     name = name.strip()
@@ -55,7 +60,8 @@ def parse_call(text: str, builtin: bool = False) -> Draft:
             name, problem=f"the arguments cannot be read: {error}"
         )
     name = name.removesuffix(".call") if builtin else name
-    return Draft(name, arguments, repairs=tuple(r for r in reader.repairs() if r not in _PYTHON))
+    repairs = tuple(repair for repair in reader.repairs() if repair not in _PYTHON)
+    return Draft(name, arguments, repairs=(*repairs, "markdown") if marked else repairs)
 
 
 def is_unfinished_call(text: str) -> bool:

@@ -1,0 +1,254 @@
+"""What real models said, replayed: how many answers come out right, against the leaderboard's own
+decoders, which know which model spoke.
+
+    TOOLSPEAK_CORPUS=… python -m bench.replay [--plot FILE] [--stream] [--model NAME] [--misses N]
+
+An answer is right if it holds the calls that the leaderboard accepts; an answer to a question that
+no tool can help with, if nothing was extracted. Nothing here knows which model spoke.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from multiprocessing import Pool
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from toolspeak import ToolCall, as_tools
+from toolspeak.judge import Trust
+from toolspeak.testing import chunks, parse
+
+Question = dict[str, Any]
+TRUSTS: tuple[Trust, ...] = ("strict", "standard", "lenient")
+_IGNORED = re.compile(r"[ ,./\-_*^]")
+
+
+# Grading, as the leaderboard does it.
+
+
+def is_right(question: Question, calls: Sequence[ToolCall]) -> bool:
+    """Whether these calls are what the question asks for."""
+    if question["category"] == "relevance":
+        return not calls
+    wanted = list(_wanted(question))
+    if len(wanted) != len(calls):
+        return False
+    left = list(calls)
+    for name, accepted in wanted:
+        match = next((call for call in left if _is_one(call, name, accepted, question)), None)
+        if match is None:
+            return False
+        left.remove(match)
+    return True
+
+
+def _wanted(question: Question) -> Iterator[tuple[str, dict[str, list[Any]]]]:
+    """The calls to make. A name with a number at its end is a tool that is called repeatedly."""
+    names = {tool["name"] for tool in question["tools"]}
+    truth = question["truth"]
+    for one in truth if isinstance(truth, list) else [truth]:
+        for name, accepted in one.items():
+            yield name if name in names else re.sub(r"[ _]\d+$", "", name), accepted
+
+
+def _is_one(call: ToolCall, name: str, accepted: dict[str, list[Any]], question: Question) -> bool:
+    if call.name != name or not call.arguments.keys() <= accepted.keys():
+        return False
+    tool = next(tool for tool in question["tools"] if tool["name"] == name)
+    if not set(tool["parameters"].get("required", ())) <= call.arguments.keys():
+        return False
+    return all(
+        _is_accepted(call.arguments[key], values) if key in call.arguments else "" in values
+        for key, values in accepted.items()
+    )
+
+
+def _is_accepted(value: Any, accepted: Sequence[Any]) -> bool:
+    return any(_matches(value, one) for one in accepted)
+
+
+def _matches(value: Any, accepted: Any) -> bool:
+    if isinstance(accepted, dict) and isinstance(value, dict):
+        return value.keys() <= accepted.keys() and all(
+            _is_accepted(value[key], _as_list(values)) if key in value else "" in _as_list(values)
+            for key, values in accepted.items()
+        )
+    if isinstance(accepted, list) and isinstance(value, list):
+        return len(value) == len(accepted) and all(map(_matches, value, accepted))
+    if isinstance(accepted, str) and isinstance(value, str):
+        return _folded(value) == _folded(accepted)
+    if isinstance(value, bool) or isinstance(accepted, bool):
+        return value is accepted
+    return type(value) in (int, float) and type(accepted) in (int, float) and value == accepted
+
+
+def _as_list(values: Any) -> list[Any]:
+    return values if isinstance(values, list) else [values]
+
+
+def _folded(text: str) -> str:
+    return _IGNORED.sub("", text).lower().replace("'", '"')
+
+
+# Replaying.
+
+
+def load(corpus: Path, model: str) -> list[tuple[Question, dict[str, Any]]]:
+    """Every question with what a model answered."""
+    folder = corpus / "bfcl-replay"
+    with (folder / "questions.jsonl").open() as lines:
+        questions = {question["id"]: question for question in map(json.loads, lines)}
+    with (folder / "outputs" / f"{model}.jsonl").open() as lines:
+        return [(questions[row["id"]], row) for row in map(json.loads, lines)]
+
+
+def extracted(question: Question, text: str, trust: Trust, size: int = 0) -> tuple[ToolCall, ...]:
+    """The calls in an answer, if these tools were offered."""
+    pieces = chunks(text, size) if size else [text]
+    return parse(pieces, tools=as_tools(question["tools"]), trust=trust).calls
+
+
+def replay(job: tuple[Path, str, bool]) -> tuple[str, dict[str, list[float]], int]:
+    """One model's answers: [calls right, relevance right] for each way, and how many answers come
+    out otherwise when they arrive in pieces."""
+    corpus, model, stream = job
+    rows = load(corpus, model)
+    scores: dict[str, list[float]] = {
+        "official": _score(rows, [row["official"] for _, row in rows])
+    }
+    different = 0
+    for trust in TRUSTS:
+        found = [extracted(question, row["text"], trust) for question, row in rows]
+        right = [
+            is_right(question, calls) for (question, _), calls in zip(rows, found, strict=True)
+        ]
+        scores[trust] = _score(rows, right)
+        if stream and trust == "lenient":
+            streamed = [extracted(question, row["text"], trust, 4) for question, row in rows]
+            different = sum(map(_differ, found, streamed))
+    return model, scores, different
+
+
+def _score(rows: list[tuple[Question, dict[str, Any]]], right: Sequence[bool]) -> list[float]:
+    by_kind: dict[bool, list[bool]] = {False: [], True: []}
+    for (question, _), one in zip(rows, right, strict=True):
+        by_kind[question["category"] == "relevance"].append(bool(one))
+    return [sum(found) / len(found) for found in by_kind.values()]
+
+
+def _differ(one: tuple[ToolCall, ...], other: tuple[ToolCall, ...]) -> bool:
+    return [(c.name, c.arguments) for c in one] != [(c.name, c.arguments) for c in other]
+
+
+def models(corpus: Path) -> list[str]:
+    """The models whose answers were recorded."""
+    return sorted(path.stem for path in (corpus / "bfcl-replay" / "outputs").glob("*.jsonl"))
+
+
+def show(results: dict[str, dict[str, list[float]]]) -> Table:
+    """A table: calls right, relevance right, for each model and each way."""
+    ways = ("official", *TRUSTS)
+    table = Table("model", *(f"{way}: {what}" for way in ways for what in ("calls", "relevance")))
+    for model, scores in results.items():
+        table.add_row(model, *(f"{score:.3f}" for way in ways for score in scores[way]))
+    table.add_section()
+    table.add_row("mean", *(f"{mean(results, way, kind):.3f}" for way in ways for kind in (0, 1)))
+    return table
+
+
+def mean(results: dict[str, dict[str, list[float]]], way: str, kind: int) -> float:
+    """The mean over the models."""
+    return sum(scores[way][kind] for scores in results.values()) / len(results)
+
+
+def plot(results: dict[str, dict[str, list[float]]], path: str) -> None:
+    """A bar for each model's own decoder, and one for Toolspeak."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    names = sorted(results, key=lambda name: results[name]["official"][0])
+    figure, axes = pyplot.subplots(figsize=(9, 0.45 * len(names) + 1.5))
+    for offset, way, label in (
+        (0.2, "official", "its own decoder"),
+        (-0.2, "lenient", "Toolspeak"),
+    ):
+        places = [index + offset for index in range(len(names))]
+        scores = [results[name][way][0] for name in names]
+        bars = axes.barh(places, scores, height=0.38, label=label)
+        axes.bar_label(bars, fmt="%.2f", padding=2, fontsize=8)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_xlim(0, 1)
+    axes.set_xlabel("answers whose calls are all right (BFCL, 1,000 questions)")
+    axes.legend(loc="lower right")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+
+
+def misses(corpus: Path, model: str, most: int) -> None:
+    """Answers that the model's own decoder reads and we do not, and calls that nobody asked for."""
+    shown = 0
+    for question, row in load(corpus, model):
+        reply = parse([row["text"]], tools=as_tools(question["tools"]), trust="lenient")
+        if is_right(question, reply.calls) or shown >= most:
+            continue
+        shown += 1
+        calls = [(call.name, call.arguments) for call in reply.calls]
+        print(f"{row['id']} official={row['official']}\n  text  {row['text']!r:.400}")
+        print(f"  found {calls!r:.300}\n  truth {question.get('truth')!r:.300}")
+        print(f"  why   {[(one.code, one.problem) for one in reply.rejected]!r:.300}")
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description="Real answers, replayed.")
+    options.add_argument("--plot", metavar="FILE", help="write a bar chart")
+    options.add_argument("--json", metavar="FILE", help="write the figures")
+    options.add_argument("--stream", action="store_true", help="feed 4 characters at a time too")
+    options.add_argument("--model", action="append", help="only this one")
+    options.add_argument(
+        "--misses", type=int, metavar="N", help="show N answers that came out wrong"
+    )
+    chosen = options.parse_args()
+    folder = os.environ.get("TOOLSPEAK_CORPUS")
+    if not folder:
+        print("TOOLSPEAK_CORPUS does not name the folder of recorded answers", file=sys.stderr)
+        return 2
+    corpus = Path(folder)
+    names = chosen.model or models(corpus)
+    if chosen.misses:
+        for name in names:
+            misses(corpus, name, chosen.misses)
+        return 0
+    results: dict[str, dict[str, list[float]]] = {}
+    different = 0
+    with Progress(console=Console(stderr=True)) as progress, Pool() as pool:
+        task = progress.add_task("replaying", total=len(names))
+        jobs = [(corpus, name, chosen.stream) for name in names]
+        for name, scores, unlike in pool.imap_unordered(replay, jobs):
+            results[name] = scores
+            different += unlike
+            progress.advance(task)
+    results = dict(sorted(results.items()))
+    Console(width=140).print(show(results))
+    if chosen.stream:
+        print(f"{different} answers come out otherwise in pieces of 4 characters")
+    if chosen.plot:
+        plot(results, chosen.plot)
+    if chosen.json:
+        Path(chosen.json).write_text(json.dumps(results, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

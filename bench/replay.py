@@ -57,7 +57,10 @@ def _wanted(question: Question) -> Iterator[tuple[str, dict[str, list[Any]]]]:
     truth = question["truth"]
     for one in truth if isinstance(truth, list) else [truth]:
         for name, accepted in one.items():
-            yield name if name in names else re.sub(r"[ _]\d+$", "", name), accepted
+            bare = name if name in names else re.sub(r"[ _]\d+$", "", name)
+            # A few truths leave out the namespace of the tool.
+            full = [tool for tool in names if tool == bare or tool.endswith(f".{bare}")]
+            yield full[0] if full else bare, accepted
 
 
 def _is_one(call: ToolCall, name: str, accepted: dict[str, list[Any]], question: Question) -> bool:

@@ -22,7 +22,6 @@ NOTES: dict[str, str] = {
     "id-replaced": "A call's id was already taken by another call.",
     "repeated": "The same call, or one with the same id, stands there twice; it is made once.",
     "unclosed": "The reply ends inside the marker that closes a call.",
-    "positional": "Arguments without names were named in the order of the schema.",
     "schema-unusable": "A tool's schema cannot be used as it is; what could be checked was.",
     # Repairs: none changes what stands inside a string.
     "repaired-arguments-beside-name": "The arguments stood beside the name, under no key.",
@@ -35,6 +34,7 @@ NOTES: dict[str, str] = {
     "repaired-missing-closer": "Closing brackets were missing before the closing marker.",
     "repaired-missing-quote": "The last text's closing quote was missing.",
     "repaired-missing-tag": "The closing tag of a parameter was missing.",
+    "repaired-positional": "Arguments without names were named in the order of the schema.",
     "repaired-python-literal": "`True`, `None`, a tuple: Python instead of JSON.",
     "repaired-python-set": "A Python set was read as a list.",
     "repaired-single-quotes": "Texts stood in single quotes.",

@@ -51,9 +51,10 @@ def test_a_models_dialects_come_first_but_not_alone() -> None:
         assert parse([text], dialect=for_model("glm-4.7")).dialect == dialect
 
 
-def test_a_named_dialect_stands_alone() -> None:
+def test_a_named_dialect_stands_alone_only_where_trust_is_strict() -> None:
     text = "[TOOL_CALLS]f[ARGS]{}"
-    assert parse([text], dialect="hermes").text == text
+    assert parse([text], dialect="hermes", trust="strict").text == text
+    assert parse([text], dialect="hermes").dialect == "mistral_args"
 
 
 @pytest.mark.parametrize("name", ["hermse", "", "AUTO"])

@@ -48,7 +48,9 @@ _CALL_NAME = re.compile(r"[\w.\-\\]*+")
 _PLAIN_NAME = re.compile(r"[\w.\-:]*+")
 _LONGEST_NAME = 256
 _LONGEST_TAG = 1024
+_CALL_START = re.compile(r"[A-Za-z_\"']")
 _LINE_END = re.compile(r"\n")
+_BODY_START = re.compile(r"\s*(?:\]<\]\w+\[>\[)?<\w|\s*[\w\-]+\s*:")
 _OPEN_FENCE = re.compile(r"\s*(?:`+\w*\s*)?")
 _NEXT_STEP = re.compile(r"\n\*{0,4}(?:Observation|Thought|Action|Final Answer)\b")
 _LONGEST_STEP = 40
@@ -195,8 +197,7 @@ def _until_closer(desk: Desk, form: Form, header: Header, parse: Parse) -> Found
     reader = desk.reader
     start = reader.offset()
     if not (yield from reader.until_marker(markers_of((closer,)))):
-        body = reader.held()[start:].lstrip()
-        desk.cut_off = body.startswith(f"{form.dialect.prefix}<")
+        desk.cut_off = bool(_BODY_START.match(reader.held(), start))
         return False
     _whole_body(desk, form, header, reader.held()[start : -len(closer)], parse)
     return True
@@ -269,7 +270,7 @@ def read_calls(desk: Desk, form: Form, header: Header) -> Found:
     yield from fence(desk)
     in_list = yield from reader.literal("[")
     found = False
-    while CALL_NAME.match((yield from gap(desk, ""))):
+    while _CALL_START.match((yield from gap(desk, ""))):
         mark = reader.offset()
         if not (yield from _call(desk, form, bare=not in_list and not form.opener)):
             reader.seek(mark)
@@ -284,11 +285,19 @@ def read_calls(desk: Desk, form: Form, header: Header) -> Found:
 def _call(desk: Desk, form: Form, *, bare: bool) -> Found:
     """One call. A bare one, behind no marker and no bracket, has to be of a declared tool."""
     reader = desk.reader
-    yield from gap(desk, (yield from gap(desk, "")))
+    begins = yield from gap(desk, "")
+    yield from gap(desk, begins)
+    quote = begins if begins in "\"'" and not bare else ""
+    reader.at += len(quote)
     start = reader.offset()
     viable = desk.may_be_tool if bare else None
     name = yield from reader.run(_CALL_NAME, _LONGEST_NAME, viable)
-    if not name or not CALL_NAME.fullmatch(name) or (yield from reader.peek()) != "(":
+    if not name or not CALL_NAME.fullmatch(name):
+        return False
+    if quote and (yield from reader.literal(quote)):
+        quote = ""
+    after_name = reader.offset()
+    if (yield from reader.peek()) != "(":
         return False
     if form.body == "builtin" and not name.endswith(".call"):
         return False
@@ -300,7 +309,11 @@ def _call(desk: Desk, form: Form, *, bare: bool) -> Found:
     if state != DONE:
         desk.cut_off = state == MORE and is_unfinished_call(reader.held()[start:])
         return False
-    desk.draft(form, parse_call(reader.held()[start:], form.body == "builtin"), start)
+    name = name.removesuffix(".call") if form.body == "builtin" else name
+    text = name + reader.held()[after_name:]
+    if quote:
+        yield from reader.literal(quote)
+    desk.draft(form, parse_call(text, desk.schema(name)), start)
     return True
 
 
@@ -351,7 +364,7 @@ def read_code(desk: Desk, form: Form, header: Header) -> Found:
     if not found:
         code = code[: markers.certain(code, 0)]
         reader.seek(start + len(code))
-        if not is_complete(code):
+        if form.dialect not in desk.expected or not is_complete(code):
             return False
     _whole_body(desk, form, {**header, "name": name}, code, parse_program)
     return True

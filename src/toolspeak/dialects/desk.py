@@ -64,6 +64,8 @@ class Desk:
         """The text ended inside a body: nothing in it is a call of its own."""
         self.listed = False
         """The last calls stood in a list: they are all there are of an answer in prose."""
+        self.expected: tuple[Dialect, ...] = ()
+        """Dialects that somebody has named."""
         self.embedded = False
         """What is read stands in prose: it counts only if it calls a declared tool."""
         self.steps_back = False
@@ -78,6 +80,11 @@ class Desk:
         self.tentative = []
         self._mark = 0
         self.reader.hold()
+
+    def forget_calls(self) -> None:
+        """The calls so far were none."""
+        self.count = 0
+        self._ids.clear()
 
     # Tools.
 
@@ -143,7 +150,11 @@ class Desk:
             self._accept(form, verdict, draft.id, start)
 
     def _accept(self, form: Form, verdict: Verdict, identity: str, start: int) -> None:
+        again = self.embedded and self.output.since and self._was_made(verdict)
         raw = self._commit(start)
+        if again:
+            self.remark("repeated", "the same call stands in the text again", raw)
+            return
         self.dialect = form.dialect
         self.steps_back = False
         arguments = dict(verdict.arguments or {})
@@ -167,6 +178,13 @@ class Desk:
             self.output.emit(*events)
         else:
             self.tentative.extend(events)
+
+    def _was_made(self, verdict: Verdict) -> bool:
+        """Whether the same call was made before, whatever its id."""
+        return any(
+            name == verdict.name and equal(arguments, verdict.arguments)
+            for name, arguments in self._ids.values()
+        )
 
     def _is_repeated(self, identity: str, name: str, arguments: dict[str, Any]) -> bool:
         """Whether the same call with the same id was made before."""

@@ -64,19 +64,31 @@ class Markers:
 
 
 class Both:
-    """Two sets of literals: one is prepared once for all, the other for the tools of a request."""
+    """Two sets of literals: one is prepared once for all, the other for the tools of a request.
+    For one parser: it remembers what it found, so that neither search is ever repeated."""
 
     def __init__(self, one: Markers, other: Markers) -> None:
-        self._one, self._other = one, other
+        self._sets = (one, other)
+        self._text = ""
+        self._found: dict[Markers, re.Match[str] | None] = {}
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
         """The first literal from `at` on, and the longest there."""
-        found = [m for m in (self._one.search(text, at), self._other.search(text, at)) if m]
+        if text is not self._text:
+            self._text, self._found = text, {}
+        for markers in self._sets:
+            known = self._found.get(markers, _UNKNOWN)
+            if known is _UNKNOWN or (known is not None and known.start() < at):
+                self._found[markers] = markers.search(text, at)
+        found = [match for match in self._found.values() if match]
         return min(found, key=lambda match: (match.start(), -match.end()), default=None)
 
     def certain(self, text: str, at: int) -> int:
         """Up to where `text[at:]` holds nothing that could become a literal."""
-        return min(self._one.certain(text, at), self._other.certain(text, at))
+        return min(markers.certain(text, at) for markers in self._sets)
+
+
+_UNKNOWN: Any = object()
 
 
 @lru_cache(maxsize=1024)
@@ -115,7 +127,9 @@ class Grammar(Struct, frozen=True, eq=False):
     """The markers of some dialects, and what each of them begins."""
 
     scope: Scope
-    markers: Markers | Both
+    markers: Markers
+    names: Markers | None
+    """Those that begin with the name of a tool."""
     meaning: dict[str, Marker]
     whole: tuple[Form, ...]
     """Forms that count only if the whole message consists of them."""
@@ -149,7 +163,7 @@ def grammar_of(scope: Scope, tools: tuple[str, ...] | None) -> Grammar:
         own[opener] = structs.replace(marker, forms=(*marker.forms, *also))
     return structs.replace(
         shared,
-        markers=Both(shared.markers, Markers(own)),  # pyright: ignore[reportArgumentType]
+        names=Markers(own),
         meaning={**shared.meaning, **own},
     )
 
@@ -190,12 +204,19 @@ def _shared_grammar(scope: Scope, has_tools: bool) -> Grammar:
         frames = dict.fromkeys(dialect for other in shorter for dialect in meaning[other].frames)
         meaning[literal] = structs.replace(marker, frames=tuple(frames))
     strong = [literal for literal, found in meaning.items() if found.forms and len(literal) > 3]
-    known = {form for found in forms.values() for form in found}
+    bare = {opener for dialect in named for form in dialect.forms for opener in _bare(form)}
     return Grammar(
         scope=scope,
         markers=Markers(meaning),
+        names=None,
         meaning=meaning,
-        whole=_distinct([form for form in whole if form not in known]),
+        whole=_distinct(
+            [
+                form
+                for form in whole
+                if (form.opener not in forms if form.opener else not bare.intersection(_bare(form)))
+            ]
+        ),
         start=tuple(text for dialect in named for text in dialect.start),
         frames=tuple(d for d in (*named, *others) if d.frame and d.frame.first),
         thoughts=tuple(strong),
@@ -232,8 +253,11 @@ def _begins_with_name(form: Form) -> bool:
 
 def _literal_openers(form: Form) -> tuple[str, ...]:
     """The literals at which a form of a named dialect may begin, whatever the tools."""
-    if form.opener and form.opener != "<":
-        return (form.opener,)
+    return (form.opener,) if form.opener and form.opener != "<" else _bare(form)
+
+
+def _bare(form: Form) -> tuple[str, ...]:
+    """The brackets at which a form without markers may begin."""
     return () if form.opener or form.header else _BARE.get(form.body, ())
 
 

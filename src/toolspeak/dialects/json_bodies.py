@@ -63,7 +63,7 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
     reader = desk.reader
     yield from fence(desk)
     in_list = yield from reader.literal("[")
-    if in_list and (yield from gap(desk, "")) == '"':
+    if in_list and (yield from gap(desk, "")) in ('"', "'", "["):
         reader.seek(reader.offset() - 1)
         return (yield from _calls(desk, form))
     found = False

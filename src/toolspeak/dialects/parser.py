@@ -72,6 +72,10 @@ class Parser:
         self._output = self._desk.output
         names = toolset.names if toolset else None
         self._grammar = grammar_of(scope_of(dialect, trust), names)
+        self._markers = self._grammar.markers
+        if self._grammar.names:
+            self._markers = Both(self._grammar.markers, self._grammar.names)
+        self._desk.expected = self._grammar.scope.named
         self._reasoning_open = reasoning_open
         self._open: dict[str, None] = {}
         """What may still close the calls so far, each once, until text comes."""
@@ -123,7 +127,7 @@ class Parser:
     def _run(self) -> Steps:
         yield
         yield from self._beginning()
-        while marker := (yield from self._next(self._grammar.markers, self._output.say)):
+        while marker := (yield from self._next(self._markers, self._output.say)):
             if not (yield from self._marker(marker)):
                 self._output.say(marker)
                 self._reader.at += len(marker)
@@ -252,7 +256,7 @@ class Parser:
         self._output.emit(Reclassify())
         self._output.end_thought()
         self._output.said = False
-        self._desk.count = 0
+        self._desk.forget_calls()
         return True
 
     # Messages with headers.
@@ -338,7 +342,7 @@ class Parser:
         return self._desk.cut_off and self._cut_short()
 
     def _is_embedded(self, form: Form) -> bool:
-        """Whether a form counts only because trust is lenient: a control token speaks for itself."""
+        """Whether a form counts only because trust is lenient; control tokens always count."""
         bare = not form.opener or form.opener.startswith("`")
         return bare and form.dialect in self._grammar.scope.embedded
 
@@ -475,7 +479,7 @@ class Parser:
                 self._output.emit(*tentative)
                 return
             reader.restore()
-            desk.count = 0
+            desk.forget_calls()
 
     def _sees(self, opener: str) -> Found:
         reader = self._reader

@@ -45,29 +45,42 @@ class _TextLoader(yaml.BaseLoader):
         return super().compose_node(parent, index)
 
 
-def parse_call(text: str, builtin: bool = False) -> Draft:
-    """One call in Python's syntax, from its name to its closing bracket. A built-in tool's name
-    has `.call` behind it."""
+def parse_call(text: str, schema: Mapping[str, Any]) -> Draft:
+    """One call in Python's syntax, from its name to its closing bracket. Arguments without a name
+    have the names that the schema declares in their place."""
     plain = _MARKDOWN.sub("_", text) if _ESCAPED_NAME.search(text) else text
     marked, text = text != plain, plain
     name = text.partition("(")[0]
     reader = ValueReader(text, len(name) + 1)
     name = name.strip()
     try:
-        arguments = _keywords(reader)
+        given, arguments = _arguments(reader)
     except NotAValue as error:
         return _loosely_quoted(text, name) or Draft(
             name, problem=f"the arguments cannot be read: {error}"
         )
-    name = name.removesuffix(".call") if builtin else name
-    repairs = tuple(repair for repair in reader.repairs() if repair not in _PYTHON)
-    return Draft(name, arguments, repairs=(*repairs, "markdown") if marked else repairs)
+    repairs = [repair for repair in reader.repairs() if repair not in _PYTHON]
+    if given:
+        repairs.append("positional")
+        positional = _named_by_place(given, schema)
+        if positional is None or positional.keys() & arguments.keys():
+            return Draft(name, problem="an argument has no name")
+        arguments = positional | arguments
+    return Draft(name, arguments, repairs=(*repairs, "markdown") if marked else tuple(repairs))
+
+
+def _named_by_place(given: list[Any], schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments without names: one map of all of them, or one for each declared parameter."""
+    declared = properties(schema)
+    if len(given) == 1 and isinstance(given[0], dict) and given[0].keys() <= declared.keys():
+        return given[0]
+    return dict(zip(declared, given, strict=False)) if len(given) <= len(declared) else None
 
 
 def is_unfinished_call(text: str) -> bool:
     """Whether the text is the beginning of a call, as far as it goes."""
     try:
-        _keywords(ValueReader(text, text.index("(") + 1))
+        _arguments(ValueReader(text, text.index("(") + 1))
     except Unfinished:
         return True
     except NotAValue:
@@ -75,18 +88,24 @@ def is_unfinished_call(text: str) -> bool:
     return False
 
 
-def _keywords(reader: ValueReader) -> dict[str, Any]:
+def _arguments(reader: ValueReader) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments without names, and those with names."""
+    given: list[Any] = []
     arguments: dict[str, Any] = {}
     while reader.skip() != ")":
         keyword = _KEYWORD.match(reader.text, reader.at)
-        if keyword is None:
-            if _CUT_KEYWORD.fullmatch(reader.text, reader.at):
-                reader.at = len(reader.text)
+        if keyword:
+            reader.at = keyword.end()
+            arguments[keyword[1]] = reader.value()
+        elif _CUT_KEYWORD.fullmatch(reader.text, reader.at):
+            reader.at = len(reader.text)
             raise reader.fail("an argument has no name")
-        reader.at = keyword.end()
-        arguments[keyword[1]] = reader.value()
+        elif arguments:
+            raise reader.fail("an argument has no name")
+        else:
+            given.append(reader.value())
         reader.separator(")")
-    return arguments
+    return given, arguments
 
 
 def _loosely_quoted(text: str, name: str) -> Draft | None:

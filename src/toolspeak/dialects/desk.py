@@ -81,10 +81,10 @@ class Desk:
         self._mark = 0
         self.reader.hold()
 
-    def forget_calls(self) -> None:
-        """The calls so far were none."""
-        self.count = 0
-        self._ids.clear()
+    def forget_calls(self, count: int = 0) -> None:
+        """Only the first `count` calls so far were calls."""
+        self.count = count
+        self._ids = dict(list(self._ids.items())[:count])
 
     # Tools.
 

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from ..toolset import PREFIXES, variants
-from .template import CALL_SLOTS, COMMON_THOUGHTS, Dialect, Form, Literal, Slot
+from .template import CALL_SLOTS, COMMON_THOUGHTS, JSON_SLOTS, Dialect, Form, Literal, Slot
 
 _SPECIAL = re.compile(r"<[|｜]|\[|<\w+:")
 """Control tokens, which can be taken out of any text without loss."""
@@ -121,6 +121,8 @@ class Scope(Struct, frozen=True, gc=False):
     """By their evidence."""
     embedded: tuple[Dialect, ...] = ()
     """Wherever they appear too, but only for declared tools; what is none of those is prose."""
+    strict: bool = False
+    """Only what is marked counts, and only if it is closed."""
 
 
 class Grammar(Struct, frozen=True, eq=False):
@@ -183,8 +185,12 @@ def _shared_grammar(scope: Scope, has_tools: bool) -> Grammar:
             certain = dialect.evidence == "marker" or _SPECIAL.match(form.opener)
             if certain and form.opener and form.opener != "<":
                 forms.setdefault(form.opener, []).append(form)
-            elif dialect.evidence != "prose" and (has_tools or not _begins_with_name(form)):
+            elif scope.strict or dialect.evidence == "prose":
+                continue
+            elif has_tools or not _begins_with_name(form):
                 whole.append(form)
+    if scope.strict and not named:
+        forms = {opener: _closed_if_any(found) for opener, found in forms.items()}
     meaning: dict[str, Marker] = {
         opener: _beginning_of(
             [
@@ -223,6 +229,16 @@ def _shared_grammar(scope: Scope, has_tools: bool) -> Grammar:
         ends_thought=_ends_of_thought(named, others),
         silent=tuple(text for text, marker in meaning.items() if marker.silent),
     )
+
+
+def _closed_if_any(forms: list[Form]) -> list[Form]:
+    """Where some dialect closes its calls, the same one without an end is not complete."""
+    closed = {(form.header, _body_kind(form)) for form in forms if form.closer}
+    return [form for form in forms if form.closer or (form.header, _body_kind(form)) not in closed]
+
+
+def _body_kind(form: Form) -> str:
+    return "json" if form.body in JSON_SLOTS else form.body
 
 
 def _beginning_of(forms: list[Form]) -> Marker:
@@ -297,8 +313,7 @@ def _distinct(forms: list[Form]) -> tuple[Form, ...]:
     """One form for each way to read: many dialects differ only in how they write."""
     found: dict[object, Form] = {}
     for form in forms:
-        body = "json" if form.body in _BARE and form.body != "python" else form.body
-        found.setdefault((form.opener, form.header, body), form)
+        found.setdefault((form.opener, form.header, _body_kind(form)), form)
     return tuple(found.values())
 
 

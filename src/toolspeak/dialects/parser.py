@@ -373,18 +373,42 @@ class Parser:
         desk = self._desk
         desk.rejections = 0
         desk.fence = ()
+        strict = self._grammar.scope.strict and bool(form.closer)
+        made = desk.count
+        if strict:
+            desk.tentative = []
         try:
             found = yield from self._bounded(body)
+            if found and strict:
+                found = yield from self._is_closed(form)
             if self._reader.extent() > desk.max_call:
                 raise TooLong
         except TooLong:
             self._overflow()
             return True
+        finally:
+            tentative, desk.tentative = desk.tentative or [], None
         if found:
+            if tentative:
+                self._output.edge()
+                self._output.emit(*tentative)
             yield from self._closers(form)
             return True
         desk.retract()
+        desk.forget_calls(made)
         return False
+
+    def _is_closed(self, form: Form) -> Found:
+        """Whether one of a form's closing markers comes next."""
+        reader = self._reader
+        mark = reader.offset()
+        closers = markers_of((*self._desk.fence, *form.closers))
+        yield from reader.space()
+        while not reader.ended and closers.may_grow(reader.text, reader.at):
+            yield
+        found = closers.pattern.match(reader.text, reader.at) is not None
+        reader.seek(mark)
+        return found
 
     def _give_up(self) -> bool:
         """Whether so much was read in vain that what was read last is text without another look."""

@@ -57,7 +57,7 @@ def scope_of(dialect: str | Dialect | Sequence[Dialect], trust: Trust) -> Scope:
         named = (dialect,) if isinstance(dialect, Dialect) else tuple(dialect)
     if trust == "strict":
         marked = tuple(other for other in ALL if other.evidence == "marker")
-        return Scope(named, () if named else marked)
+        return Scope(named, () if named else marked, strict=True)
     others = tuple(other for other in ALL if other not in named)
     prose = tuple(other for other in others if other.name in _IN_PROSE)
     return Scope(named, others, prose if trust == "lenient" else ())

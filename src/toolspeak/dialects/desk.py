@@ -75,11 +75,19 @@ class Desk:
         self.fence: tuple[str, ...] = ()
         """What closes a code fence that stands around a body without being part of the form."""
 
-    def try_whole(self) -> None:
-        """Calls from here on count only if the whole message is nothing else."""
+    def begin_trial(self) -> None:
+        """Calls from here on count only if the trial succeeds."""
         self.tentative = []
+        self.rejections = 0
+        self.fence = ()
+        self.cut_off = False
         self._mark = 0
         self.reader.hold()
+
+    def end_trial(self) -> list[Event]:
+        """What happened on trial."""
+        tentative, self.tentative = self.tentative, None
+        return tentative or []
 
     def forget_calls(self, count: int = 0) -> None:
         """Only the first `count` calls so far were calls."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..events import Event, ReasoningDelta, TextDelta
 from ..types import Note
+from .code_spans import CodeSpans
 
 MAX_NOTES = 200
 SHOWN = 400
@@ -22,6 +23,7 @@ class Output:
         "_space",
         "_text",
         "_thought_space",
+        "code",
         "last",
         "quiet",
         "said",
@@ -48,6 +50,7 @@ class Output:
         """There was text."""
         self.since = 0
         """How much text there was since the last call."""
+        self.code = CodeSpans()
         self.thought = False
         """There was reasoning."""
 
@@ -72,6 +75,7 @@ class Output:
         if not text:
             return
         self.last = text[-1]
+        self.code.add(text)
         if self._space is not None:
             stripped = text.lstrip()
             if not stripped:

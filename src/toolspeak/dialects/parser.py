@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from .. import calls
 from ..errors import UsageError
-from ..events import CallEnd, Event, Finish, Reclassify
+from ..events import Event, Finish, Reclassify
 from ..judge import Judge, Trust
 from ..tools import as_tools
 from ..toolset import Toolset
@@ -29,6 +29,7 @@ from .json_bodies import read_arguments
 from .registry import AUTO, scope_of
 from .scan import MORE
 from .template import Dialect, Form, Frame
+from .whole import WholeMessage, bounded
 
 MAX_CALL = 8_000_000
 """The longest call, in characters; a longer one becomes text."""
@@ -72,10 +73,12 @@ class Parser:
         self._output = self._desk.output
         names = toolset.names if toolset else None
         self._grammar = grammar_of(scope_of(dialect, trust), names)
+        self._whole_message = WholeMessage(self._desk, self._grammar)
         self._markers = self._grammar.markers
         if self._grammar.names:
             self._markers = Both(self._grammar.markers, self._grammar.names)
         self._desk.expected = self._grammar.scope.named
+        self._trust = trust
         self._reasoning_open = reasoning_open
         self._open: dict[str, None] = {}
         """What may still close the calls so far, each once, until text comes."""
@@ -173,11 +176,15 @@ class Parser:
         if marker.word_start and last and (last.isalnum() or last in "_.\\-"):
             return False
         self._cut_off = False
+        if marker.forms and self._is_example(literal):
+            return False
         if marker.forms and (yield from self._forms(marker.forms)):
             return True
         for dialect in marker.frames:
             if (yield from self._frame(dialect, _opener_of(dialect, literal))):
                 return True
+        if marker.thought and self._is_example(literal):
+            return False
         if marker.thought:
             self._reader.at += len(literal)
             yield from self._think((marker.thought,), ())
@@ -195,6 +202,17 @@ class Parser:
             return True
         self._remark_on(literal)
         return False
+
+    def _is_example(self, literal: str) -> bool:
+        """Whether a call that begins here is only shown: it stands in inline code or in a fence. A
+        fence that is all of the reply is dealt with before."""
+        code = self._output.code
+        if self._trust == "lenient" or not code.inside():
+            return False
+        if code.fence and literal.startswith(code.fence):
+            return False  # It ends this fence, or begins the next.
+        self._output.note("example", f"{literal} stands inside of code: it is an example", literal)
+        return True
 
     def _remark_on(self, literal: str) -> None:
         """A marker that stays text: a call that is cut off, or none at all."""
@@ -230,7 +248,7 @@ class Parser:
         closer = ""
         try:
             if ends not in self._unclosed:
-                closer = yield from self._bounded(reader.until_marker(ends))
+                closer = yield from bounded(self._desk, reader.until_marker(ends))
         except TooLong:
             pass
         if reader.offset() > limit:
@@ -378,7 +396,7 @@ class Parser:
         if strict:
             desk.tentative = []
         try:
-            found = yield from self._bounded(body)
+            found = yield from bounded(self._desk, body)
             if found and strict:
                 found = yield from self._is_closed(form)
             if self._reader.extent() > desk.max_call:
@@ -421,18 +439,6 @@ class Parser:
         self._output.say(reader.text[reader.at : reader.at + size])
         reader.at += size
         return True
-
-    def _bounded(self, steps: Generator[None, None, Any]) -> Generator[None, None, Any]:
-        """Run something that holds text, but not for longer than a call may be."""
-        while True:
-            try:
-                next(steps)
-            except StopIteration as stop:
-                return stop.value
-            if self._reader.offset() > self._desk.max_call:
-                steps.close()
-                raise TooLong
-            yield
 
     def _overflow(self) -> None:
         """The call is too long: as much of it as a call may have becomes text."""
@@ -482,61 +488,11 @@ class Parser:
 
     def _whole(self) -> Steps:
         """Try the forms that count only if the message is nothing but calls."""
-        reader, desk = self._reader, self._desk
-        if not self._grammar.whole or desk.count or self._output.said:
+        if self._desk.count or self._output.said:
             return
-        self._output.say((yield from reader.space()))
-        for form in self._grammar.whole:
-            if form.opener and not (yield from self._sees(form.opener)):
-                continue
-            desk.try_whole()
-            desk.cut_off = False
-            found = yield from self._whole_form(form)
-            tentative, desk.tentative = desk.tentative or [], None
-            if desk.cut_off and reader.extent() <= desk.max_call:
-                reader.restore()
-                self._cut_short()
-                return
-            if found and any(isinstance(event, CallEnd) for event in tentative):
-                reader.release()
-                self._output.edge()
-                self._output.emit(*tentative)
-                return
-            reader.restore()
-            desk.forget_calls()
-
-    def _sees(self, opener: str) -> Found:
-        reader = self._reader
-        while len(reader.text) - reader.at < len(opener) and not reader.ended:
-            if not opener.startswith(reader.text[reader.at :]):
-                return False
-            yield
-        return reader.text.startswith(opener, reader.at)
-
-    def _whole_form(self, form: Form) -> Found:
-        """Whether the rest of the message is this form and nothing else."""
-        reader, desk = self._reader, self._desk
-        desk.rejections = 0
-        desk.fence = ()
-        try:
-            if not (yield from self._bounded(bodies.read(desk, form))) or desk.rejections:
-                return False
-            closers = markers_of((*desk.fence, *form.closers, *self._grammar.silent))
-            while True:
-                yield from self._bounded(reader.space())
-                match = closers.pattern.match(reader.text, reader.at)
-                if not reader.ended and closers.may_grow(reader.text, reader.at):
-                    yield
-                elif match:
-                    reader.at = match.end()
-                elif reader.ended:
-                    rest = len(reader.text) - reader.at
-                    return not rest or closers.may_grow(reader.text, reader.at)
-                else:
-                    return False
-        except TooLong:
-            reader.scanner = None
-            return False
+        self._output.say((yield from self._reader.space()))
+        if (yield from self._whole_message.read()) == "cut off":
+            self._cut_short()
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

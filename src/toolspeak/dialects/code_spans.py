@@ -1,0 +1,91 @@
+"""Whether a text has come to a place inside inline code or a code fence.
+
+A call that is shown there is an example, not an action.
+"""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(r"`+|~{3,}|~+|\n|[^`~\n]+")
+_FENCE_TICKS = 3
+
+
+class CodeSpans:
+    """Follows a text, however it is cut into pieces."""
+
+    __slots__ = ("_blank", "_first", "_inline", "_lines", "_run", "_run_begins_line", "fence")
+
+    def __init__(self) -> None:
+        self.fence = ""
+        """The marks that opened the fence we are in."""
+        self._inline = 0
+        """How many backticks opened the inline code we are in; it ends with its line."""
+        self._blank = True
+        """Nothing but white space stands on this line so far."""
+        self._run = ""
+        """Marks that may go on in the next piece."""
+        self._run_begins_line = False
+        self._first = True
+        """There was nothing but white space and the fence we are in."""
+        self._lines = 0
+        """Lines inside of the fence that are not blank."""
+
+    def add(self, text: str) -> None:
+        """More text."""
+        if not self._run and not self._inline and "`" not in text and "~" not in text:
+            self._plain(text)
+            return
+        for token in _TOKEN.findall(text):
+            if self._run and token[0] == self._run[0]:
+                self._run += token
+                continue
+            self._end_run()
+            if token[0] in "`~":
+                self._run, self._run_begins_line = token, self._blank
+            else:
+                self._plain(token)
+
+    def inside(self) -> bool:
+        """Whether the text has come to a place inside of code."""
+        self._end_run()
+        return bool(self.fence or self._inline)
+
+    def only_a_fence(self) -> bool:
+        """Whether there is nothing so far but the line that opens a fence."""
+        self._end_run()
+        return bool(self.fence) and self._first and not self._lines
+
+    def _plain(self, text: str) -> None:
+        before, newline, last = text.rpartition("\n")
+        if newline:
+            self._inline = 0
+            content = before if self._blank else before.partition("\n")[2]
+            if content.strip():
+                self._say_line()
+            self._blank = not last.strip()
+        elif text.strip():
+            self._blank = False
+        if last.strip() and newline:
+            self._say_line()
+
+    def _say_line(self) -> None:
+        if self.fence:
+            self._lines += 1
+        else:
+            self._first = False
+
+    def _end_run(self) -> None:
+        run, self._run = self._run, ""
+        if not run:
+            return
+        if len(run) >= _FENCE_TICKS and self._run_begins_line:
+            if not self.fence:
+                self.fence, self._lines = run, 0
+            elif run.startswith(self.fence):
+                self.fence = ""
+                self._first = False
+        elif run[0] == "`" and not self.fence:
+            self._inline = 0 if self._inline == len(run) else self._inline or len(run)
+            self._first = False
+        self._blank = False

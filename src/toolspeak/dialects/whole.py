@@ -1,0 +1,137 @@
+"""Messages that are nothing but calls: what has no marker of its own counts only there.
+
+Everything is read on trial. Only if the end of the message is reached that way were they calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from typing import Any, Literal
+
+from ..events import CallEnd
+from . import bodies
+from .desk import Desk, TooLong
+from .grammar import Grammar, markers_of
+from .template import Form
+
+Found = Generator[None, None, bool]
+Outcome = Literal["calls", "cut off", "text"]
+
+_FENCE = "```"
+_TICKS = re.compile(r"`*")
+_WORD = re.compile(r"[\w+\-]*")
+_LONGEST_WORD = 40
+
+
+def bounded(desk: Desk, steps: Generator[None, None, Any]) -> Generator[None, None, Any]:
+    """Run something that holds text, but not for longer than a call may be."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value
+        if desk.reader.offset() > desk.max_call:
+            steps.close()
+            raise TooLong
+        yield
+
+
+class WholeMessage:
+    """Reads what is left of a message, if it is nothing but calls."""
+
+    def __init__(self, desk: Desk, grammar: Grammar) -> None:
+        self._desk = desk
+        self._grammar = grammar
+
+    def read(self) -> Generator[None, None, Outcome]:
+        """Try every form that may be all of the message, and a fence around any other."""
+        for form in self._grammar.whole:
+            if not form.opener or (yield from self._sees(form.opener)):
+                outcome = yield from self._trial(self._form(form))
+                if outcome != "text":
+                    return outcome
+        if not self._grammar.scope.strict and (yield from self._sees(_FENCE)):
+            return (yield from self._trial(self._fenced()))
+        return "text"
+
+    def _trial(self, steps: Found) -> Generator[None, None, Outcome]:
+        desk, reader = self._desk, self._desk.reader
+        desk.begin_trial()
+        try:
+            found = yield from steps
+        except TooLong:
+            reader.scanner = None
+            found = desk.cut_off = False
+        tentative = desk.end_trial()
+        if found and any(isinstance(event, CallEnd) for event in tentative):
+            reader.release()
+            desk.output.edge()
+            desk.output.emit(*tentative)
+            return "calls"
+        cut_off = desk.cut_off and reader.extent() <= desk.max_call
+        reader.restore()
+        desk.forget_calls()
+        return "cut off" if cut_off else "text"
+
+    def _sees(self, opener: str) -> Found:
+        reader = self._desk.reader
+        while len(reader.text) - reader.at < len(opener) and not reader.ended:
+            if not opener.startswith(reader.text[reader.at :]):
+                return False
+            yield
+        return reader.text.startswith(opener, reader.at)
+
+    def _form(self, form: Form) -> Found:
+        """One form, and nothing behind it but what closes it."""
+        desk = self._desk
+        if not (yield from bounded(desk, bodies.read(desk, form))) or desk.rejections:
+            return False
+        return (yield from self._only((*desk.fence, *form.closers, *self._grammar.silent)))
+
+    def _fenced(self) -> Found:
+        """A code fence of any language around calls that have markers."""
+        desk, reader = self._desk, self._desk.reader
+        ticks = (yield from reader.run(_TICKS, _LONGEST_WORD)) or _FENCE
+        yield from reader.run(_WORD, _LONGEST_WORD)
+        markers = self._grammar.markers
+        closers: tuple[str, ...] = ()
+        while True:
+            yield from bounded(desk, reader.space())
+            while not reader.ended and markers.may_grow(reader.text, reader.at):
+                yield
+            match = markers.pattern.match(reader.text, reader.at)
+            forms = self._grammar.meaning[match[0]].forms if match else ()
+            if not forms or reader.text.startswith(ticks, reader.at):
+                return (yield from self._only((*closers, ticks, *self._grammar.silent)))
+            for form in forms:
+                mark = reader.offset()
+                if (yield from bounded(desk, bodies.read(desk, form))) and not desk.rejections:
+                    closers = form.closers
+                    yield from self._swallow(closers)
+                    break
+                reader.seek(mark)
+                desk.rejections = 0
+            else:
+                return False
+
+    def _swallow(self, closers: tuple[str, ...]) -> Generator[None, None, None]:
+        reader, markers = self._desk.reader, markers_of(closers)
+        while True:
+            yield from bounded(self._desk, reader.space())
+            match = markers.pattern.match(reader.text, reader.at)
+            if not reader.ended and markers.may_grow(reader.text, reader.at):
+                yield
+            elif match:
+                reader.at = match.end()
+            else:
+                return
+
+    def _only(self, closers: tuple[str, ...]) -> Found:
+        """Whether nothing is left but these, the last of them cut off perhaps."""
+        reader = self._desk.reader
+        yield from self._swallow(closers)
+        if not reader.ended:
+            return False
+        rest = reader.at < len(reader.text)
+        return not rest or markers_of(closers).may_grow(reader.text, reader.at)

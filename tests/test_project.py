@@ -17,13 +17,16 @@ from toolspeak.testing import parse
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "toolspeak"
 LAYERS = [
-    {"errors", "jsonish"},
+    {"jsonish"},
     {"types"},
+    {"errors"},
     {"events", "notes", "schema", "calls", "tools"},
     {"fit"},
     {"toolset"},
     {"judge"},
     {"dialects"},
+    {"native"},
+    {"extract"},
     {"testing"},
     {"cli"},
 ]

@@ -2,7 +2,9 @@
 
 import toolspeak as ts
 
-parser = ts.Parser(dialect="auto", tools=tools)
+ts.extract(reply, tools=tools).calls
+
+parser = ts.Parser(tools=tools)
 for event in parser.events(stream):
     ...
 """
@@ -16,7 +18,7 @@ from .dialects import (
     render_results,
     render_tools,
 )
-from .errors import ToolspeakError, UnknownDialect, Unrepresentable, UsageError
+from .errors import ExtractionProblem, ToolspeakError, UnknownDialect, Unrepresentable, UsageError
 from .events import (
     ArgumentsDelta,
     CallEnd,
@@ -29,6 +31,7 @@ from .events import (
     TextDelta,
     fold,
 )
+from .extract import Extraction, extract
 from .tools import as_tools
 from .types import (
     Capabilities,
@@ -62,6 +65,8 @@ __all__ = [
     "Dialect",
     "Document",
     "Event",
+    "Extraction",
+    "ExtractionProblem",
     "Finish",
     "Image",
     "Message",
@@ -87,6 +92,7 @@ __all__ = [
     "Usage",
     "UsageError",
     "as_tools",
+    "extract",
     "fold",
     "for_model",
     "render_calls",

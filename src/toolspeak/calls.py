@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -45,6 +45,39 @@ class Draft(Struct, frozen=True):
     repairs: tuple[str, ...] = ()
     bare: bool = False
     """An object with a name but nothing that could be its arguments."""
+
+
+class Ledger:
+    """The calls of one reply so far, by their ids."""
+
+    def __init__(self, new_id: Callable[[], str]) -> None:
+        self._new_id = new_id
+        self._calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
+
+    def claim(self, given: str) -> str:
+        """The id that a call shall have: its own, unless another call has it already."""
+        identity = given if given and given not in self._calls else self._new_id()
+        self._calls[identity] = ("", {})
+        return identity
+
+    def record(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """The call with this id is made."""
+        self._calls[identity] = (name, arguments)
+
+    def repeats(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether the same call with the same id was made before."""
+        known = self._calls.get(identity) if identity else None
+        return known is not None and known[0] == name and equal(known[1], arguments)
+
+    def holds(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether the same call was made before, whatever its id."""
+        return any(
+            name == other and equal(arguments, given) for other, given in self._calls.values()
+        )
+
+    def forget(self, count: int) -> None:
+        """Only the first `count` calls were calls."""
+        self._calls = dict(list(self._calls.items())[:count])
 
 
 def new_id() -> str:

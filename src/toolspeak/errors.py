@@ -3,12 +3,15 @@
     ToolspeakError
     ├── UsageError         the caller passed something that cannot work
     │   └── UnknownDialect     no dialect of that name
+    ├── ExtractionProblem  a block that is no call, where the caller asked for an exception
     └── Unrepresentable    a call that this dialect has no way to write
 
-What a model says is never an exception: it becomes calls, text and notes.
+What a model says is no exception otherwise: it becomes calls, text and notes.
 """
 
 from __future__ import annotations
+
+from .types import Rejection
 
 
 class ToolspeakError(Exception):
@@ -21,6 +24,14 @@ class UsageError(ToolspeakError, ValueError):
 
 class UnknownDialect(UsageError):
     """There is no dialect of that name."""
+
+
+class ExtractionProblem(ToolspeakError):
+    """A block that tried to be a call is none, and the caller wanted to hear of it at once."""
+
+    def __init__(self, rejection: Rejection) -> None:
+        self.rejection = rejection
+        super().__init__(f"{rejection.problem} - at `{rejection.path}` of {rejection.raw[:80]!r}")
 
 
 class Unrepresentable(ToolspeakError, ValueError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import jsonish
@@ -86,6 +86,19 @@ def types_of(schema: Any, root: Mapping[str, Any], depth: int = 8) -> frozenset[
 def _names(declared: Any) -> list[str]:
     names = declared if isinstance(declared, list) else [declared]
     return [name.lower() for name in names if isinstance(name, str)]
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Every text in a decoded value, keys aside."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, Mapping):
+            pending.extend(reversed(list(item.values())))
+        elif isinstance(item, (list, tuple)):
+            pending.extend(reversed(item))
 
 
 def type_of(value: Any) -> str:

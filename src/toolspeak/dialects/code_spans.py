@@ -14,7 +14,7 @@ _FENCE_TICKS = 3
 class CodeSpans:
     """Follows a text, however it is cut into pieces."""
 
-    __slots__ = ("_blank", "_first", "_inline", "_lines", "_run", "_run_begins_line", "fence")
+    __slots__ = ("_blank", "_inline", "_run", "_run_begins_line", "fence")
 
     def __init__(self) -> None:
         self.fence = ""
@@ -26,10 +26,6 @@ class CodeSpans:
         self._run = ""
         """Marks that may go on in the next piece."""
         self._run_begins_line = False
-        self._first = True
-        """There was nothing but white space and the fence we are in."""
-        self._lines = 0
-        """Lines inside of the fence that are not blank."""
 
     def add(self, text: str) -> None:
         """More text."""
@@ -51,29 +47,12 @@ class CodeSpans:
         self._end_run()
         return bool(self.fence or self._inline)
 
-    def only_a_fence(self) -> bool:
-        """Whether there is nothing so far but the line that opens a fence."""
-        self._end_run()
-        return bool(self.fence) and self._first and not self._lines
-
     def _plain(self, text: str) -> None:
-        before, newline, last = text.rpartition("\n")
+        _, newline, last = text.rpartition("\n")
         if newline:
             self._inline = 0
-            content = before if self._blank else before.partition("\n")[2]
-            if content.strip():
-                self._say_line()
+        if newline or last.strip():
             self._blank = not last.strip()
-        elif text.strip():
-            self._blank = False
-        if last.strip() and newline:
-            self._say_line()
-
-    def _say_line(self) -> None:
-        if self.fence:
-            self._lines += 1
-        else:
-            self._first = False
 
     def _end_run(self) -> None:
         run, self._run = self._run, ""
@@ -81,11 +60,9 @@ class CodeSpans:
             return
         if len(run) >= _FENCE_TICKS and self._run_begins_line:
             if not self.fence:
-                self.fence, self._lines = run, 0
+                self.fence = run
             elif run.startswith(self.fence):
                 self.fence = ""
-                self._first = False
         elif run[0] == "`" and not self.fence:
             self._inline = 0 if self._inline == len(run) else self._inline or len(run)
-            self._first = False
         self._blank = False

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ..calls import Draft, equal
+from ..calls import Draft, Ledger
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event, TextDelta
 from ..jsonish import dumps, same
 from ..judge import Judge, Verdict
@@ -46,9 +46,7 @@ class Desk:
         self.tools = judge.tools
         self.incremental = incremental
         self.max_call = max_call
-        self._new_id = new_id
-        self._ids: dict[str, tuple[str, dict[str, Any]]] = {}
-        """The ids so far, and the calls that have them."""
+        self._ledger = Ledger(new_id)
         self.count = 0
         """Calls so far."""
         self.rejections = 0
@@ -92,7 +90,7 @@ class Desk:
     def forget_calls(self, count: int = 0) -> None:
         """Only the first `count` calls so far were calls."""
         self.count = count
-        self._ids = dict(list(self._ids.items())[:count])
+        self._ledger.forget(count)
 
     # Tools.
 
@@ -158,7 +156,11 @@ class Desk:
             self._accept(form, verdict, draft.id, start)
 
     def _accept(self, form: Form, verdict: Verdict, identity: str, start: int) -> None:
-        again = self.embedded and self.output.since and self._was_made(verdict)
+        again = (
+            self.embedded
+            and self.output.since
+            and self._ledger.holds(verdict.name, verdict.arguments or {})
+        )
         raw = self._commit(start)
         if again:
             self.remark("repeated", "the same call stands in the text again", raw)
@@ -166,7 +168,7 @@ class Desk:
         self.dialect = form.dialect
         self.steps_back = False
         arguments = dict(verdict.arguments or {})
-        if self._is_repeated(identity, verdict.name, arguments) and not self._started:
+        if self._ledger.repeats(identity, verdict.name, arguments) and not self._started:
             self.remark("repeated", "the same call with the same id stands there again", raw)
             return
         for remark in verdict.remarks:
@@ -178,7 +180,7 @@ class Desk:
             events: list[Event] = [started, ArgumentsDelta(self.count, dumps(arguments))]
         else:
             events = []
-        self._ids[started.id] = (verdict.name, arguments)
+        self._ledger.record(started.id, verdict.name, arguments)
         call = ToolCall(id=started.id, name=verdict.name, arguments=arguments, raw=raw)
         events.append(CallEnd(self.count, call))
         self.count += 1
@@ -186,18 +188,6 @@ class Desk:
             self.output.emit(*events)
         else:
             self.tentative.extend(events)
-
-    def _was_made(self, verdict: Verdict) -> bool:
-        """Whether the same call was made before, whatever its id."""
-        return any(
-            name == verdict.name and equal(arguments, verdict.arguments)
-            for name, arguments in self._ids.values()
-        )
-
-    def _is_repeated(self, identity: str, name: str, arguments: dict[str, Any]) -> bool:
-        """Whether the same call with the same id was made before."""
-        known = self._ids.get(identity) if identity else None
-        return known is not None and known[0] == name and equal(known[1], arguments)
 
     def _streamed_start(self, arguments: dict[str, Any]) -> CallStart | None:
         """The start of this call, if its arguments were streamed and are what came out of them."""
@@ -213,13 +203,9 @@ class Desk:
             self.tentative.append(Note(code, message, where[:SHOWN]))
 
     def _identity(self, given: str) -> str:
-        if given and given not in self._ids:
-            identity = given
-        else:
-            identity = self._new_id()
-            if given:
-                self.remark("id-replaced", f"the id {given!r} is taken by another call", given)
-        self._ids.setdefault(identity, ("", {}))
+        identity = self._ledger.claim(given)
+        if given and identity != given:
+            self.remark("id-replaced", f"the id {given!r} is taken by another call", given)
         return identity
 
     def _commit(self, start: int) -> str:

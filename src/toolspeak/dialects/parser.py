@@ -18,12 +18,13 @@ from typing import Any, Literal
 
 from .. import calls
 from ..errors import UsageError
-from ..events import Event, Finish, Reclassify
+from ..events import CallEnd, Event, Finish, Reclassify
 from ..judge import Judge, Trust
 from ..tools import as_tools
 from ..toolset import Toolset
 from . import bodies
 from .desk import Desk, Faulty, Prose, TooLong
+from .echoes import Call, Echoes, call_of
 from .grammar import Both, Markers, grammar_of, markers_of
 from .json_bodies import read_arguments
 from .registry import AUTO, scope_of
@@ -47,8 +48,9 @@ class Parser:
     """Reads the calls out of a model's text, however it is cut into chunks.
 
     `tools` in any provider's shape give the types of arguments and the names that count; None
-    checks neither. `reasoning_open` says whether the text starts inside reasoning that the prompt
-    has opened; None leaves it to what follows.
+    checks neither. `trust` says what may become a call, and `context`, the conversation so far,
+    which calls would only be echoes. `reasoning_open` says whether the text starts inside reasoning
+    that the prompt has opened; None leaves it to what follows.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Parser:
         dialect: str | Dialect | Sequence[Dialect] = AUTO,
         tools: Iterable[Any] | None = None,
         trust: Trust = "standard",
+        context: Iterable[Any] = (),
         reasoning_open: bool | None = None,
         arguments: Literal["validated", "incremental"] = "validated",
         max_call: int = MAX_CALL,
@@ -67,7 +70,8 @@ class Parser:
         incremental = arguments == "incremental"
         declared = as_tools(tools)
         toolset = None if declared is None else Toolset(declared)
-        judge = Judge(toolset, trust)
+        guard = Echoes(context, self._calls_in) if context else None
+        judge = Judge(toolset, trust, guard)
         self._desk = Desk(judge, incremental=incremental, max_call=max_call, new_id=new_id)
         self._reader = self._desk.reader
         self._output = self._desk.output
@@ -124,6 +128,13 @@ class Parser:
         for chunk in chunks:
             yield from self.feed(chunk)
         yield from self.finish()
+
+    def _calls_in(self, text: str) -> Iterator[Call]:
+        """Every call that any text holds, for the guard against echoes."""
+        tools = self._desk.tools.tools.values() if self._desk.tools else None
+        for event in Everything(tools=tools, trust="lenient").events([text]):
+            if isinstance(event, CallEnd):
+                yield call_of(event.call.name, event.call.arguments)
 
     # Text, up to the next marker.
 
@@ -493,6 +504,16 @@ class Parser:
         self._output.say((yield from self._reader.space()))
         if (yield from self._whole_message.read()) == "cut off":
             self._cut_short()
+
+
+class Everything(Parser):
+    """Reads all calls that a text holds, in reasoning and after answers too."""
+
+    def _answered(self) -> bool:
+        return False
+
+    def _think(self, closers: tuple[str, ...], before: tuple[str, ...]) -> Steps:
+        yield from ()
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

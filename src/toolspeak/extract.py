@@ -1,0 +1,102 @@
+"""What a model meant: the calls in a whole reply, be they structured or written out.
+
+extract(text, tools=tools)   ->   Reply(text, reasoning, calls, rejected, notes, dialect)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from . import calls
+from .dialects import Dialect, Parser
+from .dialects.registry import AUTO
+from .errors import ExtractionProblem
+from .events import CallEnd, CallRejected, CallStart, Event, ReasoningDelta, TextDelta, fold
+from .judge import Judge, Trust
+from .native import Native, native
+from .tools import as_tools
+from .toolset import Toolset
+from .types import Capabilities, Note, Rejection, Reply, ToolCall
+
+Extraction = Reply
+"""What `extract` gives back: the same as `fold`."""
+
+_SHOWN = 400
+
+
+def extract(
+    reply: Any,
+    *,
+    tools: Iterable[Any] | None = None,
+    dialect: str | Dialect | Sequence[Dialect] = AUTO,
+    trust: Trust = "standard",
+    capabilities: Capabilities | None = None,
+    context: Iterable[Any] = (),
+    reasoning_open: bool | None = None,
+    on_problem: Literal["note", "raise"] = "note",
+    new_id: Callable[[], str] = calls.new_id,
+) -> Reply:
+    """The calls in a reply: its text, or an API's whole answer.
+
+    Structured calls count before anything that stands in the text. `context` is the conversation so
+    far: a call that only repeats one from a tool result or a document is not made.
+    """
+    taken = Native(reply) if isinstance(reply, str) else native(reply)
+    declared = as_tools(tools)
+    if taken.drafts:
+        result = fold(_structured(taken, declared, new_id))
+    else:
+        if reasoning_open is None and capabilities:
+            reasoning_open = capabilities.reasoning_open
+        parser = Parser(
+            dialect=dialect,
+            tools=declared,
+            trust=trust,
+            context=context,
+            reasoning_open=False if taken.reasoning else reasoning_open,
+            new_id=new_id,
+        )
+        thoughts = [ReasoningDelta(taken.reasoning)] if taken.reasoning else []
+        result = fold([*thoughts, *parser.events([taken.text])])
+    if on_problem == "raise" and result.rejected:
+        raise ExtractionProblem(result.rejected[0])
+    return result
+
+
+def _structured(
+    taken: Native, tools: Sequence[Any] | None, new_id: Callable[[], str]
+) -> Iterator[Event]:
+    """Calls that came as structures: names and arguments are checked, nothing else."""
+    judge = Judge(None if tools is None else Toolset(tools), "lenient")
+    ledger = calls.Ledger(new_id)
+    count = 0
+    if taken.reasoning:
+        yield ReasoningDelta(taken.reasoning)
+    if taken.text:
+        yield TextDelta(taken.text)
+    for draft in taken.drafts:
+        source = draft.arguments if isinstance(draft.arguments, str) else ""
+        verdict = judge.weigh(draft, source)
+        raw = source or str(draft.arguments or "")
+        if verdict.arguments is None:
+            name = verdict.name or None
+            yield CallRejected(
+                Rejection(raw[:_SHOWN], verdict.code, verdict.problem, verdict.path, name)
+            )
+            yield Note(verdict.code, verdict.problem, raw[:_SHOWN])
+            continue
+        arguments = dict(verdict.arguments)
+        if ledger.repeats(draft.id, verdict.name, arguments):
+            message = "the same call with the same id stands there again"
+            yield Note("repeated", message, raw[:_SHOWN])
+            continue
+        identity = ledger.claim(draft.id)
+        if draft.id and identity != draft.id:
+            yield Note("id-replaced", f"the id {draft.id!r} is taken by another call", draft.id)
+        for code, message, where in verdict.remarks:
+            yield Note(code, message, where[:_SHOWN])
+        ledger.record(identity, verdict.name, arguments)
+        yield CallStart(count, identity, verdict.name, "native")
+        yield CallEnd(count, ToolCall(id=identity, name=verdict.name, arguments=arguments, raw=raw))
+        count += 1

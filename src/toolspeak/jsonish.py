@@ -34,6 +34,8 @@ _LONG_STRING = {
     quote: re.compile(rf"(?:[^{quote}\\]++|\\.|{quote}(?!{quote}{quote}))*+{quote * 3}", re.S)
     for quote in ('"', "'")
 }
+_QUOTE = re.compile(r'(?<!\\)"')
+_LOOSE_END = re.compile(r'(?<!\\)"(?=\s*+(?:[:}\]]|,\s*+["}\]]|\Z))')
 _SMART = {"“": "”", "”": "”", "‘": "’", "’": "’"}
 _ESCAPE = re.compile(
     r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(\r?\n)|(.))", re.S
@@ -87,16 +89,17 @@ class Unfinished(NotAValue):
     """The text stops in the middle of a value."""
 
 
-def loads(text: str, *, close: bool = False) -> tuple[Any, tuple[str, ...]]:
+def loads(text: str, *, close: bool = False, loose: bool = False) -> tuple[Any, tuple[str, ...]]:
     """The value that `text` holds, and the names of the repairs it took.
 
-    `close` allows brackets that are missing at the end, for text that is known not to be cut off.
+    `close` allows brackets that are missing at the end, for text that is known not to be cut off;
+    `loose` allows strings that hold their own quotes unescaped.
     """
     try:
         return decoder.decode(text), ()
     except (ValueError, RecursionError):
         pass
-    reader = ValueReader(without_fence(text), close=close)
+    reader = ValueReader(without_fence(text), close=close, loose=loose)
     value = reader.value()
     reader.skip()
     if reader.at < len(reader.text):
@@ -181,11 +184,20 @@ class ValueReader:
     may then also stand without any quotes. `close` allows closers that are missing at the end.
     """
 
-    def __init__(self, text: str, at: int = 0, *, quote: str = "", close: bool = False) -> None:
+    def __init__(
+        self,
+        text: str,
+        at: int = 0,
+        *,
+        quote: str = "",
+        close: bool = False,
+        loose: bool = False,
+    ) -> None:
         self.text = text
         self.at = at
         self._quote = quote
         self._close = close
+        self._loose = loose
         self._depth = 0
         self._in_list = False
         self._repairs: dict[str, None] = {}
@@ -235,6 +247,8 @@ class ValueReader:
             quote = _SMART[quote]
         elif quote == "'":
             self.repaired("single-quotes")
+        if self._loose and quote == '"':
+            return self._loose_string()
         long = _LONG_STRING.get(quote) if self.text.startswith(quote * 3, self.at) else None
         width = 3 if long else 1
         match = (long or _STRING[quote]).match(self.text, self.at + width)
@@ -246,6 +260,22 @@ class ValueReader:
         if _BAD_ESCAPE.search(body):
             self.repaired("invalid-escape")
         return unescape(body)
+
+    def _loose_string(self) -> str:
+        """A string that may hold quotes, if it is the last value and can end in only one place."""
+        start = self.at + 1
+        first = _QUOTE.search(self.text, start)
+        ends = _LOOSE_END.finditer(self.text, start)
+        end = next(ends, None)
+        if first is None or end is None:
+            self.at = len(self.text)
+            raise self.fail("a string that does not end")
+        if end.start() > first.start():
+            if next(ends, None) is not None or self.text[end.end() :].strip(" \t\r\n}]"):
+                raise self.fail("a string with quotes inside that can end in several places")
+            self.repaired("inner-quotes")
+        self.at = end.end()
+        return unescape(self.text[start : end.start()])
 
     def items(self, closer: str) -> list[Any]:
         """Values separated by commas, up to and with `closer`; stands on the opening bracket."""

@@ -21,6 +21,7 @@ NOTES: dict[str, str] = {
     "coerced": "A value was made into what the schema asks for; `where` is its path.",
     "id-replaced": "A call's id was already taken by another call.",
     "repeated": "The same call, or one with the same id, stands there twice; it is made once.",
+    "wrong-closer": "A call was closed by the end of another tag.",
     "unclosed": "The reply ends inside the marker that closes a call.",
     "schema-unusable": "A tool's schema cannot be used as it is; what could be checked was.",
     # Repairs: none changes what stands inside a string.
@@ -35,6 +36,7 @@ NOTES: dict[str, str] = {
     "repaired-missing-quote": "The last text's closing quote was missing.",
     "repaired-missing-tag": "The closing tag of a parameter was missing.",
     "repaired-positional": "Arguments without names were named in the order of the schema.",
+    "repaired-noise": "Prose between the marker and the JSON was left out.",
     "repaired-python-literal": "`True`, `None`, a tuple: Python instead of JSON.",
     "repaired-python-set": "A Python set was read as a list.",
     "repaired-single-quotes": "Texts stood in single quotes.",

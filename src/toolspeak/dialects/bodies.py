@@ -11,10 +11,20 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from ..calls import Draft
+from ..schema import from_text, properties
 from .desk import Desk
 from .elements import parse_elements
 from .grammar import markers_of
-from .json_bodies import Found, Header, fence, gap, past_brackets, read_arguments, read_json
+from .json_bodies import (
+    Found,
+    Header,
+    fence,
+    gap,
+    past_brackets,
+    read_arguments,
+    read_canonical,
+    read_json,
+)
 from .scan import DONE, MORE, BracketScanner, scan
 from .syntax import (
     CALL_NAME,
@@ -30,6 +40,7 @@ from .syntax import (
     unclosed_end,
 )
 from .tagged import (
+    ATTRIBUTES,
     Arguments,
     BadBody,
     ParamScanner,
@@ -189,17 +200,21 @@ def read_elements(desk: Desk, form: Form, header: Header) -> Found:
 
 def read_yaml(desk: Desk, form: Form, header: Header) -> Found:
     """YAML."""
-    return _until_closer(desk, form, header, parse_yaml)
+    closers = tuple(closer.replace("$name", header["name"]) for closer in form.closers)
+    return _until_closer(desk, form, header, parse_yaml, closers)
 
 
-def _until_closer(desk: Desk, form: Form, header: Header, parse: Parse) -> Found:
-    closer = form.closer.replace("$name", header.get("name", ""))
+def _until_closer(
+    desk: Desk, form: Form, header: Header, parse: Parse, closers: tuple[str, ...] = ()
+) -> Found:
+    closers = closers or (form.closer.replace("$name", header.get("name", "")),)
     reader = desk.reader
     start = reader.offset()
-    if not (yield from reader.until_marker(markers_of((closer,)))):
+    found = yield from reader.until_marker(markers_of(closers))
+    if not found:
         desk.cut_off = bool(_BODY_START.match(reader.held(), start))
         return False
-    _whole_body(desk, form, header, reader.held()[start : -len(closer)], parse)
+    _whole_body(desk, form, header, reader.held()[start : -len(found)], parse)
     return True
 
 
@@ -340,12 +355,34 @@ def read_input(desk: Desk, form: Form, header: Header) -> Found:
         return (yield from read_arguments(desk, form, header))
     desk.fence = ()
     reader.seek(start)
-    found = yield from reader.until(_NEXT_STEP, _LONGEST_STEP)
+    if form.closer:
+        found = yield from reader.until_marker(markers_of(form.closers))
+    else:
+        found = yield from reader.until(_NEXT_STEP, _LONGEST_STEP)
     reader.seek(reader.offset() - len(found))
     text = reader.held()[start:]
-    if not found and _OPEN_FENCE.fullmatch(text):
+    if not found and (form.closer or _OPEN_FENCE.fullmatch(text)):
         return False
     _whole_body(desk, form, header, text, parse_input)
+    return True
+
+
+def read_attributes(desk: Desk, form: Form, header: Header) -> Found:
+    """Arguments as a tag's attributes: `city="Oslo" days="3"`, perhaps with the tag's end."""
+    reader = desk.reader
+    start = reader.offset()
+    found = yield from reader.until_marker(markers_of(("<", "\n")))
+    text = reader.held()[start:].removesuffix(found)
+    reader.seek(start + len(text))
+    if found != "<" or not ATTRIBUTES.fullmatch(text):
+        return False
+
+    def parse(body: str, schema: Mapping[str, Any]) -> Arguments:
+        declared = properties(schema)
+        written = attributes_of(body).items()
+        return {key: from_text(word, declared.get(key), schema) for key, word in written}, ()
+
+    _whole_body(desk, form, header, text, parse)
     return True
 
 
@@ -381,4 +418,6 @@ _READERS: dict[str, Callable[[Desk, Form, Header], Found]] = {
     "line": read_line,
     "input": read_input,
     "code": read_code,
+    "attributes": read_attributes,
+    "canonical": read_canonical,
 }

@@ -28,6 +28,8 @@ class Marker(Struct, frozen=True, eq=False):
     """It ends reasoning that nothing in the text has opened."""
     silent: bool = False
     """It is never text."""
+    inert: str = ""
+    """It opens a span that ends with this, in which nothing is a call."""
     frames: tuple[Dialect, ...] = ()
     """It begins the header of a message in these dialects."""
     line_start: bool = False
@@ -326,6 +328,8 @@ def _add_reasoning(dialect: Dialect, meaning: dict[str, Marker]) -> None:
 
 
 def _add_frame(dialect: Dialect, meaning: dict[str, Marker], *, everything: bool) -> None:
+    for opener, closer in dialect.inert:
+        _add(meaning, opener, inert=closer)
     for token in dialect.silent:
         if everything or _SPECIAL.match(token):
             _add(meaning, token, silent=True)

@@ -28,6 +28,7 @@ Watch = Callable[[JsonScanner], Generator[None, None, None]]
 """Runs a scanner to its end, and passes on what it reads."""
 
 _LONGEST_GAP = 256
+_LONGEST_NOISE = 300
 _LONGEST_HEAD = 512
 _LONGEST_FENCE = 40
 _WORTH_TRYING = 64
@@ -62,6 +63,8 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
     """Calls as JSON objects: one, a list, or one after the other."""
     reader = desk.reader
     yield from fence(desk)
+    if form.dialect.noisy and not (yield from _past_noise(desk, form)):
+        return False
     in_list = yield from reader.literal("[")
     if in_list and (yield from gap(desk, "")) in ('"', "'", "["):
         reader.seek(reader.offset() - 1)
@@ -82,6 +85,20 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
     if found:
         yield from past_brackets(desk, form)
     return found
+
+
+def _past_noise(desk: Desk, form: Form) -> Found:
+    """Prose before the JSON: it is left out, if the JSON begins a line soon after."""
+    reader = desk.reader
+    if (yield from reader.peek()) in ("{", "["):
+        return True
+    start = reader.offset()
+    found = yield from reader.until_marker(markers_of(("\n{", form.closer[0])), _LONGEST_NOISE)
+    if found != "\n{" or reader.offset() - start > _LONGEST_NOISE:
+        return False
+    reader.at -= 1
+    desk.remark("repaired-noise", "prose before the JSON was left out", reader.held()[start:])
+    return True
 
 
 def _next_object(desk: Desk, more: bool) -> Found:
@@ -146,6 +163,22 @@ def _say_content(desk: Desk, value: Any, found: list[Draft]) -> None:
     beside = isinstance(value, dict) and "tool_calls" in value
     if found and good and beside and isinstance(value.get("content"), str):
         desk.say_before_calls(value["content"])
+
+
+def read_canonical(desk: Desk, form: Form, header: Header) -> Found:
+    """One object that is a call and nothing else: a list of tools looks much the same."""
+    reader = desk.reader
+    yield from reader.space()
+    if (yield from reader.peek()) != "{":
+        return False
+    start = reader.offset()
+    read = yield from _object(desk, form, None)
+    value = read.value if read and not read.repairs else None
+    if not isinstance(value, dict) or value.keys() - {"id"} != {"name", "arguments"}:
+        return False
+    for draft in drafts(value):
+        desk.draft(form, draft, start)
+    return True
 
 
 def read_arguments(desk: Desk, form: Form, header: Header) -> Found:
@@ -243,10 +276,13 @@ def _mended(desk: Desk, form: Form, start: int) -> Generator[None, None, Read | 
 
 
 def _loaded(text: str, *, close: bool = False) -> Read:
-    try:
-        return Read(*jsonish.loads(text, close=close))
-    except jsonish.NotAValue as error:
-        return Read(problem=f"not valid JSON: {error}")
+    problem = ""
+    for loose in (False, True) if close else (False,):
+        try:
+            return Read(*jsonish.loads(text, close=close, loose=loose))
+        except jsonish.NotAValue as error:
+            problem = problem or f"not valid JSON: {error}"
+    return Read(problem=problem)
 
 
 def _at_once(desk: Desk) -> Any:

@@ -35,6 +35,7 @@ from .whole import WholeMessage, bounded
 MAX_CALL = 8_000_000
 """The longest call, in characters; a longer one becomes text."""
 _LONGEST_HEADER = 300
+_END_TAG = re.compile(r"</(?:[\w:.\-]{1,30}(>?)|\Z)|<\Z()")
 _LONGEST_LINK = 200
 """How much text may stand between two calls in prose."""
 _RESCAN_FACTOR, _RESCAN_FREE = 8, 65_536
@@ -210,6 +211,11 @@ class Parser:
             self._reader.at += len(literal)
             if not self._grammar.scope.named:
                 self._output.note("control-token", f"{literal} belongs to no text", literal)
+            return True
+        if marker.inert:
+            self._output.say(literal)
+            self._reader.at += len(literal)
+            yield from self._next(markers_of((marker.inert,)), self._output.say)
             return True
         self._remark_on(literal)
         return False
@@ -402,14 +408,15 @@ class Parser:
         desk = self._desk
         desk.rejections = 0
         desk.fence = ()
-        strict = self._grammar.scope.strict and bool(form.closer)
+        inert = any(form.opener == opener for opener, _ in form.dialect.inert)
+        strict = (self._grammar.scope.strict and bool(form.closer)) or inert
         made = desk.count
         if strict:
             desk.tentative = []
         try:
             found = yield from bounded(self._desk, body)
             if found and strict:
-                found = yield from self._is_closed(form)
+                found = yield from self._is_closed(form, or_ends=inert)
             if self._reader.extent() > desk.max_call:
                 raise TooLong
         except TooLong:
@@ -427,8 +434,8 @@ class Parser:
         desk.forget_calls(made)
         return False
 
-    def _is_closed(self, form: Form) -> Found:
-        """Whether one of a form's closing markers comes next."""
+    def _is_closed(self, form: Form, *, or_ends: bool) -> Found:
+        """Whether one of a form's closing markers comes next, or the end of the text."""
         reader = self._reader
         mark = reader.offset()
         closers = markers_of((*self._desk.fence, *form.closers))
@@ -436,6 +443,7 @@ class Parser:
         while not reader.ended and closers.may_grow(reader.text, reader.at):
             yield
         found = closers.pattern.match(reader.text, reader.at) is not None
+        found = found or (or_ends and reader.at == len(reader.text))
         reader.seek(mark)
         return found
 
@@ -467,6 +475,7 @@ class Parser:
         earlier = self._open if output.quiet else {}
         self._open = dict.fromkeys((*desk.fence, *form.closers, *earlier))
         space = ""
+        closed = not form.closer
         while True:
             closers = markers_of(tuple(self._open))
             space += yield from reader.space()
@@ -476,7 +485,11 @@ class Parser:
             elif match:
                 space = ""
                 reader.at = match.end()
+                closed = True
                 del self._open[match[0]]
+            elif not closed and (yield from self._foreign_closer(form)):
+                closed = True
+                space = ""
             else:
                 break
         if reader.ended and self._begins_closer(closers):
@@ -489,6 +502,23 @@ class Parser:
         else:
             output.edge()
             output.say(space)
+
+    def _foreign_closer(self, form: Form) -> Found:
+        """Some other tag's end, where a tag's own should be."""
+        reader = self._reader
+        if not form.opener.startswith("<") or form.opener.startswith("<|"):
+            return False
+        while True:
+            match = _END_TAG.match(reader.text, reader.at)
+            if match is None:
+                return False
+            if match[1]:
+                self._output.note("wrong-closer", f"{match[0]} closes {form.opener}", match[0])
+                reader.at = match.end()
+                return True
+            if reader.ended or match.end() < len(reader.text):
+                return False
+            yield
 
     def _begins_closer(self, closers: Markers) -> bool:
         """Whether the text ends with the beginning of a marker, not just with a letter of it."""

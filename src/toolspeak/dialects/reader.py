@@ -168,9 +168,15 @@ class Reader:
                 return found
             yield
 
-    def until_marker(self, markers: Markers) -> Generator[None, None, str]:
-        """Read up to and with the first marker; returns it, or "" if the text ended without one."""
+    def until_marker(
+        self, markers: Markers, limit: int | None = None
+    ) -> Generator[None, None, str]:
+        """Read up to and with the first marker; returns it, or "" if the text ended without one, or
+        went on for longer than `limit`."""
+        start = self.base + self.at
         while True:
+            if limit is not None and self.base + self.at - start > limit:
+                return ""
             match = markers.pattern.search(self.text, self.at)
             if match and (self.ended or not markers.may_grow(self.text, match.start())):
                 self.at = match.end()

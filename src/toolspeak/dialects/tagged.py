@@ -25,6 +25,7 @@ from .template import Dialect, Form, Literal, Piece, Slot, Tag, markers, pieces
 
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""")
 _ATTRIBUTES = r"""((?:\s*+[\w:.-]++\s*+=\s*+(?:"[^"]*"|'[^']*'|[^\s"'<>=/]++))*+)\s*+(/?)>"""
+ATTRIBUTES = re.compile(r"""(?:\s*+[\w:.\-]++\s*+=\s*+(?:"[^"]*"|'[^']*'))++\s*+/?>?\s*+""")
 _SPACE = r"(?:\s|\\n)*+"
 """White space between tags; some models escape their line breaks twice."""
 _CDATA_OPEN, _CDATA_CLOSE = "<![CDATA[", "]]>"

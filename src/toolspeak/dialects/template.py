@@ -22,12 +22,12 @@ from msgspec import Struct
 
 Evidence = OneOf["marker", "whole", "prose"]
 
-JSON_SLOTS = frozenset({"object", "list", "lines", "echo", "content"})
+JSON_SLOTS = frozenset({"object", "list", "lines", "echo", "content", "canonical"})
 """Calls as JSON; the word only says how to write several."""
 CALL_SLOTS = frozenset({"python", "statements", "semicolons", "single", "builtin"})
 """Calls as `f(a=1)`; the word only says how to write several."""
 TEXT_SLOTS = frozenset(
-    {"arguments", "params", "elements", "braces", "yaml", "line", "input", "code"}
+    ("arguments", "params", "elements", "braces", "yaml", "line", "input", "code", "attributes")
 )
 """The arguments alone, behind a name."""
 BODY_SLOTS = JSON_SLOTS | CALL_SLOTS | TEXT_SLOTS
@@ -155,6 +155,10 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     reasoning: tuple[tuple[str, str], ...] = THINK
     silent: tuple[str, ...] = ()
     """Control tokens that belong to the frame of a message, never to its text."""
+    inert: tuple[tuple[str, str], ...] = ()
+    """Spans in which nothing is a call, unless they are one call and nothing else."""
+    noisy: bool = False
+    """A line of prose may stand before the JSON."""
     reserved: tuple[str, ...] = ()
     """Words that mean something else where a tool's name stands."""
     nothing: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ LAYERS = [
     {"jsonish"},
     {"types"},
     {"errors"},
+    {"callables"},
     {"events", "notes", "schema", "calls", "tools"},
     {"fit"},
     {"toolset"},

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -29,6 +30,7 @@ ARGUMENT_KEYS = (
 )
 ID_KEYS = ("id", "tool_call_id", "call_id")
 _ENVELOPES = ("tool_calls", "tool_call", "function_call")
+_WRAPPER_NAME = re.compile(r"(?:tool|function)[._]?call\b|tool_call[<>]")
 _BESIDE_NAME = frozenset((*NAME_KEYS, *ID_KEYS, "type", "index"))
 RESERVED_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *ID_KEYS, *_ENVELOPES)
 """Keys that cannot be the name of a tool in `{"f": {…}}`."""
@@ -117,6 +119,9 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key:
     if isinstance(inner, dict):
         return _draft({**value, **inner, "function": None}, declared, name_is_key)
     name = next((value[key] for key in NAME_KEYS if isinstance(value.get(key), str)), "").strip()
+    inner = _wrapped(name, value, declared)
+    if inner is not None:
+        return _draft(inner, declared, name_is_key)
     arguments = next((value[key] for key in ARGUMENT_KEYS if value.get(key) is not None), None)
     identity = next((str(value[key]) for key in ID_KEYS if _is_id(value.get(key))), "")
     if name and isinstance(arguments, dict) and _is_schema(arguments):
@@ -131,6 +136,18 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key:
         if isinstance(arguments, dict) and known:
             return Draft(key, arguments)
     return Draft(problem="the object has no name of a tool")
+
+
+def _wrapped(
+    name: str, value: dict[str, Any], declared: Collection[str] | None
+) -> dict[str, Any] | None:
+    """The call inside of `{"name": "tool_call", "arguments": {"name": …}}`."""
+    if not _WRAPPER_NAME.match(name) or (declared is not None and name in declared):
+        return None
+    inner = next((value[key] for key in ARGUMENT_KEYS if isinstance(value.get(key), dict)), None)
+    if inner is None or not any(isinstance(inner.get(key), str) for key in NAME_KEYS):
+        return None
+    return {**{key: value[key] for key in ID_KEYS if key in value}, **inner}
 
 
 def _is_id(value: Any) -> bool:

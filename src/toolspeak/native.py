@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from .calls import Draft
+from .calls import Draft, drafts
 from .errors import UsageError
 
 
@@ -81,9 +81,9 @@ def _message(message: Mapping[str, Any]) -> Iterator[Part]:
         elif _is_list(said):
             yield from _blocks(said)
     for call in message.get("tool_calls") or ():
-        yield _call(call)
+        yield from _calls(call)
     if isinstance(message.get("function_call"), Mapping):
-        yield _call({"function": message["function_call"]})
+        yield from _calls({"function": message["function_call"]})
 
 
 def _blocks(blocks: Any) -> Iterator[Part]:
@@ -93,9 +93,9 @@ def _blocks(blocks: Any) -> Iterator[Part]:
             continue
         kind = block.get("type")
         if kind in ("tool_use", "function_call", "custom_tool_call"):
-            yield _call(block)
+            yield from _calls(block)
         elif isinstance(block.get("functionCall"), Mapping):
-            yield _call(block["functionCall"])
+            yield from _calls(block["functionCall"])
         elif kind in ("thinking", "reasoning"):
             thought = block.get("thinking") or block.get("text") or _joined(block.get("summary"))
             yield "reasoning", str(thought or "")
@@ -109,18 +109,11 @@ def _joined(blocks: Any) -> str:
     return "".join(str(block.get("text", "")) for block in blocks) if _is_list(blocks) else ""
 
 
-def _call(given: Any) -> Draft:
-    if not isinstance(given, Mapping):
-        return Draft(problem=f"expected a call, got {type(given).__name__}")
-    inner = given.get("function")
-    function = inner if isinstance(inner, Mapping) else given
-    name = function.get("name")
-    if not isinstance(name, str) or not name.strip():
-        return Draft(problem="the call has no name")
-    keys = ("arguments", "args", "input", "parameters")
-    arguments = next((function[key] for key in keys if function.get(key) is not None), None)
-    identity = next((given[k] for k in ("call_id", "id", "tool_call_id") if given.get(k)), "")
-    return Draft(name, arguments, str(identity))
+def _calls(given: Any) -> Iterator[Draft]:
+    """The calls in one structure: one, as a rule."""
+    if isinstance(given, Mapping) and isinstance(given.get("call_id"), str):
+        given = {**given, "id": given["call_id"]}  # A response's item has an id of its own.
+    return drafts(dict(given) if isinstance(given, Mapping) else given)
 
 
 def _is_list(value: Any) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from .callables import tool_of
 from .errors import UsageError
 from .types import Tool
 
@@ -35,6 +36,9 @@ def as_tools(tools: Iterable[Any] | None) -> tuple[Tool, ...] | None:
 def _each(given: Any, path: str) -> Iterator[Tool]:
     if isinstance(given, Tool):
         yield given
+        return
+    if callable(given):
+        yield tool_of(given, path)
         return
     if not isinstance(given, Mapping):
         raise UsageError(f"Expected a tool, got `{type(given).__name__}` - at `{path}`")

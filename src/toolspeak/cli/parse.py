@@ -17,6 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dialect", default="auto", help="a dialect's name, or auto (the default)")
     parser.add_argument("--model", help="try the dialects of this model first")
     parser.add_argument("--tools", help="a JSON file with the tools that were offered")
+    parser.add_argument(
+        "--trust",
+        choices=("strict", "standard", "lenient"),
+        default="standard",
+        help="what may become a call; lenient reads calls in prose",
+    )
+    parser.add_argument("--context", help="a JSON file with the messages so far, to find echoes")
     parser.add_argument("--stream", type=_positive, metavar="N", help="feed N characters at a time")
     parser.add_argument("--events", action="store_true", help="print the events, one on each line")
     parser.add_argument(
@@ -46,6 +53,8 @@ def run(options: argparse.Namespace) -> int:
     parser = Parser(
         dialect=spoken if spoken and options.dialect == "auto" else options.dialect,
         tools=as_tools(read_json(options.tools)) if options.tools else None,
+        trust=options.trust,
+        context=read_json(options.context) if options.context else (),
         reasoning_open={"yes": True, "no": False, "unknown": None}[options.reasoning_open],
         arguments=options.arguments,
     )

@@ -232,11 +232,14 @@ class Desk:
         raw = self.reader.held()[start:]
         self.rejections += 1
         started, self._started = self._started, None
+        code, problem = verdict.code, verdict.problem
+        rejection = Rejection(raw[:SHOWN], code, problem, verdict.path, verdict.name or None)
+        rejected = CallRejected(rejection, started.index if started else None)
         if self.tentative is None:
-            code, problem = verdict.code, verdict.problem
-            rejection = Rejection(raw[:SHOWN], code, problem, verdict.path, verdict.name or None)
-            self.output.emit(CallRejected(rejection, started.index if started else None))
-            self.output.note(code, problem, raw)
+            self.output.emit(rejected)
+        else:
+            self.tentative.append(rejected)
+        self.remark(code, problem, raw)
 
     def retract(self) -> None:
         """Take back a call that was begun and cannot be read to its end."""

@@ -77,7 +77,7 @@ class Parser:
         self._reader = self._desk.reader
         self._output = self._desk.output
         names = toolset.names if toolset else None
-        self._grammar = grammar_of(scope_of(dialect, trust), names)
+        self._grammar = grammar_of(scope_of(dialect, trust, has_tools=toolset is not None), names)
         self._whole_message = WholeMessage(self._desk, self._grammar)
         self._markers = self._grammar.markers
         if self._grammar.names:
@@ -425,9 +425,9 @@ class Parser:
         finally:
             tentative, desk.tentative = desk.tentative or [], None
         if found:
-            if tentative:
+            if any(isinstance(event, CallEnd) for event in tentative):
                 self._output.edge()
-                self._output.emit(*tentative)
+            self._output.emit(*tentative)
             yield from self._closers(form)
             return True
         desk.retract()

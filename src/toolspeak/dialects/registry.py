@@ -42,11 +42,11 @@ def for_model(model: str) -> tuple[Dialect, ...]:
     return tuple(dialect for _, dialect in found)
 
 
-_IN_PROSE = ("raw-json", "pythonic", "glm4_line", "fenced_json")
+_IN_PROSE = ("raw-json", "bare_json_array", "pythonic", "glm4_line", "fenced_json")
 """What counts in the middle of prose where trust is lenient."""
 
 
-def scope_of(dialect: str | Dialect | Sequence[Dialect], trust: Trust) -> Scope:
+def scope_of(dialect: str | Dialect | Sequence[Dialect], trust: Trust, *, has_tools: bool) -> Scope:
     """What counts as a call, if this dialect is expected and the model is trusted so far."""
     if dialect == AUTO:
         named: tuple[Dialect, ...] = ()
@@ -60,4 +60,4 @@ def scope_of(dialect: str | Dialect | Sequence[Dialect], trust: Trust) -> Scope:
         return Scope(named, () if named else marked, strict=True)
     others = tuple(other for other in ALL if other not in named)
     prose = tuple(other for other in others if other.name in _IN_PROSE)
-    return Scope(named, others, prose if trust == "lenient" else ())
+    return Scope(named, others, prose if trust == "lenient" and has_tools else ())

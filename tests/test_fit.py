@@ -1,0 +1,169 @@
+"""Arguments that fit their schema: validated first, coerced only where they fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolspeak.fit import fit, validator_for
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "count": {"type": "integer"},
+        "ratio": {"type": "number"},
+        "id": {"type": "string"},
+        "live": {"type": "boolean"},
+        "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "either": {"type": ["integer", "boolean"]},
+        "mode": {"enum": ["On", "Off"]},
+        "version": {"const": 3},
+        "days": {"type": "array", "items": {"type": "integer"}},
+        "points": {"type": "array", "items": {"$ref": "#/$defs/point"}},
+        "limits": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "small": {"type": "integer", "format": "uint32"},
+        "shape": {
+            "oneOf": [
+                {
+                    "type": "object",
+                    "properties": {"kind": {"const": "circle"}, "r": {"type": "number"}},
+                    "required": ["kind", "r"],
+                },
+                {"type": "string"},
+            ]
+        },
+        "tags": {"type": "object", "propertyNames": {"maxLength": 3}},
+    },
+    "$defs": {
+        "point": {
+            "type": "object",
+            "properties": {"x": {"type": "number"}},
+            "additionalProperties": False,
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"count": "3"}, {"count": 3}),
+        ({"count": "-3"}, {"count": -3}),
+        ({"count": str(10**30)}, {"count": 10**30}),
+        ({"ratio": "1.5"}, {"ratio": 1.5}),
+        ({"live": "true"}, {"live": True}),
+        ({"live": "False"}, {"live": False}),
+        ({"id": 7}, {"id": "7"}),
+        ({"maybe": "7"}, {"maybe": 7}),
+        ({"maybe": "null"}, {"maybe": None}),
+        ({"either": "7"}, {"either": 7}),
+        ({"either": "true"}, {"either": True}),
+        ({"mode": "on"}, {"mode": "On"}),
+        ({"version": "3"}, {"version": 3}),
+        ({"days": "[1, 2]"}, {"days": [1, 2]}),
+        ({"days": 1}, {"days": [1]}),
+        ({"days": "1"}, {"days": [1]}),
+        ({"days": ["1", 2]}, {"days": [1, 2]}),
+        ({"points": [{"x": "1.5"}]}, {"points": [{"x": 1.5}]}),
+        ({"points": '[{"x": "1.5"}]'}, {"points": [{"x": 1.5}]}),
+        ({"limits": {"a": "1"}}, {"limits": {"a": 1}}),
+        ({"small": "7"}, {"small": 7}),
+        ({"shape": {"kind": "circle", "r": "2"}}, {"shape": {"kind": "circle", "r": 2}}),
+        ({"id": None}, {}),
+    ],
+)
+def test_what_fails_is_coerced(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = fit(given, SCHEMA)
+    assert found.arguments == expected
+    assert found.changes
+    assert not found.faults
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"id": "7"},
+        {"id": "007"},
+        {"id": "true"},
+        {"id": "[1]"},
+        {"count": 10**30},
+        {"maybe": None},
+        {"shape": "circle"},
+        {"undeclared": {"any": "thing"}},
+    ],
+)
+def test_what_fits_stays_as_it_is(given: dict[str, Any]) -> None:
+    found = fit(given, SCHEMA)
+    assert found.arguments is given
+    assert not found.changes
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({"count": "three"}, "$.count"),
+        ({"count": 1.5}, "$.count"),
+        ({"count": True}, "$.count"),
+        ({"mode": "maybe"}, "$.mode"),
+        ({"days": ["x"]}, "$.days[0]"),
+        ({"points": [{"y": 1}]}, "$.points[0]"),
+        ({"tags": {"long name": 1}}, "$.tags"),
+        ({"shape": {"kind": "square"}}, "$.shape"),
+    ],
+)
+def test_what_cannot_be_coerced_is_a_fault_with_a_path(given: dict[str, Any], path: str) -> None:
+    found = fit(given, SCHEMA)
+    assert [fault.path for fault in found.faults] == [path]
+    assert found.arguments == given
+
+
+def test_a_missing_parameter_is_a_fault() -> None:
+    schema = {"type": "object", "properties": {"a": {}}, "required": ["a"]}
+    assert fit({}, schema).faults[0].problem == '"a" is a required property'
+
+
+def test_a_number_that_becomes_text_keeps_its_digits() -> None:
+    source = '{"id": 1.10, "ratio": 1.1}'
+    assert fit({"id": 1.1, "ratio": 1.1}, SCHEMA, source).arguments == {"id": "1.10", "ratio": 1.1}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "dict", "properties": {"a": {"type": "float"}}},
+        {"type": "object", "properties": {"a": {"type": "number", "pattern": "(?<x"}}},
+        {"type": "object", "properties": {"a": {"type": "number"}}, "required": True},
+        {"type": "object", "properties": {"a": {"type": "number", "$ref": "http://x.invalid/y"}}},
+        {
+            "type": "object",
+            "properties": {"a": {"type": "number", "minimum": 0, "exclusiveMinimum": True}},
+        },
+        {"type": "object", "properties": {"a": {"type": ["number", "any"]}}},
+    ],
+)
+def test_schemas_as_people_write_them(schema: dict[str, Any]) -> None:
+    assert fit({"a": "1.5"}, schema).arguments == {"a": 1.5}
+
+
+def test_a_schema_that_refers_to_itself() -> None:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"tree": {"$ref": "#/$defs/node"}},
+        "$defs": {
+            "node": {
+                "anyOf": [
+                    {"type": "integer"},
+                    {"type": "array", "items": {"$ref": "#/$defs/node"}},
+                ]
+            }
+        },
+    }
+    assert fit({"tree": ["1", ["2"]]}, schema).arguments == {"tree": [1, [2]]}
+    endless: dict[str, Any] = {"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}}
+    endless["$defs"] = {"b": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "integer"}]}}
+    fit({"a": {"x": "y"}}, endless)
+
+
+def test_a_schema_is_compiled_once() -> None:
+    assert validator_for(dict(SCHEMA)) is validator_for(dict(SCHEMA))

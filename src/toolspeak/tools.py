@@ -24,6 +24,8 @@ def as_tools(tools: Iterable[Any] | None) -> tuple[Tool, ...] | None:
     """Tools in Toolspeak's own shape; None stays None: nothing is known of them."""
     if tools is None:
         return None
+    if isinstance(tools, tuple) and all(type(tool) is Tool for tool in tools):
+        return tools
     if isinstance(tools, Mapping):
         tools = tools.get("tools", [tools])
     if isinstance(tools, str) or not isinstance(tools, Iterable):

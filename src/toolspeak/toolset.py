@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from .fit import Fit, fit
@@ -44,7 +44,7 @@ class Toolset:
 
     def begins(self, text: str) -> bool:
         """Whether a declared name begins like this."""
-        return any(name.startswith(text) for name in self._beginnings)
+        return f"\n{text}" in _beginnings(self.names)
 
     def schema(self, name: str) -> dict[str, Any]:
         """The parameters that a tool declares; nothing if it is not known."""
@@ -74,10 +74,13 @@ class Toolset:
             folded.setdefault(_fold(name), []).append(name)
         return folded
 
-    @cached_property
-    def _beginnings(self) -> tuple[str, ...]:
-        spelled = [spelling for name in self.names for spelling in (name, *variants(name))]
-        return (*spelled, *(f"{prefix}{spelling}" for prefix in PREFIXES for spelling in spelled))
+
+@lru_cache(maxsize=256)
+def _beginnings(names: tuple[str, ...]) -> str:
+    """Every way in which a name may be spelled, each on a line, for one search through all."""
+    spelled = [spelling for name in names for spelling in (name, *variants(name))]
+    prefixed = (f"{prefix}{spelling}" for prefix in PREFIXES for spelling in spelled)
+    return "\n" + "\n".join((*spelled, *prefixed))
 
 
 def variants(name: str) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ class Markers:
             literal[:size] for literal in self.literals for size in range(1, len(literal))
         )
         self._longest = max(map(len, self.literals), default=0)
-        self.pattern = re.compile(_trie(sorted(self.literals)) if self.literals else r"(?!)")
+        self.pattern = re.compile(_choice(sorted(self.literals)) if self.literals else r"(?!)")
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
         """The first literal from `at` on, and the longest there."""
@@ -97,6 +97,14 @@ _UNKNOWN: Any = object()
 def markers_of(literals: tuple[str, ...]) -> Markers:
     """The same set of literals is prepared only once."""
     return Markers(literals)
+
+
+def _choice(words: list[str]) -> str:
+    """A pattern for any of the words. It begins with plain letters, which a search skips to."""
+    groups: dict[str, list[str]] = {}
+    for word in words:
+        groups.setdefault(word[0], []).append(word[1:])
+    return "|".join(re.escape(letter) + _trie(rest) for letter, rest in groups.items())
 
 
 def _trie(words: list[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ..errors import UnknownDialect
 from ..judge import Trust
@@ -48,13 +49,22 @@ _IN_PROSE = ("raw-json", "bare_json_array", "pythonic", "glm4_line", "fenced_jso
 
 def scope_of(dialect: str | Dialect | Sequence[Dialect], trust: Trust, *, has_tools: bool) -> Scope:
     """What counts as a call, if this dialect is expected and the model is trusted so far."""
-    if dialect == AUTO:
-        named: tuple[Dialect, ...] = ()
-    elif isinstance(dialect, str):
-        name = get(dialect).name
-        named = tuple(spelling for spelling in ALL if spelling.name == name)
+    if isinstance(dialect, str):
+        named = _spellings(dialect)
     else:
         named = (dialect,) if isinstance(dialect, Dialect) else tuple(dialect)
+    return _scope(named, trust, has_tools)
+
+
+def _spellings(name: str) -> tuple[Dialect, ...]:
+    if name == AUTO:
+        return ()
+    known = get(name).name
+    return tuple(spelling for spelling in ALL if spelling.name == known)
+
+
+@lru_cache(maxsize=256)
+def _scope(named: tuple[Dialect, ...], trust: Trust, has_tools: bool) -> Scope:
     if trust == "strict":
         marked = tuple(other for other in ALL if other.evidence == "marker")
         return Scope(named, () if named else marked, strict=True)

@@ -193,7 +193,7 @@ def plot(results: dict[str, dict[str, list[float]]], path: str) -> None:
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_xlim(0, 1)
     axes.set_xlabel("answers whose calls are all right (BFCL, 1,000 questions)")
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, dpi=150)

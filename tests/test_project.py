@@ -26,7 +26,7 @@ LAYERS = [
     {"toolset"},
     {"judge"},
     {"dialects"},
-    {"native"},
+    {"native", "prompts"},
     {"extract"},
     {"testing"},
     {"cli"},

@@ -32,6 +32,7 @@ from .events import (
     fold,
 )
 from .extract import Extraction, extract
+from .prompts import augment_system_prompt
 from .tools import as_tools
 from .types import (
     Capabilities,
@@ -92,6 +93,7 @@ __all__ = [
     "Usage",
     "UsageError",
     "as_tools",
+    "augment_system_prompt",
     "extract",
     "fold",
     "for_model",

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import Unrepresentable
 from ..jsonish import MAX_DEPTH, depth_of
-from ..schema import properties, required_of
+from ..schema import properties, required_of, resolve, types_of
 from ..tools import as_tools
 from ..types import Tool, ToolCall, ToolResult
 from .elements import render_elements
@@ -28,6 +28,7 @@ from .template import CALL_SLOTS, JSON_SLOTS, NAME_IS_KEY, Dialect, Literal, Slo
 _NAME = re.compile(r"[A-Za-z_$@*/][\w.\-:/$@*]*")
 _ID = re.compile(r"[\w.\-:/$@*]+")
 _SLOT = re.compile(r"\$([a-z_]+)")
+_SENTENCE = re.compile(r".{0,119}?[.!?](?=\s|$)|.{0,120}")
 _JOINS = {"python": ", ", "statements": "\n", "semicolons": "; "}
 _NESTING = MAX_DEPTH - 10
 """Room for what a dialect wraps around the arguments."""
@@ -64,16 +65,21 @@ def render_results(dialect: str | Dialect, results: Sequence[ToolResult]) -> str
     return dialect.results.replace("$results", joiner.join(written))
 
 
-def render_tools(dialect: str | Dialect, tools: Iterable[Any]) -> str:
-    """The tools that there are, and how to call them in this dialect."""
+def render_tools(dialect: str | Dialect, tools: Iterable[Any], *, compact: bool = False) -> str:
+    """The tools that there are, and how to call them in this dialect. `compact` gives each tool one
+    line instead of its schema."""
     dialect = get(dialect) if isinstance(dialect, str) else dialect
     declared = as_tools(tools) or ()
     if not declared:
         return ""
-    listed = "\n".join(json.dumps(_listing(tool), ensure_ascii=False) for tool in declared)
-    lines = [
-        "You have tools. These are all of them, with the JSON Schema of their parameters:",
-        dialect.tools.replace("$tools", listed),
+    if compact:
+        listed = "\n".join(_line(tool) for tool in declared)
+        lines = ["You have tools. These are all of them; parameters with ? are optional:", listed]
+    else:
+        listed = "\n".join(json.dumps(_listing(tool), ensure_ascii=False) for tool in declared)
+        about = "You have tools. These are all of them, with the JSON Schema of their parameters:"
+        lines = [about, dialect.tools.replace("$tools", listed)]
+    lines += [
         "To call a tool, write exactly this, with the tool's name and your arguments:",
         *_examples(dialect, declared),
         "You will be given the result. When a call needs the result of another, wait for it. "
@@ -86,12 +92,39 @@ def _listing(tool: Tool) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
+def _line(tool: Tool) -> str:
+    """`- name(a: string, b?: integer) — first sentence`, with what is required first."""
+    required = required_of(tool.parameters)
+    declared = properties(tool.parameters)
+    ordered = (*required, *(key for key in declared if key not in required))
+    written = ", ".join(
+        f"{key}{'' if key in required else '?'}: {_kind(declared[key], tool.parameters)}"
+        for key in ordered
+    )
+    sentence = _SENTENCE.match(" ".join(tool.description.split()))
+    about = f" — {sentence[0]}" if sentence and sentence[0] else ""
+    return f"- {tool.name}({written}){about}"
+
+
+def _kind(schema: Any, root: Mapping[str, Any]) -> str:
+    """A word for what a parameter takes."""
+    choices = resolve(schema, root).get("enum")
+    if isinstance(choices, list) and choices:
+        return "|".join(json.dumps(choice, ensure_ascii=False) for choice in choices[:6])
+    kinds = sorted(types_of(schema, root)) or ["any"]
+    items = resolve(schema, root).get("items")
+    return "|".join(
+        f"{_kind(items, root)}[]" if kind == "array" and isinstance(items, dict) else kind
+        for kind in kinds
+    )
+
+
 def _examples(dialect: Dialect, tools: Sequence[Tool]) -> list[str]:
     """A call of the first tool, and two calls together where the dialect allows it."""
-    first = _sample(tools[0])
+    first = sample_call(tools[0], "call_1")
     shown = [render_calls(dialect, [first], tools)]
     if dialect.parallel and len(tools) > 1:
-        both = render_calls(dialect, [first, _sample(tools[1])], tools)
+        both = render_calls(dialect, [first, sample_call(tools[1], "call_2")], tools)
         return [*shown, "Several calls at once look like this:", both]
     return shown if dialect.parallel else [*shown, "Make one call at a time."]
 
@@ -99,14 +132,15 @@ def _examples(dialect: Dialect, tools: Sequence[Tool]) -> list[str]:
 _SAMPLES: dict[str, Any] = {"integer": 1, "number": 1, "boolean": True, "array": [], "object": {}}
 
 
-def _sample(tool: Tool) -> ToolCall:
+def sample_call(tool: Tool, identity: str) -> ToolCall:
+    """A call that shows what one looks like: with what is required, and nothing else."""
     required = required_of(tool.parameters)
     arguments = {
         key: (schema.get("enum") or [_SAMPLES.get(str(schema.get("type")), "value")])[0]
         for key, schema in properties(tool.parameters).items()
         if key in required
     }
-    return ToolCall(id="call_1", name=tool.name, arguments=arguments)
+    return ToolCall(id=identity, name=tool.name, arguments=arguments)
 
 
 # Calls.

@@ -1,0 +1,77 @@
+"""What a model that has never heard of tools is told about them.
+
+augment_system_prompt("Be helpful.", tools, dialect="tagged", compact="auto", examples=True)
+
+The text is the same for the same tools: prompts can be cached.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from .dialects import Dialect, render_calls, render_results, render_tools
+from .dialects.registry import get
+from .dialects.render import sample_call
+from .tools import as_tools
+from .types import Tool, ToolResult
+
+COMPACT_FROM = 1_000
+"""Tokens of a full list from which `compact="auto"` gives the short one: weak models lose their way
+in long prompts."""
+_CHARACTERS_A_TOKEN = 4
+
+
+def augment_system_prompt(
+    base: str | None,
+    tools: Iterable[Any],
+    dialect: str | Dialect = "tagged",
+    *,
+    compact: bool | Literal["auto"] = False,
+    examples: bool = False,
+    budget: int = COMPACT_FROM,
+) -> str:
+    """The system prompt with the tools, and with how to call them in this dialect.
+
+    `compact` gives each tool one line instead of its schema; "auto" does so where the full list
+    would take more than `budget` tokens. `examples` shows two conversations with the caller's tools.
+    """
+    spoken = get(dialect) if isinstance(dialect, str) else dialect
+    declared = as_tools(tools) or ()
+    instructions = render_tools(spoken, declared, compact=compact is True)
+    if compact == "auto" and len(instructions) > budget * _CHARACTERS_A_TOKEN:
+        instructions = render_tools(spoken, declared, compact=True)
+    shown = _conversations(spoken, declared) if examples and declared else ""
+    parts = ((base or "").strip() and base, instructions, shown)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _conversations(dialect: Dialect, tools: Sequence[Tool]) -> str:
+    """One short conversation and one of two steps."""
+    first, second = tools[0], tools[1 % len(tools)]
+    return "\n\n".join(
+        (
+            "For example:",
+            _conversation(dialect, tools, [first]),
+            "And where one call depends on another:",
+            _conversation(dialect, tools, [first, second]),
+        )
+    )
+
+
+def _conversation(dialect: Dialect, tools: Sequence[Tool], steps: Sequence[Tool]) -> str:
+    wishes = " Then ".join(_wish(tool) for tool in steps)
+    turns = [f"User: {wishes}"]
+    for number, tool in enumerate(steps, 1):
+        call = sample_call(tool, f"call_{number}")
+        result = ToolResult(call_id=call.id, name=tool.name, content="ok")
+        turns.append(f"Assistant: {render_calls(dialect, [call], tools)}")
+        turns.append(f"Result: {render_results(dialect, [result])}")
+    return "\n".join((*turns, "Assistant: It is done."))
+
+
+def _wish(tool: Tool) -> str:
+    """What somebody may say who wants this tool to be used."""
+    about = re.split(r"(?<=[.!?])\s|\n", tool.description.strip(), maxsplit=1)[0]
+    return f"Please use {tool.name}. ({about})" if about else f"Please use {tool.name}."

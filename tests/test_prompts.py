@@ -1,0 +1,70 @@
+"""What a model is told about its tools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolspeak import DIALECTS, augment_system_prompt, extract, render_tools
+
+TOOLS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "agent_tools.json").read_text()
+)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_tells_all_it_has_to(dialect: str) -> None:
+    text = augment_system_prompt("Be helpful.", TOOLS, dialect, examples=True)
+    assert text.startswith("Be helpful.\n\n")
+    for tool in TOOLS:
+        assert tool["name"] in text
+        assert json.dumps(tool["description"])[1:-1] in text
+    for words in ("To call a tool", "wait for it", "answer in plain text", "Do not say that tools"):
+        assert words in text
+    assert text == augment_system_prompt("Be helpful.", TOOLS, dialect, examples=True)
+
+
+@pytest.mark.parametrize("base", [None, "", "  \n"])
+def test_without_a_base_there_are_only_the_instructions(base: str | None) -> None:
+    assert augment_system_prompt(base, TOOLS) == render_tools("tagged", TOOLS)
+
+
+def test_without_tools_there_is_only_the_base() -> None:
+    assert augment_system_prompt("Be helpful.", []) == "Be helpful."
+
+
+def test_a_compact_list_has_one_line_for_each_tool() -> None:
+    lines = render_tools("tagged", TOOLS, compact=True).splitlines()
+    assert (
+        "- read_file(file_path: string, offset?: integer, limit?: integer) — Reads a file from the "
+        "local disk and returns it with line numbers." in lines
+    )
+    assert sum(line.startswith("- ") for line in lines) == len(TOOLS)
+
+
+def test_a_compact_list_is_a_quarter_of_the_full_one() -> None:
+    full, compact = (
+        len(augment_system_prompt(None, TOOLS, compact=compact)) for compact in (False, True)
+    )
+    assert compact * 4 <= full
+
+
+def test_auto_is_compact_where_the_list_is_long() -> None:
+    assert augment_system_prompt(None, TOOLS, compact="auto") == augment_system_prompt(
+        None, TOOLS, compact=True
+    )
+    assert augment_system_prompt(None, TOOLS[:1], compact="auto") == augment_system_prompt(
+        None, TOOLS[:1]
+    )
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_shown_call_is_a_call(dialect: str) -> None:
+    text = render_tools(dialect, TOOLS[1:2])
+    shown = text.split("arguments:\n\n")[1].split("\n\nYou will")[0].split("\n\nMake one")[0]
+    assert [call.name for call in extract(shown, tools=TOOLS, dialect=dialect).calls] == [
+        "read_file"
+    ]

@@ -28,6 +28,7 @@ LAYERS = [
     {"dialects"},
     {"native", "prompts"},
     {"extract"},
+    {"providers"},
     {"testing"},
     {"cli"},
 ]

@@ -33,6 +33,7 @@ from .events import (
 )
 from .extract import Extraction, extract
 from .prompts import augment_system_prompt
+from .providers import format_tool_result, format_tools, parse_tool_calls
 from .tools import as_tools
 from .types import (
     Capabilities,
@@ -97,6 +98,9 @@ __all__ = [
     "extract",
     "fold",
     "for_model",
+    "format_tool_result",
+    "format_tools",
+    "parse_tool_calls",
     "render_calls",
     "render_results",
     "render_tools",

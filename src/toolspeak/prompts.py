@@ -35,7 +35,7 @@ def augment_system_prompt(
     """The system prompt with the tools, and with how to call them in this dialect.
 
     `compact` gives each tool one line instead of its schema; "auto" does so where the full list
-    would take more than `budget` tokens. `examples` shows two conversations with the caller's tools.
+    would take more than `budget` tokens. `examples` shows two conversations with the tools.
     """
     spoken = get(dialect) if isinstance(dialect, str) else dialect
     declared = as_tools(tools) or ()
@@ -61,8 +61,7 @@ def _conversations(dialect: Dialect, tools: Sequence[Tool]) -> str:
 
 
 def _conversation(dialect: Dialect, tools: Sequence[Tool], steps: Sequence[Tool]) -> str:
-    wishes = " Then ".join(_wish(tool) for tool in steps)
-    turns = [f"User: {wishes}"]
+    turns = [f"User: Please {', and then '.join(_wish(tool) for tool in steps)}."]
     for number, tool in enumerate(steps, 1):
         call = sample_call(tool, f"call_{number}")
         result = ToolResult(call_id=call.id, name=tool.name, content="ok")
@@ -74,4 +73,4 @@ def _conversation(dialect: Dialect, tools: Sequence[Tool], steps: Sequence[Tool]
 def _wish(tool: Tool) -> str:
     """What somebody may say who wants this tool to be used."""
     about = re.split(r"(?<=[.!?])\s|\n", tool.description.strip(), maxsplit=1)[0]
-    return f"Please use {tool.name}. ({about})" if about else f"Please use {tool.name}."
+    return f"use {tool.name} ({about.rstrip('.!?')})" if about else f"use {tool.name}"

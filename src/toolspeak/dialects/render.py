@@ -130,17 +130,52 @@ def _examples(dialect: Dialect, tools: Sequence[Tool]) -> list[str]:
 
 
 _SAMPLES: dict[str, Any] = {"integer": 1, "number": 1, "boolean": True, "array": [], "object": {}}
+_WORDS = {
+    "command": "ls",
+    "path": "notes.txt",
+    "file": "notes.txt",
+    "url": "https://example.com",
+    "city": "Oslo",
+    "location": "Oslo",
+    "query": "weather in Oslo",
+    "pattern": "TODO",
+    "date": "2026-01-31",
+    "start": "2026-01-31T09:00:00Z",
+    "end": "2026-01-31T10:00:00Z",
+    "email": "ada@example.com",
+    "name": "Ada",
+    "title": "Notes",
+    "sql": "SELECT 1",
+}
+"""Likely texts for parameters whose names hold these words: weak models copy what they are shown."""
 
 
 def sample_call(tool: Tool, identity: str) -> ToolCall:
     """A call that shows what one looks like: with what is required, and nothing else."""
     required = required_of(tool.parameters)
     arguments = {
-        key: (schema.get("enum") or [_SAMPLES.get(str(schema.get("type")), "value")])[0]
+        key: _sample_value(key, schema, tool.parameters)
         for key, schema in properties(tool.parameters).items()
         if key in required
     }
     return ToolCall(id=identity, name=tool.name, arguments=arguments)
+
+
+def _sample_value(key: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    whole = resolve(schema, root)
+    for word in ("examples", "enum"):
+        if isinstance(whole.get(word), list) and whole[word]:
+            return whole[word][0]
+    for word in ("const", "default"):
+        if word in whole:
+            return whole[word]
+    kind = next(iter(sorted(types_of(whole, root))), "string")
+    if kind == "object":
+        inner = properties(whole)
+        return {name: _sample_value(name, inner[name], root) for name in required_of(whole)}
+    if kind != "string":
+        return _SAMPLES.get(kind)
+    return next((text for word, text in _WORDS.items() if word in key.lower()), "Hello")
 
 
 # Calls.

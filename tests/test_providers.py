@@ -1,0 +1,55 @@
+"""Tools, calls and results in each provider's own shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolspeak import UsageError, as_tools, format_tool_result, format_tools, parse_tool_calls
+
+TOOLS = [{"name": "add", "description": "Adds.", "parameters": {"type": "object"}}]
+PROVIDERS = ("openai", "openrouter", "anthropic", "ollama", "gemini")
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_tools_read_back(provider: str) -> None:
+    assert as_tools(format_tools(provider, TOOLS)) == as_tools(TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("provider", "expected"),
+    [
+        ("openai", {"role": "tool", "tool_call_id": "c", "content": "25"}),
+        ("openrouter", {"role": "tool", "tool_call_id": "c", "content": "25"}),
+        ("ollama", {"role": "tool", "tool_name": "add", "content": "25"}),
+        (
+            "anthropic",
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "c", "content": "25"}],
+            },
+        ),
+        (
+            "gemini",
+            {
+                "role": "user",
+                "parts": [{"functionResponse": {"name": "add", "response": {"result": "25"}}}],
+            },
+        ),
+    ],
+)
+def test_results(provider: str, expected: dict[str, Any]) -> None:
+    assert format_tool_result(provider, "c", "add", "25") == expected
+
+
+def test_calls() -> None:
+    response = {"content": [{"type": "tool_use", "id": "c", "name": "add", "input": {"a": 1}}]}
+    [call] = parse_tool_calls("anthropic", response)
+    assert (call.id, call.name, call.arguments_json) == ("c", "add", '{"a":1}')
+    assert parse_tool_calls("openai", {"choices": [{"message": {"content": "hi"}}]}) == ()
+
+
+def test_unknown_providers() -> None:
+    with pytest.raises(UsageError, match="openrouter"):
+        format_tools("nobody", TOOLS)

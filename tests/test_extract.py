@@ -113,6 +113,18 @@ def test_in_prose_an_answer_is_given_once() -> None:
     assert len(calls(f"I call\n{both}", trust="lenient")) == 2
 
 
+def test_calls_in_closed_reasoning() -> None:
+    thought = f"<think>I should write {TAGGED} now.</think>"
+    assert calls(f"{thought}Well.") == []
+    assert calls(f"{thought}Well.", trust="lenient") == [OSLO]
+    rome = TAGGED.replace("Oslo", "Rome")
+    assert calls(f"{thought}{rome}", trust="lenient") == [("get_weather", {"city": "Rome"})]
+    for size in (1, 4, 9):
+        found = parse(chunks(f"{thought}Well.", size), tools=TOOLS, trust="lenient")
+        assert len(found.calls) == 1
+        assert found.text == "Well."
+
+
 def test_without_tools_prose_is_prose() -> None:
     assert calls(PROSE[0], tools=None, trust="lenient") == []
 

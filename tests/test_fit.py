@@ -143,7 +143,9 @@ def test_a_number_that_becomes_text_keeps_its_digits() -> None:
     ],
 )
 def test_schemas_as_people_write_them(schema: dict[str, Any]) -> None:
-    assert fit({"a": "1.5"}, schema).arguments == {"a": 1.5}
+    found = fit({"a": "1.5"}, schema)
+    assert found.arguments == {"a": 1.5}
+    assert found.checked == ("exclusiveMinimum" in str(schema))  # That is Draft 4, and fine.
 
 
 def test_a_schema_that_refers_to_itself() -> None:

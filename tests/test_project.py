@@ -12,6 +12,7 @@ from docs.generate import pages
 import toolspeak
 from tests.support import TOOLBOX, said
 from toolspeak import Dialect
+from toolspeak.notes import NOTES
 from toolspeak.testing import parse
 
 ROOT = Path(__file__).parent.parent
@@ -62,6 +63,12 @@ def test_imports_go_one_way() -> None:
 def test_public_names_are_there_once() -> None:
     assert len(toolspeak.__all__) == len(set(toolspeak.__all__))
     assert all(hasattr(toolspeak, name) for name in toolspeak.__all__)
+
+
+def test_every_note_is_one_that_is_made() -> None:
+    source = "".join(path.read_text() for path in SOURCE.rglob("*.py") if path.stem != "notes")
+    for code in NOTES:
+        assert f'"{code}"' in source or f'"{code.removeprefix("repaired-")}"' in source, code
 
 
 def test_generated_pages_are_up_to_date() -> None:

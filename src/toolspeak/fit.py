@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 import jsonschema_rs
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from . import jsonish
 from .schema import from_text, resolve, types_of
@@ -66,6 +66,8 @@ class Fit(Struct, frozen=True):
     arguments: dict[str, Any]
     changes: tuple[Change, ...] = ()
     faults: tuple[Fault, ...] = ()
+    checked: bool = True
+    """The schema could be used as it is; if not, what could be checked was."""
 
 
 class Validator:
@@ -100,9 +102,9 @@ def fit(arguments: dict[str, Any], schema: Mapping[str, Any], source: str = "") 
     from: a number that becomes a text keeps the digits it had there."""
     validator = validator_for(schema)
     if validator.is_valid(arguments):
-        return Fit(arguments)
+        return Fit(arguments, checked=validator.usable)
     try:
-        return _fit(arguments, validator, source)
+        return structs.replace(_fit(arguments, validator, source), checked=validator.usable)
     except RecursionError:
         return Fit(arguments, faults=(Fault("$", "the schema refers to itself without end"),))
 

@@ -70,6 +70,9 @@ class Judge:
                 problem = "; ".join(f"{one.path}: {one.problem}" for one in fit.faults[:3])
                 return Verdict(name, code="invalid-arguments", problem=problem, path=fault.path)
             arguments = fit.arguments
+            if not fit.checked:
+                message = f"the schema of {name!r} is not valid; what could be checked was"
+                remarks += (("schema-unusable", message, name),)
             remarks += tuple(("coerced", one.message, one.path) for one in fit.changes)
         return self._as_action(name, arguments, remarks)
 

@@ -49,6 +49,6 @@ NOTES: dict[str, str] = {
     "control-token": "A token of some chat template stood in the text, and was left out.",
     "reasoning-unclosed": "A call ended reasoning that was never closed.",
     "calls-were-thoughts": "Reasoning that nothing opened was closed: calls before were thoughts.",
-    "native-and-text": "Structured calls came with calls in the text; only the former count.",
+    "from-reasoning": "The reply makes no call, and its reasoning does; trust is lenient.",
     "more-notes": "There were too many notes; the rest was left out.",
 }

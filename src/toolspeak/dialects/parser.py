@@ -18,10 +18,11 @@ from typing import Any, Literal
 
 from .. import calls
 from ..errors import UsageError
-from ..events import CallEnd, Event, Finish, Reclassify
+from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassify
 from ..judge import Judge, Trust
 from ..tools import as_tools
 from ..toolset import Toolset
+from ..types import Note
 from . import bodies
 from .desk import Desk, Faulty, Prose, TooLong
 from .echoes import Call, Echoes, call_of
@@ -71,6 +72,7 @@ class Parser:
         incremental = arguments == "incremental"
         declared = as_tools(tools)
         toolset = None if declared is None else Toolset(declared)
+        context = tuple(context)
         guard = Echoes(context, self._calls_in) if context else None
         judge = Judge(toolset, trust, guard)
         self._desk = Desk(judge, incremental=incremental, max_call=max_call, new_id=new_id)
@@ -83,10 +85,14 @@ class Parser:
         if self._grammar.names:
             self._markers = Both(self._grammar.markers, self._grammar.names)
         self._desk.expected = self._grammar.scope.named
-        self._trust = trust
+        self._trust: Trust = trust
+        self._context = context
+        self._new_id = new_id
         self._reasoning_open = reasoning_open
         self._open: dict[str, None] = {}
         """What may still close the calls so far, each once, until text comes."""
+        self._thoughts: list[str] = []
+        """Reasoning that holds what looks like calls, where trust is lenient."""
         self._unclosed: list[Markers] = []
         """What is known not to close any reasoning in the rest of the text."""
         self._debt = 0
@@ -96,6 +102,7 @@ class Parser:
         self._cut_off = False
         """The last attempt to read a call came to the end of the text."""
         self._said_cut_off = False
+        self._said_chatter = False
         self._machine = self._run()
         next(self._machine)
 
@@ -146,6 +153,8 @@ class Parser:
             if not (yield from self._marker(marker)):
                 self._output.say(marker)
                 self._reader.at += len(marker)
+        if self._thoughts and not self._desk.count:
+            self._act_on_thoughts()
         self._output.close(calls=self._desk.count > 0)
 
     def _next(
@@ -274,12 +283,26 @@ class Parser:
             self._output.think(reader.release())
             return True
         if closer:
-            self._output.think(reader.release().removesuffix(closer))
+            thought = reader.release().removesuffix(closer)
+            self._output.think(thought)
+            if self._trust == "lenient":
+                self._thoughts.append(thought)
             return False
         self._unclosed.append(ends)
         reader.restore()
         self._output.note("reasoning-unclosed", "a call ends reasoning that was never closed")
         return False
+
+    def _act_on_thoughts(self) -> None:
+        """The reply makes no call, but its reasoning does: that is what the model meant to do."""
+        tools = self._desk.tools.tools.values() if self._desk.tools else None
+        inner = Parser(tools=tools, context=self._context, new_id=self._new_id)
+        found = list(inner.events(["\n".join(self._thoughts)]))
+        if any(isinstance(event, CallEnd) for event in found):
+            self._output.note("from-reasoning", "the only calls stood inside reasoning")
+            kinds = (CallStart, ArgumentsDelta, CallEnd, Note)
+            self._output.emit(*(event for event in found if isinstance(event, kinds)))
+            self._desk.count += sum(isinstance(event, CallEnd) for event in found)
 
     def _reclassify(self, literal: str) -> bool:
         """A close tag that nothing opened: the prompt had opened it."""
@@ -360,6 +383,7 @@ class Parser:
             self._desk.steps_back = index + 1 < len(forms)
             self._desk.embedded = self._is_embedded(form)
             if self._desk.embedded and self._answered():
+                self._remark_on_chatter()
                 continue
             try:
                 if (yield from self._attempt(form)):
@@ -386,6 +410,13 @@ class Parser:
         if not self._desk.count:
             return False
         return self._complete or self._output.since > _LONGEST_LINK
+
+    def _remark_on_chatter(self) -> None:
+        """Say once that a tool is named again after the answer."""
+        rest = self._reader.text[self._reader.at : self._reader.at + 80]
+        if not self._said_chatter and rest[:1] not in "{[`":
+            self._said_chatter = True
+            self._output.note("after-answer", "calls after a complete answer are prose", rest)
 
     def _cut_short(self) -> bool:
         """The text ends inside a call: what is there of it is text, and holds no calls itself."""

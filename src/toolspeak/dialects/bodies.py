@@ -101,7 +101,7 @@ def _header(desk: Desk, form: Form) -> Generator[None, None, dict[str, str] | No
                 # At the very beginning any word could be a name: only a tool's own is waited for.
                 viable = desk.may_be_tool if not form.opener and not words else None
                 word = yield from reader.run(pattern, _LONGEST_NAME, viable)
-                if word is None or (not word and part.kind != "id"):
+                if word is None or word[:1] == "-" or (not word and part.kind != "id"):
                     return None
                 words[part.kind] = word.strip("\"'`") or word
             case Tag():

@@ -78,7 +78,7 @@ class Desk:
         self.tentative = []
         self.rejections = 0
         self.fence = ()
-        self.cut_off = False
+        self.cut_off = self.steps_back = self.embedded = False
         self._mark = 0
         self.reader.hold()
 
@@ -163,6 +163,7 @@ class Desk:
         )
         raw = self._commit(start)
         if again:
+            self.retract()
             self.remark("repeated", "the same call stands in the text again", raw)
             return
         self.dialect = form.dialect

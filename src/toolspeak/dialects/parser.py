@@ -387,8 +387,8 @@ class Parser:
                 continue
             try:
                 if (yield from self._attempt(form)):
-                    self._desk.steps_back = False
                     self._complete = not self._desk.embedded or self._desk.listed
+                    self._desk.steps_back = self._desk.embedded = False
                     return True
             except Faulty:
                 self._reader.restore()
@@ -413,10 +413,9 @@ class Parser:
 
     def _remark_on_chatter(self) -> None:
         """Say once that a tool is named again after the answer."""
-        rest = self._reader.text[self._reader.at : self._reader.at + 80]
-        if not self._said_chatter and rest[:1] not in "{[`":
+        if not self._said_chatter and self._reader.text[self._reader.at] not in "{[`":
             self._said_chatter = True
-            self._output.note("after-answer", "calls after a complete answer are prose", rest)
+            self._output.note("after-answer", "calls after a complete answer are prose")
 
     def _cut_short(self) -> bool:
         """The text ends inside a call: what is there of it is text, and holds no calls itself."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from toolspeak.calls import Draft, arguments_of, drafts, new_id
+from toolspeak.testing import chunks, parse
 
 ROWS: list[tuple[Any, list[tuple[str, Any]]]] = [
     ({"name": "f", "arguments": {"a": 1}}, [("f", {"a": 1})]),
@@ -72,3 +73,12 @@ def test_new_ids_differ() -> None:
 def test_draft_is_frozen() -> None:
     with pytest.raises(AttributeError):
         Draft("f").name = "g"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_an_id_is_free_again_if_its_call_was_not_made() -> None:
+    tools = [{"name": "t", "parameters": {"properties": {"a": {"type": "integer"}}}}]
+    text = '<tool_call>{"id": "x", "name": "t", "arguments": {"a": "3"}}</tool_call>'
+    for arguments in ("validated", "incremental"):
+        reply = parse(chunks(text, 3), tools=tools, arguments=arguments)
+        assert [(call.id, call.arguments) for call in reply.calls] == [("x", {"a": 3})]
+        assert [note.code for note in reply.notes] == ["coerced"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -50,36 +51,58 @@ class Draft(Struct, frozen=True):
 
 
 class Ledger:
-    """The calls of one reply so far, by their ids."""
+    """The calls of one reply so far, and the ids that they have."""
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
-        self._calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._taken: set[str] = set()
+        self._made: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._keys: set[Key] = set()
+        """What was made, for the calls up to `_keyed`: most replies never ask."""
+        self._keyed = 0
 
     def claim(self, given: str) -> str:
         """The id that a call shall have: its own, unless another call has it already."""
-        identity = given if given and given not in self._calls else self._new_id()
-        self._calls[identity] = ("", {})
+        identity = given if given and given not in self._taken else self._new_id()
+        self._taken.add(identity)
         return identity
+
+    def release(self, identity: str) -> None:
+        """The call that claimed this id was not made."""
+        self._taken.discard(identity)
 
     def record(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
         """The call with this id is made."""
-        self._calls[identity] = (name, arguments)
+        self._made[identity] = (name, arguments)
 
     def repeats(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
         """Whether the same call with the same id was made before."""
-        known = self._calls.get(identity) if identity else None
+        known = self._made.get(identity) if identity else None
         return known is not None and known[0] == name and equal(known[1], arguments)
 
     def holds(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Whether the same call was made before, whatever its id."""
-        return any(
-            name == other and equal(arguments, given) for other, given in self._calls.values()
-        )
+        for other, given in islice(self._made.values(), self._keyed, None):
+            self._keys.add(key_of(other, given))
+        self._keyed = len(self._made)
+        return key_of(name, arguments) in self._keys
 
     def forget(self, count: int) -> None:
         """Only the first `count` calls were calls."""
-        self._calls = dict(list(self._calls.items())[:count])
+        while len(self._made) > count:
+            identity, _ = self._made.popitem()
+            self._taken.discard(identity)
+        if self._keyed > count:
+            self._keys, self._keyed = set(), 0
+
+
+Key = tuple[str, str]
+"""A call without its id: the name, and the arguments in a form of which there is only one."""
+
+
+def key_of(name: str, arguments: Mapping[str, Any]) -> Key:
+    """What two calls have in common if they do the same."""
+    return name, jsonish.canonical(arguments)
 
 
 def new_id() -> str:

@@ -11,12 +11,11 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from .calls import Draft, arguments_of
-from .jsonish import canonical
+from .calls import Draft, Key, arguments_of, key_of
 from .toolset import Toolset
 
 Trust = Literal["strict", "standard", "lenient"]
-Echoes = Callable[[], Collection[tuple[str, str]]]
+Echoes = Callable[[], Collection[Key]]
 """The calls that stand in what tools and documents brought in: name and canonical arguments."""
 
 _DOTS = frozenset({"...", "…", "<...>", "<…>"})
@@ -82,7 +81,7 @@ class Judge:
         if self._trust != "lenient" and (where := placeholder_in(arguments)):
             problem = f"the value of {where!r} only stands for a value: this is an example"
             return Verdict(name, code="placeholder", problem=problem, path=f"$.{where}")
-        if self._echoes and (name, canonical(arguments)) in self._echoes():
+        if self._echoes and key_of(name, arguments) in self._echoes():
             problem = "the same call stands in a tool result or document, not in the request"
             return Verdict(name, code="echoed", problem=problem)
         return Verdict(name, arguments, remarks)

@@ -22,6 +22,7 @@ from toolspeak import (
     Parser,
     TextDelta,
 )
+from toolspeak.judge import Trust
 from toolspeak.testing import chunks, events, parse, split_at
 
 MARKERS = sorted(
@@ -196,11 +197,13 @@ REPEATED = (
     "Call: t(",
     '<|open|>call tool="',
     "<|message_model|>t",
+    '<tool_call>{"name":"t","arguments":{"a":1}}</tool_call><tool_call>x ',
+    "then t(a=1) ",
 )
 
 
-def cost(text: str, size: int, dialect: str) -> float:
-    parser = Parser(dialect=dialect, tools=TOOLBOX)
+def cost(text: str, size: int, dialect: str, trust: Trust = "standard") -> float:
+    parser = Parser(dialect=dialect, tools=TOOLBOX, trust=trust)
     start = time.process_time()
     for piece in chunks(text, size):
         parser.feed(piece)
@@ -224,6 +227,15 @@ def test_time_is_linear(repeated: str, dialect: str) -> None:
             limit = 16 * small + 0.25
             # Once is enough; three times, because a garbage collection may fall into any one.
             assert any(cost(text * 8, size, name) < limit for _ in range(3)), (name, size)
+
+
+@pytest.mark.parametrize("repeated", [*REPEATED, "then t(a={n}) ", '{{"name": "t", "n": {n}}}'])
+def test_time_is_linear_in_prose_too(repeated: str) -> None:
+    pieces = [repeated.replace("{n}", str(n)) for n in range(64_000 // len(repeated) + 1)]
+    text = "".join(pieces)
+    small = cost(text[: len(text) // 8], 10**9, "auto", "lenient")
+    limit = 16 * small + 0.25
+    assert any(cost(text, 10**9, "auto", "lenient") < limit for _ in range(3))
 
 
 def speaks(name: str, text: str) -> bool:

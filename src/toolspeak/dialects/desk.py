@@ -233,6 +233,8 @@ class Desk:
         raw = self.reader.held()[start:]
         self.rejections += 1
         started, self._started = self._started, None
+        if started:
+            self._ledger.release(started.id)
         code, problem = verdict.code, verdict.problem
         rejection = Rejection(raw[:SHOWN], code, problem, verdict.path, verdict.name or None)
         rejected = CallRejected(rejection, started.index if started else None)
@@ -246,4 +248,5 @@ class Desk:
         """Take back a call that was begun and cannot be read to its end."""
         started, self._started = self._started, None
         if started:
+            self._ledger.release(started.id)
             self.output.emit(CallRejected(None, started.index))

@@ -12,12 +12,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..jsonish import canonical
+from ..calls import Key
 from ..schema import strings_in
 from ..types import Document, Message, Text, ToolResult
 
-Call = tuple[str, str]
-"""A name and canonical arguments."""
 _BROUGHT_IN = frozenset({"tool", "function", "tool_result"})
 _BLOCKS = frozenset({"tool_result", "function_call_output", "document", "file", "search_result"})
 
@@ -25,12 +23,12 @@ _BLOCKS = frozenset({"tool_result", "function_call_output", "document", "file", 
 class Echoes:
     """The calls that a conversation's foreign parts hold, read when they are first asked for."""
 
-    def __init__(self, context: Iterable[Any], calls_in: Callable[[str], Iterable[Call]]) -> None:
+    def __init__(self, context: Iterable[Any], calls_in: Callable[[str], Iterable[Key]]) -> None:
         self._context = context
         self._calls_in = calls_in
-        self._known: frozenset[Call] | None = None
+        self._known: frozenset[Key] | None = None
 
-    def __call__(self) -> frozenset[Call]:
+    def __call__(self) -> frozenset[Key]:
         if self._known is None:
             foreign: list[str] = []
             own: list[str] = []
@@ -39,7 +37,7 @@ class Echoes:
             self._known = self._all_in(foreign) - self._all_in(own)
         return self._known
 
-    def _all_in(self, texts: list[str]) -> frozenset[Call]:
+    def _all_in(self, texts: list[str]) -> frozenset[Key]:
         joined = ["".join(texts), "\n".join(texts)] if len(texts) > 1 else []
         return frozenset(
             call
@@ -47,11 +45,6 @@ class Echoes:
             for spelling in _spellings(text)
             for call in self._calls_in(spelling)
         )
-
-
-def call_of(name: str, arguments: Mapping[str, Any]) -> Call:
-    """A call as the guard compares it."""
-    return name, canonical(arguments)
 
 
 def _spellings(text: str) -> Iterator[str]:

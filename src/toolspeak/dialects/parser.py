@@ -25,7 +25,7 @@ from ..toolset import Toolset
 from ..types import Note
 from . import bodies
 from .desk import Desk, Faulty, Prose, TooLong
-from .echoes import Call, Echoes, call_of
+from .echoes import Echoes
 from .grammar import Both, Markers, grammar_of, markers_of
 from .json_bodies import read_arguments
 from .registry import AUTO, scope_of
@@ -70,8 +70,8 @@ class Parser:
         _check_choice("arguments", arguments, ("validated", "incremental"))
         _check_choice("trust", trust, ("strict", "standard", "lenient"))
         incremental = arguments == "incremental"
-        declared = as_tools(tools)
-        toolset = None if declared is None else Toolset(declared)
+        self._declared = as_tools(tools)
+        toolset = None if self._declared is None else Toolset(self._declared)
         context = tuple(context)
         guard = Echoes(context, self._calls_in) if context else None
         judge = Judge(toolset, trust, guard)
@@ -137,12 +137,11 @@ class Parser:
             yield from self.feed(chunk)
         yield from self.finish()
 
-    def _calls_in(self, text: str) -> Iterator[Call]:
+    def _calls_in(self, text: str) -> Iterator[calls.Key]:
         """Every call that any text holds, for the guard against echoes."""
-        tools = self._desk.tools.tools.values() if self._desk.tools else None
-        for event in Everything(tools=tools, trust="lenient").events([text]):
+        for event in Everything(tools=self._declared, trust="lenient").events([text]):
             if isinstance(event, CallEnd):
-                yield call_of(event.call.name, event.call.arguments)
+                yield calls.key_of(event.call.name, event.call.arguments)
 
     # Text, up to the next marker.
 
@@ -295,8 +294,7 @@ class Parser:
 
     def _act_on_thoughts(self) -> None:
         """The reply makes no call, but its reasoning does: that is what the model meant to do."""
-        tools = self._desk.tools.tools.values() if self._desk.tools else None
-        inner = Parser(tools=tools, context=self._context, new_id=self._new_id)
+        inner = Parser(tools=self._declared, context=self._context, new_id=self._new_id)
         found = list(inner.events(["\n".join(self._thoughts)]))
         if any(isinstance(event, CallEnd) for event in found):
             self._output.note("from-reasoning", "the only calls stood inside reasoning")

@@ -10,21 +10,9 @@ import re
 from collections.abc import Callable, Generator
 from typing import Protocol
 
+from .grammar import Markers
+
 _SPACE = re.compile(r"\s*+")
-
-
-class Markers(Protocol):
-    """Literals to search for; see `grammar`."""
-
-    pattern: re.Pattern[str]
-
-    def may_grow(self, text: str, at: int) -> bool:
-        """Whether `text[at:]` is the beginning of a longer literal."""
-        ...
-
-    def certain(self, text: str, at: int) -> int:
-        """Up to where `text[at:]` holds nothing that could become a literal."""
-        ...
 
 
 class Scanner(Protocol):

@@ -24,7 +24,7 @@ ROWS: list[tuple[str, Any, tuple[str, ...]]] = [
     ('{"a": /* one */ 1}', {"a": 1}, ("comment",)),
     ("{“a”: “b”}", {"a": "b"}, ("smart-quotes",)),
     ('{"a": "say “hi”"}', {"a": "say “hi”"}, ()),
-    ('{"a": "two\nlines"}', {"a": "two\nlines"}, ()),
+    ('{"a": "two\nlines"}', {"a": "two\nlines"}, ("raw-newline",)),
     ('```json\n{"a": 1}\n```', {"a": 1}, ()),
     ("'''a'b'''", "a'b", ("single-quotes",)),
     (r'{"a": "\d+"}', {"a": r"\d+"}, ("invalid-escape",)),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from . import jsonish
 from .schema import properties
@@ -144,7 +144,8 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key:
     name = next((value[key] for key in NAME_KEYS if isinstance(value.get(key), str)), "").strip()
     inner = _wrapped(name, value, declared)
     if inner is not None:
-        return _draft(inner, declared, name_is_key)
+        draft = _draft(inner, declared, name_is_key)
+        return structs.replace(draft, repairs=("wrapped-call", *draft.repairs))
     arguments = next((value[key] for key in ARGUMENT_KEYS if value.get(key) is not None), None)
     identity = next((str(value[key]) for key in ID_KEYS if _is_id(value.get(key))), "")
     if name and isinstance(arguments, dict) and _is_schema(arguments):
@@ -199,7 +200,7 @@ def arguments_of(draft: Draft) -> tuple[dict[str, Any] | None, str, tuple[str, .
     never become `{}`."""
     value = draft.arguments
     repairs: tuple[str, ...] = ()
-    for _ in range(2):
+    for encoding in ("", "double-encoding"):
         if not isinstance(value, str):
             break
         if not value.strip():
@@ -209,7 +210,7 @@ def arguments_of(draft: Draft) -> tuple[dict[str, Any] | None, str, tuple[str, .
             value, mended = jsonish.loads(value)
         except jsonish.NotAValue as error:
             return None, f"the arguments are not valid JSON: {error}", ()
-        repairs += mended
+        repairs += (*mended, *filter(None, (encoding,)))
     if value is None:
         return {}, "", repairs
     if isinstance(value, dict):

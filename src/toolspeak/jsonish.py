@@ -40,6 +40,7 @@ _SMART = {"“": "”", "”": "”", "‘": "’", "’": "’"}
 _ESCAPE = re.compile(
     r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(\r?\n)|(.))", re.S
 )
+_RAW = re.compile(r"[\x00-\x1f]")
 _BAD_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\"'\\/bfnrtuxU\n\r])")
 _ESCAPED = {
     '"': '"',
@@ -73,8 +74,11 @@ def _finite(digits: str) -> float:
     return number
 
 
-decoder = json.JSONDecoder(strict=False, parse_constant=_no_constant, parse_float=_finite)
-"""JSON as models write it: line breaks may stand raw in strings. No NaN, no infinity."""
+decoder = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
+"""Strict JSON: no NaN, no infinity, no raw line breaks in strings."""
+_with_raw_newlines = json.JSONDecoder(
+    strict=False, parse_constant=_no_constant, parse_float=_finite
+)
 
 
 class NotAValue(ValueError):
@@ -95,10 +99,11 @@ def loads(text: str, *, close: bool = False, loose: bool = False) -> tuple[Any, 
     `close` allows brackets that are missing at the end, for text that is known not to be cut off;
     `loose` allows strings that hold their own quotes unescaped.
     """
-    try:
-        return decoder.decode(text), ()
-    except (ValueError, RecursionError):
-        pass
+    for reads, repairs in ((decoder, ()), (_with_raw_newlines, ("raw-newline",))):
+        try:
+            return reads.decode(text), repairs
+        except (ValueError, RecursionError):
+            pass
     reader = ValueReader(without_fence(text), close=close, loose=loose)
     value = reader.value()
     reader.skip()
@@ -259,6 +264,8 @@ class ValueReader:
         self.at = match.end()
         if _BAD_ESCAPE.search(body):
             self.repaired("invalid-escape")
+        if not long and _RAW.search(body):
+            self.repaired("raw-newline")
         return unescape(body)
 
     def _loose_string(self) -> str:

@@ -93,6 +93,7 @@ OPTIONS = st.fixed_dictionaries(
         "dialect": st.sampled_from(["auto", "auto", "auto", *DIALECTS]),
         "tools": st.sampled_from([None, TOOLBOX]),
         "reasoning_open": st.sampled_from([None, True, False]),
+        "trust": st.sampled_from(["standard", "strict", "lenient"]),
         "arguments": st.sampled_from(["validated", "incremental"]),
         "max_call": st.sampled_from([8_000_000, 40]),
     }

@@ -16,7 +16,6 @@ from .desk import Desk
 from .elements import parse_elements
 from .grammar import markers_of
 from .json_bodies import (
-    Found,
     Header,
     fence,
     gap,
@@ -25,6 +24,7 @@ from .json_bodies import (
     read_canonical,
     read_json,
 )
+from .reader import Found
 from .scan import DONE, MORE, BracketScanner, scan
 from .syntax import (
     CALL_NAME,

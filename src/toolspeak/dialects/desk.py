@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
 
 from msgspec import structs
 
@@ -15,6 +15,8 @@ from ..types import Note, Rejection, ToolCall
 from .output import SHOWN, Output
 from .reader import Reader
 from .template import Dialect, Form
+
+_Result = TypeVar("_Result")
 
 
 class TooLong(Exception):
@@ -92,6 +94,18 @@ class Desk:
         self.count = count
         self._ledger.forget(count)
 
+    def bounded(self, steps: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
+        """Run something that holds text, but not for longer than a call may be."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                return stop.value
+            if self.reader.offset() > self.max_call:
+                steps.close()
+                raise TooLong
+            yield
+
     # Tools.
 
     def schema(self, name: str) -> dict[str, Any]:
@@ -146,6 +160,8 @@ class Desk:
         if draft.bare and not form.opener:
             problem = "an object with a name but no arguments, and no marker that says it is a call"
             draft = structs.replace(draft, problem=problem)
+        if self.fence and form.opener:
+            draft = structs.replace(draft, repairs=(*draft.repairs, "code-fence"))
         verdict = self.judge.weigh(draft, self.reader.held()[start:])
         if verdict.code == "unknown-tool" and draft.name in form.dialect.nothing:
             raw = self._commit(start)

@@ -19,12 +19,12 @@ from ..calls import ARGUMENT_KEYS, Draft, drafts
 from ..jsonish import MAX_DEPTH, decoder, depth_of
 from .desk import Desk
 from .grammar import markers_of
+from .reader import Found, Steps
 from .scan import DONE, MORE, BracketScanner, JsonScanner, scan
 from .template import NAME_IS_KEY, Form
 
-Found = Generator[None, None, bool]
 Header = Mapping[str, str]
-Watch = Callable[[JsonScanner], Generator[None, None, None]]
+Watch = Callable[[JsonScanner], Steps]
 """Runs a scanner to its end, and passes on what it reads."""
 
 _LONGEST_GAP = 256
@@ -116,7 +116,7 @@ def _next_object(desk: Desk, more: bool) -> Found:
     return follows == "{"
 
 
-def past_brackets(desk: Desk, form: Form) -> Generator[None, None, None]:
+def past_brackets(desk: Desk, form: Form) -> Steps:
     """Models like to close one bracket more than they opened."""
     reader = desk.reader
     mark = reader.offset()
@@ -210,7 +210,7 @@ def _no_arguments(desk: Desk, form: Form, header: Header) -> Found:
     return True
 
 
-def fence(desk: Desk) -> Generator[None, None, None]:
+def fence(desk: Desk) -> Steps:
     """Models like to put JSON in a code fence, even between markers."""
     reader = desk.reader
     yield from reader.space()
@@ -322,7 +322,7 @@ def end_at_closer(desk: Desk, form: Form, start: int) -> Found:
 def _passing_on(desk: Desk) -> Watch:
     """Everything that is read is the arguments."""
 
-    def watch(scanner: JsonScanner) -> Generator[None, None, None]:
+    def watch(scanner: JsonScanner) -> Steps:
         reader = desk.reader
         while True:
             before, in_string = reader.at, scanner.in_string
@@ -338,7 +338,7 @@ def _passing_on(desk: Desk) -> Watch:
 def _passing_on_arguments(desk: Desk, form: Form) -> Watch:
     """The arguments stand inside of what is read; they are passed on if the name came before."""
 
-    def watch(scanner: JsonScanner) -> Generator[None, None, None]:
+    def watch(scanner: JsonScanner) -> Steps:
         reader = desk.reader
         start = reader.offset()
         scanner.pause = True

@@ -14,6 +14,11 @@ from .grammar import Markers
 
 _SPACE = re.compile(r"\s*+")
 
+Steps = Generator[None, None, None]
+"""Something that reads; it yields when it needs more text."""
+Found = Generator[None, None, bool]
+"""The same, and says in the end whether it found what it was looking for."""
+
 
 class Scanner(Protocol):
     """Finds the end of one value; see `scan`."""
@@ -129,7 +134,7 @@ class Reader:
                 return "".join(found)
             yield
 
-    def literal(self, literal: str) -> Generator[None, None, bool]:
+    def literal(self, literal: str) -> Found:
         """Read exactly `literal`, or nothing."""
         while True:
             text, at = self.text, self.at

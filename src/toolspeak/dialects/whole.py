@@ -7,34 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from typing import Any, Literal
+from typing import Literal
 
 from ..events import CallEnd
 from . import bodies
 from .desk import Desk, TooLong
 from .grammar import Grammar, markers_of
+from .reader import Found, Steps
 from .template import Form
 
-Found = Generator[None, None, bool]
 Outcome = Literal["calls", "cut off", "text"]
 
 _FENCE = "```"
 _TICKS = re.compile(r"`*")
 _WORD = re.compile(r"[\w+\-]*")
 _LONGEST_WORD = 40
-
-
-def bounded(desk: Desk, steps: Generator[None, None, Any]) -> Generator[None, None, Any]:
-    """Run something that holds text, but not for longer than a call may be."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            return stop.value
-        if desk.reader.offset() > desk.max_call:
-            steps.close()
-            raise TooLong
-        yield
 
 
 class WholeMessage:
@@ -85,7 +72,7 @@ class WholeMessage:
     def _form(self, form: Form) -> Found:
         """One form, and nothing behind it but what closes it."""
         desk = self._desk
-        if not (yield from bounded(desk, bodies.read(desk, form))) or desk.rejections:
+        if not (yield from desk.bounded(bodies.read(desk, form))) or desk.rejections:
             return False
         return (yield from self._only((*desk.fence, *form.closers, *self._grammar.silent)))
 
@@ -97,7 +84,7 @@ class WholeMessage:
         markers = self._grammar.markers
         closers: tuple[str, ...] = ()
         while True:
-            yield from bounded(desk, reader.space())
+            yield from desk.bounded(reader.space())
             while not reader.ended and markers.may_grow(reader.text, reader.at):
                 yield
             match = markers.pattern.match(reader.text, reader.at)
@@ -106,7 +93,7 @@ class WholeMessage:
                 return (yield from self._only((*closers, ticks, *self._grammar.silent)))
             for form in forms:
                 mark = reader.offset()
-                if (yield from bounded(desk, bodies.read(desk, form))) and not desk.rejections:
+                if (yield from desk.bounded(bodies.read(desk, form))) and not desk.rejections:
                     closers = form.closers
                     yield from self._swallow(closers)
                     break
@@ -115,10 +102,10 @@ class WholeMessage:
             else:
                 return False
 
-    def _swallow(self, closers: tuple[str, ...]) -> Generator[None, None, None]:
+    def _swallow(self, closers: tuple[str, ...]) -> Steps:
         reader, markers = self._desk.reader, markers_of(closers)
         while True:
-            yield from bounded(self._desk, reader.space())
+            yield from self._desk.bounded(reader.space())
             match = markers.pattern.match(reader.text, reader.at)
             if not reader.ended and markers.may_grow(reader.text, reader.at):
                 yield

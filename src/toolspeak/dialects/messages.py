@@ -1,0 +1,76 @@
+"""Messages with headers, as harmony has them: whom a message is for says what follows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from typing import Literal
+
+from .attempts import Attempts
+from .desk import Desk
+from .json_bodies import read_arguments
+from .reader import Found
+from .template import Dialect, Form, Frame
+
+_LONGEST_HEADER = 300
+
+Follows = Literal["", "done", "text", "thought"]
+"""What a header is followed by: nothing if it is none, "done" if all of the message is read."""
+
+
+class Messages:
+    """Reads the headers of messages, and the calls that such messages are."""
+
+    def __init__(self, desk: Desk, attempts: Attempts) -> None:
+        self._desk = desk
+        self._attempts = attempts
+
+    def read(self, dialect: Dialect, opener: str) -> Generator[None, None, Follows]:
+        """A message's header, and the message itself if it is a call."""
+        reader, frame = self._desk.reader, dialect.frame
+        assert frame is not None
+        reader.hold()
+        header = yield from self._header(frame, opener)
+        if header is None or not re.search(frame.header, header):
+            reader.restore()
+            return ""
+        recipient = re.search(frame.recipient, header)
+        tool = re.match(frame.tools, recipient[1]) if recipient and frame.tools else None
+        if recipient and tool:
+            name = recipient[1][tool.end() :]
+            if (yield from self._call(dialect, frame, name)):
+                return "done"
+            if self._desk.cut_off:
+                reader.restore()
+                self._attempts.cut_short()
+                return "done"
+            self._desk.output.note("malformed", f"a message to {name!r} is no JSON object", header)
+        reader.release()
+        self._attempts.give_up()
+        return "thought" if re.search(frame.thought, header) else "text"
+
+    def _header(self, frame: Frame, opener: str) -> Generator[None, None, str | None]:
+        reader = self._desk.reader
+        if not opener:
+            yield from reader.space()
+        if not (yield from reader.literal(opener or frame.first)):
+            return None
+        while True:
+            text, at = reader.text, reader.at
+            limit = at + _LONGEST_HEADER
+            end = text.find(frame.message, at, limit)
+            if end >= 0 and "\n" not in text[at:end]:
+                reader.at = end + len(frame.message)
+                return (opener or frame.first) + text[at:end]
+            if len(text) >= limit or reader.ended or "\n" in text[at:limit]:
+                return None
+            yield
+
+    def _call(self, dialect: Dialect, frame: Frame, name: str) -> Found:
+        form = Form(dialect, frame.message, (), "arguments", frame.ends[0], frame.ends)
+        body = self._desk.reader.offset()
+        self._desk.cut_off = False
+        if (yield from self._attempts.read(form, read_arguments(self._desk, form, {"name": name}))):
+            return True
+        self._desk.reader.seek(body)
+        return False

@@ -6,17 +6,18 @@ A `Draft` is what a body says; a `Verdict` is the call it means, or why there is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from .calls import Draft, Key, arguments_of, key_of
+from .calls import Draft, arguments_of
 from .toolset import Toolset
 
 Trust = Literal["strict", "standard", "lenient"]
-Echoes = Callable[[], Collection[Key]]
-"""The calls that stand in what tools and documents brought in: name and canonical arguments."""
+Echoes = Callable[[str, Mapping[str, Any], str], bool]
+"""Whether a call (name, arguments, the text it was read from) only repeats what tools and documents
+brought in."""
 
 _DOTS = frozenset({"...", "…", "<...>", "<…>"})
 _ANGLED = re.compile(r"<([A-Za-z][\w \-]*)>|\{\{?([A-Za-z][\w \-]*)\}\}?|\[([A-Za-z][\w \-]*)\]")
@@ -48,8 +49,9 @@ class Judge:
         self._trust = trust
         self._echoes = echoes
 
-    def weigh(self, draft: Draft, source: str) -> Verdict:
-        """What a draft comes to. `source` is the text it was read from."""
+    def weigh(self, draft: Draft, source: str, raw: str = "") -> Verdict:
+        """What a draft comes to. `source` is the text it was read from, `raw` the same with all
+        that marks it as a call."""
         if draft.problem:
             return Verdict(draft.name, code="malformed", problem=draft.problem)
         arguments, problem, mended = arguments_of(draft)
@@ -73,18 +75,17 @@ class Judge:
                 message = f"the schema of {name!r} is not valid; what could be checked was"
                 remarks += (("schema-unusable", message, name),)
             remarks += tuple(("coerced", one.message, one.path) for one in fit.changes)
-        return self._as_action(name, arguments, remarks)
+        return self._as_action(name, arguments, raw) or Verdict(name, arguments, remarks)
 
-    def _as_action(
-        self, name: str, arguments: dict[str, Any], remarks: tuple[tuple[str, str, str], ...]
-    ) -> Verdict:
+    def _as_action(self, name: str, arguments: dict[str, Any], raw: str) -> Verdict | None:
+        """Why a call that could be made is only an example or an echo; None if it is neither."""
         if self._trust != "lenient" and (where := placeholder_in(arguments)):
             problem = f"the value of {where!r} only stands for a value: this is an example"
             return Verdict(name, code="placeholder", problem=problem, path=f"$.{where}")
-        if self._echoes and key_of(name, arguments) in self._echoes():
+        if self._echoes and self._echoes(name, arguments, raw):
             problem = "the same call stands in a tool result or document, not in the request"
             return Verdict(name, code="echoed", problem=problem)
-        return Verdict(name, arguments, remarks)
+        return None
 
     def _name(
         self, name: str, arguments: dict[str, Any] | None

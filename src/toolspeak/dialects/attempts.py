@@ -23,7 +23,11 @@ _RESCAN_FACTOR, _RESCAN_FREE = 8, 65_536
 
 
 class Attempts:
-    """Every attempt at a call, in one reply; `exhaustive` reads on after a complete answer."""
+    """Every attempt at a call, in one reply.
+
+    `exhaustive` is for texts that nobody acts on: calls inside of others, after a complete answer
+    and after one that is cut off are read too.
+    """
 
     def __init__(self, desk: Desk, grammar: Grammar, *, exhaustive: bool = False) -> None:
         self._desk = desk
@@ -88,6 +92,8 @@ class Attempts:
 
     def cut_short(self) -> bool:
         """The text ends inside a call: what is there of it is text, and holds no calls itself."""
+        if self._exhaustive:
+            return False
         rest = self._reader.text[self._reader.at :]
         self._reader.at = len(self._reader.text)
         self._output.note("truncated", "a call is cut off, and is not made", rest)
@@ -110,8 +116,8 @@ class Attempts:
         inert = any(form.opener == opener for opener, _ in form.dialect.inert)
         strict = (self._grammar.scope.strict and bool(form.closer)) or inert
         made = desk.count
-        if strict:
-            desk.tentative = []
+        if strict or self._exhaustive:
+            desk.defer()
         try:
             found = yield from desk.bounded(body)
             if found and strict:
@@ -122,11 +128,13 @@ class Attempts:
             self._overflow()
             return True
         finally:
-            tentative, desk.tentative = desk.tentative or [], None
+            tentative = desk.deferred()
         if found:
             if any(isinstance(event, CallEnd) for event in tentative):
                 self._output.edge()
             self._output.emit(*tentative)
+            if self._exhaustive:
+                return False
             yield from self._closers(form)
             return True
         desk.retract()

@@ -77,16 +77,21 @@ class Desk:
 
     def begin_trial(self) -> None:
         """Calls from here on count only if the trial succeeds."""
-        self.tentative = []
+        self.defer()
         self.rejections = 0
         self.fence = ()
         self.cut_off = self.steps_back = self.embedded = False
-        self._mark = 0
         self.reader.hold()
 
-    def end_trial(self) -> list[Event]:
-        """What happened on trial."""
+    def defer(self) -> None:
+        """Keep back what happens from here on."""
+        self.tentative = []
+        self._mark = 0
+
+    def deferred(self) -> list[Event]:
+        """What was kept back; from here on nothing is."""
         tentative, self.tentative = self.tentative, None
+        self._mark = 0
         return tentative or []
 
     def forget_calls(self, count: int = 0) -> None:
@@ -162,7 +167,8 @@ class Desk:
             draft = structs.replace(draft, problem=problem)
         if self.fence and form.opener:
             draft = structs.replace(draft, repairs=(*draft.repairs, "code-fence"))
-        verdict = self.judge.weigh(draft, self.reader.held()[start:])
+        held = self.reader.held()
+        verdict = self.judge.weigh(draft, held[start:], held[self._mark :])
         if verdict.code == "unknown-tool" and draft.name in form.dialect.nothing:
             raw = self._commit(start)
             self.remark("no-calls", f"the model says that it makes no call: {draft.name}", raw)

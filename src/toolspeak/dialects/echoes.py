@@ -1,50 +1,76 @@
 """Calls that stand in what tools and documents brought in, so that none is made just because the
 model repeats it.
 
-The guard knows verbatim and re-serialised echoes: in any wrapper, in JSON strings, in HTML, or cut
-in two between results. It does not claim to know paraphrases.
+The guard knows verbatim and re-serialised echoes: in any wrapper, in JSON strings, in HTML, in
+quoted or numbered lines, or cut in two between results. It does not claim to know paraphrases.
 """
 
 from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
-from ..calls import Key
+from ..calls import Key, key_of
+from ..jsonish import unescape
 from ..schema import strings_in
 from ..types import Document, Message, Text, ToolResult
 
 _BROUGHT_IN = frozenset({"tool", "function", "tool_result"})
 _BLOCKS = frozenset({"tool_result", "function_call_output", "document", "file", "search_result"})
+_MARGIN = re.compile(r"^[ \t]*(?:\d+[ \t]*[→|:\t]|[>|+#*\-]+|//+|\d+[.)])[ \t]?", re.M)
+"""What stands before every line of a quoted mail, a numbered file, a diff, a comment, a list."""
 
 
 class Echoes:
-    """The calls that a conversation's foreign parts hold, read when they are first asked for."""
+    """Whether a call only repeats what a conversation's foreign parts hold. They are read when a
+    call is first asked about."""
 
     def __init__(self, context: Iterable[Any], calls_in: Callable[[str], Iterable[Key]]) -> None:
         self._context = context
         self._calls_in = calls_in
-        self._known: frozenset[Key] | None = None
 
-    def __call__(self) -> frozenset[Key]:
-        if self._known is None:
-            foreign: list[str] = []
-            own: list[str] = []
-            for message in self._context:
-                _sort(message, foreign, own)
-            self._known = self._all_in(foreign) - self._all_in(own)
-        return self._known
+    def __call__(self, name: str, arguments: Mapping[str, Any], raw: str) -> bool:
+        """Whether the call, or the text it was read from, stands there and not in the request."""
+        foreign, own = self._sides
+        call, raw = key_of(name, arguments), _one_line(raw)
+        return foreign.holds(call, raw) and not own.holds(call, raw)
 
-    def _all_in(self, texts: list[str]) -> frozenset[Key]:
+    @cached_property
+    def _sides(self) -> tuple[_Side, _Side]:
+        foreign: list[str] = []
+        own: list[str] = []
+        for message in self._context:
+            _sort(message, foreign, own)
+        return _Side(foreign, self._calls_in), _Side(own, self._calls_in)
+
+
+class _Side:
+    """What was brought in, or what the user said."""
+
+    def __init__(self, texts: list[str], calls_in: Callable[[str], Iterable[Key]]) -> None:
         joined = ["".join(texts), "\n".join(texts)] if len(texts) > 1 else []
-        return frozenset(
-            call
-            for text in (*texts, *joined)
-            for spelling in _spellings(text)
-            for call in self._calls_in(spelling)
-        )
+        spellings = (spelling for text in (*texts, *joined) for spelling in _spellings(text))
+        self._texts = tuple(dict.fromkeys(spellings))
+        self._calls_in = calls_in
+
+    def holds(self, call: Key, raw: str) -> bool:
+        return call in self._calls or (raw != "" and any(raw in text for text in self._lines))
+
+    @cached_property
+    def _calls(self) -> frozenset[Key]:
+        return frozenset(call for text in self._texts for call in self._calls_in(text))
+
+    @cached_property
+    def _lines(self) -> tuple[str, ...]:
+        return tuple(map(_one_line, self._texts))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _spellings(text: str) -> Iterator[str]:
@@ -54,11 +80,19 @@ def _spellings(text: str) -> Iterator[str]:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
-    yield from strings_in(value)
+    for inner in strings_in(value):
+        yield inner
+        yield from _uncovered(inner)
+    yield from _uncovered(text)
+
+
+def _uncovered(text: str) -> Iterator[str]:
     if "\\" in text:
-        yield text.replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
+        yield unescape(text)
     if "&" in text:
         yield html.unescape(text)
+    if len(_MARGIN.findall(text)) > 1:
+        yield _MARGIN.sub("", text)
 
 
 def _sort(message: Any, foreign: list[str], own: list[str]) -> None:

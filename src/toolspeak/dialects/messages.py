@@ -42,8 +42,7 @@ class Messages:
                 return "done"
             if self._desk.cut_off:
                 reader.restore()
-                self._attempts.cut_short()
-                return "done"
+                return "done" if self._attempts.cut_short() else ""
             self._desk.output.note("malformed", f"a message to {name!r} is no JSON object", header)
         reader.release()
         self._attempts.give_up()

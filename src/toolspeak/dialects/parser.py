@@ -28,7 +28,7 @@ from .echoes import Echoes
 from .grammar import Both, Markers, grammar_of, markers_of
 from .messages import Messages
 from .reader import Found, Steps
-from .registry import AUTO, scope_of
+from .registry import AUTO, EVERYTHING, scope_of
 from .scan import MORE
 from .template import Dialect
 from .whole import WholeMessage
@@ -72,7 +72,8 @@ class Parser:
         self._reader = self._desk.reader
         self._output = self._desk.output
         names = toolset.names if toolset else None
-        self._grammar = grammar_of(scope_of(dialect, trust, has_tools=toolset is not None), names)
+        expected = scope_of(dialect, trust, has_tools=toolset is not None)
+        self._grammar = grammar_of(EVERYTHING if self._exhaustive else expected, names)
         self._attempts = Attempts(self._desk, self._grammar, exhaustive=self._exhaustive)
         self._messages = Messages(self._desk, self._attempts)
         self._whole_message = WholeMessage(self._desk, self._grammar)
@@ -177,6 +178,8 @@ class Parser:
         """Deal with a marker that the text has come to; False if it is only text."""
         marker = self._grammar.meaning[literal]
         last = self._output.last
+        if self._exhaustive:
+            last = ""
         if marker.line_start and last not in ("", "\n"):
             return False
         if marker.word_start and last and (last.isalnum() or last in "_.\\-"):
@@ -206,7 +209,7 @@ class Parser:
             if not self._grammar.scope.named:
                 self._output.note("control-token", f"{literal} belongs to no text", literal)
             return True
-        if marker.inert:
+        if marker.inert and not self._exhaustive:
             self._output.say(literal)
             self._reader.at += len(literal)
             yield from self._next(markers_of((marker.inert,)), self._output.say)
@@ -321,7 +324,7 @@ class Parser:
 
 
 class Everything(Parser):
-    """Reads all calls that a text holds, in reasoning and after answers too."""
+    """Reads all calls that a text holds, in whatever dialect and wherever they stand."""
 
     _exhaustive = True
 

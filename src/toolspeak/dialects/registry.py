@@ -45,6 +45,11 @@ def for_model(model: str) -> tuple[Dialect, ...]:
 
 _IN_PROSE = ("raw-json", "bare_json_array", "pythonic", "glm4_line", "fenced_json")
 """What counts in the middle of prose where trust is lenient."""
+EVERYTHING = Scope(
+    tuple(dialect for dialect in ALL if dialect.name not in _IN_PROSE),
+    embedded=tuple(dialect for dialect in ALL if dialect.name in _IN_PROSE),
+)
+"""Every dialect wherever it appears: too much to act on, and right to be warned of."""
 
 
 def scope_of(dialect: str | Dialect | Sequence[Dialect], trust: Trust, *, has_tools: bool) -> Scope:

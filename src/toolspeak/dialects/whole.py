@@ -50,7 +50,7 @@ class WholeMessage:
         except TooLong:
             reader.scanner = None
             found = desk.cut_off = False
-        tentative = desk.end_trial()
+        tentative = desk.deferred()
         if found and any(isinstance(event, CallEnd) for event in tentative):
             reader.release()
             desk.output.edge()

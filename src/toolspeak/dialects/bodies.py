@@ -282,7 +282,7 @@ def read_braces(desk: Desk, form: Form, header: Header) -> Found:
 def read_calls(desk: Desk, form: Form, header: Header) -> Found:
     """Calls in Python's syntax: one, a list, or one after the other."""
     reader = desk.reader
-    yield from fence(desk)
+    yield from fence(desk, form)
     in_list = yield from reader.literal("[")
     found = False
     while _CALL_START.match((yield from gap(desk, ""))):
@@ -333,14 +333,16 @@ def _call(desk: Desk, form: Form, *, bare: bool) -> Found:
 
 
 def read_line(desk: Desk, form: Form, header: Header) -> Found:
-    """One parameter, or a JSON object, up to the end of the line."""
+    """A JSON object, or one parameter up to the end of the line."""
     reader = desk.reader
+    if (yield from reader.peek()) == "{":
+        return (yield from read_arguments(desk, form, header))
     start = reader.offset()
     found = yield from reader.until(_LINE_END, 1)
     line = reader.held()[start:].removesuffix(found)
     if found:
         reader.seek(start + len(line))
-    if not line.startswith("{") and not _PARAM.match(line):
+    if not _PARAM.match(line):
         return False
     _whole_body(desk, form, header, line, parse_line)
     return True
@@ -350,7 +352,7 @@ def read_input(desk: Desk, form: Form, header: Header) -> Found:
     """A JSON object, or bare text for a tool that takes only one parameter."""
     reader = desk.reader
     start = reader.offset()
-    yield from fence(desk)
+    yield from fence(desk, form)
     if (yield from reader.peek()) == "{":
         return (yield from read_arguments(desk, form, header))
     desk.fence = ()

@@ -14,13 +14,15 @@ _FENCE_TICKS = 3
 class CodeSpans:
     """Follows a text, however it is cut into pieces."""
 
-    __slots__ = ("_blank", "_inline", "_run", "_run_begins_line", "fence")
+    __slots__ = ("_blank", "_inline", "_run", "_run_begins_line", "_shows_call", "fence")
 
     def __init__(self) -> None:
         self.fence = ""
         """The marks that opened the fence we are in."""
         self._inline = 0
-        """How many backticks opened the inline code we are in; it ends with its line."""
+        """How many backticks opened the inline code we are in. It ends with its line, because
+        models leave backticks unpaired; but not before its end if it has shown a call."""
+        self._shows_call = False
         self._blank = True
         """Nothing but white space stands on this line so far."""
         self._run = ""
@@ -36,7 +38,7 @@ class CodeSpans:
             if self._run and token[0] == self._run[0]:
                 self._run += token
                 continue
-            self._end_run()
+            self._end_run(before_text=bool(token.strip()))
             if token[0] in "`~":
                 self._run, self._run_begins_line = token, self._blank
             else:
@@ -44,25 +46,30 @@ class CodeSpans:
 
     def inside(self) -> bool:
         """Whether the text has come to a place inside of code."""
-        self._end_run()
+        self._end_run(before_text=False)
         return bool(self.fence or self._inline)
+
+    def show_call(self) -> None:
+        """The code we are in holds a call."""
+        self._shows_call = True
 
     def _plain(self, text: str) -> None:
         _, newline, last = text.rpartition("\n")
-        if newline:
+        if newline and not self._shows_call:
             self._inline = 0
         if newline or last.strip():
             self._blank = not last.strip()
 
-    def _end_run(self) -> None:
+    def _end_run(self, *, before_text: bool) -> None:
         run, self._run = self._run, ""
         if not run:
             return
         if len(run) >= _FENCE_TICKS and self._run_begins_line:
             if not self.fence:
                 self.fence = run
-            elif run.startswith(self.fence):
+            elif run.startswith(self.fence) and not before_text:
                 self.fence = ""
         elif run[0] == "`" and not self.fence:
+            self._shows_call = self._shows_call and self._inline != len(run)
             self._inline = 0 if self._inline == len(run) else self._inline or len(run)
         self._blank = False

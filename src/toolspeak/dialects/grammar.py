@@ -257,7 +257,7 @@ def _beginning_of(forms: list[Form]) -> Marker:
     named = not first.opener and bool(first.header)
     return Marker(
         forms=tuple(sorted(forms, key=lambda form: form.body == "code")),
-        line_start=named or first.dialect.own_line,
+        line_start=named or first.dialect.own_line or first.opener.startswith("````"),
         word_start=not first.opener and first.body in CALL_SLOTS,
     )
 

@@ -62,7 +62,7 @@ class Read(Struct, frozen=True):
 def read_json(desk: Desk, form: Form, header: Header) -> Found:
     """Calls as JSON objects: one, a list, or one after the other."""
     reader = desk.reader
-    yield from fence(desk)
+    yield from fence(desk, form)
     if form.dialect.noisy and not (yield from _past_noise(desk, form)):
         return False
     in_list = yield from reader.literal("[")
@@ -185,7 +185,7 @@ def read_arguments(desk: Desk, form: Form, header: Header) -> Found:
     """The arguments as a JSON object, for a name that stood before."""
     reader = desk.reader
     name, identity = header.get("name", ""), header.get("id", "")
-    yield from fence(desk)
+    yield from fence(desk, form)
     if (yield from reader.peek()) != "{":
         return (yield from _no_arguments(desk, form, header))
     start = reader.offset()
@@ -210,11 +210,11 @@ def _no_arguments(desk: Desk, form: Form, header: Header) -> Found:
     return True
 
 
-def fence(desk: Desk) -> Steps:
+def fence(desk: Desk, form: Form) -> Steps:
     """Models like to put JSON in a code fence, even between markers."""
     reader = desk.reader
     yield from reader.space()
-    if (yield from reader.peek()) == "`":
+    if (yield from reader.peek()) == "`" and not form.opener.startswith("`"):
         ticks = (yield from reader.run(_TICKS, _LONGEST_FENCE)) or ""
         if len(ticks) >= _FENCE_TICKS:
             yield from reader.run(_WORD, _LONGEST_FENCE)

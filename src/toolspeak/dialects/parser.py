@@ -231,8 +231,7 @@ class Parser:
         code = self._output.code
         if self._trust == "lenient" or not code.inside():
             return False
-        if code.fence and literal.startswith(code.fence):
-            return False  # It ends this fence, or begins the next.
+        code.show_call()
         self._output.note("example", f"{literal} stands inside of code: it is an example", literal)
         return True
 

@@ -26,7 +26,7 @@ ROWS: list[tuple[str, Any, tuple[str, ...]]] = [
     ('{"a": "say “hi”"}', {"a": "say “hi”"}, ()),
     ('{"a": "two\nlines"}', {"a": "two\nlines"}, ("raw-newline",)),
     ('```json\n{"a": 1}\n```', {"a": 1}, ()),
-    ("'''a'b'''", "a'b", ("single-quotes",)),
+    ("'''a'b'''", "a'b", ("single-quotes", "python-literal")),
     (r'{"a": "\d+"}', {"a": r"\d+"}, ("invalid-escape",)),
     (
         r'{"a": "\u00e9\ud83c\udf89", "b": \'\x41\'}'.replace("\\'", "'"),

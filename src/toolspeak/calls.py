@@ -132,6 +132,9 @@ def drafts(
         return
     for envelope in _ENVELOPES:
         if isinstance(value.get(envelope), (list, dict)):
+            if any(isinstance(value.get(key), str) for key in NAME_KEYS):
+                yield Draft(problem=f"the object is a call, and holds others as {envelope!r}")
+                return
             yield from drafts(value[envelope], declared, name_is_key=name_is_key)
             return
     yield _draft(value, declared, name_is_key)
@@ -140,18 +143,26 @@ def drafts(
 def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key: bool) -> Draft:
     inner = value.get("function")
     if isinstance(inner, dict):
+        clashes = [key for key in inner if key in value and value[key] != inner[key]]
+        if clashes:
+            return Draft(problem=f"the object says two things about {clashes[0]!r}")
         return _draft({**value, **inner, "function": None}, declared, name_is_key)
-    name = next((value[key] for key in NAME_KEYS if isinstance(value.get(key), str)), "").strip()
+    name, clash = _name_in(value, declared)
+    if clash:
+        return Draft(name, problem=clash)
     inner = _wrapped(name, value, declared)
     if inner is not None:
         draft = _draft(inner, declared, name_is_key)
         return structs.replace(draft, repairs=("wrapped-call", *draft.repairs))
-    arguments = next((value[key] for key in ARGUMENT_KEYS if value.get(key) is not None), None)
+    given = [value[key] for key in ARGUMENT_KEYS if value.get(key) not in (None, {}, "")]
+    if any(arguments != given[0] for arguments in given):
+        return Draft(name, problem="the object holds several sets of arguments")
+    arguments = given[0] if given else None
     identity = next((str(value[key]) for key in ID_KEYS if _is_id(value.get(key))), "")
     if name and isinstance(arguments, dict) and _is_schema(arguments):
         return Draft(name, problem="this describes a tool and does not call it")
     if name and any(key in value for key in ARGUMENT_KEYS):
-        return Draft(name, arguments, identity)
+        return _with_strays(Draft(name, arguments, identity), value, declared)
     if name:
         return _without_arguments(name, identity, value, declared)
     if len(value) == 1:
@@ -160,6 +171,30 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key:
         if isinstance(arguments, dict) and known:
             return Draft(key, arguments)
     return Draft(problem="the object has no name of a tool")
+
+
+def _name_in(value: dict[str, Any], declared: Collection[str] | None) -> tuple[str, str]:
+    """The name of the tool, and what is wrong if there are several."""
+    given = [value[key] for key in NAME_KEYS if isinstance(value.get(key), str)]
+    names = [name for name in given if name.strip()]
+    known = [name for name in names if declared is not None and name.strip() in declared]
+    found = list(dict.fromkeys(known or names))
+    if len(found) > 1:
+        return found[0], f"the object names two tools: {found[0]!r} and {found[1]!r}"
+    return (found[0] if found else ""), ""
+
+
+def _with_strays(draft: Draft, value: dict[str, Any], declared: Collection[str] | None) -> Draft:
+    """A call, with arguments that have slipped out of the object that holds the others."""
+    tool = declared.get(draft.name) if isinstance(declared, Mapping) else None
+    if not isinstance(tool, Tool) or not isinstance(draft.arguments, dict):
+        return draft
+    known = properties(tool.parameters).keys() - draft.arguments.keys()
+    strays = {key: value[key] for key in value if key in known and key not in RESERVED_KEYS}
+    if not strays:
+        return draft
+    repairs = (*draft.repairs, "arguments-beside-name")
+    return structs.replace(draft, arguments={**draft.arguments, **strays}, repairs=repairs)
 
 
 def _wrapped(
@@ -207,7 +242,7 @@ def arguments_of(draft: Draft) -> tuple[dict[str, Any] | None, str, tuple[str, .
             value = None
             break
         try:
-            value, mended = jsonish.loads(value)
+            value, mended = jsonish.loads(value, trim=True)
         except jsonish.NotAValue as error:
             return None, f"the arguments are not valid JSON: {error}", ()
         repairs += (*mended, *filter(None, (encoding,)))

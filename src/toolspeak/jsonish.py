@@ -19,8 +19,8 @@ import msgspec
 MAX_DEPTH = 200
 """Deeper nesting is refused: no tool needs it, and recursion must end somewhere."""
 
-_SPACE = re.compile(r"(?:\s++|#[^\n]*+|//[^\n]*+|/\*.*?\*/)*+", re.S)
-_BLANK = re.compile(r"\s*+")
+_SPACE = re.compile(r"(?:[\s\ufeff\u200b]++|#[^\n]*+|//[^\n]*+|/\*.*?\*/)*+", re.S)
+_BLANK = re.compile(r"[\s\ufeff\u200b]*+")
 _BARE_VALUE = re.compile(r"[^{}\[\]\n,]++(?:,(?!\s*+[\w-]++\s*+:)[^{}\[\]\n,]*+)*+")
 _BARE_ITEM = re.compile(r"[^{}\[\]\n,]++")
 """Text without quotes, up to the next key, the next item or the closer."""
@@ -34,14 +34,26 @@ _LONG_STRING = {
     quote: re.compile(rf"(?:[^{quote}\\]++|\\.|{quote}(?!{quote}{quote}))*+{quote * 3}", re.S)
     for quote in ('"', "'")
 }
-_QUOTE = re.compile(r'(?<!\\)"')
-_LOOSE_END = re.compile(r'(?<!\\)"(?=\s*+(?:[:}\]]|,\s*+["}\]]|\Z))')
+_QUOTE = {quote: re.compile(rf"(?<!\\){quote}") for quote in "\"'"}
+_LOOSE_END = {
+    quote: re.compile(rf"(?<!\\){quote}(?=\s*+(?:[:}}\]]|,\s*+[\"'}}\]]|\Z))") for quote in "\"'"
+}
+_QUOTED_OBJECT = re.compile(r'"(?=\{\s*+["}])')
+_ESCAPED_OBJECT = re.compile(r'\s*+[\[{][\s\[{]*+\\"')
+_LETTER = re.compile(r"\w")
+_ZERO_FIRST = re.compile(r"[+-]?0[0-9]+")
 _SMART = {"“": "”", "”": "”", "‘": "’", "’": "’"}
-_ESCAPE = re.compile(
-    r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(\r?\n)|(.))", re.S
+_CODES = "u[0-9a-fA-F]{4}"
+_PYTHON_CODES = rf"{_CODES}|x[0-9a-fA-F]{{2}}|U[0-9a-fA-F]{{8}}"
+_ESCAPE, _PYTHON_ESCAPE = (
+    re.compile(rf"\\(?:(?P<code>{codes})|(?P<line>\r?\n)|(?P<one>.))", re.S)
+    for codes in (_CODES, _PYTHON_CODES)
+)
+_BAD_ESCAPE, _BAD_PYTHON_ESCAPE = (
+    re.compile(rf"(?<!\\)(?:\\\\)*\\(?![{quotes}\\/bfnrt]|{codes})")
+    for quotes, codes in (('"', _CODES), ("\"'", _PYTHON_CODES))
 )
 _RAW = re.compile(r"[\x00-\x1f]")
-_BAD_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\"'\\/bfnrtuxU\n\r])")
 _ESCAPED = {
     '"': '"',
     "'": "'",
@@ -74,11 +86,30 @@ def _finite(digits: str) -> float:
     return number
 
 
-decoder = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
-"""Strict JSON: no NaN, no infinity, no raw line breaks in strings."""
-_with_raw_newlines = json.JSONDecoder(
-    strict=False, parse_constant=_no_constant, parse_float=_finite
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs) and any(value[key] != item for key, item in pairs):
+        raise ValueError("a key stands there twice, with different values")
+    return value
+
+
+decoder, _with_raw_newlines = (
+    json.JSONDecoder(
+        strict=strict,
+        parse_constant=_no_constant,
+        parse_float=_finite,
+        object_pairs_hook=_object,
+    )
+    for strict in (True, False)
 )
+"""Strict JSON: no NaN, no infinity, no raw line breaks in strings, no key twice."""
+
+
+def is_joined(body: str, quote: str) -> bool:
+    """Whether what looks like a string with quotes inside is several, joined by signs: the inside
+    of `"a" + "b"` is, that of `"echo "a" now"` is not."""
+    between = _QUOTE[quote].split(body)[1::2]
+    return bool(between) and not any(map(_LETTER.search, between))
 
 
 class NotAValue(ValueError):
@@ -93,21 +124,29 @@ class Unfinished(NotAValue):
     """The text stops in the middle of a value."""
 
 
-def loads(text: str, *, close: bool = False, loose: bool = False) -> tuple[Any, tuple[str, ...]]:
+def loads(
+    text: str, *, close: bool = False, loose: bool = False, trim: bool = False
+) -> tuple[Any, tuple[str, ...]]:
     """The value that `text` holds, and the names of the repairs it took.
 
     `close` allows brackets that are missing at the end, for text that is known not to be cut off;
-    `loose` allows strings that hold their own quotes unescaped.
+    `loose` allows strings that hold their own quotes unescaped; `trim`, brackets too many.
     """
     for reads, repairs in ((decoder, ()), (_with_raw_newlines, ("raw-newline",))):
         try:
             return reads.decode(text), repairs
         except (ValueError, RecursionError):
             pass
+    if _ESCAPED_OBJECT.match(text) and not _QUOTE['"'].search(text):
+        value, repairs = loads(unescape(text), close=close)
+        return value, ("double-encoding", *repairs)
     reader = ValueReader(without_fence(text), close=close, loose=loose)
     value = reader.value()
     reader.skip()
-    if reader.at < len(reader.text):
+    rest = reader.text[reader.at :]
+    if rest and trim and not rest.strip("}] \t\r\n"):
+        reader.repaired("extra-closer")
+    elif rest:
         raise NotAValue("unexpected text after the value", reader.at)
     return value, reader.repairs()
 
@@ -154,11 +193,13 @@ def depth_of(value: Any) -> int:
     return depth
 
 
-def unescape(body: str) -> str:
-    """What the inside of a quoted string stands for. Unknown escapes keep their backslash."""
+def unescape(body: str, *, python: bool = False, joins_lines: bool = False) -> str:
+    """What the inside of a quoted string stands for. Unknown escapes keep their backslash, and so
+    does a line break unless it `joins_lines`."""
     if "\\" not in body:
         return body
-    text = _ESCAPE.sub(_unescape_one, body)
+    replace = _unescape_and_join if joins_lines else _unescape_one
+    text = (_PYTHON_ESCAPE if python else _ESCAPE).sub(replace, body)
     if "\\u" in body and any("\ud800" <= character <= "\udfff" for character in text):
         # Escaped surrogate pairs come as two characters; lone ones stay as they are.
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -166,12 +207,14 @@ def unescape(body: str) -> str:
 
 
 def _unescape_one(match: re.Match[str]) -> str:
-    code = match[1] or match[2] or match[3]
-    if code:
-        return chr(int(code, 16)) if int(code, 16) < 0x110000 else match[0]
-    if match[4]:
-        return ""
-    return _ESCAPED.get(match[5], match[0])
+    if match["code"]:
+        number = int(match["code"][1:], 16)
+        return chr(number) if number < 0x110000 else match[0]
+    return _ESCAPED.get(match["one"] or "", match[0])
+
+
+def _unescape_and_join(match: re.Match[str]) -> str:
+    return "" if match["line"] else _unescape_one(match)
 
 
 def without_fence(text: str) -> str:
@@ -187,6 +230,7 @@ class ValueReader:
 
     `quote` is an extra token that opens and closes strings without escapes, as `<|"|>` does; texts
     may then also stand without any quotes. `close` allows closers that are missing at the end.
+    `python` says that strings are Python's, whatever their quotes.
     """
 
     def __init__(
@@ -197,12 +241,14 @@ class ValueReader:
         quote: str = "",
         close: bool = False,
         loose: bool = False,
+        python: bool = False,
     ) -> None:
         self.text = text
         self.at = at
         self._quote = quote
         self._close = close
         self._loose = loose
+        self._python = python
         self._depth = 0
         self._in_list = False
         self._repairs: dict[str, None] = {}
@@ -233,6 +279,8 @@ class ValueReader:
         character = self.skip()
         if self._quote and self.text.startswith(self._quote, self.at):
             return self._token_string()
+        if self._loose and _QUOTED_OBJECT.match(self.text, self.at):
+            return self._quoted_object()
         if character in {'"', "'"} or character in _SMART:
             return self.string()
         if character == "{":
@@ -252,8 +300,8 @@ class ValueReader:
             quote = _SMART[quote]
         elif quote == "'":
             self.repaired("single-quotes")
-        if self._loose and quote == '"':
-            return self._loose_string()
+        if self._loose and quote in _QUOTE:
+            return self._loose_string(quote)
         long = _LONG_STRING.get(quote) if self.text.startswith(quote * 3, self.at) else None
         width = 3 if long else 1
         match = (long or _STRING[quote]).match(self.text, self.at + width)
@@ -262,17 +310,30 @@ class ValueReader:
             raise self.fail("a string that does not end")
         body = self.text[self.at + width : match.end() - width]
         self.at = match.end()
-        if _BAD_ESCAPE.search(body):
+        python = self._python or quote == "'"
+        if (_BAD_PYTHON_ESCAPE if python else _BAD_ESCAPE).search(body):
             self.repaired("invalid-escape")
-        if not long and _RAW.search(body):
+        if long:
+            self.repaired("python-literal")
+        elif _RAW.search(body):
             self.repaired("raw-newline")
-        return unescape(body)
+        return unescape(body, python=python, joins_lines=bool(long))
 
-    def _loose_string(self) -> str:
+    def _quoted_object(self) -> Any:
+        """`"{"a": 1}"`: an object in quotes that should have escaped its own."""
+        self.at += 1
+        value = self._nested(self._map)
+        if self.skip() != '"':
+            raise self.fail("an object in quotes that does not end with one")
+        self.at += 1
+        self.repaired("inner-quotes")
+        return value
+
+    def _loose_string(self, quote: str) -> str:
         """A string that may hold quotes, if it is the last value and can end in only one place."""
         start = self.at + 1
-        first = _QUOTE.search(self.text, start)
-        ends = _LOOSE_END.finditer(self.text, start)
+        first = _QUOTE[quote].search(self.text, start)
+        ends = _LOOSE_END[quote].finditer(self.text, start)
         end = next(ends, None)
         if first is None or end is None:
             self.at = len(self.text)
@@ -280,6 +341,8 @@ class ValueReader:
         if end.start() > first.start():
             if next(ends, None) is not None or self.text[end.end() :].strip(" \t\r\n}]"):
                 raise self.fail("a string with quotes inside that can end in several places")
+            if is_joined(self.text[start : end.start()], quote):
+                raise self.fail("several strings where one should be")
             self.repaired("inner-quotes")
         self.at = end.end()
         return unescape(self.text[start : end.start()])
@@ -301,8 +364,11 @@ class ValueReader:
         character = self.skip()
         if character == ",":
             self.at += 1
-            if self.skip() == closer:
+            follows = self.skip()
+            if follows == closer:
                 self.repaired("trailing-comma")
+            elif not follows:
+                raise self.fail("something is missing after the comma")
         elif character != closer and not (not character and self._close):
             raise self.fail(f"expected ',' or '{closer}'")
 
@@ -330,9 +396,15 @@ class ValueReader:
             if not character and self._closed_for_it():
                 return result
             key = self._key()
-            if self.skip() == ":":
+            sign = self.skip()
+            if sign == "=" and self._quote:
+                self.repaired("other-signs")
+            if sign == ":" or (sign == "=" and self._quote):
                 self.at += 1
-                result[key] = self.value()
+                value = self.value()
+                if key in result and result[key] != value:
+                    raise self.fail(f"the key {key!r} stands there twice")
+                result[key] = value
             else:
                 values.append(key)
             self.separator("}")
@@ -389,8 +461,11 @@ class ValueReader:
             return self._bare()
         if word in _WORDS:
             value, repair = _WORDS[word]
+        elif _ZERO_FIRST.fullmatch(word):
+            # No number in JSON or Python; where a text is asked for, its digits count.
+            value, repair = word, "unquoted-value"
         elif _INTEGER.fullmatch(word) and len(word) < 1000:
-            value, repair = int(word), None
+            value, repair = int(word), "python-literal" if "_" in word else None
         elif _NUMBER.fullmatch(word) and len(word) < 1000:
             value, repair = float(word), None
         else:
@@ -406,12 +481,14 @@ class ValueReader:
         """The text without quotes that stands here, where such may stand."""
         pattern = _BARE_ITEM if self._in_list else _BARE_VALUE
         match = pattern.match(self.text, self.at) if self._quote else None
-        return match[0].rstrip() if match and self._quote not in match[0] else ""
+        return match[0].rstrip() if match else ""
 
     def _bare(self) -> str:
-        text = self._bare_text()
-        if not text:
+        """Text without quotes, or with the closing one alone."""
+        found = self._bare_text()
+        text, token, rest = found.partition(self._quote) if found else ("", "", "")
+        if not text or rest:
             raise self.fail(f"unknown word {self.text[self.at : self.at + 40]!r}")
-        self.repaired("unquoted-value")
-        self.at += len(text)
+        self.repaired("missing-quote" if token else "unquoted-value")
+        self.at += len(found)
         return text

@@ -93,9 +93,9 @@ class Judge:
         if not name:
             return self._guessed(arguments)
         if self.tools is None:
-            return name.removeprefix("functions."), ()
+            return name.strip().removeprefix("functions."), ()
         found = self.tools.find(name)
-        if found is None or found in (name, name.removeprefix("functions.")):
+        if found in (None, name):
             return found, ()
         return found, (("renamed", f"{name!r} means the tool {found!r}", name),)
 

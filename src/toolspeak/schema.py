@@ -15,6 +15,8 @@ from typing import Any
 from . import jsonish
 
 _INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0+)?")
+_OCTAL = re.compile(r"[+-]?0[0-7]{2,40}")
+"""Nobody knows whether 0644 is a number, and which."""
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _BOOLEANS = {"true": True, "false": False, "True": True, "False": False}
 _NULLS = frozenset({"null", "None"})
@@ -106,8 +108,12 @@ def type_of(value: Any) -> str:
     return "null" if value is None else _TYPE_OF.get(type(value), "object")
 
 
-def from_text(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
-    """The value that bare text stands for. Text that fits no declared type stays text."""
+def from_text(
+    text: str, schema: Any, root: Mapping[str, Any], repairs: list[str] | None = None
+) -> Any:
+    """The value that bare text stands for. Text that fits no declared type stays text. `repairs`
+    takes the liberties that were taken."""
+    repairs = [] if repairs is None else repairs
     types = types_of(schema, root)
     if not types or types == frozenset({"string"}):
         return text
@@ -117,14 +123,18 @@ def from_text(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
     if "string" in types and not types & {"array", "object"}:
         return text
     if "boolean" in types and word in _BOOLEANS:
+        if word in ("True", "False"):
+            repairs.append("python-literal")
         return _BOOLEANS[word]
+    if _OCTAL.fullmatch(word) and int(word, 8) != int(word):
+        return text
     if "integer" in types and _INTEGER.fullmatch(word) and len(word) < 1000:
         return int(word.partition(".")[0])
     if "number" in types and _NUMBER.fullmatch(word) and len(word) < 1000:
         number = _number(word)
         return text if number in (math.inf, -math.inf) else number
     if types & {"array", "object"} and word[:1] in ("[", "{", "("):
-        return _structure(text, types)
+        return _structure(text, types, repairs)
     return text
 
 
@@ -137,11 +147,14 @@ def _number(word: str) -> int | float:
     return int(word) if _INTEGER.fullmatch(word) and "." not in word else float(word)
 
 
-def _structure(text: str, types: frozenset[str]) -> Any:
-    for spelling in (text, jsonish.unescape(text)):
+def _structure(text: str, types: frozenset[str], repairs: list[str]) -> Any:
+    for spelling in dict.fromkeys((text, jsonish.unescape(text))):
         try:
-            value, _ = jsonish.loads(spelling)
+            value, mended = jsonish.loads(spelling)
         except jsonish.NotAValue:
             continue
-        return value if type_of(value) in types else text
+        if type_of(value) not in types:
+            return text
+        repairs += mended if spelling == text else ("double-encoding", *mended)
+        return value
     return text

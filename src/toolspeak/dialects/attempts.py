@@ -42,6 +42,7 @@ class Attempts:
         self._complete = False
         """The calls so far stood in a list, or in a wrapper: there is no reason to expect more."""
         self._said_chatter = False
+        self._turn_is_over = False
         self.ran_out = False
         """The last attempt to read a call came to the end of the text."""
 
@@ -53,7 +54,7 @@ class Attempts:
         faulty: list[Form] = []
         self._desk.cut_off = False
         for index, form in enumerate(forms):
-            self._desk.steps_back = index + 1 < len(forms)
+            self._desk.steps_back = index + 1 < len(forms) or bool(faulty)
             self._desk.embedded = self._is_embedded(form)
             if self._desk.embedded and self._answered():
                 self._remark_on_chatter()
@@ -83,6 +84,13 @@ class Attempts:
         if self._exhaustive or not self._desk.count:
             return False
         return self._complete or self._output.since > _LONGEST_LINK
+
+    def come_too_late(self) -> bool:
+        """Whether calls rest on what only others could say: on results that the model invents."""
+        if self._turn_is_over and not self._exhaustive:
+            self._remark_on_chatter()
+            return True
+        return False
 
     def _remark_on_chatter(self) -> None:
         """Say once that a tool is named again after the answer."""
@@ -193,6 +201,7 @@ class Attempts:
                 space = ""
                 reader.at = match.end()
                 closed = True
+                self._turn_is_over = match[0] == form.dialect.ends_turn
                 del self._open[match[0]]
             elif not closed and (yield from self._foreign_closer(form)):
                 closed = True

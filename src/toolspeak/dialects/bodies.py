@@ -17,6 +17,7 @@ from .elements import parse_elements
 from .grammar import markers_of
 from .json_bodies import (
     Header,
+    end_at_closer,
     fence,
     gap,
     past_brackets,
@@ -45,6 +46,7 @@ from .tagged import (
     BadBody,
     ParamScanner,
     attributes_of,
+    half_closed,
     params_of,
     parse_params,
     tag_pattern,
@@ -65,6 +67,7 @@ _BODY_START = re.compile(r"\s*(?:\]<\]\w+\[>\[)?<\w|\s*[\w\-]+\s*:")
 _OPEN_FENCE = re.compile(r"\s*(?:`+\w*\s*)?")
 _NEXT_STEP = re.compile(r"\n\*{0,4}(?:Observation|Thought|Action|Final Answer)\b")
 _LONGEST_STEP = 40
+_JSON_KEY = re.compile(r'\{\s*+("|\Z)')
 _PARAM = re.compile(r"[A-Za-z_]\w*>")
 _TAG_END = re.compile(r"""(?:[^<>"']++|"[^"<]*"|'[^'<]*')*+""")
 
@@ -88,9 +91,11 @@ def _header(desk: Desk, form: Form) -> Generator[None, None, dict[str, str] | No
     if not (isinstance(first, Tag) and form.opener == f"<{first.name}"):
         reader.at += len(form.opener)
     followers = (*form.header[1:], None) if form.header else ()
+    tag_like = False
     for part, following in zip(form.header, followers, strict=True):
         match part:
             case Literal():
+                tag_like = part.core.endswith("<")
                 yield from reader.space()
                 if part.core and not (yield from reader.literal(part.core)):
                     return None
@@ -101,8 +106,10 @@ def _header(desk: Desk, form: Form) -> Generator[None, None, dict[str, str] | No
                 # At the very beginning any word could be a name: only a tool's own is waited for.
                 viable = desk.may_be_tool if not form.opener and not words else None
                 word = yield from reader.run(pattern, _LONGEST_NAME, viable)
-                if word is None or word[:1] == "-" or (not word and part.kind != "id"):
+                if word is None or word[:1] in ("-", "/") or (not word and part.kind != "id"):
                     return None
+                if tag_like and form.opener == f"<{word}>":
+                    return None  # The same tag again.
                 words[part.kind] = word.strip("\"'`") or word
             case Tag():
                 yield from reader.space()
@@ -232,6 +239,11 @@ def _until_end(
         _whole_body(desk, form, header, body, parse)
         return True
     body = reader.held()[start:] + reader.text[reader.at :]
+    end = half_closed(body, form) if scanner.outside() else -1
+    if end >= 0:
+        reader.seek(start + end)
+        _whole_body(desk, form, header, body[:end], parse)
+        return True
     end = unclosed_value(body, form)
     if end < 0:
         desk.cut_off = True
@@ -252,10 +264,13 @@ def _whole_body(desk: Desk, form: Form, header: Header, body: str, parse: Parse)
 
 
 def read_braces(desk: Desk, form: Form, header: Header) -> Found:
-    """A map without quotes around its keys."""
+    """A map without quotes around its keys; or with, and then it is JSON."""
     reader = desk.reader
-    if (yield from reader.peek()) != "{":
+    opens = yield from reader.peek()
+    if opens not in ("{", "("):
         return False
+    if (yield from _begins_json(desk)):
+        return (yield from read_arguments(desk, form, header))
     start = reader.offset()
     quote = form.dialect.quote
     state = yield from scan(reader, BracketScanner(quote, form.closer))
@@ -271,12 +286,24 @@ def read_braces(desk: Desk, form: Form, header: Header) -> Found:
     elif state != DONE:
         reader.at -= len(form.closer)
 
-    def parse(body: str, _: Mapping[str, Any]) -> Arguments:
-        return parse_braces(body, quote, close=state != DONE)
+    def parse(body: str, schema: Mapping[str, Any]) -> Arguments:
+        return parse_braces(body, quote, schema, close=state != DONE)
 
     _whole_body(desk, form, header, reader.held()[start:], parse)
     yield from past_brackets(desk, form)
     return True
+
+
+def _begins_json(desk: Desk) -> Found:
+    """Whether a map's first key stands in quotes."""
+    reader = desk.reader
+    while True:
+        match = _JSON_KEY.match(reader.text, reader.at)
+        if match is None:
+            return False
+        if match[1] or reader.ended or len(match[0]) > _LONGEST_TAG:
+            return match[1] == '"'
+        yield
 
 
 def read_calls(desk: Desk, form: Form, header: Header) -> Found:
@@ -302,6 +329,10 @@ def _call(desk: Desk, form: Form, *, bare: bool) -> Found:
     reader = desk.reader
     begins = yield from gap(desk, "")
     yield from gap(desk, begins)
+    if form.opener and begins == "p" and (yield from reader.literal("print(")):
+        # Models that are told of an interpreter print what the call gives.
+        found = yield from _call(desk, form, bare=bare)
+        return found and (yield from reader.literal(")"))
     quote = begins if begins in "\"'" and not bare else ""
     reader.at += len(quote)
     start = reader.offset()
@@ -321,6 +352,8 @@ def _call(desk: Desk, form: Form, *, bare: bool) -> Found:
     if bare and desk.tools is None:
         return False
     state = yield from scan(reader, BracketScanner())
+    if state != DONE and (yield from _last_call_before_closer(desk, form, start)):
+        state = DONE
     if state != DONE:
         desk.cut_off = state == MORE and is_unfinished_call(reader.held()[start:])
         return False
@@ -330,6 +363,20 @@ def _call(desk: Desk, form: Form, *, bare: bool) -> Found:
         yield from reader.literal(quote)
     desk.draft(form, parse_call(text, desk.schema(name)), start)
     return True
+
+
+def _last_call_before_closer(desk: Desk, form: Form, start: int) -> Found:
+    """Go to the end of a call whose texts hold quotes that are not escaped: its last bracket
+    before the closer."""
+    reader = desk.reader
+    here = reader.offset()
+    if (yield from end_at_closer(desk, form, start)):
+        end = reader.held()[start:].rstrip().removesuffix("]").rstrip()
+        if end.endswith(")"):
+            reader.seek(start + len(end))
+            return True
+    reader.seek(here)
+    return False
 
 
 def read_line(desk: Desk, form: Form, header: Header) -> Found:

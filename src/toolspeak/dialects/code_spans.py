@@ -38,7 +38,7 @@ class CodeSpans:
             if self._run and token[0] == self._run[0]:
                 self._run += token
                 continue
-            self._end_run(before_text=bool(token.strip()))
+            self._end_run(before_text=token.strip()[:1].isalnum())
             if token[0] in "`~":
                 self._run, self._run_begins_line = token, self._blank
             else:

@@ -20,7 +20,7 @@ from ..jsonish import MAX_DEPTH, decoder, depth_of
 from .desk import Desk
 from .grammar import markers_of
 from .reader import Found, Steps
-from .scan import DONE, MORE, BracketScanner, JsonScanner, scan
+from .scan import DONE, MORE, BracketScanner, JsonScanner, StringScanner, scan
 from .template import NAME_IS_KEY, Form
 
 Header = Mapping[str, str]
@@ -65,6 +65,8 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
     yield from fence(desk, form)
     if form.dialect.noisy and not (yield from _past_noise(desk, form)):
         return False
+    if form.opener and (yield from reader.peek()) == '"':
+        return (yield from _in_string(desk, form))
     in_list = yield from reader.literal("[")
     if in_list and (yield from gap(desk, "")) in ('"', "'", "["):
         reader.seek(reader.offset() - 1)
@@ -76,14 +78,53 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
             if found:
                 desk.retract()
                 reader.seek(mark)
+            if found and desk.cut_off:
+                desk.remark("truncated", "the last of several calls is cut off, and is not made")
             return found
         found = True
         mark = reader.offset()
     if in_list and (yield from gap(desk, "]")) == "]":
         yield from reader.literal("]")
+    elif in_list and found and (yield from _sees_closer(desk, form)):
+        desk.remark("repaired-missing-closer", "the list of calls is not closed", "]")
     desk.listed = in_list and found
     if found:
         yield from past_brackets(desk, form)
+    return found
+
+
+def _in_string(desk: Desk, form: Form) -> Found:
+    """Calls whose JSON is itself a JSON string."""
+    start = desk.reader.offset()
+    text = yield from _string(desk)
+    if text is None:
+        return False
+    read = _loaded(text)
+    if read.problem:
+        return False
+    repairs = ("double-encoding", *read.repairs)
+    return _hand_in(desk, form, structs.replace(read, repairs=repairs), start)
+
+
+def _string(desk: Desk) -> Generator[None, None, str | None]:
+    """The JSON string that begins here; None if it is none, or is cut off."""
+    start = desk.reader.offset()
+    if (yield from scan(desk.reader, StringScanner())) != DONE:
+        desk.cut_off = desk.reader.held()[start:].startswith(('"{', '"['))
+        return None
+    try:
+        value, _ = jsonish.loads(desk.reader.held()[start:])
+    except jsonish.NotAValue:
+        return None
+    return value if isinstance(value, str) else None
+
+
+def _sees_closer(desk: Desk, form: Form) -> Found:
+    """Whether the form's closer comes next."""
+    mark = desk.reader.offset()
+    yield from desk.reader.space()
+    found = bool(form.closer) and (yield from desk.reader.literal(form.closer))
+    desk.reader.seek(mark)
     return found
 
 
@@ -146,6 +187,11 @@ def _calls(desk: Desk, form: Form) -> Found:
     if read.problem:
         desk.draft(form, Draft(problem=read.problem), start)
         return True
+    return _hand_in(desk, form, read, start)
+
+
+def _hand_in(desk: Desk, form: Form, read: Read, start: int) -> bool:
+    """Report every call that a value holds."""
     name_is_key = form.dialect.keys == NAME_IS_KEY
     declared = desk.tools.tools if desk.tools else None
     found = list(drafts(read.value, declared, name_is_key=name_is_key))
@@ -186,9 +232,15 @@ def read_arguments(desk: Desk, form: Form, header: Header) -> Found:
     reader = desk.reader
     name, identity = header.get("name", ""), header.get("id", "")
     yield from fence(desk, form)
-    if (yield from reader.peek()) != "{":
-        return (yield from _no_arguments(desk, form, header))
     start = reader.offset()
+    opens = yield from reader.peek()
+    if opens == '"' and form.opener:
+        text = yield from _string(desk)
+        if text is not None:
+            desk.draft(form, Draft(name, text, identity), start)
+        return text is not None
+    if opens != "{":
+        return (yield from _no_arguments(desk, form, header))
     watch = _passing_on(desk) if desk.begin(form, name, identity) else None
     read = yield from _object(desk, form, watch)
     if read is None:

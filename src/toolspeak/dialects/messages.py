@@ -13,6 +13,8 @@ from .reader import Found
 from .template import Dialect, Form, Frame
 
 _LONGEST_HEADER = 300
+_LINE = re.compile(r"\n[^<]")
+"""A line break that does not just stand between two parts of a header."""
 
 Follows = Literal["", "done", "text", "thought"]
 """What a header is followed by: nothing if it is none, "done" if all of the message is read."""
@@ -58,10 +60,10 @@ class Messages:
             text, at = reader.text, reader.at
             limit = at + _LONGEST_HEADER
             end = text.find(frame.message, at, limit)
-            if end >= 0 and "\n" not in text[at:end]:
+            if end >= 0 and not _LINE.search(text, at, end):
                 reader.at = end + len(frame.message)
                 return (opener or frame.first) + text[at:end]
-            if len(text) >= limit or reader.ended or "\n" in text[at:limit]:
+            if len(text) >= limit or reader.ended or _LINE.search(text, at, limit):
                 return None
             yield
 

@@ -185,7 +185,7 @@ class Parser:
         if marker.word_start and last and (last.isalnum() or last in "_.\\-"):
             return False
         self._attempts.ran_out = False
-        if marker.forms and self._is_example(literal):
+        if marker.forms and (self._is_example(literal) or self._attempts.come_too_late()):
             return False
         if marker.forms and (yield from self._attempts.forms(marker.forms)):
             return True

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from .grammar import Markers
 
-_SPACE = re.compile(r"\s*+")
+_SPACE = re.compile(r"[\s\ufeff]*+")
 
 Steps = Generator[None, None, None]
 """Something that reads; it yields when it needs more text."""

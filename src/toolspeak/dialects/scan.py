@@ -109,6 +109,26 @@ class JsonScanner:
         return True
 
 
+class StringScanner:
+    """One JSON string."""
+
+    __slots__ = ("_opened", "state")
+
+    def __init__(self) -> None:
+        self.state = MORE
+        self._opened = False
+
+    def step(self, text: str, at: int) -> int:
+        if not self._opened and at < len(text):
+            self._opened = True
+            at += 1
+        at = _STRING.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
+        if at < len(text) and text[at] == '"':
+            self.state = DONE
+            at += 1
+        return at
+
+
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 _QUOTED = {quote: re.compile(rf"(?:[^{quote}\\]++|\\.)*+", re.S) for quote in "\"'"}
 

@@ -15,7 +15,15 @@ from typing import Any
 import yaml
 
 from ..calls import Draft, equal
-from ..jsonish import MAX_DEPTH, NotAValue, Unfinished, ValueReader, unescape, without_fence
+from ..jsonish import (
+    MAX_DEPTH,
+    NotAValue,
+    Unfinished,
+    ValueReader,
+    is_joined,
+    unescape,
+    without_fence,
+)
 from ..schema import from_text, properties, required_of, resolve
 from .tagged import Arguments, BadBody, CannotCarry
 
@@ -31,6 +39,14 @@ _ESCAPED_NAME = re.compile(r"\A[\w.\-]*\\+_|[(,]\s*\w*\\+_[\w\\]*\s*=")
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
 _CUT_KEYWORD = re.compile(r"\s*(?:[A-Za-z_]\w*\s*)?")
 _NEXT_KEYWORD = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=\s*(?=[\"'])")
+_NOT_A_TEXT = {
+    quote: re.compile(
+        rf"{quote}\s*+(?:[+%*.]|(?:if|or|and|in|for|else)\b|{quote}|[A-Za-z_]\w*+\s*+={quote})"
+        r"|\)\s*+[,;]\s*+[A-Za-z_][\w.]*+\("
+    )
+    for quote in "\"'"
+}
+"""What tells that a text with quotes inside is more than one text: code, or the next call."""
 _KEY = re.compile(r"[A-Za-z_]\w*")
 _BRACKET = re.compile(r"[\[\]{}]")
 _BRACE_KEY = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’<>]+""")
@@ -51,7 +67,7 @@ def parse_call(text: str, schema: Mapping[str, Any]) -> Draft:
     plain = _MARKDOWN.sub("_", text) if _ESCAPED_NAME.search(text) else text
     marked, text = text != plain, plain
     name = text.partition("(")[0]
-    reader = ValueReader(text, len(name) + 1)
+    reader = ValueReader(text, len(name) + 1, python=True)
     name = name.strip()
     try:
         given, arguments = _arguments(reader)
@@ -120,11 +136,12 @@ def _loosely_quoted(text: str, name: str) -> Draft | None:
     for match, end in zip(keywords, ends, strict=True):
         value = body[match.end() : end].strip()
         quote = value[:1]
-        operators = r"[+%*.]|(?:if|or|and|in|for|else)\b"
-        joined = re.search(rf"{quote}\s*+(?:{operators}|{quote})", value[1:-1])
-        if len(value) < 2 or quote not in "\"'" or value[-1] != quote or joined:
+        if len(value) < 2 or quote not in "\"'" or value[-1] != quote:
             return None
-        arguments[match[1]] = unescape(value[1:-1])
+        inside = value[1:-1]
+        if match[1] in arguments or is_joined(inside, quote) or _NOT_A_TEXT[quote].search(inside):
+            return None
+        arguments[match[1]] = unescape(inside, python=True)
     return Draft(name, arguments, repairs=("inner-quotes",))
 
 
@@ -153,10 +170,15 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def parse_braces(text: str, quote: str, *, close: bool = False) -> Arguments:
+def parse_braces(
+    text: str, quote: str, schema: Mapping[str, Any], *, close: bool = False
+) -> Arguments:
     """A map without quotes around its keys. `close` allows quotes and brackets that are missing at
     the end."""
     reader = ValueReader(text, quote=quote, close=close)
+    if text.startswith("("):
+        reader = ValueReader(f"{{{text[1:-1]}}}", quote=quote, close=close)
+        reader.repaired("other-signs")
     try:
         value = reader.value()
     except NotAValue as error:
@@ -165,6 +187,9 @@ def parse_braces(text: str, quote: str, *, close: bool = False) -> Arguments:
         raise BadBody(f"unexpected text after the map at character {reader.at}")
     if not isinstance(value, dict):
         raise BadBody("expected a map")
+    declared = properties(schema)
+    if declared and "unquoted-value" in reader.repairs() and not value.keys() <= declared.keys():
+        raise BadBody("a text without quotes holds what looks like a parameter")
     return value, reader.repairs()
 
 
@@ -195,7 +220,7 @@ def render_braces(arguments: Mapping[str, Any], quote: str) -> str:
 
 def _braces_read_back(text: str, arguments: dict[str, Any], quote: str) -> bool:
     try:
-        return equal(parse_braces("{" + text + "}", quote)[0], arguments)
+        return equal(parse_braces("{" + text + "}", quote, {})[0], arguments)
     except BadBody:
         return False
 
@@ -255,9 +280,7 @@ def is_complete(program: str) -> bool:
 
 
 def parse_line(text: str, schema: Mapping[str, Any]) -> Arguments:
-    """`key>value`, or a JSON object."""
-    if text.startswith("{"):
-        return parse_braces(text, "")
+    """`key>value`."""
     key, _, value = text.partition(">")
     return {key: from_text(value, properties(schema).get(key), schema)}, ()
 

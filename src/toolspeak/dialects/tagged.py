@@ -31,6 +31,8 @@ _SPACE = r"(?:\s|\\n)*+"
 _CDATA_OPEN, _CDATA_CLOSE = "<![CDATA[", "]]>"
 _CDATA_START = re.compile(r"\s*<!\[CDATA\[")
 _OUTSIDE, _IN_VALUE, _IN_CDATA = range(3)
+_END_TAG = re.compile(r"</([\w:.\-]{1,60})>\s*\Z")
+_VALUE_TAGS = ("parameter", "param", "arg", "argument", "arg_key", "arg_value", "value")
 _GAP = 16
 """How much white space may stand between two closing tags."""
 
@@ -77,7 +79,13 @@ def params_of(dialect: Dialect) -> Params:
     closes = next((part.core for part in after if isinstance(part, Literal)), "")
     tag = next((part for part in before if isinstance(part, Tag)), None)
     found = _marks(before)
-    return Params(re.compile(_pattern(before)), found[0], found[-1], closes, dialect.cdata, tag)
+    pattern = _pattern(before)
+    if len(found) > 1 and found[-2].startswith("</"):
+        # The key has tags of its own. Its end may stand there twice, and the value's be missing.
+        *_, ends, opens = map(re.escape, found)
+        pattern = pattern.removesuffix(ends + _SPACE + opens)
+        pattern += f"(?:{ends}{_SPACE})++(?:{opens}|(?P<unopened>))"
+    return Params(re.compile(pattern), found[0], found[-1], closes, dialect.cdata, tag)
 
 
 def _marks(before: tuple[Piece, ...]) -> list[str]:
@@ -184,6 +192,10 @@ class ParamScanner:
         self._place = _OUTSIDE
         self._searches = _searches(params, closer, after)
 
+    def outside(self) -> bool:
+        """Whether it stands in no value."""
+        return self._place == _OUTSIDE
+
     def step(self, text: str, at: int) -> int:
         while True:
             search = self._searches[self._place]
@@ -203,6 +215,15 @@ class ParamScanner:
                 self._place, self.value_at = _IN_CDATA, -1
             else:
                 self._place, self.value_at = _OUTSIDE, -1
+
+
+def half_closed(body: str, form: Form) -> int:
+    """Where the marker begins that closes a call and is itself cut off; -1 if there is none."""
+    params = params_of(form.dialect)
+    end = body.rfind(params.closes) if params.closes else -1
+    rest = body[end + len(params.closes) :].strip()
+    begins = len(rest) > 1 and form.closer.startswith(rest) and not params.begins.startswith(rest)
+    return body.rindex(rest) if end >= 0 and begins else -1
 
 
 def unclosed_value(body: str, form: Form) -> int:
@@ -225,16 +246,18 @@ def parse_params(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> Argu
     """The arguments in a body of tagged parameters."""
     declared = properties(schema)
     arguments: dict[str, Any] = {}
-    closed = True
-    for key, text, hints, has_end in _raw_params(body, params_of(dialect), declared):
-        closed = closed and has_end
+    repairs: dict[str, None] = {}
+    for key, text, hints, mended in _raw_params(body, params_of(dialect), declared):
+        repairs |= dict.fromkeys(mended)
         if not key:
             raise BadBody("a parameter has no name")
-        value = decode(text, declared.get(key), schema, hints, dialect)
+        liberties: list[str] = []
+        value = decode(text, declared.get(key), schema, hints, dialect, liberties)
+        repairs |= dict.fromkeys(liberties)
         if key in arguments and not equal(arguments[key], value):
             raise BadBody(f"the parameter {key!r} stands several times")
         arguments[key] = value
-    return unwrapped(arguments, declared), () if closed else ("missing-tag",)
+    return unwrapped(arguments, declared), tuple(repairs)
 
 
 def unwrapped(arguments: dict[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,15 +277,16 @@ def unwrapped(arguments: dict[str, Any], declared: Mapping[str, Any]) -> dict[st
 
 def _raw_params(
     body: str, params: Params, declared: Mapping[str, Any]
-) -> Iterator[tuple[str, str, dict[str, str], bool]]:
-    """Every parameter: its key, its text, what its tag says, and whether it is closed."""
+) -> Iterator[tuple[str, str, dict[str, str], list[str]]]:
+    """Every parameter: its key, its text, what its tag says, and the repairs it took."""
     match = params.pattern.search(body)
     end = 0
+    text = ""
     while match:
-        _only_space(body[end : match.start()])
+        repairs = _between(body[end : match.start()], params, text)
         key, hints = _key_and_hints(match, params)
         if not params.closes:
-            yield key, hints.get("value", ""), hints, True
+            yield key, hints.get("value", ""), hints, repairs
             end = match.end()
             match = params.pattern.search(body, end)
             continue
@@ -277,11 +301,43 @@ def _raw_params(
             else:
                 following = params.pattern.search(body, end)
         end = len(body) if end < 0 else end
+        text = body[match.end() : end]
         closed = body.startswith(params.closes, end)
-        yield key, body[match.end() : end], hints, closed
-        end += len(params.closes) if closed else 0
+        if match.groupdict().get("unopened") is not None:
+            repairs.append("missing-tag")
+            if not closed:
+                raise BadBody(f"the parameter {key!r} has no value")
+        if closed:
+            end += len(params.closes)
+        else:
+            text, repair = _closed_otherwise(text, key)
+            repairs.append(repair)
         match = following
-    _only_space(body[end:])
+        if not match:
+            repairs += _between(body[end:], params, text)
+        yield key, text, hints, repairs
+    if not end:
+        _between(body, params, "")
+
+
+def _between(text: str, params: Params, value: str) -> list[str]:
+    """The repairs it takes to read what stands between two parameters: white space, or a closing
+    tag too many, if the value before did not open it."""
+    text = text.replace("\\n", "")
+    if not text.strip():
+        return []
+    opener = params.closes.replace("</", "<", 1).rstrip(">")
+    if opener == params.closes or text.replace(params.closes, "").strip() or opener in value:
+        raise BadBody(f"text between the parameters: {text.strip()[:40]!r}")
+    return ["extra-closer"]
+
+
+def _closed_otherwise(text: str, key: str) -> tuple[str, str]:
+    """A value whose closing tag is missing, or is another one that the value does not open."""
+    found = _END_TAG.search(text)
+    if found and found[1] in (key, *_VALUE_TAGS) and f"<{found[1]}" not in text:
+        return text[: found.start()], "wrong-tag"
+    return text, "missing-tag"
 
 
 def _after_cdata(body: str, at: int) -> int:
@@ -294,14 +350,9 @@ def _after_cdata(body: str, at: int) -> int:
     return at
 
 
-def _only_space(text: str) -> None:
-    if text.replace("\\n", "").strip():
-        raise BadBody(f"text between the parameters: {text.strip()[:40]!r}")
-
-
 def _key_and_hints(match: re.Match[str], params: Params) -> tuple[str, dict[str, str]]:
     if params.tag is None:
-        hints = {slot: unescape(text) for slot, text in match.groupdict().items()}
+        hints = {slot: unescape(text) for slot, text in match.groupdict("").items()}
     else:
         written = attributes_of(match[1])
         hints = {slot: written[name] for name, slot in params.tag.attributes if name in written}
@@ -314,8 +365,10 @@ def decode(
     root: Mapping[str, Any],
     hints: Mapping[str, str],
     dialect: Dialect,
+    repairs: list[str] | None = None,
 ) -> Any:
-    """The value of one parameter, from its text, its schema and what its tag says of it."""
+    """The value of one parameter, from its text, its schema and what its tag says of it; `repairs`
+    takes the liberties that were taken."""
     if dialect.cdata and _is_cdata(text):
         inside = text.strip()[len(_CDATA_OPEN) : -len(_CDATA_CLOSE)]
         text = inside.replace(_CDATA_CLOSE + _CDATA_OPEN, "")
@@ -326,7 +379,7 @@ def decode(
         text = text[1:].removesuffix("\n")
     types = types_of(schema, root)
     if types and not (hints.get("string") == "false" and "string" in types and len(types) > 1):
-        return from_text(text, schema, root)
+        return from_text(text, schema, root, repairs)
     if hints.get("string") == "false" or (dialect.json_values and not types):
         return _json_or_text(text)
     kind = hints.get("type", "string")

@@ -142,6 +142,8 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """What stands around all calls of a reply, with `$calls` in the middle."""
     also_closes: tuple[str, ...] = ()
     """Other markers that models are seen to close a call with."""
+    ends_turn: str = ""
+    """A closer after which nothing is the model's to say: calls behind it rest on invention."""
     between: str = "\n"
     """What stands between two calls."""
     param: str = ""

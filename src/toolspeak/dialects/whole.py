@@ -22,6 +22,7 @@ _FENCE = "```"
 _TICKS = re.compile(r"`*")
 _WORD = re.compile(r"[\w+\-]*")
 _LONGEST_WORD = 40
+_END_TAG = re.compile(r"</?+[\w:.\-]*+>?+")
 
 
 class WholeMessage:
@@ -111,13 +112,37 @@ class WholeMessage:
                 yield
             elif match:
                 reader.at = match.end()
+                self._remark_on_token(match[0])
             else:
                 return
+
+    def _remark_on_token(self, token: str) -> None:
+        if token in self._grammar.silent and not self._grammar.scope.named:
+            self._desk.remark("control-token", f"{token} belongs to no text", token)
+
+    def _stray_end(self) -> Found:
+        """A sign that ends a statement, or a tag that nothing has opened."""
+        desk, reader = self._desk, self._desk.reader
+        follows = yield from reader.peek()
+        if follows and reader.held().rstrip()[-1:] + follows in ("],", "];", ");"):
+            reader.at += 1
+            if follows == ",":
+                desk.remark("repaired-trailing-comma", "a comma after the last call")
+            return True
+        mark = reader.offset()
+        tag = (yield from reader.run(_END_TAG, _LONGEST_WORD)) if follows == "<" else None
+        if tag and _END_TAG.fullmatch(tag) and tag.endswith(">"):
+            desk.remark("wrong-closer", f"{tag} closes what nothing has opened", tag)
+            return True
+        reader.seek(mark)
+        return False
 
     def _only(self, closers: tuple[str, ...]) -> Found:
         """Whether nothing is left but these, the last of them cut off perhaps."""
         reader = self._desk.reader
         yield from self._swallow(closers)
+        if (yield from self._stray_end()):
+            yield from self._swallow(closers)
         if not reader.ended:
             return False
         rest = reader.at < len(reader.text)

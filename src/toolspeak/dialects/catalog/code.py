@@ -53,7 +53,11 @@ DIALECTS = (
     ),
     Dialect(
         name="gemma4",
-        call=("<|tool_call>call:$name$braces<tool_call|>",),
+        call=(
+            "<|tool_call>call:$name$braces<tool_call|>",
+            "<|tool_call>:$name$braces<tool_call|>",
+            "<|tool_call>$name$braces<tool_call|>",
+        ),
         between="",
         quote='<|"|>',
         reasoning=(

@@ -19,7 +19,12 @@ _MISTRAL_THINK = (("[THINK]", "[/THINK]"),)
 DIALECTS = (
     Dialect(
         name="functionary_v3_1",
-        call=("<function=$name>$arguments</function>", "<|python_tag|>$code<|eom_id|>"),
+        call=(
+            "<function=$name>$arguments</function>",
+            "<function=$name$arguments</function>",
+            "<function=$name=$arguments</function>",
+            "<|python_tag|>$code<|eom_id|>",
+        ),
         also_closes=LLAMA_TURN,
         between="",
         result="$content",

@@ -67,6 +67,7 @@ DIALECTS = (
         ),
         evidence="prose",
         also_closes=("Observation:",),
+        ends_turn="Observation:",
         parallel=False,
         result="Observation: $content",
         about="ReAct prompts",

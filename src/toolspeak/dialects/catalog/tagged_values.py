@@ -22,6 +22,8 @@ DIALECTS = (
         call=(
             "<tool_call>\n<function=$name>\n$params</function>\n</tool_call>",
             "<function=$name>\n$params</function>\n</tool_call>",
+            "<tool_call>\n<function=$name>\n$arguments</function>\n</tool_call>",
+            "<tool_call>\n<function $name>\n$params</function>\n</tool_call>",
         ),
         param=_QWEN_PARAM,
         models=(
@@ -67,7 +69,7 @@ DIALECTS = (
     ),
     Dialect(
         name="glm45",
-        call=("<tool_call>$name\n$params</tool_call>",),
+        call=("<tool_call>$name\n$params</tool_call>", "<tool_call>$name\n$arguments</tool_call>"),
         param=_GLM_PARAM,
         results="<|observation|>\n$results",
         models=("glm-4.5", "glm-4.6"),
@@ -158,6 +160,22 @@ DIALECTS = (
         about="DeepSeek V4",
     ),
     Dialect(
+        name="deepseek_v4",
+        call=(_DSML_CALL.replace("｜", "｜｜"), _DSML_JSON.replace("｜", "｜｜")),
+        wrap="<｜｜DSML｜｜tool_calls>\n$calls</｜｜DSML｜｜tool_calls>",
+        between="",
+        param=_DSML_PARAM.replace("｜", "｜｜"),
+        about="the same with two bars, as it is often seen",
+    ),
+    Dialect(
+        name="deepseek_v4",
+        call=('<invoke name="$name">\n$params</｜DSML｜invoke>\n',),
+        wrap="<｜DSML｜tool_calls>\n$calls</｜DSML｜tool_calls>",
+        between="",
+        param='<parameter name="$key" string="$string">$value</｜DSML｜parameter>\n',
+        about="the same with plain tags that open",
+    ),
+    Dialect(
         name="step3",
         call=(
             "<｜tool_call_begin｜>function<｜tool_sep｜>"
@@ -216,6 +234,7 @@ DIALECTS = (
         name="anthropic_legacy",
         call=(
             _XML_CALL,
+            '<invoke name="$name">$arguments</invoke>\n',
             "<invoke>\n<tool_name>$name</tool_name>\n<parameters>\n$elements</parameters>\n</invoke>\n",
         ),
         wrap="<function_calls>\n$calls</function_calls>",

@@ -191,7 +191,8 @@ class Desk:
         self.dialect = form.dialect
         self.steps_back = False
         arguments = dict(verdict.arguments or {})
-        if self._ledger.repeats(identity, verdict.name, arguments) and not self._started:
+        if self._ledger.repeats(identity, verdict.name, arguments):
+            self.retract()
             self.remark("repeated", "the same call with the same id stands there again", raw)
             return
         for remark in verdict.remarks:

@@ -96,6 +96,7 @@ class Keys(Struct, frozen=True):
     """Write the call's id under this key."""
 
 
+CHATML_TURN = ("<|im_start|>assistant\n", "<|im_start|>", "<|im_end|>")
 LLAMA_TURN = ("<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|end_of_text|>")
 NAME_IS_KEY = Keys("", "")
 """`{"get_weather": {"city": "Oslo"}}`."""

@@ -130,7 +130,9 @@ class WholeMessage:
                 desk.remark("repaired-trailing-comma", "a comma after the last call")
             return True
         mark = reader.offset()
-        tag = (yield from reader.run(_END_TAG, _LONGEST_WORD)) if follows == "<" else None
+        if follows != "<" or desk.fence:
+            return False
+        tag = yield from reader.run(_END_TAG, _LONGEST_WORD)
         if tag and _END_TAG.fullmatch(tag) and tag.endswith(">"):
             desk.remark("wrong-closer", f"{tag} closes what nothing has opened", tag)
             return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...calls import RESERVED_KEYS
-from ..template import NAME_IS_KEY, THINK, Dialect, Keys
+from ..template import CHATML_TURN, NAME_IS_KEY, THINK, Dialect, Keys
 
 _COHERE_TURN = (
     "<|START_RESPONSE|>",
@@ -22,6 +22,7 @@ DIALECTS = (
     Dialect(
         name="hermes",
         call=("<tool_call>\n$object\n</tool_call>",),
+        silent=CHATML_TURN,
         reasoning=(*THINK, ("<thinking>", "</thinking>"), ("<reasoning>", "</reasoning>")),
         models=(
             "hermes",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..template import THINK, Dialect, Frame
+from ..template import CHATML_TURN, THINK, Dialect, Frame
 
 _QWEN_PARAM = "<parameter=$key>\n$value\n</parameter>\n"
 _GLM_PARAM = "<arg_key>$key</arg_key>\n<arg_value>$value</arg_value>\n"
@@ -26,6 +26,7 @@ DIALECTS = (
             "<tool_call>\n<function $name>\n$params</function>\n</tool_call>",
         ),
         param=_QWEN_PARAM,
+        silent=CHATML_TURN,
         models=(
             "qwen3-coder",
             "qwen3.5",

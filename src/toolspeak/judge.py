@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from .calls import Draft, arguments_of
+from .notes import NOTES
 from .toolset import Toolset
 
 Trust = Literal["strict", "standard", "lenient"]
@@ -61,7 +62,7 @@ class Judge:
         if arguments is None:
             return Verdict(name, code="bad-arguments", problem=problem, path="$.arguments")
         remarks += tuple(
-            (f"repaired-{repair}", "the call was not quite what its format wants", source)
+            (code := f"repaired-{repair}", NOTES[code], source)
             for repair in (*draft.repairs, *mended)
         )
         if self.tools is not None:

@@ -39,7 +39,7 @@ NOTES: dict[str, str] = {
     "repaired-missing-tag": "The closing tag of a parameter was missing.",
     "repaired-other-signs": "A sign stood in place of another: `=` for `:`, `(` for `{`.",
     "repaired-positional": "Arguments without names were named in the order of the schema.",
-    "repaired-noise": "Prose between the marker and the JSON was left out.",
+    "repaired-noise": "Prose or reasoning between the marker and the call was left out.",
     "repaired-python-literal": "`True`, `None`, a tuple: Python instead of JSON.",
     "repaired-python-set": "A Python set was read as a list.",
     "repaired-raw-newline": "A text held line breaks or tabs unescaped; they were kept.",
@@ -52,6 +52,7 @@ NOTES: dict[str, str] = {
     "repaired-wrapped-call": "The call was itself the argument of a call of `tool_call`.",
     # Around calls.
     "after-answer": "What looks like a call follows an answer that was complete; it is prose.",
+    "foreign-result": "The reply holds a result that only a tool could give; it was left out.",
     "control-token": "A token of some chat template stood in the text, and was left out.",
     "reasoning-unclosed": "A call ended reasoning that was never closed.",
     "calls-were-thoughts": "Reasoning that nothing opened was closed: calls before were thoughts.",

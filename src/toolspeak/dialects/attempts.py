@@ -120,6 +120,7 @@ class Attempts:
         """Read calls with what closes them, or as much of them as a call may have as text."""
         desk = self._desk
         desk.rejections = 0
+        desk.noise = False
         desk.fence = ()
         inert = any(form.opener == opener for opener, _ in form.dialect.inert)
         strict = (self._grammar.scope.strict and bool(form.closer)) or inert

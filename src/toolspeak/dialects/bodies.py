@@ -25,7 +25,7 @@ from .json_bodies import (
     read_canonical,
     read_json,
 )
-from .reader import Found
+from .reader import Found, Steps
 from .scan import DONE, MORE, BracketScanner, scan
 from .syntax import (
     CALL_NAME,
@@ -36,6 +36,7 @@ from .syntax import (
     parse_call,
     parse_input,
     parse_line,
+    parse_perl,
     parse_program,
     parse_yaml,
     unclosed_end,
@@ -52,7 +53,7 @@ from .tagged import (
     tag_pattern,
     unclosed_value,
 )
-from .template import CALL_SLOTS, JSON_SLOTS, Form, Literal, Slot, Tag
+from .template import CALL_SLOTS, COMMON_THOUGHTS, JSON_SLOTS, Form, Literal, Slot, Tag
 
 Parse = Callable[[str, Mapping[str, Any]], Arguments]
 
@@ -68,6 +69,7 @@ _OPEN_FENCE = re.compile(r"\s*(?:`+\w*\s*)?")
 _NEXT_STEP = re.compile(r"\n\*{0,4}(?:Observation|Thought|Action|Final Answer)\b")
 _LONGEST_STEP = 40
 _JSON_KEY = re.compile(r'\{\s*+("|\Z)')
+_THOUGHTS = markers_of(tuple(opener for opener, _ in COMMON_THOUGHTS))
 _PARAM = re.compile(r"[A-Za-z_]\w*>")
 _TAG_END = re.compile(r"""(?:[^<>"']++|"[^"<]*"|'[^'<]*')*+""")
 
@@ -90,6 +92,8 @@ def _header(desk: Desk, form: Form) -> Generator[None, None, dict[str, str] | No
     first = form.header[0] if form.header else None
     if not (isinstance(first, Tag) and form.opener == f"<{first.name}"):
         reader.at += len(form.opener)
+        if form.opener.endswith(">"):
+            yield from _past_thought(desk)
     followers = (*form.header[1:], None) if form.header else ()
     tag_like = False
     for part, following in zip(form.header, followers, strict=True):
@@ -118,6 +122,22 @@ def _header(desk: Desk, form: Form) -> Generator[None, None, dict[str, str] | No
                     return None
                 words |= found
     return _named(desk, words["header"], form.dialect.header) if "header" in words else words
+
+
+def _past_thought(desk: Desk) -> Steps:
+    """Reasoning between a marker and what it marks."""
+    reader = desk.reader
+    mark = reader.offset()
+    yield from reader.space()
+    while not reader.ended and _THOUGHTS.may_grow(reader.text, reader.at):
+        yield
+    match = _THOUGHTS.pattern.match(reader.text, reader.at)
+    if match:
+        closer = dict(COMMON_THOUGHTS)[match[0]]
+        if (yield from reader.until_marker(markers_of((closer,)))):
+            desk.noise = True
+            return
+    reader.seek(mark)
 
 
 def _named(desk: Desk, header: str, patterns: tuple[str, ...]) -> dict[str, str]:
@@ -435,6 +455,22 @@ def read_attributes(desk: Desk, form: Form, header: Header) -> Found:
     return True
 
 
+def read_perl(desk: Desk, form: Form, _: Header) -> Found:
+    """A map with arrows."""
+    reader = desk.reader
+    yield from reader.space()
+    start = reader.offset()
+    if (yield from reader.peek()) != "{":
+        return False
+    found = yield from reader.until_marker(markers_of((form.closer,)))
+    if not found:
+        desk.cut_off = True
+        return False
+    reader.seek(reader.offset() - len(found))
+    desk.draft(form, parse_perl(reader.held()[start:], desk.schema), start)
+    return True
+
+
 def read_code(desk: Desk, form: Form, header: Header) -> Found:
     """A bare program, for a tool that runs programs."""
     reader = desk.reader
@@ -465,6 +501,7 @@ _READERS: dict[str, Callable[[Desk, Form, Header], Found]] = {
     "braces": read_braces,
     "yaml": read_yaml,
     "line": read_line,
+    "perl": read_perl,
     "input": read_input,
     "code": read_code,
     "attributes": read_attributes,

@@ -72,6 +72,8 @@ class Desk:
         """Other forms are still to be tried at this marker."""
         self.dialect: Dialect | None = None
         """The dialect of the last call."""
+        self.noise = False
+        """Prose or reasoning stands between the marker and the body."""
         self.fence: tuple[str, ...] = ()
         """What closes a code fence that stands around a body without being part of the form."""
 
@@ -79,6 +81,7 @@ class Desk:
         """Calls from here on count only if the trial succeeds."""
         self.defer()
         self.rejections = 0
+        self.noise = False
         self.fence = ()
         self.cut_off = self.steps_back = self.embedded = False
         self.reader.hold()
@@ -165,8 +168,9 @@ class Desk:
         if draft.bare and not form.opener:
             problem = "an object with a name but no arguments, and no marker that says it is a call"
             draft = structs.replace(draft, problem=problem)
-        if self.fence and form.opener:
-            draft = structs.replace(draft, repairs=(*draft.repairs, "code-fence"))
+        around = ("noise",) * self.noise + ("code-fence",) * bool(self.fence and form.opener)
+        if around:
+            draft = structs.replace(draft, repairs=(*draft.repairs, *around))
         held = self.reader.held()
         verdict = self.judge.weigh(draft, held[start:], held[self._mark :])
         if verdict.code == "unknown-tool" and draft.name in form.dialect.nothing:

@@ -30,6 +30,10 @@ class Marker(Struct, frozen=True, eq=False):
     """It is never text."""
     inert: str = ""
     """It opens a span that ends with this, in which nothing is a call."""
+    foreign: str = ""
+    """It opens a span that ends with this, and that only a tool could have written."""
+    last: bool = False
+    """It is not text if nothing follows it."""
     frames: tuple[Dialect, ...] = ()
     """It begins the header of a message in these dialects."""
     line_start: bool = False
@@ -153,6 +157,7 @@ class Grammar(Struct, frozen=True, eq=False):
     """What to look for inside reasoning besides its end."""
     ends_thought: tuple[str, ...]
     silent: tuple[str, ...]
+    last: tuple[str, ...]
 
 
 @lru_cache(maxsize=256)
@@ -238,6 +243,7 @@ def _shared_grammar(scope: Scope, has_tools: bool) -> Grammar:
         thoughts=tuple(strong),
         ends_thought=_ends_of_thought(named, others),
         silent=tuple(text for text, marker in meaning.items() if marker.silent),
+        last=tuple(text for text, marker in meaning.items() if marker.last),
     )
 
 
@@ -338,6 +344,10 @@ def _add_reasoning(dialect: Dialect, meaning: dict[str, Marker]) -> None:
 def _add_frame(dialect: Dialect, meaning: dict[str, Marker], *, everything: bool) -> None:
     for opener, closer in dialect.inert:
         _add(meaning, opener, inert=closer)
+    for opener, closer in dialect.foreign:
+        _add(meaning, opener, foreign=closer, line_start=dialect.own_line)
+    for token in dialect.last:
+        _add(meaning, token, last=True)
     for token in dialect.silent:
         if everything or _SPECIAL.match(token):
             _add(meaning, token, silent=True)

@@ -138,7 +138,7 @@ def _past_noise(desk: Desk, form: Form) -> Found:
     if found != "\n{" or reader.offset() - start > _LONGEST_NOISE:
         return False
     reader.at -= 1
-    desk.remark("repaired-noise", "prose before the JSON was left out", reader.held()[start:])
+    desk.noise = True
     return True
 
 

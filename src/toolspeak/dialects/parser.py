@@ -209,6 +209,10 @@ class Parser:
             if not self._grammar.scope.named:
                 self._output.note("control-token", f"{literal} belongs to no text", literal)
             return True
+        if marker.foreign and not self._exhaustive and not self._is_example(literal):
+            return (yield from self._leave_out(literal, marker.foreign))
+        if marker.last:
+            return (yield from self._is_last(literal))
         if marker.inert and not self._exhaustive:
             self._output.say(literal)
             self._reader.at += len(literal)
@@ -216,6 +220,44 @@ class Parser:
             return True
         self._remark_on(literal)
         return False
+
+    def _leave_out(self, opener: str, closer: str) -> Found:
+        """A result that the model repeats or invents; one that does not end is text."""
+        reader = self._reader
+        reader.hold()
+        reader.at += len(opener)
+        try:
+            found = yield from self._desk.bounded(reader.until_marker(markers_of((closer,))))
+        except TooLong:
+            found = ""
+        if not found:
+            reader.restore()
+            return self._attempts.give_up()
+        raw = reader.release()
+        self._output.note("foreign-result", "the reply holds a result that no tool has given", raw)
+        self._output.edge()
+        return True
+
+    def _is_last(self, literal: str) -> Found:
+        """Whether nothing follows but other tokens that are no text."""
+        reader = self._reader
+        silent = (*self._grammar.silent, *self._grammar.last)
+        ends = markers_of(silent)
+        reader.hold()
+        while True:
+            match = ends.pattern.match(reader.text, reader.at)
+            if not reader.ended and ends.may_grow(reader.text, reader.at):
+                yield
+            elif match:
+                reader.at = match.end()
+                yield from reader.space()
+            else:
+                break
+        if not reader.ended or reader.at < len(reader.text):
+            reader.restore()
+            return False
+        self._output.note("control-token", f"{literal} belongs to no text", reader.release())
+        return True
 
     def _message(self, dialect: Dialect, opener: str) -> Found:
         """A message with a header, if one begins here."""

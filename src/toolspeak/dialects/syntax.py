@@ -9,7 +9,7 @@ import io
 import json
 import re
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
@@ -47,6 +47,15 @@ _NOT_A_TEXT = {
     for quote in "\"'"
 }
 """What tells that a text with quotes inside is more than one text: code, or the next call."""
+_PERL = re.compile(
+    r"\{\s*+tool\s*+=>\s*+[\"'](?P<name>[^\"'\n]{1,256})[\"']\s*+,"
+    r"\s*+args\s*+=>\s*+\{"
+)
+_PERL_ARGUMENT = re.compile(
+    r"--(?P<key>[A-Za-z_][\w\-]*+)\s++"
+    r"(?P<word>\"(?:[^\"\\]++|\\.)*+\"|'(?:[^'\\]++|\\.)*+'|[^\s\"'{}]++)",
+    re.S,
+)
 _KEY = re.compile(r"[A-Za-z_]\w*")
 _BRACKET = re.compile(r"[\[\]{}]")
 _BRACE_KEY = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’<>]+""")
@@ -260,6 +269,26 @@ def _only_parameter(schema: Mapping[str, Any]) -> str:
         if len(keys) == 1:
             return keys[0]
     return ""
+
+
+def parse_perl(text: str, schema_of: Callable[[str], Mapping[str, Any]]) -> Draft:
+    """`{tool => "f", args => {--a "x" --b 1}}`."""
+    head = _PERL.match(text)
+    if head is None or not text.rstrip().endswith("}"):
+        return Draft(problem="not a map of a tool and its arguments")
+    name, body = head["name"], text[head.end() :].rstrip("} \t\r\n")
+    schema = schema_of(name)
+    declared = properties(schema)
+    arguments: dict[str, Any] = {}
+    for match in _PERL_ARGUMENT.finditer(body):
+        key, word = match["key"], match["word"]
+        if key in arguments:
+            return Draft(name, problem=f"the argument {key!r} stands several times")
+        word = unescape(word[1:-1]) if word[0] in "\"'" else word
+        arguments[key] = from_text(word, declared.get(key), schema)
+    if _PERL_ARGUMENT.sub("", body).strip(" ,\t\r\n"):
+        return Draft(name, problem="the arguments cannot be read")
+    return Draft(name, arguments)
 
 
 def parse_program(text: str, schema: Mapping[str, Any]) -> Arguments:

@@ -27,7 +27,18 @@ JSON_SLOTS = frozenset({"object", "list", "lines", "echo", "content", "canonical
 CALL_SLOTS = frozenset({"python", "statements", "semicolons", "single", "builtin"})
 """Calls as `f(a=1)`; the word only says how to write several."""
 TEXT_SLOTS = frozenset(
-    ("arguments", "params", "elements", "braces", "yaml", "line", "input", "code", "attributes")
+    (
+        "arguments",
+        "params",
+        "elements",
+        "braces",
+        "yaml",
+        "line",
+        "input",
+        "code",
+        "attributes",
+        "perl",
+    )
 )
 """The arguments alone, behind a name."""
 BODY_SLOTS = JSON_SLOTS | CALL_SLOTS | TEXT_SLOTS
@@ -160,6 +171,10 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """Control tokens that belong to the frame of a message, never to its text."""
     inert: tuple[tuple[str, str], ...] = ()
     """Spans in which nothing is a call, unless they are one call and nothing else."""
+    foreign: tuple[tuple[str, str], ...] = ()
+    """Spans that only tools may write. A model that repeats or invents one is not heard."""
+    last: tuple[str, ...] = ()
+    """Tokens that are silent at the end of a message, and text anywhere else."""
     noisy: bool = False
     """A line of prose may stand before the JSON."""
     reserved: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ DIALECTS = (
         call=("~~~tool_call\n$object\n~~~",),
         own_line=True,
         keys=Keys("name", "arguments", "id"),
+        foreign=(("~~~tool_result\n", "\n~~~"),),
         result="~~~tool_result\n$content\n~~~",
         about="for prompts: fences of tildes, on lines of their own",
     ),
@@ -38,6 +39,10 @@ DIALECTS = (
         ),
         also_closes=tuple(f"</{tag}>" for tag in _XML),
         noisy=True,
+        foreign=tuple(
+            (f"{heading}<tool_result", "</tool_result>") for heading in ("", "[Tool results]\n")
+        ),
+        last=("<eom>",),
         result='<tool_result name="$name">\n$content\n</tool_result>',
         results="[Tool results]\n$results",
         about="for prompts: JSON in a tag; closers may be mixed up",
@@ -48,6 +53,12 @@ DIALECTS = (
         also_closes=tuple(f"</{tag}>" for tag in _XML),
         inert=(("<tools>", "</tools>"),),
         about="the tag that prompts list tools in; a call only if it is nothing else",
+    ),
+    Dialect(
+        name="xml",
+        call=("[TOOL_CALL]\n$perl\n[/TOOL_CALL]", "TOOL_CALL\n$perl\n/TOOL_CALL"),
+        own_line=True,
+        about="a habit of several models: a map with arrows, and arguments as a shell has them",
     ),
     Dialect(
         name="fence",

@@ -122,15 +122,21 @@ def extracted(question: Question, text: str, trust: Trust, size: int = 0) -> tup
 
 
 def replay(job: tuple[Path, str, bool]) -> tuple[str, dict[str, list[float]], int]:
-    """One model's answers: [calls right, relevance right] for each way, and how many answers come
-    out otherwise when they arrive in pieces."""
+    """One model's answers, by its name."""
     corpus, model, stream = job
-    rows = load(corpus, model)
+    return model, *scores_of(load(corpus, model), stream=stream)
+
+
+def scores_of(
+    rows: list[tuple[Question, dict[str, Any]]], *, stream: bool, trusts: Sequence[Trust] = TRUSTS
+) -> tuple[dict[str, list[float]], int]:
+    """[calls right, relevance right] for each way, and how many answers come out otherwise when
+    they arrive in pieces."""
     scores: dict[str, list[float]] = {
         "official": _score(rows, [row["official"] for _, row in rows])
     }
     different = 0
-    for trust in TRUSTS:
+    for trust in trusts:
         found = [extracted(question, row["text"], trust) for question, row in rows]
         right = [
             is_right(question, calls) for (question, _), calls in zip(rows, found, strict=True)
@@ -139,7 +145,7 @@ def replay(job: tuple[Path, str, bool]) -> tuple[str, dict[str, list[float]], in
         if stream and trust == "lenient":
             streamed = [extracted(question, row["text"], trust, 4) for question, row in rows]
             different = sum(map(_differ, found, streamed))
-    return model, scores, different
+    return scores, different
 
 
 def _score(rows: list[tuple[Question, dict[str, Any]]], right: Sequence[bool]) -> list[float]:

@@ -14,11 +14,12 @@ from . import bodies
 from .desk import Desk, TooLong
 from .grammar import Grammar, markers_of
 from .reader import Found, Steps
-from .template import Form
+from .template import JSON_SLOTS, Form
 
 Outcome = Literal["calls", "cut off", "text"]
 
 _FENCE = "```"
+_BEFORE_JSON = frozenset("{[`")
 _TICKS = re.compile(r"`*")
 _WORD = re.compile(r"[\w+\-]*")
 _LONGEST_WORD = 40
@@ -34,8 +35,13 @@ class WholeMessage:
 
     def read(self) -> Generator[None, None, Outcome]:
         """Try every form that may be all of the message, and a fence around any other."""
+        first = yield from self._desk.reader.peek()
         for form in self._grammar.whole:
-            if not form.opener or (yield from self._sees(form.opener)):
+            if not form.opener and form.body in JSON_SLOTS and not form.header:
+                may_begin = first in _BEFORE_JSON
+            else:
+                may_begin = not form.opener or (yield from self._sees(form.opener))
+            if may_begin:
                 outcome = yield from self._trial(self._form(form))
                 if outcome != "text":
                     return outcome

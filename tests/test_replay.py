@@ -1,0 +1,28 @@
+"""What recorded models said: every tenth answer, against the bars of `bench/replay.py`.
+
+The sample is small, so the bars are a little lower here than for all answers.
+"""
+
+from __future__ import annotations
+
+from statistics import mean
+
+from bench.replay import load, models, scores_of
+
+from tests.support import corpus
+
+EVERY = 10
+
+
+def test_a_sample_of_all_models() -> None:
+    calls: list[float] = []
+    relevance: list[float] = []
+    for model in models(corpus()):
+        rows = load(corpus(), model)[::EVERY]
+        scores, different = scores_of(rows, stream=True, trusts=["lenient"])
+        assert not different, f"{model}: answers come out otherwise in pieces"
+        assert scores["lenient"][0] >= scores["official"][0] - 0.02, model
+        calls.append(scores["lenient"][0])
+        relevance.append(scores["lenient"][1])
+    assert mean(calls) >= 0.79
+    assert mean(relevance) >= 0.60

@@ -7,7 +7,7 @@ A body reader is a generator. It reads through `desk.reader`, reports every call
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..calls import Draft
@@ -15,6 +15,7 @@ from ..schema import from_text, properties
 from .desk import Desk
 from .elements import parse_elements
 from .grammar import markers_of
+from .header import read_header
 from .json_bodies import (
     Header,
     end_at_closer,
@@ -25,7 +26,7 @@ from .json_bodies import (
     read_canonical,
     read_json,
 )
-from .reader import Found, Steps
+from .reader import Found
 from .scan import DONE, MORE, BracketScanner, scan
 from .syntax import (
     CALL_NAME,
@@ -50,18 +51,15 @@ from .tagged import (
     half_closed,
     params_of,
     parse_params,
-    tag_pattern,
     unclosed_value,
 )
-from .template import CALL_SLOTS, COMMON_THOUGHTS, JSON_SLOTS, Form, Literal, Slot, Tag
+from .template import CALL_SLOTS, JSON_SLOTS, Form
 
 Parse = Callable[[str, Mapping[str, Any]], Arguments]
 
-_NAME = re.compile(r"""["'`][\w.\-:/$@*]*+["'`]?+|[\w.\-:/$@*]*+""")
 _CALL_NAME = re.compile(r"[\w.\-\\]*+")
-_PLAIN_NAME = re.compile(r"[\w.\-:]*+")
 _LONGEST_NAME = 256
-_LONGEST_TAG = 1024
+_LONGEST_GAP = 256
 _CALL_START = re.compile(r"[A-Za-z_\"']")
 _LINE_END = re.compile(r"\n")
 _BODY_START = re.compile(r"\s*(?:\]<\]\w+\[>\[)?<\w|\s*[\w\-]+\s*:")
@@ -69,114 +67,18 @@ _OPEN_FENCE = re.compile(r"\s*(?:`+\w*\s*)?")
 _NEXT_STEP = re.compile(r"\n\*{0,4}(?:Observation|Thought|Action|Final Answer)\b")
 _LONGEST_STEP = 40
 _JSON_KEY = re.compile(r'\{\s*+("|\Z)')
-_THOUGHTS = markers_of(tuple(opener for opener, _ in COMMON_THOUGHTS))
 _PARAM = re.compile(r"[A-Za-z_]\w*>")
-_TAG_END = re.compile(r"""(?:[^<>"']++|"[^"<]*"|'[^'<]*')*+""")
 
 
 def read(desk: Desk, form: Form) -> Found:
     """Read a form from its opener on."""
-    header = yield from _header(desk, form)
+    header = yield from read_header(desk, form)
     if header is None:
         return False
     if not form.body:
         _no_body(desk, form, header)
         return True
     return (yield from _READERS[form.body](desk, form, header))
-
-
-def _header(desk: Desk, form: Form) -> Generator[None, None, dict[str, str] | None]:
-    """The opener and the words up to the body; None if they are not there."""
-    reader = desk.reader
-    words: dict[str, str] = {}
-    first = form.header[0] if form.header else None
-    if not (isinstance(first, Tag) and form.opener == f"<{first.name}"):
-        reader.at += len(form.opener)
-        if form.opener.endswith(">"):
-            yield from _past_thought(desk)
-    followers = (*form.header[1:], None) if form.header else ()
-    tag_like = False
-    for part, following in zip(form.header, followers, strict=True):
-        match part:
-            case Literal():
-                tag_like = part.core.endswith("<")
-                yield from reader.space()
-                if part.core and not (yield from reader.literal(part.core)):
-                    return None
-            case Slot():
-                yield from reader.space()
-                slash = isinstance(following, Literal) and following.core.startswith("/")
-                pattern = _PLAIN_NAME if slash else _NAME
-                # At the very beginning any word could be a name: only a tool's own is waited for.
-                viable = desk.may_be_tool if not form.opener and not words else None
-                word = yield from reader.run(pattern, _LONGEST_NAME, viable)
-                if word is None or word[:1] in ("-", "/") or (not word and part.kind != "id"):
-                    return None
-                if tag_like and form.opener == f"<{word}>":
-                    return None  # The same tag again.
-                words[part.kind] = word.strip("\"'`") or word
-            case Tag():
-                yield from reader.space()
-                found = yield from _tag(desk, part)
-                if found is None:
-                    return None
-                words |= found
-    return _named(desk, words["header"], form.dialect.header) if "header" in words else words
-
-
-def _past_thought(desk: Desk) -> Steps:
-    """Reasoning between a marker and what it marks."""
-    reader = desk.reader
-    mark = reader.offset()
-    yield from reader.space()
-    while not reader.ended and _THOUGHTS.may_grow(reader.text, reader.at):
-        yield
-    match = _THOUGHTS.pattern.match(reader.text, reader.at)
-    if match:
-        closer = dict(COMMON_THOUGHTS)[match[0]]
-        if (yield from reader.until_marker(markers_of((closer,)))):
-            desk.noise = True
-            return
-    reader.seek(mark)
-
-
-def _named(desk: Desk, header: str, patterns: tuple[str, ...]) -> dict[str, str]:
-    """Find the tool's name in a header that is an id at the same time: the first that is declared,
-    or a number that stands for none, or the first of all."""
-    found = [match[1] for pattern in patterns if (match := re.fullmatch(pattern, header))]
-    if desk.tools:
-        known = (name for name in found if name in desk.tools.tools or name.isdigit())
-        name = next(known, found[0] if found else "")
-        return {"name": "" if name.isdigit() else name, "id": header}
-    return {"name": found[0] if found else "", "id": header}
-
-
-def _tag(desk: Desk, tag: Tag) -> Generator[None, None, dict[str, str] | None]:
-    reader = desk.reader
-    if not (yield from reader.literal(f"<{tag.name}")):
-        return None
-    while True:
-        match = _TAG_END.match(reader.text, reader.at)
-        end = match.end() if match else reader.at
-        if end - reader.at > _LONGEST_TAG or (end == len(reader.text) and reader.ended):
-            return None
-        if end < len(reader.text) and reader.text[end] == ">":
-            break
-        if end < len(reader.text) and reader.text[end] not in "\"'":
-            return None
-        if len(reader.text) - reader.at > _LONGEST_TAG or reader.ended:
-            return None
-        yield
-    text = f"<{tag.name}{reader.text[reader.at : end + 1]}"
-    whole = re.fullmatch(tag_pattern(tag.name), text)
-    if whole is None:
-        return None
-    reader.at = end + 1
-    written = attributes_of(whole[1])
-    if any(name not in written for name, slot in tag.attributes if slot == "name"):
-        return None
-    words = {slot: written.get(name, "") for name, slot in tag.attributes}
-    return {**words, "empty": "/"} if whole[2] else words
 
 
 def _no_body(desk: Desk, form: Form, header: Header) -> None:
@@ -321,7 +223,7 @@ def _begins_json(desk: Desk) -> Found:
         match = _JSON_KEY.match(reader.text, reader.at)
         if match is None:
             return False
-        if match[1] or reader.ended or len(match[0]) > _LONGEST_TAG:
+        if match[1] or reader.ended or len(match[0]) > _LONGEST_GAP:
             return match[1] == '"'
         yield
 

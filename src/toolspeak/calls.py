@@ -102,7 +102,20 @@ Key = tuple[str, str]
 
 def key_of(name: str, arguments: Mapping[str, Any]) -> Key:
     """What two calls have in common if they do the same."""
-    return name, jsonish.canonical(arguments)
+    return name, jsonish.canonical(_without_fractions(arguments))
+
+
+def _without_fractions(value: Any) -> Any:
+    """The same value with 3.0 written as 3."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case Mapping():
+            return {key: _without_fractions(item) for key, item in value.items()}
+        case list():
+            return [_without_fractions(item) for item in value]
+        case _:
+            return value
 
 
 def new_id() -> str:

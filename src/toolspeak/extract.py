@@ -32,7 +32,7 @@ def extract(
     dialect: str | Dialect | Sequence[Dialect] = AUTO,
     trust: Trust = "standard",
     capabilities: Capabilities | None = None,
-    context: Iterable[Any] = (),
+    context: Any = (),
     reasoning_open: bool | None = None,
     on_problem: Literal["note", "raise"] = "note",
     new_id: Callable[[], str] = calls.new_id,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..events import CallEnd
+from ..events import CallEnd, CallRejected
 from . import bodies
 from .desk import Desk, Faulty, Prose, TooLong
 from .grammar import Grammar, Markers, markers_of
@@ -142,7 +142,7 @@ class Attempts:
             if any(isinstance(event, CallEnd) for event in tentative):
                 self._output.edge()
             self._output.emit(*tentative)
-            if self._exhaustive:
+            if self._exhaustive and any(isinstance(event, CallRejected) for event in tentative):
                 return False
             yield from self._closers(form)
             return True

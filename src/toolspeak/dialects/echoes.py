@@ -13,15 +13,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
 from ..calls import Key, key_of
+from ..conversation import sides
 from ..jsonish import unescape
 from ..schema import strings_in
-from ..types import Document, Message, Text, ToolResult
 
-_BROUGHT_IN = frozenset({"tool", "function", "tool_result"})
-_BLOCKS = frozenset({"tool_result", "function_call_output", "document", "file", "search_result"})
-_MARGIN = re.compile(r"^[ \t]*(?:\d+[ \t]*[→|:\t]|[>|+#*\-]+|//+|\d+[.)])[ \t]?", re.M)
+_MARGIN = re.compile(
+    r"^[ \t]*+(?:(?:\d++[ \t]*+[→|:\t]|[>|+#*\-]++|//++|\d++[.)])[ \t]?+){1,8}+", re.M
+)
 """What stands before every line of a quoted mail, a numbered file, a diff, a comment, a list."""
 
 
@@ -29,8 +30,8 @@ class Echoes:
     """Whether a call only repeats what a conversation's foreign parts hold. They are read when a
     call is first asked about."""
 
-    def __init__(self, context: Iterable[Any], calls_in: Callable[[str], Iterable[Key]]) -> None:
-        self._context = context
+    def __init__(self, context: Any, calls_in: Callable[[str], Iterable[Key]]) -> None:
+        self._texts = sides(context)
         self._calls_in = calls_in
 
     def __call__(self, name: str, arguments: Mapping[str, Any], raw: str) -> bool:
@@ -41,10 +42,7 @@ class Echoes:
 
     @cached_property
     def _sides(self) -> tuple[_Side, _Side]:
-        foreign: list[str] = []
-        own: list[str] = []
-        for message in self._context:
-            _sort(message, foreign, own)
+        foreign, own = self._texts
         return _Side(foreign, self._calls_in), _Side(own, self._calls_in)
 
 
@@ -90,43 +88,8 @@ def _uncovered(text: str) -> Iterator[str]:
     if "\\" in text:
         yield unescape(text)
     if "&" in text:
-        yield html.unescape(text)
+        yield html.unescape(html.unescape(text))
+    if "%" in text:
+        yield unquote(text)
     if len(_MARGIN.findall(text)) > 1:
         yield _MARGIN.sub("", text)
-
-
-def _sort(message: Any, foreign: list[str], own: list[str]) -> None:
-    """Put what a message says where it belongs: brought in, or the user's own words."""
-    if isinstance(message, Message):
-        for part in message.parts:
-            if isinstance(part, (ToolResult, Document)):
-                foreign.append(part.text)
-            elif isinstance(part, Text) and message.role == "user":
-                own.append(part.text)
-            elif isinstance(part, Text) and message.role == "tool":
-                foreign.append(part.text)
-    elif isinstance(message, (ToolResult, Document)):
-        foreign.append(message.text)
-    elif isinstance(message, Mapping):
-        _sort_content(message.get("content", message.get("parts")), message, foreign, own)
-        if message.get("type") == "function_call_output":
-            foreign.extend(strings_in(message.get("output")))
-
-
-def _sort_content(
-    content: Any, message: Mapping[str, Any], foreign: list[str], own: list[str]
-) -> None:
-    role = message.get("role")
-    if isinstance(content, str):
-        if role in _BROUGHT_IN:
-            foreign.append(content)
-        elif role == "user":
-            own.append(content)
-        return
-    for block in content if isinstance(content, list) else ():
-        if not isinstance(block, Mapping):
-            continue
-        if block.get("type") in _BLOCKS or "functionResponse" in block or role in _BROUGHT_IN:
-            foreign.extend(strings_in(block))
-        elif role == "user" and isinstance(block.get("text"), str):
-            own.append(block["text"])

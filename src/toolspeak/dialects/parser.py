@@ -19,6 +19,7 @@ from .. import calls
 from ..errors import UsageError
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassify
 from ..judge import Judge, Trust
+from ..schema import strings_in
 from ..tools import as_tools
 from ..toolset import Toolset
 from ..types import Note
@@ -33,6 +34,8 @@ from .scan import MORE
 from .template import Dialect
 from .whole import WholeMessage
 
+_NESTED = 4
+"""How deeply calls may be hidden in other calls' arguments."""
 MAX_CALL = 8_000_000
 """The longest call, in characters; a longer one becomes text."""
 
@@ -54,7 +57,7 @@ class Parser:
         dialect: str | Dialect | Sequence[Dialect] = AUTO,
         tools: Iterable[Any] | None = None,
         trust: Trust = "standard",
-        context: Iterable[Any] = (),
+        context: Any = (),
         reasoning_open: bool | None = None,
         arguments: Literal["validated", "incremental"] = "validated",
         max_call: int = MAX_CALL,
@@ -65,7 +68,7 @@ class Parser:
         incremental = arguments == "incremental"
         self._declared = as_tools(tools)
         toolset = None if self._declared is None else Toolset(self._declared)
-        context = tuple(context)
+        context = tuple(context) if isinstance(context, Iterator) else context
         guard = Echoes(context, self._calls_in) if context else None
         judge = Judge(toolset, trust, guard)
         self._desk = Desk(judge, incremental=incremental, max_call=max_call, new_id=new_id)
@@ -126,9 +129,15 @@ class Parser:
 
     def _calls_in(self, text: str) -> Iterator[calls.Key]:
         """Every call that any text holds, for the guard against echoes."""
-        for event in Everything(tools=self._declared, trust="lenient").events([text]):
-            if isinstance(event, CallEnd):
-                yield calls.key_of(event.call.name, event.call.arguments)
+        for _ in range(_NESTED):
+            inside: list[str] = []
+            for event in Everything(tools=self._declared, trust="lenient").events([text]):
+                if isinstance(event, CallEnd):
+                    yield calls.key_of(event.call.name, event.call.arguments)
+                    inside.extend(strings_in(event.call.arguments))
+            text = "\n\n".join(inside)
+            if not text:
+                break
 
     # Text, up to the next marker.
 

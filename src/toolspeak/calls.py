@@ -255,7 +255,7 @@ def arguments_of(draft: Draft) -> tuple[dict[str, Any] | None, str, tuple[str, .
             value = None
             break
         try:
-            value, mended = jsonish.loads(value, trim=True)
+            value, mended = jsonish.loads(value, trim=True, escaped=True)
         except jsonish.NotAValue as error:
             return None, f"the arguments are not valid JSON: {error}", ()
         repairs += (*mended, *filter(None, (encoding,)))

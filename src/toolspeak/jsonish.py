@@ -125,19 +125,25 @@ class Unfinished(NotAValue):
 
 
 def loads(
-    text: str, *, close: bool = False, loose: bool = False, trim: bool = False
+    text: str,
+    *,
+    close: bool = False,
+    loose: bool = False,
+    trim: bool = False,
+    escaped: bool = False,
 ) -> tuple[Any, tuple[str, ...]]:
     """The value that `text` holds, and the names of the repairs it took.
 
     `close` allows brackets that are missing at the end, for text that is known not to be cut off;
-    `loose` allows strings that hold their own quotes unescaped; `trim`, brackets too many.
+    `loose` allows strings that hold their own quotes unescaped; `trim`, brackets too many;
+    `escaped`, that all quotes are, for text that is known not to stand in another's string.
     """
     for reads, repairs in ((decoder, ()), (_with_raw_newlines, ("raw-newline",))):
         try:
             return reads.decode(text), repairs
         except (ValueError, RecursionError):
             pass
-    if _ESCAPED_OBJECT.match(text) and not _QUOTE['"'].search(text):
+    if escaped and _ESCAPED_OBJECT.match(text) and not _QUOTE['"'].search(text):
         value, repairs = loads(unescape(text), close=close)
         return value, ("double-encoding", *repairs)
     reader = ValueReader(without_fence(text), close=close, loose=loose)

@@ -9,6 +9,7 @@ NOTES: dict[str, str] = {
     "bad-arguments": "A call's arguments are not an object, and no JSON text of one.",
     "invalid-arguments": "A call's arguments do not fit the tool's schema, and cannot be made to.",
     "placeholder": "A call's arguments only stand for values (`...`, `<city>`): it is an example.",
+    "unexpected-dialect": "Trust is strict, and a call is in another dialect than expected.",
     "example": "A call stands in inline code or in a code fence within a longer reply.",
     "echoed": "A call repeats one that stands in a tool result or document.",
     "truncated": "The reply ends inside a call, which is not made.",

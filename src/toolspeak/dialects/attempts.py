@@ -120,7 +120,7 @@ class Attempts:
         """Read calls with what closes them, or as much of them as a call may have as text."""
         desk = self._desk
         desk.rejections = 0
-        desk.noise = False
+        desk.noise = desk.closed = False
         desk.fence = ()
         inert = any(form.opener == opener for opener, _ in form.dialect.inert)
         strict = (self._grammar.scope.strict and bool(form.closer)) or inert
@@ -153,6 +153,8 @@ class Attempts:
     def _is_closed(self, form: Form, *, or_ends: bool) -> Found:
         """Whether one of a form's closing markers comes next, or the end of the text."""
         reader = self._reader
+        if self._desk.closed:
+            return True
         mark = reader.offset()
         closers = markers_of((*self._desk.fence, *form.closers))
         yield from reader.space()

@@ -143,6 +143,7 @@ def _until_closer(
     if not found:
         desk.cut_off = bool(_BODY_START.match(reader.held(), start))
         return False
+    desk.closed = True
     _whole_body(desk, form, header, reader.held()[start : -len(found)], parse)
     return True
 
@@ -158,6 +159,7 @@ def _until_end(
     state = yield from scan(reader, scanner)
     if state == DONE:
         body = reader.held()[start:].removesuffix(scanner.closed_by)
+        desk.closed = True
         _whole_body(desk, form, header, body, parse)
         return True
     body = reader.held()[start:] + reader.text[reader.at :]

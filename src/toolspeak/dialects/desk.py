@@ -66,12 +66,16 @@ class Desk:
         """The last calls stood in a list: they are all there are of an answer in prose."""
         self.expected: tuple[Dialect, ...] = ()
         """Dialects that somebody has named."""
+        self.only_expected = False
+        """Calls in other dialects are read, but not made."""
         self.embedded = False
         """What is read stands in prose: it counts only if it calls a declared tool."""
         self.steps_back = False
         """Other forms are still to be tried at this marker."""
         self.dialect: Dialect | None = None
         """The dialect of the last call."""
+        self.closed = False
+        """The marker that closes the call was read with its body."""
         self.noise = False
         """Prose or reasoning stands between the marker and the body."""
         self.fence: tuple[str, ...] = ()
@@ -173,6 +177,9 @@ class Desk:
             draft = structs.replace(draft, repairs=(*draft.repairs, *around))
         held = self.reader.held()
         verdict = self.judge.weigh(draft, held[start:], held[self._mark :])
+        if self.only_expected and form.dialect not in self.expected and not verdict.code:
+            problem = f"this is {form.dialect.name}, which is not what is expected here"
+            verdict = Verdict(verdict.name, code="unexpected-dialect", problem=problem)
         if verdict.code == "unknown-tool" and draft.name in form.dialect.nothing:
             raw = self._commit(start)
             self.remark("no-calls", f"the model says that it makes no call: {draft.name}", raw)

@@ -319,19 +319,22 @@ def _mended(desk: Desk, form: Form, start: int) -> Generator[None, None, Read | 
     state = yield from scan(reader, BracketScanner(stop=form.closer))
     if state == DONE:
         read = _loaded(reader.held()[start:])
-        if not read.problem:
+        if not read.problem or (form.opener and not form.closer):
             return read
     if not (yield from end_at_closer(desk, form, start)):
         desk.cut_off = state == MORE and jsonish.is_unfinished(reader.held()[start:])
+        if not desk.cut_off and (yield from _past_inner_calls(desk, form, start)):
+            return Read(problem="a text that holds a call is not closed before it")
         return None
-    return _loaded(reader.held()[start:], close=True)
+    begins_line = desk.output.last in ("", "\n")
+    return _loaded(reader.held()[start:], close=True, escaped=begins_line)
 
 
-def _loaded(text: str, *, close: bool = False) -> Read:
+def _loaded(text: str, *, close: bool = False, escaped: bool = False) -> Read:
     problem = ""
     for loose in (False, True) if close else (False,):
         try:
-            return Read(*jsonish.loads(text, close=close, loose=loose))
+            return Read(*jsonish.loads(text, close=close, loose=loose, escaped=escaped))
         except jsonish.NotAValue as error:
             problem = problem or f"not valid JSON: {error}"
     return Read(problem=problem)
@@ -366,6 +369,27 @@ def end_at_closer(desk: Desk, form: Form, start: int) -> Found:
     found = yield from reader.until_marker(markers)
     reader.seek(reader.offset() - len(found))
     return found == form.closer
+
+
+def _past_inner_calls(desk: Desk, form: Form, start: int) -> Found:
+    """Go to the closer of a body one of whose texts holds other calls in the same markers, if that
+    is what it looks like: then they are no calls of their own."""
+    reader = desk.reader
+    if not form.closer or not form.opener:
+        return False
+    markers = markers_of((form.closer, form.opener))
+    reader.seek(start)
+    found = yield from reader.until_marker(markers)
+    before = reader.held()[start:].removesuffix(found)
+    if found != form.opener or not jsonish.is_unfinished(before):
+        return False
+    begins_line = before.rstrip(" \t").endswith("\n")
+    depth = 2
+    while depth and found:
+        found = yield from reader.until_marker(markers)
+        depth += 1 if found == form.opener else -1
+    reader.seek(reader.offset() - len(found))
+    return bool(found) or not begins_line
 
 
 # Arguments as they come.

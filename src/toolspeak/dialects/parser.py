@@ -83,7 +83,9 @@ class Parser:
         self._markers = self._grammar.markers
         if self._grammar.names:
             self._markers = Both(self._grammar.markers, self._grammar.names)
-        self._desk.expected = self._grammar.scope.named
+        scope = self._grammar.scope
+        self._desk.expected = scope.named
+        self._desk.only_expected = scope.strict and bool(scope.named)
         self._trust: Trust = trust
         self._context = context
         self._new_id = new_id

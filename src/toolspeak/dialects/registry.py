@@ -71,8 +71,8 @@ def _spellings(name: str) -> tuple[Dialect, ...]:
 @lru_cache(maxsize=256)
 def _scope(named: tuple[Dialect, ...], trust: Trust, has_tools: bool) -> Scope:
     if trust == "strict":
-        marked = tuple(other for other in ALL if other.evidence == "marker")
-        return Scope(named, () if named else marked, strict=True)
+        marked = (other for other in ALL if other.evidence == "marker" and other not in named)
+        return Scope(named, tuple(marked), strict=True)
     others = tuple(other for other in ALL if other not in named)
     prose = tuple(other for other in others if other.name in _IN_PROSE)
     return Scope(named, others, prose if trust == "lenient" and has_tools else ())

@@ -169,3 +169,60 @@ def test_a_schema_that_refers_to_itself() -> None:
 
 def test_a_schema_is_compiled_once() -> None:
     assert validator_for(dict(SCHEMA)) is validator_for(dict(SCHEMA))
+
+
+BROKEN: list[Any] = [
+    {"$ref": "#/nowhere"},
+    {"anyOf": []},
+    {"items": []},
+    {"multipleOf": 0},
+    {"minLength": "1"},
+    {"minimum": "0"},
+    {"pattern": "("},
+    None,
+    "string",
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=repr)
+def test_one_bad_keyword_leaves_the_rest(broken: Any) -> None:
+    declared = {"a": broken, "b": {"type": "string"}}
+    schema = {"type": "object", "properties": declared, "required": ["b", "b"]}
+    found = fit({"a": "x", "b": [1]}, schema)
+    assert not found.checked
+    assert [fault.path for fault in found.faults] == ["$.b"]
+
+
+def test_properties_named_like_keywords() -> None:
+    declared = {"pattern": {"type": "STRING"}, "required": {"type": "INTEGER"}}
+    schema = {"type": "OBJECT", "properties": declared, "required": ["pattern"]}
+    assert [fault.path for fault in fit({"pattern": ["x"]}, schema).faults] == ["$.pattern"]
+    assert fit({"pattern": "x", "required": "1"}, schema).arguments["required"] == 1
+
+
+def test_many_items_are_coerced() -> None:
+    schema = {"type": "object", "properties": {"a": {"items": {"type": "integer"}}}}
+    assert fit({"a": ["1"] * 900}, schema).arguments == {"a": [1] * 900}
+
+
+def test_nullable() -> None:
+    declared = {"a": {"type": "integer", "nullable": True}, "b": {"enum": ["x"], "type": "string"}}
+    schema = {"type": "object", "properties": declared, "required": ["a"]}
+    assert not fit({"a": None}, schema).faults
+    assert fit({"a": "three"}, schema).faults
+
+
+def test_digits_are_those_of_their_place() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"items": {"type": "string"}}},
+    }
+    source = '{"name": "f", "arguments": {"b": [1.1, 1.10], "a": 5, "c": "a: 5.00"}}'
+    given = {"b": [1.1, 1.10], "a": 5, "c": "a: 5.00"}
+    assert fit(given, schema, source).arguments == {"b": ["1.1", "1.10"], "a": "5", "c": "a: 5.00"}
+
+
+def test_halves_of_surrogate_pairs() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    assert fit({"\ud83d": 1, "n": "\ud83d"}, schema).faults
+    assert not fit({"\ud83d": 1, "n": 2}, schema).faults

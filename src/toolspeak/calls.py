@@ -172,8 +172,8 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key:
         return Draft(name, problem="the object holds several sets of arguments")
     arguments = given[0] if given else None
     identity = next((str(value[key]) for key in ID_KEYS if _is_id(value.get(key))), "")
-    if name and isinstance(arguments, dict) and _is_schema(arguments):
-        return Draft(name, problem="this describes a tool and does not call it")
+    if name and (_is_record(value, name, declared) or _is_schema(arguments)):
+        return Draft(name, problem="this describes a tool, or what it did, and does not call it")
     if name and any(key in value for key in ARGUMENT_KEYS):
         return _with_strays(Draft(name, arguments, identity), value, declared)
     if name:
@@ -202,9 +202,12 @@ def _with_strays(draft: Draft, value: dict[str, Any], declared: Collection[str] 
     tool = declared.get(draft.name) if isinstance(declared, Mapping) else None
     if not isinstance(tool, Tool) or not isinstance(draft.arguments, dict):
         return draft
-    known = properties(tool.parameters).keys() - draft.arguments.keys()
-    strays = {key: value[key] for key in value if key in known and key not in RESERVED_KEYS}
-    if not strays:
+    known = properties(tool.parameters).keys() - set(RESERVED_KEYS)
+    strays = {key: value[key] for key in value if key in known}
+    clashes = [key for key in strays if draft.arguments.get(key, strays[key]) != strays[key]]
+    if clashes:
+        return Draft(draft.name, problem=f"the object says two things about {clashes[0]!r}")
+    if strays.keys() <= draft.arguments.keys():
         return draft
     repairs = (*draft.repairs, "arguments-beside-name")
     return structs.replace(draft, arguments={**draft.arguments, **strays}, repairs=repairs)
@@ -226,8 +229,25 @@ def _is_id(value: Any) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
-def _is_schema(arguments: dict[str, Any]) -> bool:
-    return arguments.get("type") == "object" and isinstance(arguments.get("properties"), dict)
+def _is_schema(arguments: Any) -> bool:
+    return (
+        isinstance(arguments, dict)
+        and arguments.get("type") == "object"
+        and isinstance(arguments.get("properties"), dict)
+    )
+
+
+def _is_record(value: dict[str, Any], name: str, declared: Collection[str] | None) -> bool:
+    """Whether an object lists a tool, or says what a call gave, unless the tool has parameters of
+    those names."""
+    tool = declared.get(name) if isinstance(declared, Mapping) else None
+    own = properties(tool.parameters) if isinstance(tool, Tool) else {}
+    lists = "parameters" in value and isinstance(value.get("description"), str)
+    return (
+        (lists and "description" not in own)
+        or any(key in value and key not in own for key in ("output", "result", "observation"))
+        or value.get("role") in ("tool", "function")
+    )
 
 
 def _without_arguments(

@@ -19,11 +19,15 @@ import jsonschema_rs
 from msgspec import Struct, structs
 
 from . import jsonish
+from .calls import ARGUMENT_KEYS
 from .schema import from_text, resolve, types_of
 
 _ROUNDS = 6
 """Coercing one value can bring the next fault to light."""
-_MOST_FAULTS = 50
+_MOST_FAULTS = 1000
+_TOLD = 50
+_MOST_CANDIDATES = 64
+"""How many readings of one value are tried."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _TYPES = {
@@ -74,7 +78,7 @@ class Validator:
     """A tool's schema, compiled once."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        self.schema, self._compiled, self.usable = _compile(schema)
+        self.schema, self._compiled, self.usable = _compile(_with_null(schema))
 
     def is_valid(self, value: Any) -> bool:
         """Whether a value is what the schema asks for."""
@@ -85,6 +89,33 @@ class Validator:
         if self._compiled is None:
             return []
         return list(islice(self._compiled.iter_errors(value), _MOST_FAULTS))
+
+
+def _encodable(value: Any) -> Any:
+    """The same value without halves of surrogate pairs, which a validator cannot take."""
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case dict():
+            return {_encodable(key): _encodable(item) for key, item in value.items()}
+        case list():
+            return [_encodable(item) for item in value]
+        case _:
+            return value
+
+
+def _with_null(schema: Any) -> Any:
+    """OpenAPI's `nullable`, as JSON Schema says it."""
+    if isinstance(schema, list):
+        return [_with_null(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    whole = {key: _with_null(part) for key, part in schema.items()}
+    if whole.get("nullable") is True and isinstance(whole.get("type"), str):
+        whole["type"] = [whole["type"], "null"]
+        if isinstance(whole.get("enum"), list) and None not in whole["enum"]:
+            whole["enum"] = [*whole["enum"], None]
+    return whole
 
 
 def validator_for(schema: Mapping[str, Any]) -> Validator:
@@ -101,10 +132,12 @@ def fit(arguments: dict[str, Any], schema: Mapping[str, Any], source: str = "") 
     """The arguments, coerced where they have to be and can be. `source` is the text they were read
     from: a number that becomes a text keeps the digits it had there."""
     validator = validator_for(schema)
-    if validator.is_valid(arguments):
-        return Fit(arguments, checked=validator.usable)
     try:
+        if validator.is_valid(arguments):
+            return Fit(arguments, checked=validator.usable)
         return structs.replace(_fit(arguments, validator, source), checked=validator.usable)
+    except UnicodeEncodeError:
+        return Fit(arguments, (), _told(validator, _encodable(arguments)), validator.usable)
     except RecursionError:
         return Fit(arguments, faults=(Fault("$", "the schema refers to itself without end"),))
 
@@ -133,8 +166,13 @@ def _fit(arguments: Any, validator: Validator, source: str) -> Fit:
             progress = True
         if not progress:
             break
-    faults = tuple(Fault(dotted(e.instance_path), e.message) for e in validator.faults(value))
-    return Fit(value, tuple(changes.values()), faults)
+    return Fit(value, tuple(changes.values()), _told(validator, value))
+
+
+def _told(validator: Validator, value: Any) -> tuple[Fault, ...]:
+    """What is wrong; the message of one fault can be as long as the value, so a few tell enough."""
+    left = validator.faults(value)[:_TOLD]
+    return tuple(Fault(dotted(error.instance_path), error.message) for error in left)
 
 
 def dotted(path: Path) -> str:
@@ -197,7 +235,8 @@ def _coerced(
 ) -> Any:
     """The value made into what the schema asks for; `_NOTHING` if that is not possible."""
     valid = _part_of(schema, root).is_valid
-    for candidate in _candidates(value, schema, root, path, source):
+    tried = _candidates(value, schema, root, path, source)
+    for candidate in islice(tried, _MOST_CANDIDATES):
         if valid(candidate):
             return candidate
     return _NOTHING
@@ -265,6 +304,9 @@ def _folded(value: Any) -> str:
 
 def _digits(value: float, path: Path, source: str) -> str:
     """A number as it stood in the source: 1.10 is not 1.1 where a text is asked for."""
+    exact = _written_at(path, source)
+    if exact:
+        return exact
     written = [found for found in _NUMBER.finditer(source) if float(found[0]) == value]
     keys = [step for step in path if isinstance(step, str)]
     named = [
@@ -273,6 +315,26 @@ def _digits(value: float, path: Path, source: str) -> str:
         if keys and re.search(rf"{re.escape(keys[-1])}\W{{1,4}}\s*\Z", source[: found.start()])
     ]
     return next((found[0] for found in (*named, *written)), json.dumps(value))
+
+
+class _Written(str):
+    """A number's digits."""
+
+
+def _written_at(path: Path, source: str) -> str:
+    """The digits at a place of the arguments, if the source is JSON; "" if it is not."""
+    try:
+        value = _DIGITS.decode(source.strip())
+        for key in (*ARGUMENT_KEYS, "function"):
+            if isinstance(value, dict) and isinstance(value.get(key), dict) and "name" in value:
+                value = value[key]
+        found = _at(value, path)
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return ""
+    return str(found) if isinstance(found, _Written) else ""
+
+
+_DIGITS = json.JSONDecoder(strict=False, parse_float=_Written, parse_int=_Written)
 
 
 # Schemas as people write them.
@@ -303,29 +365,66 @@ def _compile(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any, bool]:
     return schema, None, False
 
 
-def _cleaned(schema: Any, depth: int = 0) -> Any:
-    """A schema without what no validator could use."""
-    if depth > jsonish.MAX_DEPTH:
-        return {}
-    if isinstance(schema, list):
-        return [_cleaned(item, depth + 1) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    cleaned = {key: _cleaned(item, depth + 1) for key, item in schema.items()}
-    kinds = cleaned.get("type")
-    if isinstance(kinds, (str, list)):
-        names = [kinds] if isinstance(kinds, str) else kinds
-        known = [_TYPES.get(str(name).lower(), str(name).lower()) for name in names]
-        known = [name for name in known if name in _KNOWN]
-        cleaned.pop("type")
-        cleaned |= {"type": known} if known else {}
-    for key, kind in (("required", list), ("enum", list), ("properties", dict)):
-        if key in cleaned and not isinstance(cleaned[key], kind):
-            del cleaned[key]
-    for key in ("pattern", "patternProperties", "exclusiveMinimum", "exclusiveMaximum"):
-        if isinstance(cleaned.get(key), (str, dict, bool)):
-            del cleaned[key]
-    reference = cleaned.get("$ref")
-    if isinstance(reference, str) and not reference.startswith("#"):
-        del cleaned["$ref"]
+_COUNTS = frozenset(
+    {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
+)
+_LIMITS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_CHOICES = frozenset({"anyOf", "oneOf", "allOf"})
+_NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+_PARTS = frozenset(
+    {"items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else"}
+)
+
+
+def _cleaned(schema: Any, root: Any = None, depth: int = 0) -> Any:
+    """A schema without what no validator could use; the rest is kept."""
+    if depth > jsonish.MAX_DEPTH or not isinstance(schema, dict):
+        return schema if isinstance(schema, bool) else {}
+    root = schema if root is None else root
+    cleaned: dict[str, Any] = {}
+    for key, value in schema.items():
+        usable = _usable(key, value, root, depth + 1)
+        if usable is not _NOTHING:
+            cleaned[key] = usable
     return cleaned
+
+
+def _usable(key: str, value: Any, root: Any, depth: int) -> Any:
+    """A keyword's value as a validator takes it; `_NOTHING` if there is no such."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if key == "type":
+        names = value if isinstance(value, list) else [value]
+        known = [_TYPES.get(str(name).lower(), str(name).lower()) for name in names]
+        known = list(dict.fromkeys(name for name in known if name in _KNOWN))
+        return known or _NOTHING
+    if key in _NAMED:
+        if not isinstance(value, dict):
+            return _NOTHING
+        return {name: _cleaned(part, root, depth) for name, part in value.items()}
+    if key in _CHOICES:
+        parts = [_cleaned(part, root, depth) for part in value] if isinstance(value, list) else []
+        return parts or _NOTHING
+    if key in _PARTS:
+        return _cleaned(value, root, depth) if isinstance(value, (dict, bool)) else _NOTHING
+    if key == "$ref":
+        return value if _leads_somewhere(value, root) else _NOTHING
+    if key == "required":
+        names = [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+        return list(dict.fromkeys(names)) or _NOTHING
+    fits = (
+        (key not in _LIMITS or number)
+        and (key not in _COUNTS or (number and value >= 0 and value == int(value)))
+        and (key != "multipleOf" or (number and value > 0))
+        and (key != "enum" or (isinstance(value, list) and bool(value)))
+        and key not in ("pattern", "patternProperties", "dependencies", "$schema", "$id")
+    )
+    return value if fits else _NOTHING
+
+
+def _leads_somewhere(reference: Any, root: Any) -> bool:
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return False
+    part = root
+    for step in filter(None, reference.removeprefix("#").split("/")):
+        part = part.get(step) if isinstance(part, dict) else None
+    return isinstance(part, (dict, bool))

@@ -22,6 +22,9 @@ brought in."""
 
 _DOTS = frozenset({"...", "…", "<...>", "<…>"})
 _ANGLED = re.compile(r"<([A-Za-z][\w \-]*)>|\{\{?([A-Za-z][\w \-]*)\}\}?|\[([A-Za-z][\w \-]*)\]")
+_PLAINLY = re.compile(
+    r"\.{3,}|<<[\w \-]+>>|<[a-z]+(?: [a-z]+){2,}>|<\w+(?:/\w+)+>|your_\w+_here|<your[ _]\w+>", re.I
+)
 _STAND_INS = re.compile(
     r"(?:your|insert|some|the|a|an|my)[_ \-].*|.*[_ \-]here"
     r"|(?:arg|argument|param|parameter|value|name|string|text|number|integer|placeholder|example"
@@ -120,15 +123,16 @@ class Judge:
 def placeholder_in(arguments: Mapping[str, Any]) -> str:
     """The first parameter whose value only stands for a value, as in an explanation; "" if none."""
     for key, value in arguments.items():
-        if isinstance(value, str) and is_placeholder(value, key):
-            return key
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, str) and is_placeholder(item, key):
+                return key
     return ""
 
 
 def is_placeholder(value: str, key: str) -> bool:
     """Whether a text is `...`, `<value>`, `<city>`, `CITY`, `YOUR_CITY` and the like."""
     value = value.strip()
-    if value in _DOTS:
+    if value in _DOTS or _PLAINLY.fullmatch(value):
         return True
     angled = _ANGLED.fullmatch(value)
     if angled:

@@ -54,10 +54,10 @@ def _plain(value: Any, path: str) -> Mapping[str, Any]:
 def _parts(reply: Mapping[str, Any]) -> Iterator[Part]:
     """Whichever API it is: each has a key of its own for what is inside."""
     if _is_list(reply.get("choices")):  # OpenAI chat completions
-        for choice in reply["choices"][:1]:
-            yield from _message(choice.get("message") or choice.get("delta") or {})
+        for choice in _mappings(reply["choices"][:1]):
+            yield from _message(choice.get("message") or choice.get("delta") or choice)
     elif _is_list(reply.get("candidates")):  # Gemini
-        for candidate in reply["candidates"][:1]:
+        for candidate in _mappings(reply["candidates"][:1]):
             yield from _blocks((candidate.get("content") or {}).get("parts"))
     elif _is_list(reply.get("output")):  # OpenAI responses
         yield from _blocks(reply["output"])
@@ -65,6 +65,8 @@ def _parts(reply: Mapping[str, Any]) -> Iterator[Part]:
         yield from _message(reply["message"])
     elif isinstance(reply.get("response"), str):  # Ollama's generate
         yield "text", reply["response"]
+    elif isinstance(reply.get("output_text"), str):  # The short form of OpenAI responses
+        yield "text", reply["output_text"]
     else:
         yield from _message(reply)
 
@@ -74,13 +76,14 @@ def _message(message: Mapping[str, Any]) -> Iterator[Part]:
         if isinstance(message.get(key), str):
             yield "reasoning", message[key]
             break
-    for key in ("content", "text", "parts"):
+    for key in ("content", "text", "parts", "refusal"):
         said = message.get(key)
         if isinstance(said, str):
             yield "text", said
         elif _is_list(said):
             yield from _blocks(said)
-    for call in message.get("tool_calls") or ():
+    given = message.get("tool_calls") or ()
+    for call in given if _is_list(given) else (given,):
         yield from _calls(call)
     if isinstance(message.get("function_call"), Mapping):
         yield from _calls({"function": message["function_call"]})
@@ -94,11 +97,12 @@ def _blocks(blocks: Any) -> Iterator[Part]:
         kind = block.get("type")
         if kind in ("tool_use", "function_call", "custom_tool_call"):
             yield from _calls(block)
-        elif isinstance(block.get("functionCall"), Mapping):
-            yield from _calls(block["functionCall"])
+        elif isinstance(block.get("functionCall", block.get("function_call")), Mapping):
+            yield from _calls(block.get("functionCall") or block["function_call"])
         elif kind in ("thinking", "reasoning"):
-            thought = block.get("thinking") or block.get("text") or _joined(block.get("summary"))
-            yield "reasoning", str(thought or "")
+            thought = block.get("thinking") or block.get("text") or ""
+            parts = (_joined(block.get(key)) for key in ("summary", "content"))
+            yield "reasoning", str(thought) or "\n".join(filter(None, parts))
         elif kind == "message":
             yield from _blocks(block.get("content"))
         elif isinstance(block.get("text"), str):
@@ -114,6 +118,10 @@ def _calls(given: Any) -> Iterator[Draft]:
     if isinstance(given, Mapping) and isinstance(given.get("call_id"), str):
         given = {**given, "id": given["call_id"]}  # A response's item has an id of its own.
     return drafts(dict(given) if isinstance(given, Mapping) else given)
+
+
+def _mappings(values: Any) -> Iterator[Mapping[str, Any]]:
+    return (value for value in values if isinstance(value, Mapping))
 
 
 def _is_list(value: Any) -> bool:

@@ -40,7 +40,9 @@ class Toolset:
             found = self._folded.get(_fold(spelling), ())
             if found:
                 return found[0] if len(found) == 1 else None
-        return None
+        last = _last_part(name)
+        found = [one for one in self.names if _last_part(one) == last] if "." in name else []
+        return found[0] if len(found) == 1 else None
 
     def begins(self, text: str) -> bool:
         """Whether a declared name begins like this."""
@@ -97,9 +99,10 @@ def _spellings(name: str) -> Iterable[str]:
     bare = name[prefix.end() :] if prefix else name
     if bare != name:
         yield bare
-    last = name.rpartition(".")[2]
-    if last not in (name, bare):
-        yield last
+
+
+def _last_part(name: str) -> str:
+    return _fold(name.strip().replace("\\", "").rpartition(".")[2])
 
 
 def _fold(name: str) -> str:

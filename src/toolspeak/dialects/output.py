@@ -7,6 +7,7 @@ from ..types import Note
 from .code_spans import CodeSpans
 
 MAX_NOTES = 200
+_TAIL = 80
 SHOWN = 400
 """How much of a text a note shows."""
 
@@ -28,6 +29,7 @@ class Output:
         "quiet",
         "said",
         "since",
+        "tail",
         "thought",
     )
 
@@ -51,6 +53,8 @@ class Output:
         self.since = 0
         """How much text there was since the last call."""
         self.code = CodeSpans()
+        self.tail = ""
+        """The last few characters of the text."""
         self.thought = False
         """There was reasoning."""
 
@@ -75,6 +79,7 @@ class Output:
         if not text:
             return
         self.last = text[-1]
+        self.tail = (self.tail + text)[-_TAIL:] if len(text) < _TAIL else text[-_TAIL:]
         self.code.add(text)
         if self._space is not None:
             stripped = text.lstrip()

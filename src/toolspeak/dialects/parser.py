@@ -12,6 +12,7 @@ what no form can read becomes text again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -34,6 +35,8 @@ from .scan import MORE
 from .template import Dialect
 from .whole import WholeMessage
 
+_DEFINES = re.compile(r"\b(?:def|class|fn|func|function)\s+\Z")
+_COMMENT = re.compile(r"(?:#|//)[^\n]*\Z")
 _NESTED = 4
 """How deeply calls may be hidden in other calls' arguments."""
 MAX_CALL = 8_000_000
@@ -195,6 +198,8 @@ class Parser:
             return False
         if marker.word_start and last and (last.isalnum() or last in "_.\\-"):
             return False
+        if marker.word_start and not self._exhaustive and self._only_mentioned():
+            return False
         self._attempts.ran_out = False
         if marker.forms and (self._is_example(literal) or self._attempts.come_too_late()):
             return False
@@ -278,6 +283,13 @@ class Parser:
             yield from self._think(dialect.frame.ends, dialect.frame.openers)
         return bool(follows)
 
+    def _only_mentioned(self) -> bool:
+        """Whether code defines what begins here, or has it in a comment."""
+        tail = self._output.tail
+        if _DEFINES.search(tail):
+            return True
+        return bool(self._output.code.fence) and _COMMENT.search(tail) is not None
+
     def _is_example(self, literal: str) -> bool:
         """Whether a call that begins here is only shown: it stands in inline code or in a fence. A
         fence that is all of the reply is dealt with before."""
@@ -353,7 +365,7 @@ class Parser:
 
     def _reclassify(self, literal: str) -> bool:
         """A close tag that nothing opened: the prompt had opened it."""
-        if self._output.thought or self._reasoning_open is not None:
+        if self._output.thought or self._reasoning_open is not None or self._output.code.inside():
             return False
         self._reader.at += len(literal)
         if self._desk.count:

@@ -121,7 +121,10 @@ def _arguments(reader: ValueReader) -> tuple[list[Any], dict[str, Any]]:
         keyword = _KEYWORD.match(reader.text, reader.at)
         if keyword:
             reader.at = keyword.end()
-            arguments[keyword[1]] = reader.value()
+            value = reader.value()
+            if keyword[1] in arguments and arguments[keyword[1]] != value:
+                raise NotAValue(f"the argument {keyword[1]!r} stands there twice", reader.at)
+            arguments[keyword[1]] = value
         elif _CUT_KEYWORD.fullmatch(reader.text, reader.at):
             reader.at = len(reader.text)
             raise reader.fail("an argument has no name")

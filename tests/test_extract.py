@@ -342,3 +342,43 @@ def test_a_function_is_a_tool() -> None:
     assert declared["unit"]["enum"] == ["c", "f"]
     assert declared["at"]["description"] == "When."
     assert calls(TAGGED, tools=[get_weather]) == [OSLO]
+
+
+def test_reasoning_beside_structured_calls() -> None:
+    message = {
+        "content": "<think>Hm.</think>Just a moment.",
+        "tool_calls": [{"id": "1", "function": {"name": "now", "arguments": "{}"}}],
+    }
+    reply = ts.extract({"choices": [{"message": message}]})
+    assert (reply.text, reply.reasoning) == ("Just a moment.", "Hm.")
+    assert [call.name for call in reply.calls] == ["now"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        ({"choices": [{"text": "hello"}]}, "hello"),
+        ({"output_text": "hello"}, "hello"),
+        ({"choices": [None]}, ""),
+        ({"choices": [{"message": {"content": None, "refusal": "I will not."}}]}, "I will not."),
+    ],
+)
+def test_other_shapes_of_replies(reply: Any, text: str) -> None:
+    assert ts.extract(reply).text == text
+
+
+def test_names_of_the_gemini_sdk() -> None:
+    part = {"function_call": {"name": "now", "args": {"a": 1}}}
+    reply = ts.extract({"candidates": [{"content": {"parts": [part]}}]})
+    assert [(call.name, call.arguments) for call in reply.calls] == [("now", {"a": 1})]
+
+
+def test_the_last_part_of_a_name_means_only_one_tool() -> None:
+    tools = [{"name": "delete"}, {"name": "db.delete"}, {"name": "now"}]
+    assert not ts.extract(
+        '<tool_call>{"name": "fs.delete", "arguments": {}}</tool_call>', tools=tools
+    ).calls
+    found = ts.extract(
+        '<tool_call>{"name": "api.v1.now", "arguments": {}}</tool_call>', tools=tools
+    )
+    assert [call.name for call in found.calls] == ["now"]

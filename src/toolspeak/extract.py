@@ -11,6 +11,7 @@ from typing import Any, Literal
 from . import calls
 from .dialects import Dialect, Parser
 from .dialects.registry import AUTO
+from .dialects.template import COMMON_THOUGHTS
 from .errors import ExtractionProblem
 from .events import CallEnd, CallRejected, CallStart, Event, ReasoningDelta, TextDelta, fold
 from .judge import Judge, Trust
@@ -64,6 +65,14 @@ def extract(
     return result
 
 
+def _apart(text: str) -> tuple[str, str]:
+    """Text and reasoning, where an API has left both in one; calls in it stay text."""
+    if not any(opener in text for opener, _ in COMMON_THOUGHTS):
+        return text, ""
+    reply = fold(Parser(tools=(), trust="strict", reasoning_open=False).events([text]))
+    return reply.text, reply.reasoning
+
+
 def _structured(
     taken: Native, tools: Sequence[Any] | None, new_id: Callable[[], str]
 ) -> Iterator[Event]:
@@ -71,10 +80,11 @@ def _structured(
     judge = Judge(None if tools is None else Toolset(tools), "lenient")
     ledger = calls.Ledger(new_id)
     count = 0
-    if taken.reasoning:
-        yield ReasoningDelta(taken.reasoning)
-    if taken.text:
-        yield TextDelta(taken.text)
+    text, thought = _apart(taken.text)
+    if taken.reasoning or thought:
+        yield ReasoningDelta(taken.reasoning + thought)
+    if text:
+        yield TextDelta(text)
     for draft in taken.drafts:
         source = draft.arguments if isinstance(draft.arguments, str) else ""
         verdict = judge.weigh(draft, source)

@@ -168,8 +168,6 @@ class Reader:
         went on for longer than `limit`."""
         start = self.base + self.at
         while True:
-            if limit is not None and self.base + self.at - start > limit:
-                return ""
             match = markers.pattern.search(self.text, self.at)
             if match and (self.ended or not markers.may_grow(self.text, match.start())):
                 self.at = match.end()
@@ -178,6 +176,8 @@ class Reader:
                 self.at = len(self.text)
                 return ""
             self.at = match.start() if match else markers.certain(self.text, self.at)
+            if limit is not None and self.base + self.at - start > limit:
+                return ""
             yield
 
     def peek(self) -> Generator[None, None, str]:

@@ -20,6 +20,7 @@ from msgspec import Struct, structs
 
 from . import jsonish
 from .calls import ARGUMENT_KEYS
+from .literals import MAX_DEPTH
 from .schema import from_text, resolve, types_of
 
 _ROUNDS = 6
@@ -378,7 +379,7 @@ _PARTS = frozenset(
 
 def _cleaned(schema: Any, root: Any = None, depth: int = 0) -> Any:
     """A schema without what no validator could use; the rest is kept."""
-    if depth > jsonish.MAX_DEPTH or not isinstance(schema, dict):
+    if depth > MAX_DEPTH or not isinstance(schema, dict):
         return schema if isinstance(schema, bool) else {}
     root = schema if root is None else root
     cleaned: dict[str, Any] = {}

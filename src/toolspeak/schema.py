@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import jsonish
+from .literals import unescape
 
 _INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0+)?")
 _OCTAL = re.compile(r"[+-]?0[0-7]{2,40}")
@@ -148,7 +149,7 @@ def _number(word: str) -> int | float:
 
 
 def _structure(text: str, types: frozenset[str], repairs: list[str]) -> Any:
-    for spelling in dict.fromkeys((text, jsonish.unescape(text))):
+    for spelling in dict.fromkeys((text, unescape(text))):
         try:
             value, mended = jsonish.loads(spelling)
         except jsonish.NotAValue:

@@ -18,7 +18,6 @@ from .grammar import markers_of
 from .header import read_header
 from .json_bodies import (
     Header,
-    end_at_closer,
     fence,
     gap,
     past_brackets,
@@ -26,6 +25,7 @@ from .json_bodies import (
     read_canonical,
     read_json,
 )
+from .json_objects import end_at_closer
 from .reader import Found
 from .scan import DONE, MORE, BracketScanner, scan
 from .syntax import (

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from ..calls import Key, key_of
 from ..conversation import sides
-from ..jsonish import unescape
+from ..literals import unescape
 from ..schema import strings_in
 
 _MARGIN = re.compile(

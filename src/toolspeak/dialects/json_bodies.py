@@ -2,36 +2,31 @@
 
     {"name": "get_weather", "arguments": {"city": "Oslo"}}
 
-An object that is all there is decoded at once. One that arrives in pieces is watched by a scanner
-until its end, and its arguments can be passed on as they come.
+How one object is read is in `json_objects`; here is which calls it and its neighbours are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from .. import jsonish
-from ..calls import ARGUMENT_KEYS, Draft, drafts
-from ..jsonish import MAX_DEPTH, decoder, depth_of
+from ..calls import Draft, drafts
 from .desk import Desk
 from .grammar import markers_of
+from .json_objects import Read, loaded, passing_on, passing_on_arguments, read_object
 from .reader import Found, Steps
-from .scan import DONE, MORE, BracketScanner, JsonScanner, StringScanner, scan
+from .scan import DONE, StringScanner, scan
 from .template import NAME_IS_KEY, Form
 
 Header = Mapping[str, str]
-Watch = Callable[[JsonScanner], Steps]
-"""Runs a scanner to its end, and passes on what it reads."""
 
 _LONGEST_GAP = 256
 _LONGEST_NOISE = 300
-_LONGEST_HEAD = 512
 _LONGEST_FENCE = 40
-_WORTH_TRYING = 64
 _FENCE_TICKS = 3
 _TICKS = re.compile(r"`*")
 _WORD = re.compile(r"[\w-]*")
@@ -39,24 +34,6 @@ _BRACES = re.compile(r"[\s}]*")
 _BRACKETS = re.compile(r"[\s}\]]*")
 _MOST_BRACKETS = 16
 _GAP = re.compile(r"\s*+[,;]?+\s*+")
-_STRING = r'"(?:[^"\\]|\\.)*"'
-_HEAD = re.compile(
-    rf'\{{\s*(?:"type"\s*:\s*{_STRING}\s*,\s*)?'
-    rf'(?:"(?:id|tool_call_id|call_id)"\s*:\s*(?P<id>{_STRING})\s*,\s*)?'
-    rf'"(?:name|tool_name|tool|function)"\s*:\s*(?P<name>{_STRING})\s*,'
-    rf'\s*"(?:{"|".join(ARGUMENT_KEYS)})"\s*:\s*(?=\{{)'
-)
-"""The beginning of a call up to its arguments, where they come last."""
-_NOT_QUITE_JSON = re.compile(r"[\x00-\x1f]|\\")
-_PIECE = re.compile(r'"|\\.|[\x00-\x1f]', re.S)
-
-
-class Read(Struct, frozen=True):
-    """An object that was read, or what is wrong with it."""
-
-    value: Any = None
-    repairs: tuple[str, ...] = ()
-    problem: str = ""
 
 
 def read_json(desk: Desk, form: Form, header: Header) -> Found:
@@ -99,7 +76,7 @@ def _in_string(desk: Desk, form: Form) -> Found:
     text = yield from _string(desk)
     if text is None:
         return False
-    read = _loaded(text)
+    read = loaded(text)
     if read.problem:
         return False
     repairs = ("double-encoding", *read.repairs)
@@ -180,8 +157,8 @@ def _remark_on_brackets(desk: Desk, brackets: str) -> None:
 def _calls(desk: Desk, form: Form) -> Found:
     """One object that holds a call, or several."""
     start = desk.reader.offset()
-    watch = _passing_on_arguments(desk, form) if desk.incremental else None
-    read = yield from _object(desk, form, watch)
+    watch = passing_on_arguments(desk, form) if desk.incremental else None
+    read = yield from read_object(desk, form, watch)
     if read is None:
         return False
     if read.problem:
@@ -218,7 +195,7 @@ def read_canonical(desk: Desk, form: Form, header: Header) -> Found:
     if (yield from reader.peek()) != "{":
         return False
     start = reader.offset()
-    read = yield from _object(desk, form, None)
+    read = yield from read_object(desk, form, None)
     value = read.value if read and not read.repairs else None
     if not isinstance(value, dict) or value.keys() - {"id"} != {"name", "arguments"}:
         return False
@@ -241,8 +218,8 @@ def read_arguments(desk: Desk, form: Form, header: Header) -> Found:
         return text is not None
     if opens != "{":
         return (yield from _no_arguments(desk, form, header))
-    watch = _passing_on(desk) if desk.begin(form, name, identity) else None
-    read = yield from _object(desk, form, watch)
+    watch = passing_on(desk) if desk.begin(form, name, identity) else None
+    read = yield from read_object(desk, form, watch)
     if read is None:
         return False
     desk.draft(form, Draft(name, read.value, identity, read.problem, read.repairs), start)
@@ -288,176 +265,3 @@ def gap(desk: Desk, wanted: str) -> Generator[None, None, str]:
         if reader.ended or end - reader.at > _LONGEST_GAP:
             return ""
         yield
-
-
-# One object.
-
-
-def _object(desk: Desk, form: Form, watch: Watch | None) -> Generator[None, None, Read | None]:
-    """An object, mended if it has to be; None if it cannot be read."""
-    reader = desk.reader
-    start = reader.offset()
-    value = None if desk.incremental else _at_once(desk)
-    if value is not None:
-        return Read(value)
-    scanner = JsonScanner()
-    yield from watch(scanner) if watch else scan(reader, scanner)
-    if scanner.state == DONE:
-        return _loaded(reader.held()[start:])
-    # What was passed on so far is not what will be read.
-    desk.retract()
-    if scanner.state == MORE:
-        desk.cut_off = True
-        return None
-    return (yield from _mended(desk, form, start))
-
-
-def _mended(desk: Desk, form: Form, start: int) -> Generator[None, None, Read | None]:
-    """An object that breaks JSON's rules: up to where its brackets are closed, or to its closer."""
-    reader = desk.reader
-    reader.seek(start)
-    state = yield from scan(reader, BracketScanner(stop=form.closer))
-    if state == DONE:
-        read = _loaded(reader.held()[start:])
-        if not read.problem or (form.opener and not form.closer):
-            return read
-    if not (yield from end_at_closer(desk, form, start)):
-        desk.cut_off = state == MORE and jsonish.is_unfinished(reader.held()[start:])
-        if not desk.cut_off and (yield from _past_inner_calls(desk, form, start)):
-            return Read(problem="a text that holds a call is not closed before it")
-        return None
-    begins_line = desk.output.last in ("", "\n")
-    return _loaded(reader.held()[start:], close=True, escaped=begins_line)
-
-
-def _loaded(text: str, *, close: bool = False, escaped: bool = False) -> Read:
-    problem = ""
-    for loose in (False, True) if close else (False,):
-        try:
-            return Read(*jsonish.loads(text, close=close, loose=loose, escaped=escaped))
-        except jsonish.NotAValue as error:
-            problem = problem or f"not valid JSON: {error}"
-    return Read(problem=problem)
-
-
-def _at_once(desk: Desk) -> Any:
-    """The object that begins here, if all of it is here already: the decoder finds its end."""
-    reader = desk.reader
-    text = reader.text
-    if len(text) - reader.at < _WORTH_TRYING or text is reader.refused:
-        return None
-    try:
-        value, end = decoder.raw_decode(text, reader.at)
-    except (ValueError, RecursionError):
-        # Each failure costs the decoder a walk through the text, to count lines for its message.
-        reader.refused = text
-        return None
-    if depth_of(value) > MAX_DEPTH:
-        return None
-    reader.at = end
-    return value
-
-
-def end_at_closer(desk: Desk, form: Form, start: int) -> Found:
-    """Where a body that breaks the rules ends: at its closer, if one comes before another call is
-    opened."""
-    reader = desk.reader
-    if not form.closer:
-        return False
-    markers = markers_of(tuple(marker for marker in (form.closer, form.opener) if marker))
-    reader.seek(start)
-    found = yield from reader.until_marker(markers)
-    reader.seek(reader.offset() - len(found))
-    return found == form.closer
-
-
-def _past_inner_calls(desk: Desk, form: Form, start: int) -> Found:
-    """Go to the closer of a body one of whose texts holds other calls in the same markers, if that
-    is what it looks like: then they are no calls of their own."""
-    reader = desk.reader
-    if not form.closer or not form.opener:
-        return False
-    markers = markers_of((form.closer, form.opener))
-    reader.seek(start)
-    found = yield from reader.until_marker(markers)
-    before = reader.held()[start:].removesuffix(found)
-    if found != form.opener or not jsonish.is_unfinished(before):
-        return False
-    begins_line = before.rstrip(" \t").endswith("\n")
-    depth = 2
-    while depth and found:
-        found = yield from reader.until_marker(markers)
-        depth += 1 if found == form.opener else -1
-    reader.seek(reader.offset() - len(found))
-    return bool(found) or not begins_line
-
-
-# Arguments as they come.
-
-
-def _passing_on(desk: Desk) -> Watch:
-    """Everything that is read is the arguments."""
-
-    def watch(scanner: JsonScanner) -> Steps:
-        reader = desk.reader
-        while True:
-            before, in_string = reader.at, scanner.in_string
-            reader.at = scanner.step(reader.text, before)
-            desk.more(_as_json(reader.text[before : reader.at], in_string))
-            if scanner.state != MORE or reader.ended:
-                return
-            yield
-
-    return watch
-
-
-def _passing_on_arguments(desk: Desk, form: Form) -> Watch:
-    """The arguments stand inside of what is read; they are passed on if the name came before."""
-
-    def watch(scanner: JsonScanner) -> Steps:
-        reader = desk.reader
-        start = reader.offset()
-        scanner.pause = True
-        streaming = over = False
-        while True:
-            before, in_string = reader.at, scanner.in_string
-            looking = not over and not streaming and reader.offset() - start < _LONGEST_HEAD
-            reader.at = scanner.step(reader.text, before)
-            if streaming:
-                desk.more(_as_json(reader.text[before : reader.at], in_string))
-            elif looking and (match := _HEAD.match(reader.held(), start)):
-                streaming = desk.begin(form, _word(match["name"]), _word(match["id"] or ""))
-                if streaming:
-                    desk.more(_as_json(reader.held()[match.end() :], in_string=False))
-            if scanner.depth_one:
-                over, streaming, scanner.pause = True, False, False
-            elif scanner.state != MORE or reader.ended:
-                return
-            else:
-                yield
-
-    return watch
-
-
-def _word(quoted: str) -> str:
-    return jsonish.unescape(quoted[1:-1])
-
-
-def _as_json(text: str, in_string: bool) -> str:
-    """A piece of JSON with what models write raw in strings escaped as JSON wants it."""
-    if not _NOT_QUITE_JSON.search(text):
-        return text
-    written: list[str] = []
-    at = 0
-    for match in _PIECE.finditer(text):
-        mark = match[0]
-        written.append(text[at : match.start()])
-        at = match.end()
-        if mark == '"':
-            in_string = not in_string
-        elif in_string and mark < " ":
-            mark = f"\\u{ord(mark):04x}"
-        elif mark[0] == "\\" and mark[1] not in '"\\/bfnrtu':
-            mark = "\\" + mark
-        written.append(mark)
-    return "".join(written) + text[at:]

@@ -15,14 +15,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import Unrepresentable
-from ..jsonish import MAX_DEPTH, depth_of
+from ..jsonish import depth_of
+from ..literals import MAX_DEPTH
 from ..schema import properties, required_of, resolve, types_of
 from ..tools import as_tools
 from ..types import Tool, ToolCall, ToolResult
 from .elements import render_elements
 from .registry import get
+from .render_tagged import fill_tag, render_params
 from .syntax import CALL_NAME, render_braces, render_call, render_line, render_yaml
-from .tagged import CannotCarry, fill_tag, render_params
+from .tagged import CannotCarry
 from .template import CALL_SLOTS, JSON_SLOTS, NAME_IS_KEY, Dialect, Literal, Slot, Tag, pieces
 
 _NAME = re.compile(r"[A-Za-z_$@*/][\w.\-:/$@*]*")

@@ -15,15 +15,8 @@ from typing import Any
 import yaml
 
 from ..calls import Draft, equal
-from ..jsonish import (
-    MAX_DEPTH,
-    NotAValue,
-    Unfinished,
-    ValueReader,
-    is_joined,
-    unescape,
-    without_fence,
-)
+from ..jsonish import without_fence
+from ..literals import MAX_DEPTH, NotAValue, Unfinished, ValueReader, is_joined, unescape
 from ..schema import from_text, properties, required_of, resolve
 from .tagged import Arguments, BadBody, CannotCarry
 

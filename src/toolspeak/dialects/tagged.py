@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from .. import jsonish
 from ..calls import ARGUMENT_KEYS, equal
-from ..schema import from_text, properties, to_text, type_of, types_of
+from ..schema import from_text, properties, types_of
 from .scan import DONE, MORE
 from .template import Dialect, Form, Literal, Piece, Slot, Tag, markers, pieces
 
@@ -28,7 +28,7 @@ _ATTRIBUTES = r"""((?:\s*+[\w:.-]++\s*+=\s*+(?:"[^"]*"|'[^']*'|[^\s"'<>=/]++))*+
 ATTRIBUTES = re.compile(r"""(?:\s*+[\w:.\-]++\s*+=\s*+(?:"[^"]*"|'[^']*'))++\s*+/?>?\s*+""")
 _SPACE = r"(?:\s|\\n)*+"
 """White space between tags; some models escape their line breaks twice."""
-_CDATA_OPEN, _CDATA_CLOSE = "<![CDATA[", "]]>"
+CDATA_OPEN, CDATA_CLOSE = "<![CDATA[", "]]>"
 _CDATA_START = re.compile(r"\s*<!\[CDATA\[")
 _OUTSIDE, _IN_VALUE, _IN_CDATA = range(3)
 _END_TAG = re.compile(r"</([\w:.\-]{1,60})>\s*\Z")
@@ -155,8 +155,8 @@ def _searches(params: Params, closer: str, after: tuple[str, ...]) -> tuple[_Sea
     gap = rf"\s{{0,{_GAP}}}"
     both = [f"{re.escape(closer)}(?={gap}{re.escape(end)})" for end in after if end != closer]
     outside = [closer, *after, params.opens] if params.closes else [closer, *after]
-    inside = [params.closes, f">{_CDATA_OPEN}"] if params.cdata else [params.closes]
-    section = [f">{gap}{re.escape(_CDATA_OPEN)}"] if params.cdata else []
+    inside = [params.closes, f">{CDATA_OPEN}"] if params.cdata else [params.closes]
+    section = [f">{gap}{re.escape(CDATA_OPEN)}"] if params.cdata else []
     longest = len(closer) + _GAP + max(map(len, after), default=0) if both else len(params.closes)
     return (
         _Search(
@@ -169,7 +169,7 @@ def _searches(params: Params, closer: str, after: tuple[str, ...]) -> tuple[_Sea
             re.compile("|".join(re.escape(text[0]) for text in (*inside, closer) if text)),
             max(longest, _GAP + max(map(len, inside))),
         ),
-        _Search(re.compile(r"\]\](?=>)"), re.compile(r"\]"), len(_CDATA_CLOSE)),
+        _Search(re.compile(r"\]\](?=>)"), re.compile(r"\]"), len(CDATA_CLOSE)),
     )
 
 
@@ -211,7 +211,7 @@ class ParamScanner:
                 return at
             if self._place == _OUTSIDE or self._place == _IN_CDATA:
                 self._place, self.value_at = _IN_VALUE, at
-            elif match[0].endswith(_CDATA_OPEN):
+            elif match[0].endswith(CDATA_OPEN):
                 self._place, self.value_at = _IN_CDATA, -1
             else:
                 self._place, self.value_at = _OUTSIDE, -1
@@ -247,7 +247,7 @@ def parse_params(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> Argu
     declared = properties(schema)
     arguments: dict[str, Any] = {}
     repairs: dict[str, None] = {}
-    for key, text, hints, mended in _raw_params(body, params_of(dialect), declared):
+    for key, text, hints, mended in raw_params(body, params_of(dialect), declared):
         repairs |= dict.fromkeys(mended)
         if not key:
             raise BadBody("a parameter has no name")
@@ -275,7 +275,7 @@ def unwrapped(arguments: dict[str, Any], declared: Mapping[str, Any]) -> dict[st
     return value if isinstance(value, dict) else arguments
 
 
-def _raw_params(
+def raw_params(
     body: str, params: Params, declared: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, dict[str, str], list[str]]]:
     """Every parameter: its key, its text, what its tag says, and the repairs it took."""
@@ -343,10 +343,10 @@ def _closed_otherwise(text: str, key: str) -> tuple[str, str]:
 def _after_cdata(body: str, at: int) -> int:
     """Where the CDATA section ends that a value at this place begins with."""
     while start := _CDATA_START.match(body, at):
-        end = body.find(_CDATA_CLOSE, start.end())
+        end = body.find(CDATA_CLOSE, start.end())
         if end < 0:
             break
-        at = end + len(_CDATA_CLOSE)
+        at = end + len(CDATA_CLOSE)
     return at
 
 
@@ -370,8 +370,8 @@ def decode(
     """The value of one parameter, from its text, its schema and what its tag says of it; `repairs`
     takes the liberties that were taken."""
     if dialect.cdata and _is_cdata(text):
-        inside = text.strip()[len(_CDATA_OPEN) : -len(_CDATA_CLOSE)]
-        text = inside.replace(_CDATA_CLOSE + _CDATA_OPEN, "")
+        inside = text.strip()[len(CDATA_OPEN) : -len(CDATA_CLOSE)]
+        text = inside.replace(CDATA_CLOSE + CDATA_OPEN, "")
     elif text.startswith("\r\n"):
         text = text[2:].removesuffix("\r\n")
     elif text.startswith("\n"):
@@ -388,7 +388,7 @@ def decode(
 
 def _is_cdata(text: str) -> bool:
     word = text.strip()
-    return word.startswith(_CDATA_OPEN) and word.endswith(_CDATA_CLOSE)
+    return word.startswith(CDATA_OPEN) and word.endswith(CDATA_CLOSE)
 
 
 def _json_or_text(text: str) -> Any:
@@ -396,81 +396,3 @@ def _json_or_text(text: str) -> Any:
         return jsonish.loads(text)[0]
     except jsonish.NotAValue:
         return text
-
-
-def render_params(arguments: Mapping[str, Any], dialect: Dialect, schema: Mapping[str, Any]) -> str:
-    """The arguments as tagged parameters."""
-    return "".join(_render_param(key, value, dialect, schema) for key, value in arguments.items())
-
-
-def _render_param(key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]) -> str:
-    """One parameter, in the first spelling that reads back as the same value."""
-    text = to_text(value)
-    hints = {"string": "true" if isinstance(value, str) else "false", "type": _written_type(value)}
-    spellings = [text, f"\n{text}\n"]
-    if dialect.cdata and _CDATA_CLOSE not in text:
-        spellings.append(f"{_CDATA_OPEN}{text}{_CDATA_CLOSE}")
-    for spelling in spellings:
-        written = _fill(dialect.param, key, spelling, hints)
-        if _reads_back(written, key, value, dialect, schema):
-            return written
-    raise CannotCarry(key, _reason(key, text, dialect))
-
-
-def _written_type(value: Any) -> str:
-    return (
-        "number"
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-        else type_of(value)
-    )
-
-
-def _fill(template: str, key: str, value: str, hints: Mapping[str, str]) -> str:
-    written: list[str] = []
-    for part in pieces(template):
-        match part:
-            case Literal():
-                written.append(part.text)
-            case Tag():
-                words = {**hints, "key": key, "value": value}
-                written.append(fill_tag(part, words))
-            case Slot():
-                words = {**hints, "key": key, "value": value}
-                written.append(words[part.kind])
-    return "".join(written)
-
-
-def fill_tag(tag: Tag, words: Mapping[str, str]) -> str:
-    """A tag with its attributes filled in."""
-    text = tag.text
-    for _, slot in tag.attributes:
-        text = text.replace(f"${slot}", html.escape(words[slot]).replace("&#x27;", "'"))
-    return text
-
-
-def _reads_back(
-    written: str, key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]
-) -> bool:
-    """Whether this text, followed by other parameters and the end, can only mean this value."""
-    params = params_of(dialect)
-    form = dialect.forms[0]
-    scanner = ParamScanner(params, form.closer, form.closers)
-    whole = f"{written}{form.closer}{''.join(form.closers[1:])}"
-    if scanner.step(whole, 0) != len(written) + len(form.closer) or scanner.state != DONE:
-        return False
-    try:
-        found = list(_raw_params(written, params, properties(schema)))
-    except BadBody:
-        return False
-    if not key or len(found) != 1 or found[0][0] != key:
-        return False
-    _, text, hints, _ = found[0]
-    back = decode(text, properties(schema).get(key), schema, hints, dialect)
-    return equal(back, value) and equal(unwrapped({key: back}, properties(schema)), {key: back})
-
-
-def _reason(key: str, text: str, dialect: Dialect) -> str:
-    closes = params_of(dialect).closes
-    if closes and closes in text:
-        return f"{closes} inside a value"
-    return f"the value of {key!r} so that it reads back as what it is"

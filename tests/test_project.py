@@ -26,6 +26,7 @@ LAYERS = [
     {"conversation"},
     {"callables"},
     {"events", "notes", "calls", "tools"},
+    {"validator"},
     {"fit"},
     {"toolset"},
     {"judge"},

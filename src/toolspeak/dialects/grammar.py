@@ -186,6 +186,14 @@ def grammar_of(scope: Scope, tools: tuple[str, ...] | None) -> Grammar:
 
 
 @lru_cache(maxsize=64)
+def unconditional(grammar: Grammar) -> Grammar:
+    """The same markers wherever they stand: no span hides them, no line or word has to begin."""
+    free = {"inert": "", "foreign": "", "line_start": False, "word_start": False}
+    meaning = {text: structs.replace(marker, **free) for text, marker in grammar.meaning.items()}
+    return structs.replace(grammar, meaning=meaning)
+
+
+@lru_cache(maxsize=64)
 def _shared_grammar(scope: Scope, has_tools: bool) -> Grammar:
     """What does not depend on the names of the tools."""
     named, others = scope.named, scope.others

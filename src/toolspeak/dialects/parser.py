@@ -27,7 +27,7 @@ from ..types import Note
 from .attempts import Attempts
 from .desk import Desk, TooLong
 from .echoes import Echoes
-from .grammar import Both, Markers, grammar_of, markers_of
+from .grammar import Both, Markers, grammar_of, markers_of, unconditional
 from .messages import Messages
 from .reader import Found, Steps
 from .registry import AUTO, EVERYTHING, scope_of
@@ -78,8 +78,11 @@ class Parser:
         self._reader = self._desk.reader
         self._output = self._desk.output
         names = toolset.names if toolset else None
-        expected = scope_of(dialect, trust, has_tools=toolset is not None)
-        self._grammar = grammar_of(EVERYTHING if self._exhaustive else expected, names)
+        if self._exhaustive:
+            self._grammar = unconditional(grammar_of(EVERYTHING, names))
+        else:
+            scope = scope_of(dialect, trust, has_tools=toolset is not None)
+            self._grammar = grammar_of(scope, names)
         self._attempts = Attempts(self._desk, self._grammar, exhaustive=self._exhaustive)
         self._messages = Messages(self._desk, self._attempts)
         self._whole_message = WholeMessage(self._desk, self._grammar)
@@ -192,13 +195,11 @@ class Parser:
         """Deal with a marker that the text has come to; False if it is only text."""
         marker = self._grammar.meaning[literal]
         last = self._output.last
-        if self._exhaustive:
-            last = ""
         if marker.line_start and last not in ("", "\n"):
             return False
         if marker.word_start and last and (last.isalnum() or last in "_.\\-"):
             return False
-        if marker.word_start and not self._exhaustive and self._only_mentioned():
+        if marker.word_start and self._only_mentioned():
             return False
         self._attempts.ran_out = False
         if marker.forms and (self._is_example(literal) or self._attempts.come_too_late()):
@@ -225,11 +226,11 @@ class Parser:
             if not self._grammar.scope.named:
                 self._output.note("control-token", f"{literal} belongs to no text", literal)
             return True
-        if marker.foreign and not self._exhaustive and not self._is_example(literal):
+        if marker.foreign and not self._is_example(literal):
             return (yield from self._leave_out(literal, marker.foreign))
         if marker.last:
             return (yield from self._is_last(literal))
-        if marker.inert and not self._exhaustive:
+        if marker.inert:
             self._output.say(literal)
             self._reader.at += len(literal)
             yield from self._next(markers_of((marker.inert,)), self._output.say)

@@ -31,7 +31,7 @@ LAYERS = [
     {"toolset"},
     {"judge"},
     {"dialects"},
-    {"native", "prompts"},
+    {"native", "prompts", "wires"},
     {"extract"},
     {"providers"},
     {"testing"},

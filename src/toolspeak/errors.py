@@ -3,6 +3,7 @@
     ToolspeakError
     ├── UsageError         the caller passed something that cannot work
     │   └── UnknownDialect     no dialect of that name
+    ├── WireError          a request that its API's rules do not allow
     ├── ExtractionProblem  a block that is no call, where the caller asked for an exception
     └── Unrepresentable    a call that this dialect has no way to write
 
@@ -11,7 +12,9 @@ What a model says is no exception otherwise: it becomes calls, text and notes.
 
 from __future__ import annotations
 
-from .types import Rejection
+from typing import Any
+
+from .types import Failure, Rejection
 
 
 class ToolspeakError(Exception):
@@ -24,6 +27,27 @@ class UsageError(ToolspeakError, ValueError):
 
 class UnknownDialect(UsageError):
     """There is no dialect of that name."""
+
+
+class WireError(ToolspeakError, ValueError):
+    """A request is not what its API's rules allow: the client's fault, and `path` says where.
+
+    `failure` says the same as a value, for the client to be told in its API's own words.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        path: str = "$",
+        *,
+        code: str | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(f"{problem} - at `{path}`")
+        self.problem = problem
+        self.path = path
+        param = path.removeprefix("$").removeprefix(".") or None
+        self.failure = Failure("bad_request", str(self), 400, code, param, details)
 
 
 class ExtractionProblem(ToolspeakError):

@@ -1,6 +1,6 @@
 """What happens while a reply arrives. Everything inside speaks this vocabulary and no other.
 
-    TextDelta("Let me look.")  CallStart(0, "call_1", "get_weather")
+    Started()  TextDelta("Let me look.")  CallStart(0, "call_1", "get_weather")
     ArgumentsDelta(0, '{"city"')  ArgumentsDelta(0, ': "Oslo"}')  CallEnd(0, ToolCall(…))  Finish()
 
 `fold` turns any such sequence into the whole `Reply`; there is no other way to one.
@@ -8,25 +8,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import assert_never
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any, assert_never
 
 from msgspec import Struct
 
-from .types import Note, Rejection, Reply, ToolCall, Usage
+from .types import (
+    Failure,
+    Image,
+    Note,
+    Other,
+    Part,
+    Reasoning,
+    Rejection,
+    Reply,
+    StopReason,
+    Text,
+    ToolCall,
+    Usage,
+)
+
+
+class Started(Struct, frozen=True, tag="started"):
+    """The reply has begun, where an API says so. `wire` is that API, whose every `extra` is."""
+
+    id: str = ""
+    model: str = ""
+    usage: Usage | None = None
+    wire: str = ""
+    extra: dict[str, Any] | None = None
 
 
 class TextDelta(Struct, frozen=True, tag="text"):
-    """More of the answer."""
+    """More of the answer. With an `extra` it is a part of its own."""
 
     text: str
+    extra: dict[str, Any] | None = None
 
 
 class ReasoningDelta(Struct, frozen=True, tag="reasoning"):
-    """More of the thinking before the answer."""
+    """More of the thinking before the answer. A `signature` or an `extra` ends it: what follows is
+    another thought."""
 
     text: str
     signature: str | None = None
+    extra: dict[str, Any] | None = None
+
+
+class PartAdded(Struct, frozen=True, tag="part"):
+    """A part of the reply that comes in one piece."""
+
+    part: Image | Other
 
 
 class Reclassify(Struct, frozen=True, tag="reclassify"):
@@ -40,10 +73,12 @@ class CallStart(Struct, frozen=True, tag="call_start"):
     id: str
     name: str
     dialect: str | None = None
+    namespace: str | None = None
+    freeform: bool = False
 
 
 class ArgumentsDelta(Struct, frozen=True, tag="arguments"):
-    """More of a call's arguments, as JSON text."""
+    """More of a call's arguments, as JSON text; of a freeform call, more of its text."""
 
     index: int
     json: str
@@ -67,70 +102,118 @@ class CallRejected(Struct, frozen=True, tag="call_rejected"):
 class Finish(Struct, frozen=True, tag="finish"):
     """The reply is over."""
 
-    stop_reason: str | None = None
+    stop_reason: StopReason | None = None
     raw_stop_reason: str | None = None
     usage: Usage | None = None
+    extra: dict[str, Any] | None = None
 
 
 Event = (
-    TextDelta
+    Started
+    | TextDelta
     | ReasoningDelta
     | Reclassify
     | CallStart
     | ArgumentsDelta
     | CallEnd
     | CallRejected
+    | PartAdded
     | Note
+    | Failure
     | Finish
 )
 
 
 def fold(events: Iterable[Event]) -> Reply:
     """The whole reply that a stream of events amounts to."""
-    said: list[str] = []
-    """Text and the calls' own text in order, for `Reclassify`."""
-    text: list[str] = []
-    reasoning: list[str] = []
-    calls: list[ToolCall] = []
+    content: list[_Content] = []
     rejected: list[Rejection] = []
     notes: list[Note] = []
-    dialects: dict[int, str | None] = {}
-    finish = Finish()
+    dialect: str | None = None
+    started, finish, failure = Started(), Finish(), None
     for event in events:
         match event:
-            case TextDelta():
-                text.append(event.text)
-                said.append(event.text)
-            case ReasoningDelta():
-                reasoning.append(event.text)
-            case Reclassify():
-                reasoning.append("".join(said).strip())
-                said, text, calls = [], [], []
-            case CallStart():
-                dialects[event.index] = event.dialect
+            case TextDelta() | ReasoningDelta():
+                content.append(event)
             case CallEnd():
-                calls.append(event.call)
-                if event.call.raw not in said[-1:]:
-                    said.append(event.call.raw)
+                content.append(event.call)
+            case PartAdded():
+                content.append(event.part)
+            case Reclassify():
+                content = _as_reasoning(content)
+            case CallStart():
+                dialect = event.dialect if event.index == 0 else dialect
             case CallRejected():
                 if event.rejection:
                     rejected.append(event.rejection)
             case Note():
                 notes.append(event)
+            case Started():
+                started = event
             case Finish():
                 finish = event
+            case Failure():
+                failure = event
             case ArgumentsDelta():
                 pass
             case _:
                 assert_never(event)
+    parts = tuple(_parts(content))
     return Reply(
-        text="".join(text),
-        reasoning="".join(reasoning),
-        calls=tuple(calls),
+        parts=parts,
         rejected=tuple(rejected),
         notes=tuple(notes),
-        dialect=dialects.get(0) if calls else None,
+        dialect=dialect if any(isinstance(part, ToolCall) for part in parts) else None,
+        id=started.id,
+        model=started.model,
         stop_reason=finish.stop_reason,
         raw_stop_reason=finish.raw_stop_reason,
-        usage=finish.usage,
+        usage=finish.usage or started.usage,
+        failure=failure,
+        wire=started.wire,
+        extra={**(started.extra or {}), **(finish.extra or {})},
     )
+
+
+_Content = TextDelta | ReasoningDelta | ToolCall | Image | Other
+
+
+def _as_reasoning(content: list[_Content]) -> list[_Content]:
+    """All that was said so far, with the calls' own text, as one thought."""
+    thought: list[_Content] = [item for item in content if isinstance(item, ReasoningDelta)]
+    said: list[str] = []
+    for item in content:
+        if isinstance(item, TextDelta):
+            said.append(item.text)
+        elif isinstance(item, ToolCall) and item.raw not in said[-1:]:
+            said.append(item.raw)
+    return [*thought, ReasoningDelta("".join(said).strip())]
+
+
+def _parts(content: list[_Content]) -> Iterator[Part]:
+    """What came in pieces, put together."""
+    for kind, run in groupby(content, type):
+        if kind is TextDelta:
+            yield from _texts(run)
+        elif kind is ReasoningDelta:
+            yield from _thoughts(run)
+        else:
+            yield from (item for item in run if isinstance(item, (ToolCall, Image, Other)))
+
+
+def _texts(deltas: Iterable[Any]) -> Iterator[Text]:
+    for extra, run in groupby(deltas, lambda delta: delta.extra):
+        for text in (delta.text for delta in run) if extra else ("".join(d.text for d in run),):
+            if text or extra:
+                yield Text(text, extra or {})
+
+
+def _thoughts(deltas: Iterable[Any]) -> Iterator[Reasoning]:
+    pieces: list[str] = []
+    for delta in deltas:
+        pieces.append(delta.text)
+        if delta.signature is not None or delta.extra:
+            yield Reasoning("".join(pieces), delta.signature, delta.extra or {})
+            pieces = []
+    if any(pieces):
+        yield Reasoning("".join(pieces))

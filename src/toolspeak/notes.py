@@ -25,6 +25,12 @@ NOTES: dict[str, str] = {
     "wrong-closer": "A call was closed by the end of another tag.",
     "unclosed": "The reply ends inside the marker that closes a call.",
     "schema-unusable": "A tool's schema cannot be used as it is; what could be checked was.",
+    # Between two APIs.
+    "unsupported": "An API has no words for something; it is left out.",
+    "rephrased": "An API has other words for something; `message` says which.",
+    "skipped-tool": "A tool of a kind that only its own API can run is not offered.",
+    "renamed-tool": "A tool's name is one that an API refuses; it goes out under another.",
+    "late-arguments": "Arguments came for a call that was over, or had never begun.",
     # Repairs: none changes what stands inside a string.
     "repaired-arguments-beside-name": "The arguments stood beside the name, under no key.",
     "repaired-bare-input": "The input was bare text, for a tool that needs only one parameter.",

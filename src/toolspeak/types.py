@@ -26,6 +26,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     namespace: str | None = None
     freeform: bool = False
     """The call carries text (`{"input": …}`) instead of an object."""
+    strict: bool | None = None
+    """The model is held to the schema, where its maker can do that."""
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -36,6 +38,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     name: str
     arguments: dict[str, Any]
     namespace: str | None = None
+    freeform: bool = False
     raw: str = ""
     """The text that the call was read from, where it came as text."""
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -44,6 +47,11 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     def arguments_json(self) -> str:
         """The arguments as the JSON string that some wires carry."""
         return dumps(self.arguments)
+
+    @property
+    def input(self) -> str:
+        """What the call says: its arguments as JSON, or its text if the tool takes text."""
+        return str(self.arguments.get("input", "")) if self.freeform else self.arguments_json
 
 
 class Text(Struct, frozen=True, tag="text"):
@@ -68,15 +76,28 @@ class Image(Struct, frozen=True, tag="image"):
     data: str | None = None
     """Base64."""
     media_type: str = "image/png"
+    detail: str | None = None
+    """How closely to look: `low`, `high`, `auto`."""
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class Document(Struct, frozen=True, tag="document"):
-    """Text that was brought in from elsewhere: not the user's own words."""
+    """A file, a recording or a text from elsewhere: not the user's own words. It comes as text, by
+    value or by address."""
 
-    text: str
+    text: str = ""
     title: str = ""
+    url: str | None = None
+    data: str | None = None
+    """Base64."""
+    media_type: str = "text/plain"
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Other(Struct, frozen=True, tag="other"):
+    """A part that only its own API can say: it rides along there, and nowhere else."""
+
+    data: dict[str, Any]
 
 
 class ToolResult(Struct, frozen=True, kw_only=True):
@@ -84,7 +105,7 @@ class ToolResult(Struct, frozen=True, kw_only=True):
 
     call_id: str
     name: str
-    content: str | tuple[Text | Image | Document, ...]
+    content: str | tuple[Text | Image | Document | Other, ...]
     is_error: bool = False
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -93,10 +114,11 @@ class ToolResult(Struct, frozen=True, kw_only=True):
         """The content as text; pictures are left out."""
         if isinstance(self.content, str):
             return self.content
-        return "\n".join(part.text for part in self.content if not isinstance(part, Image))
+        parts = (part for part in self.content if isinstance(part, (Text, Document)))
+        return "\n".join(part.text for part in parts)
 
 
-Part = Text | Reasoning | Image | Document | ToolCall | ToolResult
+Part = Text | Reasoning | Image | Document | ToolCall | ToolResult | Other
 
 
 class Message(Struct, frozen=True):
@@ -112,10 +134,35 @@ class ToolChoice(Struct, frozen=True):
 
     mode: Literal["auto", "none", "required"] = "auto"
     names: tuple[str, ...] = ()
+    validated: bool = False
+    """The model may answer in words, but what it calls has to fit the schema."""
+
+
+class ResponseFormat(Struct, frozen=True):
+    """The answer is JSON, in this schema if there is one."""
+
+    schema: dict[str, Any] | None = None
+    name: str = ""
+    description: str = ""
+    strict: bool | None = None
+
+
+class Thinking(Struct, frozen=True):
+    """How much a model shall think before it answers; None leaves it to the model."""
+
+    enabled: bool | None = None
+    effort: str | None = None
+    budget: int | None = None
+    """In tokens."""
+    shown: bool | None = None
+    """The thoughts, or a summary of them, are part of the reply."""
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """What a client asks for."""
+    """What a client asks for.
+
+    Every `extra` in it belongs to `wire`, the API that it came by: there it rides along.
+    """
 
     model: str
     messages: tuple[Message, ...]
@@ -123,11 +170,18 @@ class Request(Struct, frozen=True, kw_only=True):
     """None: the client said nothing about tools; (): it said there are none."""
     tool_choice: ToolChoice = ToolChoice()
     parallel_tool_calls: bool = True
-    response_schema: dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
+    thinking: Thinking = Thinking()
     stream: bool = False
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     sampling: dict[str, float] = field(default_factory=dict[str, float])
+    """`temperature`, `top_p`, `top_k`, `seed`, `presence_penalty`, `frequency_penalty`."""
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    """`user_id` says on whose behalf."""
+    wire: str = ""
+    notes: tuple[Note, ...] = ()
+    """What could not be taken over from the client's own words."""
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -155,23 +209,82 @@ class Usage(Struct, frozen=True):
     """Tokens, as the upstream counted them."""
 
     input: int = 0
+    """All of the prompt, with what was cached."""
     output: int = 0
+    """All of the reply, with the reasoning."""
+    cached: int = 0
+    """The part of the prompt that was read from a cache."""
+    cache_written: int = 0
+    reasoning: int = 0
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+FailureKind = Literal[
+    "bad_request",
+    "unauthorized",
+    "forbidden",
+    "not_found",
+    "too_large",
+    "context_length",
+    "rate_limit",
+    "overloaded",
+    "timeout",
+    "upstream",
+    "internal",
+]
+
+
+class Failure(Struct, frozen=True, tag="failure"):
+    """Why there is no reply, or no more of it."""
+
+    kind: FailureKind
+    message: str
+    status: int = 500
+    code: str | None = None
+    """The API's own word for it."""
+    param: str | None = None
+    """The field of the request that is wrong, as a path."""
+    details: dict[str, Any] | None = None
+
+
+StopReason = Literal[
+    "stop", "calls", "length", "stop_sequence", "filter", "refusal", "pause", "error"
+]
 
 
 class Reply(Struct, frozen=True, kw_only=True):
     """A whole reply. Only `fold` makes one."""
 
-    text: str = ""
-    reasoning: str = ""
-    calls: tuple[ToolCall, ...] = ()
+    parts: tuple[Part, ...] = ()
+    """What the model thought, said and called, in order."""
     rejected: tuple[Rejection, ...] = ()
     notes: tuple[Note, ...] = ()
     dialect: str | None = None
     """The dialect in which the first call was written."""
-    stop_reason: str | None = None
+    id: str = ""
+    model: str = ""
+    stop_reason: StopReason | None = None
     raw_stop_reason: str | None = None
     usage: Usage | None = None
+    failure: Failure | None = None
+    wire: str = ""
+    """The API that it came by, whose every `extra` is."""
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def text(self) -> str:
+        """All that the model said."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def reasoning(self) -> str:
+        """All that the model thought before it spoke."""
+        return "".join(part.text for part in self.parts if isinstance(part, Reasoning))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls that the model made."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
 class Capabilities(Struct, frozen=True):

@@ -1,0 +1,26 @@
+"""The APIs that clients and upstreams speak, each to and from the same values and events."""
+
+from ..errors import UsageError
+from .openai_chat import WIRE as OPENAI_CHAT
+from .wire import Decoder, Encoder, Envelope, Outgoing, StreamDecoder, Wire
+
+WIRES = {wire.name: wire for wire in (OPENAI_CHAT,)}
+
+
+def wire_of(name: str) -> Wire:
+    """The wire of that name."""
+    if name not in WIRES:
+        raise UsageError(f"there is no wire {name!r}; known are {', '.join(WIRES)}")
+    return WIRES[name]
+
+
+__all__ = [
+    "WIRES",
+    "Decoder",
+    "Encoder",
+    "Envelope",
+    "Outgoing",
+    "StreamDecoder",
+    "Wire",
+    "wire_of",
+]

@@ -1,0 +1,246 @@
+"""What several wires say in nearly the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .. import jsonish
+from ..calls import Draft, arguments_of
+from ..types import (
+    Document,
+    Failure,
+    FailureKind,
+    Image,
+    Message,
+    Note,
+    Request,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolChoice,
+)
+from .fields import WRITTEN, Json, Unsaid
+from .names import NameRule, Names
+
+OPENAI_NAMES = NameRule(r"a-zA-Z0-9_\-", 64)
+
+# Pictures and files.
+
+
+def image_from(url: str, **fields: Any) -> Image:
+    """A picture by its address; a `data:` address holds it."""
+    media_type, data = split_data_url(url)
+    if data is None:
+        return Image(url=url, **fields)
+    return Image(data=data, media_type=media_type or "image/png", **fields)
+
+
+def split_data_url(url: str) -> tuple[str, str | None]:
+    """The kind of media and the base64 data of a `data:` address; ("", None) for any other."""
+    if not url.startswith("data:"):
+        return "", None
+    head, comma, data = url[5:].partition(",")
+    if not comma or not head.endswith(";base64"):
+        return "", None
+    return head.partition(";")[0], data
+
+
+def url_of(part: Image | Document) -> str:
+    """The address of a picture or file, which holds the data where it came by value."""
+    if part.data is not None:
+        return f"data:{part.media_type};base64,{part.data}"
+    return part.url or ""
+
+
+def document_as_text(document: Document) -> str:
+    """A text from elsewhere, marked as such, for an API that has no documents."""
+    title = f' title="{document.title}"' if document.title else ""
+    return f"<document{title}>\n{document.text or document.url or ''}\n</document>"
+
+
+# Tools and calls.
+
+
+class History:
+    """The calls of a conversation so far, to tell whose result a result is."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._unanswered: dict[str, str] = {}
+
+    def new_id(self) -> str:
+        """An id for a call that came without one: the same each time the conversation is read."""
+        count = len(self._names) + 1
+        while f"call_{count}" in self._names:
+            count += 1
+        return f"call_{count}"
+
+    def made(self, call: ToolCall) -> ToolCall:
+        """Remember a call."""
+        self._names[call.id] = self._unanswered[call.id] = call.name
+        return call
+
+    def answered(self, identity: str = "", name: str = "") -> tuple[str, str]:
+        """The id and the name of the call that a result answers: the one with that id, or else the
+        first of that name, or the first of all, that has no result yet."""
+        if not identity:
+            waiting = self._unanswered
+            named = (call for call, other in waiting.items() if name and other == name)
+            identity = next(named, "") or ("" if name else next(iter(waiting), ""))
+        identity = identity or self.new_id()
+        self._unanswered.pop(identity, None)
+        return identity, self._names.setdefault(identity, name) or name
+
+
+def call_from_text(
+    identity: str, name: str, arguments: Any, path: str, notes: list[Note], **fields: Any
+) -> ToolCall:
+    """A call of the history whose arguments are JSON text. What cannot be read is kept as it is."""
+    extra: Json = dict(fields.pop("extra", None) or {})
+    decoded, problem, repairs = arguments_of(Draft(name, arguments))
+    if decoded is None:
+        notes.append(Note("bad-arguments", problem, path))
+    if isinstance(arguments, str) and (decoded is None or jsonish.dumps(decoded) != arguments):
+        extra[WRITTEN] = arguments
+    notes.extend(
+        Note(f"repaired-{repair}", f"in the history of {name!r}", path) for repair in repairs
+    )
+    return ToolCall(id=identity, name=name, arguments=decoded or {}, extra=extra, **fields)
+
+
+def as_function(tool: Tool, unsaid: Unsaid, path: str) -> Tool:
+    """A tool that takes text, as one that takes an object with the text in it."""
+    if not tool.freeform:
+        return tool
+    unsaid.change(f"{unsaid.wire} has no freeform tools; the text is an object's `input`", path)
+    form = tool.extra.get("format")
+    grammar = form.get("definition") if isinstance(form, Mapping) else None
+    hint = f"\nIt has to follow this grammar:\n{grammar}" if grammar else ""
+    schema = {"type": "string", "description": f"The whole input, as plain text.{hint}"}
+    parameters = {"type": "object", "properties": {"input": schema}, "required": ["input"]}
+    return Tool(
+        name=tool.name,
+        description=tool.description,
+        parameters=parameters,
+        namespace=tool.namespace,
+    )
+
+
+def object_schema(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A schema as an API wants it that takes nothing but objects."""
+    return parameters or {"type": "object", "properties": {}}
+
+
+def narrowed(request: Request, unsaid: Unsaid) -> tuple[Tool, ...]:
+    """The tools that may be called, where an API cannot be told to choose among more."""
+    tools = request.tools or ()
+    names = request.tool_choice.names
+    if not names:
+        return tools
+    kept = tuple(tool for tool in tools if tool.name in names)
+    if len(kept) < len(tools):
+        unsaid.change("only the tools that may be chosen are offered", "$.tool_choice")
+    return kept
+
+
+def names_of(request: Request, rule: NameRule, *, keeps_namespaces: bool = False) -> Names:
+    """The names of a request's tools, as the rule allows."""
+    return Names(request.tools or (), rule, keeps_namespaces=keeps_namespaces)
+
+
+# Settings.
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_BUDGETS = ((0, "none"), (2_048, "low"), (12_288, "medium"))
+
+
+def effort_of(thinking: Thinking, unsaid: Unsaid, known: Iterable[str] = EFFORTS[:6]) -> str | None:
+    """How hard to think, in words; None leaves it to the model."""
+    effort = thinking.effort
+    if effort is None and thinking.enabled is False:
+        effort = "none"
+    elif effort is None and thinking.budget is not None:
+        effort = next((word for limit, word in _BUDGETS if thinking.budget <= limit), "high")
+        unsaid.change(f"a budget of {thinking.budget} tokens is {effort!r} effort", "$.thinking")
+    if effort is None or effort in (known := tuple(known)):
+        return effort
+    nearest = min(known, key=lambda word: abs(_rank(word) - _rank(effort)))
+    unsaid.change(
+        f"{unsaid.wire} has no effort {effort!r}; the nearest is {nearest!r}", "$.thinking"
+    )
+    return nearest
+
+
+def _rank(effort: str) -> int:
+    return EFFORTS.index(effort) if effort in EFFORTS else EFFORTS.index("medium")
+
+
+def sampling_out(
+    request: Request, written: Mapping[str, str], unsaid: Unsaid, *, extensions: Iterable[str] = ()
+) -> Json:
+    """The settings that a wire has words for; `extensions` only where they came by the same."""
+    out: Json = {}
+    for key, value in request.sampling.items():
+        if key in written:
+            out[written[key]] = value
+        elif unsaid.same and key in extensions:
+            out[key] = value
+        else:
+            unsaid.drop(key, f"$.{key}")
+    return out
+
+
+def only_texts(message: Message) -> str | None:
+    """What a message says, if it is nothing but one plain text."""
+    match message.parts:
+        case ():
+            return ""
+        case (Text(text, extra),) if not extra:
+            return text
+        case _:
+            return None
+
+
+def choice_names(choice: ToolChoice, names: Names, tools: Iterable[Tool]) -> list[str]:
+    """The tools that a choice names, as they are written."""
+    spaces = {tool.name: tool.namespace for tool in tools}
+    return [names.write(name, spaces.get(name)) for name in choice.names]
+
+
+# Failures.
+
+_KINDS: dict[int, FailureKind] = {
+    400: "bad_request",
+    401: "unauthorized",
+    402: "forbidden",
+    403: "forbidden",
+    404: "not_found",
+    408: "timeout",
+    413: "too_large",
+    422: "bad_request",
+    429: "rate_limit",
+    502: "upstream",
+    503: "overloaded",
+    504: "timeout",
+    529: "overloaded",
+}
+_CONTEXT = (
+    "context_length",
+    "context length",
+    "context window",
+    "prompt is too long",
+    "too many tokens",
+)
+
+
+def failure_from(
+    status: int, message: str, code: str | None = None, param: str | None = None
+) -> Failure:
+    """What went wrong, by the status and the words of an upstream."""
+    kind = _KINDS.get(status, "upstream" if status >= 500 else "bad_request")
+    about = f"{code} {message}".lower()
+    if kind in ("bad_request", "too_large") and any(words in about for words in _CONTEXT):
+        kind = "context_length"
+    return Failure(kind, message or f"the upstream answered {status}", status, code, param)

@@ -1,0 +1,161 @@
+"""Taking JSON objects apart, and putting them together for another API.
+
+`Fields` hands out what a wire knows by name; what is left over is carried as `extra`. `Unsaid`
+gathers what the other API has no words for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from ..errors import WireError
+from ..types import Note
+
+T = TypeVar("T")
+_NAMES: dict[type[Any], str] = {
+    str: "string",
+    bool: "boolean",
+    dict: "object",
+    list: "array",
+    int: "integer",
+}
+Json = dict[str, Any]
+
+
+def name_of(value: Any) -> str:
+    """What JSON calls this kind of value."""
+    if value is None:
+        return "null"
+    return "number" if isinstance(value, float) else _NAMES.get(type(value), type(value).__name__)
+
+
+WRITTEN = "arguments"
+"""In the `extra` of a call: its arguments, letter by letter, where they came as JSON text."""
+
+
+class Fields:
+    """An object whose fields are taken out one by one. A null is the same as nothing."""
+
+    __slots__ = ("_left", "path")
+
+    def __init__(self, value: Any, path: str = "$") -> None:
+        if not isinstance(value, dict):
+            raise WireError(f"Expected `object`, got `{name_of(value)}`", path)
+        self._left: Json = dict(value)
+        self.path = path
+
+    def take(self, key: str, kind: type[T]) -> T | None:
+        """The value of a field, which has to be of this kind; None if there is none."""
+        value = self._left.pop(key, None)
+        if value is None or type(value) is kind:
+            return value
+        raise WireError(f"Expected `{_NAMES[kind]}`, got `{name_of(value)}`", self.at(key))
+
+    def need(self, key: str, kind: type[T]) -> T:
+        """The value of a field that has to be there."""
+        value = self.take(key, kind)
+        if value is None:
+            raise WireError(f"Expected `{_NAMES[kind]}`, got nothing", self.at(key))
+        return value
+
+    def text(self, *keys: str) -> str:
+        """The first of these fields that holds text; "" if none does."""
+        for key in keys:
+            value = self.take(key, str)
+            if value:
+                return value
+        return ""
+
+    def number(self, key: str) -> float | None:
+        """The number in a field."""
+        value = self._left.pop(key, None)
+        if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+            return value
+        raise WireError(f"Expected `number`, got `{name_of(value)}`", self.at(key))
+
+    def any(self, *keys: str) -> Any:
+        """The first of these fields that there is, whatever it holds."""
+        for key in keys:
+            value = self._left.pop(key, None)
+            if value is not None:
+                return value
+        return None
+
+    def each(self, key: str) -> Iterator[tuple[Any, str]]:
+        """The items of an array, each with its path."""
+        path = self.at(key)
+        for index, item in enumerate(self.take(key, list) or ()):
+            yield item, f"{path}[{index}]"
+
+    def inner(self, key: str) -> Fields | None:
+        """The object in a field, to be taken apart too."""
+        value = self.take(key, dict)
+        return None if value is None else Fields(value, self.at(key))
+
+    def peek(self, key: str) -> Any:
+        """The value of a field, which stays there."""
+        return self._left.get(key)
+
+    def update(self, fields: Mapping[str, Any]) -> None:
+        """Put other fields in the place of those of the same name."""
+        self._left.update(fields)
+
+    def has(self, key: str) -> bool:
+        """Whether a field is there and not null."""
+        return self._left.get(key) is not None
+
+    def at(self, key: str) -> str:
+        """The path of a field."""
+        return f"{self.path}.{key}"
+
+    def rest(self) -> Json:
+        """What nobody took."""
+        return {key: value for key, value in self._left.items() if value is not None}
+
+
+class Unsaid:
+    """What cannot be said on a wire, each field once, with the first place where it stood."""
+
+    def __init__(self, wire: str, origin: str) -> None:
+        self.wire = wire
+        self.same = wire == origin
+        """The request came by this very API: what it left over rides along."""
+        self._notes: dict[tuple[str, str], tuple[str, str, int]] = {}
+
+    def carried(self, extra: Json, path: str) -> Json:
+        """The fields that ride along, if they may."""
+        if self.same or not extra:
+            return extra
+        for key in extra:
+            if key != WRITTEN:
+                self.drop(key, f"{path}.{key}")
+        return {}
+
+    def drop(self, what: str, path: str) -> None:
+        """Something is left out."""
+        self._note("unsupported", f"{self.wire} has no words for {what}; it is left out", path)
+
+    def change(self, message: str, path: str) -> None:
+        """Something is said in another way."""
+        self._note("rephrased", message, path)
+
+    def _note(self, code: str, message: str, path: str) -> None:
+        known = self._notes.get((code, message))
+        self._notes[code, message] = (
+            message,
+            known[1] if known else path,
+            (known or (0, 0, 0))[2] + 1,
+        )
+
+    def notes(self) -> tuple[Note, ...]:
+        """Everything that was noted."""
+        return tuple(
+            Note(code, f"{message} ({count} places)" if count > 1 else message, path)
+            for (code, _), (message, path, count) in self._notes.items()
+        )
+
+
+def present(**fields: Any) -> Json:
+    """An object of the fields that are there."""
+    return {key: value for key, value in fields.items() if value is not None}

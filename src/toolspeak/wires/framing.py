@@ -1,0 +1,202 @@
+"""Frames in a stream of bytes, however it is cut: server-sent events, lines, and JSON in a row.
+
+event: message_start
+data: {"type": "message_start"}        ->    Frame("message_start", '{"type": …}')
+
+: a comment, which is no frame
+data: [DONE]
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from ..errors import WireError
+
+_LINE_END = re.compile(rb"\r\n?|\n")
+_STRUCTURE = re.compile(r'["\\{}\[\]]')
+MAX_FRAME = 64_000_000
+"""The longest frame, in bytes or characters; a longer one is an error."""
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """What one frame says, and what kind of event it is where the framing tells."""
+
+    data: str | bytes
+    event: str = ""
+
+
+class Framing(Protocol):
+    """Takes bytes as they come; gives whole frames."""
+
+    def feed(self, data: bytes) -> Iterator[Frame]: ...
+
+    def finish(self) -> Iterator[Frame]: ...
+
+
+class _Lines:
+    """Lines that end in LF, CR or both, without their ends."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._searched = 0
+        self._after_return = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        if self._after_return and data[:1] == b"\n":
+            data = data[1:]
+        if data:
+            self._after_return = data.endswith(b"\r")
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        for match in _LINE_END.finditer(buffer, self._searched):
+            yield bytes(buffer[start : match.start()])
+            start = match.end()
+        del buffer[:start]
+        self._searched = len(buffer)
+        if len(buffer) > MAX_FRAME:
+            raise WireError(f"a line of more than {MAX_FRAME} bytes")
+
+    def rest(self) -> bytes:
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        self._searched = 0
+        return rest
+
+
+class ServerSentEvents:
+    """`text/event-stream`, as the HTML standard has it; an event that the stream ends in counts."""
+
+    def __init__(self) -> None:
+        self._lines = _Lines()
+        self._data: list[bytes] = []
+        self._size = 0
+        self._event = b""
+        self._first = True
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        for line in self._lines.feed(data):
+            yield from self._line(line)
+
+    def finish(self) -> Iterator[Frame]:
+        rest = self._lines.rest()
+        if rest:
+            yield from self._line(rest)
+        yield from self._line(b"")
+
+    def _line(self, line: bytes) -> Iterator[Frame]:
+        if self._first:
+            line = line.removeprefix(codecs.BOM_UTF8)
+            self._first = False
+        if not line:
+            if self._data:
+                data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+                yield Frame(data, self._event.decode("utf-8", "replace"))
+            self._data, self._size, self._event = [], 0, b""
+            return
+        field, _, value = line.partition(b":")
+        value = value[1:] if value[:1] == b" " else value
+        if field == b"data":
+            self._data.append(value)
+            self._size += len(value)
+            if self._size > MAX_FRAME:
+                raise WireError(f"an event of more than {MAX_FRAME} bytes")
+        elif field == b"event":
+            self._event = value
+
+
+class JsonLines:
+    """One JSON value on each line."""
+
+    def __init__(self) -> None:
+        self._lines = _Lines()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        return (Frame(line) for line in self._lines.feed(data) if line.strip())
+
+    def finish(self) -> Iterator[Frame]:
+        rest = self._lines.rest()
+        if rest.strip():
+            yield Frame(rest)
+
+
+class JsonArray:
+    """The objects of one array, each as soon as it is whole: `[{…}, {…}]`."""
+
+    def __init__(self) -> None:
+        self._text = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pieces: list[str] = []
+        self._size = 0
+        self._depth = 0
+        self._in_string = self._escaped = False
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        return self._scan(self._text.decode(data))
+
+    def finish(self) -> Iterator[Frame]:
+        yield from self._scan(self._text.decode(b"", final=True))
+        if self._depth:
+            yield Frame("".join(self._pieces))
+
+    def _scan(self, text: str) -> Iterator[Frame]:
+        start = 0
+        skip = 0 if self._escaped else -1
+        self._escaped = False
+        for match in _STRUCTURE.finditer(text):
+            at, mark = match.start(), match[0]
+            if at == skip:
+                continue
+            if mark == "\\":
+                skip = at + 1
+            elif mark == '"':
+                self._in_string = not self._in_string
+            elif self._in_string:
+                continue
+            elif mark == "{":
+                start = start if self._depth else at
+                self._depth += 1
+            elif mark == "}" and self._depth:
+                self._depth -= 1
+                if not self._depth:
+                    yield Frame("".join(self._pieces) + text[start : at + 1])
+                    self._pieces, self._size = [], 0
+        if self._depth:
+            self._pieces.append(text[start:])
+            self._size += len(text) - start
+            self._escaped = skip == len(text)
+            if self._size > MAX_FRAME:
+                raise WireError(f"an object of more than {MAX_FRAME} characters")
+
+
+def decode_json(data: bytes | str) -> Any:
+    """The value that a body or a frame holds."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        pass
+    try:
+        # Lone surrogates, which are no text but do come.
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"not valid JSON: {error}") from None
+
+
+def encode_json(value: Any) -> bytes:
+    """A value as compact JSON."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def sse(value: Any, event: str = "") -> bytes:
+    """One server-sent event."""
+    data = b"data: " + encode_json(value) + b"\n\n"
+    return b"event: " + event.encode() + b"\n" + data if event else data

@@ -1,0 +1,50 @@
+"""What goes wrong, in OpenAI's words: its two APIs share them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...types import (
+    Failure,
+)
+from ..common import (
+    failure_from,
+)
+from ..fields import Json, present
+
+_TYPES = {
+    "unauthorized": "authentication_error",
+    "forbidden": "permission_error",
+    "not_found": "not_found_error",
+    "rate_limit": "rate_limit_error",
+    "overloaded": "overloaded_error",
+    "upstream": "upstream_error",
+    "timeout": "timeout_error",
+    "internal": "server_error",
+}
+
+
+def decode_failure(status: int, body: Any) -> Failure:
+    """What an upstream says has gone wrong."""
+    error = body.get("error", body) if isinstance(body, dict) else body
+    if not isinstance(error, dict):
+        return failure_from(status, str(error or ""))
+    code = error.get("code") or error.get("type")
+    message = str(error.get("message") or error.get("detail") or "")
+    given = error.get("code")
+    if isinstance(given, int) and 400 <= given < 600:
+        status = given
+    param = error.get("param")
+    return failure_from(status, message, str(code) if code else None, str(param) if param else None)
+
+
+def encode_failure(failure: Failure) -> Json:
+    """What has gone wrong, in this API's words."""
+    code = "context_length_exceeded" if failure.kind == "context_length" else failure.code
+    error = {
+        "message": failure.message,
+        "type": _TYPES.get(failure.kind, "invalid_request_error"),
+        "param": failure.param,
+        "code": code,
+    }
+    return {"error": error | present(details=failure.details)}

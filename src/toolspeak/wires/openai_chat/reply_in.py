@@ -1,0 +1,160 @@
+"""An upstream's chat completion, whole or in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...events import (
+    Event,
+    Finish,
+    PartAdded,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+)
+from ...types import (
+    Image,
+    Note,
+    Text,
+    Usage,
+)
+from ..assembly import Calls
+from ..fields import Fields
+from ..names import Names
+from .failures import decode_failure
+from .request_in import part, reasoning
+from .words import NAME, STOPS
+
+
+class Decoder:
+    """Chunks of a stream, or a whole completion, to events."""
+
+    def __init__(self, names: Names, new_id: Callable[[], str]) -> None:
+        self._calls = Calls(names, new_id)
+        self._started = False
+        self._refused = False
+        self._usage: Usage | None = None
+        self._left: dict[str, None] = {}
+        self._slots: dict[int | None, _Slot] = {}
+        self._raw_stop: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self._raw_stop is not None
+
+    def feed(self, frame: Any) -> Iterator[Event]:
+        fields = Fields(frame)
+        if fields.has("error"):
+            yield decode_failure(500, frame)
+            return
+        if not self._started:
+            self._started = True
+            identity, model = fields.text("id"), fields.text("model")
+            usage, choices = fields.any("usage"), fields.any("choices")
+            for known in ("object", "created"):
+                fields.any(known)
+            yield Started(identity, model, wire=NAME, extra=fields.rest() or None)
+            fields = Fields({"usage": usage, "choices": choices})
+        if usage := fields.inner("usage"):
+            self._usage = _usage(usage)
+        for item, path in fields.each("choices"):
+            choice = Fields(item, path)
+            if choice.any("index"):
+                self._left["a second choice"] = None
+                continue
+            message = choice.inner("delta") or choice.inner("message")
+            if message:
+                yield from self._message(message)
+            if reason := choice.take("finish_reason", str):
+                self._raw_stop = reason
+            self._left |= dict.fromkeys(choice.rest())
+
+    def finish(self) -> Iterator[Event]:
+        yield from self._calls.finish()
+        for key in self._left:
+            yield Note("unsupported", f"{key} of the reply is not carried", key)
+        reason = STOPS.get(self._raw_stop or "", "stop")
+        if self._calls.count and reason == "stop":
+            reason = "calls"
+        elif self._refused and reason == "stop":
+            reason = "refusal"
+        yield Finish(reason, self._raw_stop, self._usage)
+
+    def _message(self, fields: Fields) -> Iterator[Event]:
+        fields.any("role")
+        for thought in reasoning(fields):
+            yield from self._calls.beside(ReasoningDelta(thought.text, thought.signature))
+        content = fields.any("content")
+        if isinstance(content, str):
+            if content:
+                yield from self._calls.beside(TextDelta(content))
+        elif content is not None:
+            yield from self._parts(content)
+        if refusal := fields.text("refusal"):
+            self._refused = True
+            yield from self._calls.beside(TextDelta(refusal))
+        for item, path in fields.each("images"):
+            picture = part(item, path)
+            if isinstance(picture, Image):
+                yield from self._calls.beside(PartAdded(picture))
+        for item, path in fields.each("tool_calls"):
+            yield from self._call(Fields(item, path))
+        if legacy := fields.inner("function_call"):
+            yield from self._call(Fields({"index": -1, "function": legacy.rest()}))
+        self._left |= dict.fromkeys(fields.rest())
+
+    def _parts(self, content: Any) -> Iterator[Event]:
+        """Content in parts, thoughts among them, as Mistral's models have it."""
+        for item in content if isinstance(content, list) else ():
+            if isinstance(item, dict) and item.get("type") == "thinking":
+                inner = item.get("thinking")
+                texts = inner if isinstance(inner, list) else [{"text": inner}]
+                said = "".join(
+                    str(text.get("text") or "") for text in texts if isinstance(text, dict)
+                )
+                yield from self._calls.beside(ReasoningDelta(said))
+            elif isinstance(said := part(item, "$.content"), Text):
+                yield from self._calls.beside(TextDelta(said.text))
+
+    def _call(self, fields: Fields) -> Iterator[Event]:
+        """A piece of a call. Some servers leave out the index, others give all calls the same, and
+        some send the id before the name."""
+        index, identity = fields.take("index", int), fields.text("id")
+        custom = fields.inner("custom")
+        function = custom or fields.inner("function") or Fields({})
+        name = function.text("name")
+        slot = self._slots.setdefault(index, _Slot())
+        if (identity and slot.identity not in ("", identity)) or (index is None and name):
+            slot = self._slots[index] = _Slot()
+        slot.identity = slot.identity or identity
+        if name and not slot.named:
+            slot.named = True
+            given = slot.identity
+            yield from self._calls.start(slot, given, name, freeform=custom is not None)
+        arguments = function.any("arguments", "input")
+        if isinstance(arguments, str):
+            yield from self._calls.more(slot, arguments)
+        elif arguments is not None:
+            yield from self._calls.end(slot, arguments)
+
+
+class _Slot:
+    """Where the pieces of one call go."""
+
+    def __init__(self) -> None:
+        self.identity = ""
+        self.named = False
+
+
+def _usage(fields: Fields) -> Usage:
+    cached = (fields.inner("prompt_tokens_details") or Fields({})).take("cached_tokens", int)
+    thought = (fields.inner("completion_tokens_details") or Fields({})).take(
+        "reasoning_tokens", int
+    )
+    return Usage(
+        input=fields.take("prompt_tokens", int) or 0,
+        output=fields.take("completion_tokens", int) or 0,
+        cached=cached or 0,
+        reasoning=thought or 0,
+    )

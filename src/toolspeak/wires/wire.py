@@ -1,0 +1,147 @@
+"""What a wire is: one API in four directions.
+
+    decode_request   a client's body      -> Request          encode_request   Request -> Outgoing
+    decoder          an upstream's frames -> events           encoder          events  -> bytes
+
+A wire is pure. It reads no clock and opens no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from ..calls import new_id
+from ..errors import WireError
+from ..events import Event
+from ..types import Failure, Note, Reply, Request
+from .fields import Json
+from .framing import Frame, Framing, decode_json
+from .names import NO_NAMES, Names
+
+
+class Outgoing(Struct, frozen=True):
+    """A request, ready to be sent to an upstream."""
+
+    path: str
+    """Below the upstream's base URL."""
+    body: Json
+    names: Names = NO_NAMES
+    """For reading the reply: what its names mean."""
+    notes: tuple[Note, ...] = ()
+
+
+class Envelope(Struct, frozen=True):
+    """What a reply says beside the model's words."""
+
+    request: Request
+    """The one that it answers."""
+    id: str = ""
+    created: int = 0
+    """Seconds since 1970."""
+
+
+class Decoder(Protocol):
+    """Tells what the frames of a reply say. A reply that comes whole is one frame."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the reply has come to the end that its API gives it."""
+        ...
+
+    def feed(self, frame: Any) -> Iterator[Event]:
+        """What one frame says."""
+        ...
+
+    def finish(self) -> Iterator[Event]:
+        """There are no more frames."""
+        ...
+
+
+class Encoder(Protocol):
+    """Writes a stream for what happens."""
+
+    def feed(self, event: Event) -> bytes:
+        """What to send; nothing, for some events."""
+        ...
+
+
+class Wire(Struct, frozen=True, kw_only=True):
+    """One API."""
+
+    name: str
+    title: str
+    decode_request: Callable[..., Request]
+    encode_request: Callable[[Request], Outgoing]
+    decoder: Callable[[Names, Callable[[], str]], Decoder]
+    encoder: Callable[[Envelope], Encoder]
+    encode_reply: Callable[[Reply, Envelope], Json]
+    decode_failure: Callable[[int, Any], Failure]
+    encode_failure: Callable[[Failure], Json]
+    framing: Callable[[], Framing]
+    content_type: str = "text/event-stream"
+
+    def decode_reply(
+        self, body: Any, names: Names = NO_NAMES, new_id: Callable[[], str] = new_id
+    ) -> Iterator[Event]:
+        """The events of a whole reply."""
+        stream = StreamDecoder(self, names, new_id)
+        stream.done = True
+        yield from stream.value(body)
+        yield from stream.finish()
+
+
+class StreamDecoder:
+    """The bytes of an upstream's stream, cut anywhere, to events. It never raises: what cannot be
+    read is a `Failure`, and nothing comes after it."""
+
+    def __init__(
+        self, wire: Wire, names: Names = NO_NAMES, new_id: Callable[[], str] = new_id
+    ) -> None:
+        self._framing = wire.framing()
+        self._decoder = wire.decoder(names, new_id)
+        self._over = False
+        self.done = False
+        """The end of the stream was announced."""
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """What more bytes say."""
+        return self._guarded(self._frames(self._framing.feed(data)))
+
+    def value(self, frame: Any) -> Iterator[Event]:
+        """What a frame says that is decoded already."""
+        return self._guarded(self._decoder.feed(frame))
+
+    def finish(self) -> Iterator[Event]:
+        """The connection is closed."""
+        yield from self._guarded(self._frames(self._framing.finish()))
+        yield from self._guarded(self._end())
+
+    def _end(self) -> Iterator[Event]:
+        if self.done or self._decoder.complete:
+            yield from self._decoder.finish()
+        else:
+            yield Failure("upstream", "the upstream's stream broke off before its end", 502)
+
+    def _frames(self, frames: Iterable[Frame]) -> Iterator[Event]:
+        for frame in frames:
+            if frame.data == b"[DONE]":
+                self.done = True
+            else:
+                yield from self._decoder.feed(decode_json(frame.data))
+
+    def _guarded(self, events: Iterator[Event]) -> Iterator[Event]:
+        if self._over:
+            return
+        try:
+            for event in events:
+                yield event
+                if isinstance(event, Failure):
+                    self._over = True
+                    return
+        except WireError as error:
+            self._over = True
+            message = f"the upstream's reply cannot be read: {error}"
+            yield Failure("upstream", message, 502, param=error.failure.param)

@@ -1,10 +1,11 @@
 """The APIs that clients and upstreams speak, each to and from the same values and events."""
 
 from ..errors import UsageError
+from .anthropic import WIRE as ANTHROPIC
 from .openai_chat import WIRE as OPENAI_CHAT
 from .wire import Decoder, Encoder, Envelope, Outgoing, StreamDecoder, Wire
 
-WIRES = {wire.name: wire for wire in (OPENAI_CHAT,)}
+WIRES = {wire.name: wire for wire in (OPENAI_CHAT, ANTHROPIC)}
 
 
 def wire_of(name: str) -> Wire:

@@ -26,6 +26,7 @@ class _Call:
         "given",
         "id",
         "index",
+        "is_cut",
         "is_whole",
         "name",
         "namespace",
@@ -33,10 +34,12 @@ class _Call:
         "unwraps",
     )
 
-    def __init__(self, identity: str, name: str, freeform: bool, extra: Json) -> None:
+    def __init__(
+        self, identity: str, name: str, namespace: str | None, freeform: bool, extra: Json
+    ) -> None:
         self.id = identity
         self.name = name
-        self.namespace: str | None = None
+        self.namespace = namespace
         self.freeform = freeform
         self.unwraps = False
         """The tool takes text, and the API could only send it as an object's `input`."""
@@ -45,7 +48,7 @@ class _Call:
         self.pieces: list[str] = []
         self.given: Any = None
         """The arguments, where they came in one piece."""
-        self.is_whole = False
+        self.is_whole = self.is_cut = False
         self.extra = extra
         self._checked = 0
 
@@ -85,11 +88,19 @@ class Calls:
         """How many calls were announced."""
 
     def start(
-        self, key: Hashable, identity: str, name: str, *, freeform: bool = False, **extra: Any
+        self,
+        key: Hashable,
+        identity: str,
+        name: str,
+        *,
+        namespace: str | None = None,
+        freeform: bool = False,
+        **extra: Any,
     ) -> Iterator[Event]:
         """A call begins. `key` is what its pieces go by."""
         yield from self._end_what_is_whole()
-        self._open[key] = call = _Call(identity or self._new_id(), name, freeform, extra)
+        identity = identity or self._new_id()
+        self._open[key] = call = _Call(identity, name, namespace, freeform, extra)
         if len(self._open) == 1:
             yield from self._announce(call)
 
@@ -103,12 +114,15 @@ class Calls:
         elif piece.strip():
             yield Note("late-arguments", NOTES["late-arguments"], piece[:_SHOWN])
 
-    def end(self, key: Hashable, arguments: Any = None, **extra: Any) -> Iterator[Event]:
-        """A call is whole; with its arguments, where they came in one piece."""
+    def end(
+        self, key: Hashable, arguments: Any = None, *, cut: bool = False, **extra: Any
+    ) -> Iterator[Event]:
+        """A call is whole; with its arguments, where they came in one piece. If the reply was `cut`
+        short in it, it is not made."""
         call = self._open.get(key)
         if call is None:
             return
-        call.is_whole = True
+        call.is_whole, call.is_cut = True, cut
         call.given = arguments
         call.extra.update(extra)
         while self._open:
@@ -136,10 +150,12 @@ class Calls:
         else:
             yield event
 
-    def finish(self) -> Iterator[Event]:
-        """No more pieces come."""
+    def finish(self, *, cut: bool = False) -> Iterator[Event]:
+        """No more pieces come; `cut` if there should have been more of the last call."""
         for key in list(self._open):
-            yield from self.end(key)
+            call = self._open.get(key)
+            missing = cut and call is not None and not call.has_come_to_an_end()
+            yield from self.end(key, cut=missing)
 
     def _end_what_is_whole(self) -> Iterator[Event]:
         """The first call is over if nothing is missing from it: few APIs say that it is."""
@@ -160,7 +176,7 @@ class Calls:
     def _announce(self, call: _Call) -> Iterator[Event]:
         call.index = self.count
         self.count += 1
-        tool = self._names.read(call.name)
+        tool = self._names.read(call.name, call.namespace)
         if tool:
             call.name, call.namespace = tool.name, tool.namespace
             call.unwraps = tool.freeform and not call.freeform
@@ -172,10 +188,11 @@ class Calls:
     def _ended(self, call: _Call) -> Iterator[Event]:
         arguments, problem, repairs = call.arguments()
         raw = ("".join(call.pieces) or str(call.given))[:_SHOWN]
-        if arguments is None:
-            rejection = Rejection(raw, "bad-arguments", problem, "$.arguments", call.name)
-            yield CallRejected(rejection, call.index)
-            yield Note("bad-arguments", problem, raw)
+        code = "truncated" if call.is_cut else "bad-arguments"
+        if arguments is None or call.is_cut:
+            problem = problem or NOTES[code]
+            yield CallRejected(Rejection(raw, code, problem, "$.arguments", call.name), call.index)
+            yield Note(code, problem, raw)
             return
         for repair in repairs:
             yield Note(f"repaired-{repair}", NOTES[f"repaired-{repair}"], raw)

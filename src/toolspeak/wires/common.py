@@ -236,11 +236,15 @@ _CONTEXT = (
 
 
 def failure_from(
-    status: int, message: str, code: str | None = None, param: str | None = None
+    status: int,
+    message: str,
+    code: str | None = None,
+    param: str | None = None,
+    details: Json | None = None,
 ) -> Failure:
     """What went wrong, by the status and the words of an upstream."""
     kind = _KINDS.get(status, "upstream" if status >= 500 else "bad_request")
     about = f"{code} {message}".lower()
     if kind in ("bad_request", "too_large") and any(words in about for words in _CONTEXT):
         kind = "context_length"
-    return Failure(kind, message or f"the upstream answered {status}", status, code, param)
+    return Failure(kind, message or f"the upstream answered {status}", status, code, param, details)

@@ -32,6 +32,13 @@ def name_of(value: Any) -> str:
 
 WRITTEN = "arguments"
 """In the `extra` of a call: its arguments, letter by letter, where they came as JSON text."""
+HOSTED = "tools"
+"""In the `extra` of a request: the tools that only its own API can run, noted when it was read."""
+OWN = "~"
+"""A key of an `extra` that begins so is a wire's own reminder: nobody said it, nobody misses it."""
+ENDPOINT = "endpoint"
+"""In the `extra` of a request: where it came in, if its API has several places for the same."""
+_ELSEWHERE_NOTHING = frozenset({WRITTEN, HOSTED, ENDPOINT, "stream_options"})
 
 
 class Fields:
@@ -128,7 +135,7 @@ class Unsaid:
         if self.same or not extra:
             return extra
         for key in extra:
-            if key != WRITTEN:
+            if key not in _ELSEWHERE_NOTHING and not key.startswith(OWN):
                 self.drop(key, f"{path}.{key}")
         return {}
 

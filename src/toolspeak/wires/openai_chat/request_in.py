@@ -29,7 +29,7 @@ from ..common import (
     image_from,
     split_data_url,
 )
-from ..fields import Fields, name_of
+from ..fields import HOSTED, Fields, name_of
 from ..framing import decode_json
 from .words import EXTENSIONS, NAME, REASONING, SAMPLING
 
@@ -47,12 +47,13 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     user = fields.text("user")
     stop = fields.any("stop")
     given = fields.take("parallel_tool_calls", bool)
+    tools, hosted = _tools(fields, notes)
     return Request(
         model=fields.text("model") or model,
         messages=tuple(
             _message(item, path, history, notes) for item, path in fields.each("messages")
         ),
-        tools=_tools(fields, notes),
+        tools=tools,
         tool_choice=_tool_choice(fields),
         parallel_tool_calls=given is not False,
         response_format=_response_format(fields),
@@ -64,7 +65,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         metadata=metadata | ({"user_id": user} if user else {}),
         wire=NAME,
         notes=tuple(notes),
-        extra=fields.rest(),
+        extra=fields.rest() | ({HOSTED: hosted} if hosted else {}),
     )
 
 
@@ -199,10 +200,12 @@ def _calls(fields: Fields, history: History, notes: list[Note]) -> Iterator[Tool
         yield history.made(call_from_text(history.new_id(), name, arguments, at, notes))
 
 
-def _tools(fields: Fields, notes: list[Note]) -> tuple[Tool, ...] | None:
+def _tools(fields: Fields, notes: list[Note]) -> tuple[tuple[Tool, ...] | None, list[Any]]:
+    """The tools that may be offered to any model, and those that only this API can run."""
     if not fields.has("tools") and not fields.has("functions"):
-        return None
+        return None, []
     tools: list[Tool] = []
+    hosted: list[Any] = []
     for item, path in (*fields.each("tools"), *fields.each("functions")):
         given = Fields(item, path)
         kind = given.text("type") or "function"
@@ -211,6 +214,7 @@ def _tools(fields: Fields, notes: list[Note]) -> tuple[Tool, ...] | None:
             notes.append(
                 Note("skipped-tool", f"a tool of the kind {kind!r} cannot be offered", path)
             )
+            hosted.append(item)
             continue
         tool = inner or given
         tools.append(
@@ -223,7 +227,7 @@ def _tools(fields: Fields, notes: list[Note]) -> tuple[Tool, ...] | None:
                 extra=tool.rest() | (given.rest() if inner else {}),
             )
         )
-    return tuple(tools)
+    return tuple(tools), hosted
 
 
 def _tool_choice(fields: Fields) -> ToolChoice:

@@ -30,7 +30,7 @@ from ..common import (
     sampling_out,
     url_of,
 )
-from ..fields import WRITTEN, Json, Unsaid, present
+from ..fields import HOSTED, WRITTEN, Json, Unsaid, present
 from ..names import Names
 from ..wire import Outgoing
 from .words import EXTENSIONS, NAME, SAMPLING
@@ -49,8 +49,10 @@ def encode_request(request: Request) -> Outgoing:
             for out in _message_out(message, f"$.messages[{index}]", names, unsaid)
         ],
     }
-    if request.tools:
-        body["tools"] = [_tool_out(tool, names, unsaid) for tool in request.tools]
+    tools = [_tool_out(tool, names, unsaid) for tool in request.tools or ()]
+    tools += extra.pop(HOSTED, ())
+    if tools:
+        body["tools"] = tools
         body |= present(tool_choice=_choice_out(request, names))
         if not request.parallel_tool_calls:
             body["parallel_tool_calls"] = False

@@ -1,0 +1,54 @@
+"""What goes wrong, in Anthropic's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...types import Failure, FailureKind
+from ..common import failure_from
+from ..fields import Json, present
+
+_TYPES: dict[FailureKind, str] = {
+    "bad_request": "invalid_request_error",
+    "context_length": "invalid_request_error",
+    "unauthorized": "authentication_error",
+    "forbidden": "permission_error",
+    "not_found": "not_found_error",
+    "too_large": "request_too_large",
+    "rate_limit": "rate_limit_error",
+    "overloaded": "overloaded_error",
+    "timeout": "timeout_error",
+}
+_STATUSES = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "overloaded_error": 529,
+    "timeout_error": 504,
+}
+
+
+def decode_failure(status: int, body: Any) -> Failure:
+    """What an upstream says has gone wrong. In a stream, the kind of error tells the status."""
+    error = body.get("error", body) if isinstance(body, dict) else body
+    if not isinstance(error, dict):
+        return failure_from(status, str(error or ""))
+    kind = str(error.get("type") or "")
+    details = error.get("details")
+    return failure_from(
+        _STATUSES.get(kind, status),
+        str(error.get("message") or ""),
+        kind or None,
+        details=details if isinstance(details, dict) else None,
+    )
+
+
+def encode_failure(failure: Failure) -> Json:
+    """What has gone wrong, in this API's words."""
+    kind = _TYPES.get(failure.kind, "api_error")
+    error = {"type": kind, "message": failure.message} | present(details=failure.details)
+    return {"type": "error", "error": error}

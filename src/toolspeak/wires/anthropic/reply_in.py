@@ -1,0 +1,162 @@
+"""An upstream's message, whole or as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
+from ...types import Other, Usage
+from ..assembly import Calls
+from ..fields import Fields, Json
+from ..framing import decode_json
+from ..names import Names
+from .failures import decode_failure
+from .words import NAME, REDACTED, STOPS
+
+
+class Decoder:
+    """The events of a stream, or a whole message, to what happens."""
+
+    def __init__(self, names: Names, new_id: Callable[[], str]) -> None:
+        self._calls = Calls(names, new_id)
+        self._others: dict[int, tuple[Json, list[str]]] = {}
+        """The blocks that only this API knows, with the pieces of their input."""
+        self._usage: Json = {}
+        self._raw_stop: str | None = None
+        self._stop_sequence: str | None = None
+        self.complete = False
+
+    def feed(self, frame: Any) -> Iterator[Event]:
+        fields = Fields(frame)
+        match fields.text("type"):
+            case "message_start":
+                message = Fields(fields.any("message"), "$.message")
+                message.any("content")
+                yield self._start(message)
+            case "content_block_start":
+                yield from self._block(fields.take("index", int) or 0, fields.any("content_block"))
+            case "content_block_delta":
+                delta = Fields(fields.any("delta"), "$.delta")
+                yield from self._delta(fields.take("index", int) or 0, delta)
+            case "content_block_stop":
+                yield from self._end(fields.take("index", int) or 0)
+            case "message_delta":
+                self._stopped(fields.inner("delta") or Fields({}))
+                self._count(fields.inner("usage"))
+            case "message_stop":
+                self.complete = True
+            case "error":
+                yield decode_failure(500, frame)
+            case "message" | "":
+                yield from self._whole(fields)
+            case _:
+                pass  # A ping, or what is yet to be invented.
+
+    def finish(self) -> Iterator[Event]:
+        yield from self._calls.finish()
+        reason = STOPS.get(self._raw_stop or "", "stop")
+        if self._calls.count and reason == "stop":
+            reason = "calls"
+        extra = {"stop_sequence": self._stop_sequence} if self._stop_sequence else None
+        yield Finish(reason, self._raw_stop, _usage(Fields(self._usage)), extra)
+
+    def _whole(self, fields: Fields) -> Iterator[Event]:
+        if fields.has("error"):
+            yield decode_failure(500, fields.rest())
+            return
+        content = list(fields.each("content"))
+        self._stopped(fields)
+        yield self._start(fields)
+        for index, (block, _) in enumerate(content):
+            yield from self._block(index, block)
+            yield from self._end(index)
+        self.complete = True
+
+    def _start(self, message: Fields) -> Started:
+        self._count(message.inner("usage"))
+        identity, model = message.text("id"), message.text("model")
+        for known in ("type", "role", "stop_reason", "stop_sequence"):
+            message.any(known)
+        usage = _usage(Fields(self._usage)) if self._usage else None
+        return Started(identity, model, usage, NAME, message.rest() or None)
+
+    def _count(self, usage: Fields | None) -> None:
+        """Counts are totals: those that come later take the place of the earlier."""
+        self._usage |= usage.rest() if usage else {}
+
+    def _stopped(self, fields: Fields) -> None:
+        self._raw_stop = fields.take("stop_reason", str) or self._raw_stop
+        self._stop_sequence = fields.take("stop_sequence", str) or self._stop_sequence
+
+    def _block(self, index: int, given: Any) -> Iterator[Event]:
+        block = Fields(given, "$.content_block")
+        match block.text("type"):
+            case "text":
+                yield from self._said(block.text("text"), block.take("citations", list) or [])
+            case "thinking":
+                text, signature = block.text("thinking"), block.text("signature")
+                if text or signature:
+                    yield from self._calls.beside(ReasoningDelta(text, signature or None))
+            case "redacted_thinking":
+                thought = ReasoningDelta("", block.text("data"), {"type": REDACTED})
+                yield from self._calls.beside(thought)
+            case "tool_use":
+                given = block.take("input", dict)
+                identity, name = block.text("id"), block.need("name", str)
+                yield from self._calls.start(index, identity, name, **block.rest())
+                if given:
+                    yield from self._calls.end(index, given)
+            case _:
+                self._others[index] = (dict(given), [])
+
+    def _said(self, text: str, citations: list[Any]) -> Iterator[Event]:
+        if text:
+            yield from self._calls.beside(TextDelta(text))
+        for citation in citations:
+            yield from self._calls.beside(TextDelta("", {"citations": [citation]}))
+
+    def _delta(self, index: int, delta: Fields) -> Iterator[Event]:
+        match delta.text("type"):
+            case "text_delta":
+                yield from self._said(delta.text("text"), [])
+            case "thinking_delta":
+                if thought := delta.text("thinking"):
+                    yield from self._calls.beside(ReasoningDelta(thought))
+            case "signature_delta":
+                signature = delta.text("signature")
+                yield from self._calls.beside(ReasoningDelta("", signature or None))
+            case "input_json_delta":
+                piece = delta.text("partial_json")
+                if index in self._others:
+                    self._others[index][1].append(piece)
+                else:
+                    yield from self._calls.more(index, piece)
+            case "citations_delta":
+                yield from self._said("", [delta.any("citation")])
+            case _:
+                pass
+
+    def _end(self, index: int) -> Iterator[Event]:
+        if index in self._others:
+            block, pieces = self._others.pop(index)
+            if any(pieces):
+                block["input"] = decode_json("".join(pieces))
+            yield from self._calls.beside(PartAdded(Other(block)))
+        else:
+            yield from self._calls.end(index)
+
+
+def _usage(fields: Fields) -> Usage:
+    """The API counts what is cached apart from the rest."""
+    read = fields.take("cache_read_input_tokens", int) or 0
+    written = fields.take("cache_creation_input_tokens", int) or 0
+    details = fields.inner("output_tokens_details") or Fields({})
+    return Usage(
+        input=(fields.take("input_tokens", int) or 0) + read + written,
+        output=fields.take("output_tokens", int) or 0,
+        cached=read,
+        cache_written=written,
+        reasoning=details.take("thinking_tokens", int) or 0,
+        extra=fields.rest(),
+    )

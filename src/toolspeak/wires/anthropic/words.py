@@ -1,0 +1,28 @@
+"""The words of Anthropic Messages that more than one direction uses."""
+
+from __future__ import annotations
+
+from ...types import StopReason
+
+NAME = "anthropic"
+SAMPLING = {key: key for key in ("temperature", "top_p", "top_k")}
+STOPS: dict[str, StopReason] = {
+    "end_turn": "stop",
+    "tool_use": "calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "stop_sequence": "stop_sequence",
+    "refusal": "refusal",
+    "pause_turn": "pause",
+}
+STOPS_OUT: dict[StopReason, str] = {
+    "stop": "end_turn",
+    "calls": "tool_use",
+    "length": "max_tokens",
+    "stop_sequence": "stop_sequence",
+    "filter": "refusal",
+    "refusal": "refusal",
+    "pause": "pause_turn",
+}
+REDACTED = "redacted_thinking"
+EFFORTS = ("low", "medium", "high", "xhigh", "max")

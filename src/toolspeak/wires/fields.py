@@ -36,9 +36,7 @@ HOSTED = "tools"
 """In the `extra` of a request: the tools that only its own API can run, noted when it was read."""
 OWN = "~"
 """A key of an `extra` that begins so is a wire's own reminder: nobody said it, nobody misses it."""
-ENDPOINT = "endpoint"
-"""In the `extra` of a request: where it came in, if its API has several places for the same."""
-_ELSEWHERE_NOTHING = frozenset({WRITTEN, HOSTED, ENDPOINT, "stream_options"})
+_ELSEWHERE_NOTHING = frozenset({WRITTEN, HOSTED, "stream_options"})
 
 
 class Fields:

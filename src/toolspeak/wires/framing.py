@@ -49,10 +49,11 @@ class _Lines:
         self._after_return = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        if self._after_return and data[:1] == b"\n":
+        if not data:
+            return
+        follows_return, self._after_return = self._after_return, data.endswith(b"\r")
+        if follows_return and data[:1] == b"\n":
             data = data[1:]
-        if data:
-            self._after_return = data.endswith(b"\r")
         buffer = self._buffer
         buffer += data
         start = 0

@@ -1,0 +1,123 @@
+"""Frames in streams of bytes, cut at every place."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolspeak import WireError
+from toolspeak.wires.framing import (
+    Frame,
+    Framing,
+    JsonArray,
+    JsonLines,
+    ServerSentEvents,
+    decode_json,
+    encode_json,
+    sse,
+)
+
+
+def frames(framing: Framing, pieces: list[bytes]) -> list[tuple[str, str]]:
+    found = [frame for piece in pieces for frame in framing.feed(piece)]
+    return [(frame.event, _text(frame)) for frame in (*found, *framing.finish())]
+
+
+def _text(frame: Frame) -> str:
+    return frame.data if isinstance(frame.data, str) else frame.data.decode()
+
+
+EVENTS = [
+    (b"data: one\n\n", [("", "one")]),
+    (b"data:one\n\n", [("", "one")]),
+    (b"data:  one\n\n", [("", " one")]),
+    (b"data: one\r\n\r\n", [("", "one")]),
+    (b"data: one\r\r", [("", "one")]),
+    (b"data: one\r\n\ndata: two\n\r\n", [("", "one"), ("", "two")]),
+    (b"data: one\ndata: two\n\n", [("", "one\ntwo")]),
+    (b"data: one\ndata\ndata: two\n\n", [("", "one\n\ntwo")]),
+    (b"event: start\ndata: one\n\n", [("start", "one")]),
+    (b"event:start\nid: 7\nretry: 10\ndata: one\n\n", [("start", "one")]),
+    (b"event: lost\n\ndata: one\n\n", [("", "one")]),
+    (b": a comment\n\ndata: one\n\n:\n\n", [("", "one")]),
+    (b"\xef\xbb\xbfdata: one\n\n", [("", "one")]),
+    (b"data: one\n\ndata: [DONE]\n\n", [("", "one"), ("", "[DONE]")]),
+    (b"data: cut off", [("", "cut off")]),
+    (b"data: one\n", [("", "one")]),
+    ("data: ø 天 \U0001f326\u2028\n\n".encode(), [("", "ø 天 \U0001f326\u2028")]),
+    (b"unknown: x\ndata: one\n\n", [("", "one")]),
+    (b"\n\n\n", []),
+    (b"", []),
+]
+
+
+@pytest.mark.parametrize(("data", "expected"), EVENTS, ids=[repr(data) for data, _ in EVENTS])
+def test_server_sent_events(data: bytes, expected: list[tuple[str, str]]) -> None:
+    for size in range(1, len(data) + 2):
+        pieces = [data[at : at + size] for at in range(0, len(data), size)]
+        assert frames(ServerSentEvents(), pieces) == expected
+
+
+ARRAYS = [
+    (b'[{"a": 1}\n,\r\n{"b": "}]{"}]', ['{"a": 1}', '{"b": "}]{"}']),
+    (
+        b'[{"a": "\\"}{\\\\"}, {"b": [1, {"c": {}}]}]',
+        ['{"a": "\\"}{\\\\"}', '{"b": [1, {"c": {}}]}'],
+    ),
+    (b'{"a": 1}\n{"b": 2}', ['{"a": 1}', '{"b": 2}']),
+    (b"[]", []),
+    (b'[{"a": 1}, {"cut', ['{"a": 1}', '{"cut']),
+    ('[{"a": "ø\U0001f326"}]'.encode(), ['{"a": "ø\U0001f326"}']),
+]
+
+
+@pytest.mark.parametrize(("data", "expected"), ARRAYS, ids=[repr(data) for data, _ in ARRAYS])
+def test_arrays(data: bytes, expected: list[str]) -> None:
+    for size in range(1, len(data) + 1):
+        pieces = [data[at : at + size] for at in range(0, len(data), size)]
+        assert [text for _, text in frames(JsonArray(), pieces)] == expected
+
+
+def test_lines() -> None:
+    data = b'{"a": 1}\n\n{"b": 2}\r\n{"c": 3}'
+    for size in range(1, len(data) + 1):
+        pieces = [data[at : at + size] for at in range(0, len(data), size)]
+        found = [text for _, text in frames(JsonLines(), pieces)]
+        assert found == ['{"a": 1}', '{"b": 2}', '{"c": 3}']
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))), st.integers(1, 9))
+def test_what_is_written_is_read(texts: list[str], size: int) -> None:
+    data = b"".join(sse(text, "e") for text in texts)
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    assert [decode_json(text) for _, text in frames(ServerSentEvents(), pieces)] == texts
+
+
+@pytest.mark.parametrize("framing", [ServerSentEvents, JsonLines, JsonArray])
+@given(data=st.binary(max_size=200))
+def test_junk_is_no_problem(framing: type[Framing], data: bytes) -> None:
+    found = [frame for at in range(len(data)) for frame in framing().feed(data[at : at + 1])]
+    assert all(isinstance(frame, Frame) for frame in found)
+
+
+@pytest.mark.parametrize("framing", [ServerSentEvents, JsonLines, JsonArray])
+def test_one_long_frame_in_small_pieces_takes_linear_time(framing: type[Framing]) -> None:
+    def seconds(size: int) -> float:
+        reader, piece = framing(), b"x" * 10
+        begun = time.process_time()
+        for frame in (list(reader.feed(p)) for p in [b'data: {"', *[piece] * (size // 10)]):
+            assert not frame
+        return time.process_time() - begun
+
+    seconds(10_000)
+    small, large = (min(seconds(size) for _ in range(3)) for size in (100_000, 800_000))
+    assert large < 8 * small * 3
+
+
+def test_json_that_is_none_says_so() -> None:
+    with pytest.raises(WireError, match="not valid JSON"):
+        decode_json(b'{"a": \xff}')
+    assert decode_json(encode_json({"a": "\ud800"})) == {"a": "\ud800"}

@@ -1,0 +1,71 @@
+"""Names that an API refuses, there and back."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.wires.scenarios import answer, call, called, said
+from toolspeak import Request, Tool, fold
+from toolspeak.wires import WIRES, Envelope, Wire
+from toolspeak.wires.common import OPENAI_NAMES
+from toolspeak.wires.names import Names
+
+ODD = [
+    "mcp.files/read",
+    "mcp_files_read",
+    "crm find",
+    "日本",
+    "x" * 80,
+    "x" * 79 + "y",
+    "ok-name_1",
+]
+
+
+def test_names_are_told_apart() -> None:
+    names = Names([Tool(name=name) for name in ODD], OPENAI_NAMES)
+    written = [names.write(name) for name in ODD]
+    assert len(set(written)) == len(ODD)
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in written)
+    assert written[1] == "mcp_files_read"
+    assert written[-1] == "ok-name_1"
+    found = [names.read(name) for name in written]
+    assert [tool.name for tool in found if tool] == ODD
+    assert len(names.notes()) == 5
+
+
+@given(st.lists(st.text(min_size=1, max_size=90), unique=True))
+def test_any_name_comes_back(given_names: list[str]) -> None:
+    names = Names([Tool(name=name) for name in given_names], OPENAI_NAMES)
+    for name in given_names:
+        tool = names.read(names.write(name))
+        assert tool is not None
+        assert tool.name == name
+
+
+@pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
+def test_a_reply_names_the_tools_of_the_request(wire: Wire) -> None:
+    tools = (
+        *(Tool(name=name) for name in ODD),
+        Tool(name="find", namespace="crm"),
+        Tool(name="find"),
+    )
+    request = Request(model="m", messages=(said("Hi"),), tools=tools)
+    sent = wire.encode_request(request)
+    events = [
+        event
+        for index, tool in enumerate(tools)
+        for event in called(index, call(f"c{index}", sent.names.write(tool.name, tool.namespace)))
+    ]
+    spaces = {index: tool.namespace for index, tool in enumerate(tools)}
+    body = wire.encode_reply(fold(answer(*events)), Envelope(request))
+    if wire.name == "openai_responses":
+        for index, item in enumerate(body["output"]):
+            item |= {"namespace": spaces[index]} if spaces[index] else {}
+    reply = fold(wire.decode_reply(body, sent.names))
+    assert [(made.namespace, made.name) for made in reply.calls] == [
+        (tool.namespace, tool.name) for tool in tools
+    ]

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 import toolspeak as ts
+from toolspeak.judge import is_placeholder
 from toolspeak.notes import NOTES
 from toolspeak.testing import chunks, parse
 
@@ -191,6 +192,48 @@ def test_an_example_is_no_action(text: str) -> None:
         assert {note.code for note in found.notes} & {"example", "placeholder"}
         for size in (1, 3, 7):
             assert not parse(chunks(text, size), tools=TOOLS, trust=trust).calls
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("command", "<cmd>"),
+        ("command", "${command}"),
+        ("command", "$COMMAND"),
+        ("command", "%COMMAND%"),
+        ("command", "{{command}}"),
+        ("command", "{{ command }}"),
+        ("workingDirectory", "<dir>"),
+        ("workingDirectory", "$WORKING_DIRECTORY"),
+        ("file_path", "<path>"),
+        ("message", "<msg>"),
+        ("token", "${YOUR_TOKEN}"),
+    ],
+)
+def test_placeholders(key: str, value: str) -> None:
+    assert is_placeholder(value, key)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("command", "${HOME}"),
+        ("command", "$0"),
+        ("command", "%PATH%"),
+        ("command", "<div>"),
+        ("command", "[cmd]"),
+        ("token", "$GITHUB_TOKEN"),
+        ("url", "<ul>"),
+        ("content", "<html>"),
+        ("content", "[x]"),
+        ("content", "<MyComponent>"),
+        ("html", "<div>"),
+        ("new_string", "<span>"),
+        ("old_string", "<strong>"),
+    ],
+)
+def test_what_only_looks_like_a_placeholder(key: str, value: str) -> None:
+    assert not is_placeholder(value, key)
 
 
 @pytest.mark.parametrize("value", ["Oslo", "NYC", "USD", "<b>bold</b>", "a < b", "{x}", "[1]"])

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,12 @@ from .types import Tool
 
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema")
 _CALLABLE = ("function", "custom", None)
+_PARAGRAPH = re.compile(r"\n\s*\n")
+_SENTENCE = re.compile(
+    r"(?<!\b[Ee]\.g)(?<!\b[Ii]\.e)(?<!\bvs)(?<!\bcf)(?<!\betc)[.!?](?=\s|$)"
+    r"|(?<=\betc)\.(?=\s+[A-Z]|$)"
+)
+"""Where a sentence ends: not at `e.g.`, and at `etc.` only if another begins."""
 _GROUPS = ("functionDeclarations", "function_declarations")
 
 
@@ -61,3 +68,10 @@ def _tool(given: Any, path: str) -> Tool:
         raise UsageError(f"Expected a tool with a name - at `{path}.name`")
     schema = next((given[key] for key in _SCHEMAS if isinstance(given.get(key), Mapping)), {})
     return Tool(name=name, description=str(given.get("description") or ""), parameters=dict(schema))
+
+
+def first_sentence(description: str) -> str:
+    """The first sentence of a tool's description, on one line."""
+    paragraph = " ".join(_PARAGRAPH.split(description.strip(), maxsplit=1)[0].split())
+    end = _SENTENCE.search(paragraph)
+    return paragraph[: end.end()] if end else paragraph

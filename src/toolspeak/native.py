@@ -117,6 +117,9 @@ def _calls(given: Any) -> Iterator[Draft]:
     """The calls in one structure: one, as a rule."""
     if isinstance(given, Mapping) and isinstance(given.get("call_id"), str):
         given = {**given, "id": given["call_id"]}  # A response's item has an id of its own.
+    if isinstance(given, Mapping) and given.get("type") == "custom_tool_call":
+        # Text, even where it looks like an object.
+        given = {**given, "input": {"input": given.get("input", "")}}
     return drafts(dict(given) if isinstance(given, Mapping) else given)
 
 

@@ -397,6 +397,18 @@ def test_reasoning_beside_structured_calls() -> None:
     assert [call.name for call in reply.calls] == ["now"]
 
 
+def test_a_structured_call_that_is_nested_too_deeply() -> None:
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    given = [{"name": "now", "arguments": {"a": deep}}, {"name": "now", "arguments": {"a": 1}}]
+    reply = ts.extract({"tool_calls": given})
+    assert [call.arguments for call in reply.calls] == [{"a": 1}]
+    assert [(one.code, one.problem) for one in reply.rejected] == [
+        ("malformed", "the call is nested too deeply")
+    ]
+
+
 @pytest.mark.parametrize(
     ("reply", "text"),
     [

@@ -8,6 +8,7 @@ import pytest
 
 from toolspeak.calls import Draft, arguments_of, drafts, new_id
 from toolspeak.testing import chunks, parse
+from toolspeak.types import Tool
 
 ROWS: list[tuple[Any, list[tuple[str, Any]]]] = [
     ({"name": "f", "arguments": {"a": 1}}, [("f", {"a": 1})]),
@@ -62,6 +63,44 @@ def test_a_single_key_is_a_name_only_for_declared_tools() -> None:
     assert draft == Draft("f", {"a": 1})
     (draft,) = drafts({"f": {"a": 1}}, name_is_key=True)
     assert draft == Draft("f", {"a": 1})
+
+
+SHELL = Tool(
+    name="shell",
+    parameters={"properties": {"command": {"type": "string"}, "type": {"type": "string"}}},
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "arguments"),
+    [
+        ({"name": "shell", "arguments": {}, "command": "ls"}, {"command": "ls"}),
+        ({"name": "shell", "arguments": None, "command": "ls"}, {"command": "ls"}),
+        ({"command": "ls", "name": "shell", "arguments": ""}, {"command": "ls"}),
+        (
+            {"name": "shell", "arguments": {"type": "x"}, "command": "y"},
+            {"type": "x", "command": "y"},
+        ),
+    ],
+)
+def test_arguments_beside_the_object_that_should_hold_them(value: Any, arguments: Any) -> None:
+    (draft,) = drafts(value, {"shell": SHELL})
+    assert draft == Draft("shell", arguments, repairs=("arguments-beside-name",))
+
+
+def test_only_parameters_of_the_tool_are_such_arguments() -> None:
+    for beside in ({"cmd": "ls"}, {"type": "function"}, {"id": "c1", "index": 0}):
+        (draft,) = drafts({"name": "shell", "arguments": {}, **beside}, {"shell": SHELL})
+        assert (draft.arguments, draft.repairs) == (None, ())
+
+
+@pytest.mark.parametrize("arguments", ["validated", "incremental"])
+def test_such_arguments_in_a_stream(arguments: str) -> None:
+    text = '<tool_call>{"name": "shell", "arguments": {}, "command": "ls"}</tool_call>'
+    for size in (1, 3, len(text)):
+        reply = parse(chunks(text, size), tools=[SHELL], arguments=arguments)
+        assert [call.arguments for call in reply.calls] == [{"command": "ls"}]
+        assert [note.code for note in reply.notes] == ["repaired-arguments-beside-name"]
 
 
 def test_new_ids_differ() -> None:

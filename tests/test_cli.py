@@ -124,6 +124,13 @@ def test_errors_name_what_and_where(
     assert message in err
 
 
+@pytest.mark.parametrize("size", ["0", "-1", "²", "x", "", "9" * 5000])
+def test_sizes_that_are_none(capsys: Any, monkeypatch: Any, size: str) -> None:
+    with pytest.raises(SystemExit):
+        run(capsys, monkeypatch, "parse", "--stream", size)
+    assert f"{size!r} is not a number from 1 on" in capsys.readouterr().err
+
+
 def test_dialects(capsys: Any, monkeypatch: Any) -> None:
     code, out, _ = run(capsys, monkeypatch, "dialects", "--check")
     assert code == 0

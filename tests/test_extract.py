@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 import toolspeak as ts
+from toolspeak.judge import is_placeholder
 from toolspeak.notes import NOTES
 from toolspeak.testing import chunks, parse
 
@@ -193,6 +194,48 @@ def test_an_example_is_no_action(text: str) -> None:
             assert not parse(chunks(text, size), tools=TOOLS, trust=trust).calls
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("command", "<cmd>"),
+        ("command", "${command}"),
+        ("command", "$COMMAND"),
+        ("command", "%COMMAND%"),
+        ("command", "{{command}}"),
+        ("command", "{{ command }}"),
+        ("workingDirectory", "<dir>"),
+        ("workingDirectory", "$WORKING_DIRECTORY"),
+        ("file_path", "<path>"),
+        ("message", "<msg>"),
+        ("token", "${YOUR_TOKEN}"),
+    ],
+)
+def test_placeholders(key: str, value: str) -> None:
+    assert is_placeholder(value, key)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("command", "${HOME}"),
+        ("command", "$0"),
+        ("command", "%PATH%"),
+        ("command", "<div>"),
+        ("command", "[cmd]"),
+        ("token", "$GITHUB_TOKEN"),
+        ("url", "<ul>"),
+        ("content", "<html>"),
+        ("content", "[x]"),
+        ("content", "<MyComponent>"),
+        ("html", "<div>"),
+        ("new_string", "<span>"),
+        ("old_string", "<strong>"),
+    ],
+)
+def test_what_only_looks_like_a_placeholder(key: str, value: str) -> None:
+    assert not is_placeholder(value, key)
+
+
 @pytest.mark.parametrize("value", ["Oslo", "NYC", "USD", "<b>bold</b>", "a < b", "{x}", "[1]"])
 def test_ordinary_values_are_no_placeholders(value: str) -> None:
     assert calls(TAGGED.replace("Oslo", value)) == [("get_weather", {"city": value})]
@@ -352,6 +395,18 @@ def test_reasoning_beside_structured_calls() -> None:
     reply = ts.extract({"choices": [{"message": message}]})
     assert (reply.text, reply.reasoning) == ("Just a moment.", "Hm.")
     assert [call.name for call in reply.calls] == ["now"]
+
+
+def test_a_structured_call_that_is_nested_too_deeply() -> None:
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    given = [{"name": "now", "arguments": {"a": deep}}, {"name": "now", "arguments": {"a": 1}}]
+    reply = ts.extract({"tool_calls": given})
+    assert [call.arguments for call in reply.calls] == [{"a": 1}]
+    assert [(one.code, one.problem) for one in reply.rejected] == [
+        ("malformed", "the call is nested too deeply")
+    ]
 
 
 @pytest.mark.parametrize(

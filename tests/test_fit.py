@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ SCHEMA: dict[str, Any] = {
             ]
         },
         "tags": {"type": "object", "propertyNames": {"maxLength": 3}},
+        "names": {"type": "array", "items": {"type": "string"}},
     },
     "$defs": {
         "point": {
@@ -71,6 +73,12 @@ SCHEMA: dict[str, Any] = {
         ({"small": "7"}, {"small": 7}),
         ({"shape": {"kind": "circle", "r": "2"}}, {"shape": {"kind": "circle", "r": 2}}),
         ({"id": None}, {}),
+        ({"names": "a"}, {"names": ["a"]}),
+        ({"names": "a, b"}, {"names": ["a, b"]}),
+        ({"names": "[x] done"}, {"names": ["[x] done"]}),
+        ({"names": "['a', 'b']"}, {"names": ["a", "b"]}),
+        ({"names": "[1.10]"}, {"names": ["1.10"]}),
+        ({"names": "[]"}, {"names": []}),
     ],
 )
 def test_what_fails_is_coerced(given: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -110,6 +118,10 @@ def test_what_fits_stays_as_it_is(given: dict[str, Any]) -> None:
         ({"points": [{"y": 1}]}, "$.points[0]"),
         ({"tags": {"long name": 1}}, "$.tags"),
         ({"shape": {"kind": "square"}}, "$.shape"),
+        ({"names": "[a, b]"}, "$.names"),
+        ({"names": '["a", "b'}, "$.names"),
+        ({"names": ""}, "$.names"),
+        ({"names": " "}, "$.names"),
     ],
 )
 def test_what_cannot_be_coerced_is_a_fault_with_a_path(given: dict[str, Any], path: str) -> None:
@@ -148,23 +160,63 @@ def test_schemas_as_people_write_them(schema: dict[str, Any]) -> None:
     assert found.checked == ("exclusiveMinimum" in str(schema))  # That is Draft 4, and fine.
 
 
+TREE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"tree": {"$ref": "#/$defs/node"}},
+    "$defs": {
+        "node": {
+            "anyOf": [
+                {"type": "integer"},
+                {"type": "array", "items": {"$ref": "#/$defs/node"}},
+            ]
+        }
+    },
+}
+
+
+def nested(levels: int, value: Any) -> Any:
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 def test_a_schema_that_refers_to_itself() -> None:
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {"tree": {"$ref": "#/$defs/node"}},
-        "$defs": {
-            "node": {
-                "anyOf": [
-                    {"type": "integer"},
-                    {"type": "array", "items": {"$ref": "#/$defs/node"}},
-                ]
-            }
-        },
-    }
-    assert fit({"tree": ["1", ["2"]]}, schema).arguments == {"tree": [1, [2]]}
+    assert fit({"tree": ["1", ["2"]]}, TREE).arguments == {"tree": [1, [2]]}
+    assert fit({"tree": nested(20, "1")}, TREE).arguments == {"tree": nested(20, 1)}
     endless: dict[str, Any] = {"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}}
     endless["$defs"] = {"b": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "integer"}]}}
     fit({"a": {"x": "y"}}, endless)
+
+
+@pytest.mark.parametrize("value", ["x", True, {"x": "y"}, ["x"], [["x"]]], ids=repr)
+def test_a_value_that_no_part_of_such_a_schema_takes(value: Any) -> None:
+    [fault] = fit({"tree": value}, TREE).faults
+    assert fault.path == "$.tree"
+    assert "not valid under any" in fault.problem
+
+
+def test_a_value_is_put_in_an_array_only_once() -> None:
+    endless = {"type": "array", "items": {"$ref": "#/properties/a"}}
+    found = fit({"a": 1}, {"type": "object", "properties": {"a": endless}})
+    assert [fault.path for fault in found.faults] == ["$.a[0]"]
+
+
+def test_many_ways_to_read_a_value_are_not_all_tried() -> None:
+    lists = [{"type": "array", "minItems": n, "items": {"$ref": "#/$defs/node"}} for n in range(4)]
+    schema = {**TREE, "$defs": {"node": {"anyOf": [{"type": "integer"}, *lists]}}}
+    started = time.monotonic()
+    assert fit({"tree": nested(6, "x")}, schema).faults
+    assert time.monotonic() - started < 10
+
+
+def test_what_is_nested_too_deeply() -> None:
+    [fault] = fit({"tree": nested(5000, 1), "n": "1"}, SCHEMA | {"required": ["x"]}).faults
+    assert "nested too deeply" in fault.problem
+    deep: dict[str, Any] = {"type": "integer"}
+    for _ in range(2000):
+        deep = {"type": "array", "items": deep}
+    [fault] = fit({"a": 1}, {"type": "object", "properties": {"a": deep}}).faults
+    assert "nested too deeply" in fault.problem
 
 
 def test_a_schema_is_compiled_once() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from toolspeak import DIALECTS, augment_system_prompt, extract, render_tools
+from toolspeak.tools import first_sentence
 
 TOOLS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "agent_tools.json").read_text()
@@ -59,6 +60,32 @@ def test_auto_is_compact_where_the_list_is_long() -> None:
     assert augment_system_prompt(None, TOOLS[:1], compact="auto") == augment_system_prompt(
         None, TOOLS[:1]
     )
+
+
+@pytest.mark.parametrize(
+    ("description", "sentence"),
+    [
+        ("Reads a file. Then more.", "Reads a file."),
+        ("Reads a file, e.g. a log. Then more.", "Reads a file, e.g. a log."),
+        ("Reads a city (e.g. Oslo). Then more.", "Reads a city (e.g. Oslo)."),
+        ("Finds it, i.e. The Thing! Then more.", "Finds it, i.e. The Thing!"),
+        ("Lists files, links, etc. in a folder. More.", "Lists files, links, etc. in a folder."),
+        ("Lists files, links, etc. Then more.", "Lists files, links, etc."),
+        ("Lists files, links, etc.", "Lists files, links, etc."),
+        ("Compares a vs. B. Then more.", "Compares a vs. B."),
+        ("Reads version 1.10 of a.txt", "Reads version 1.10 of a.txt"),
+        ("Reads a\n  file. Then more.", "Reads a file."),
+        ("Reads a file\n\nThen more.", "Reads a file"),
+        ("Does it? Yes.", "Does it?"),
+        ("", ""),
+    ],
+)
+def test_the_first_sentence(description: str, sentence: str) -> None:
+    assert first_sentence(description) == sentence
+    tools = [{"name": "f", "description": description}]
+    about = sentence.rstrip(".!?")
+    wish = f"use f ({about})." if about else "use f."
+    assert f"User: Please {wish}\n" in augment_system_prompt(None, tools, examples=True)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from toolspeak import UsageError, as_tools, format_tool_result, format_tools, parse_tool_calls
+from toolspeak import (
+    Rejection,
+    UsageError,
+    as_tools,
+    format_tool_result,
+    format_tools,
+    parse_tool_calls,
+)
 
 TOOLS = [{"name": "add", "description": "Adds.", "parameters": {"type": "object"}}]
 PROVIDERS = ("openai", "openrouter", "anthropic", "ollama", "gemini")
@@ -48,6 +55,30 @@ def test_calls() -> None:
     [call] = parse_tool_calls("anthropic", response)
     assert (call.id, call.name, call.arguments_json) == ("c", "add", '{"a":1}')
     assert parse_tool_calls("openai", {"choices": [{"message": {"content": "hi"}}]}) == ()
+
+
+def test_a_call_that_cannot_be_read_is_handed_over_with_the_reason() -> None:
+    calls = [
+        {"id": "1", "function": {"name": "add", "arguments": "{broken"}},
+        {"id": "2", "function": {"name": "add", "arguments": "{}"}},
+    ]
+    rejected: list[Rejection] = []
+    for given in (calls, calls[:1]):
+        response = {"choices": [{"message": {"tool_calls": given}}]}
+        found = parse_tool_calls("openai", response, rejected=rejected)
+        assert found == parse_tool_calls("openai", response)
+        assert [call.id for call in found] == ["2"][: len(given) - 1]
+    assert [(one.name, one.code, one.raw) for one in rejected] == [
+        ("add", "bad-arguments", "{broken"),
+        ("add", "bad-arguments", "{broken"),
+    ]
+
+
+def test_calls_in_text_are_not_structured() -> None:
+    text = '<tool_call>{"name": "add", "arguments": {}}</tool_call><tool_call>{"name"</tool_call>'
+    rejected: list[Rejection] = []
+    assert not parse_tool_calls("openai", {"message": {"content": text}}, rejected=rejected)
+    assert not rejected
 
 
 def test_unknown_providers() -> None:

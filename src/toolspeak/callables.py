@@ -1,10 +1,16 @@
-"""A tool out of a Python function: its name, its docstring, and a schema from its type hints."""
+"""A tool out of a Python function: its name, its docstring, and a schema from its type hints.
+
+tool_of(get_weather)      tool_of(partial(get_weather, unit="c"))      tool_of(station.get_weather)
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -19,19 +25,21 @@ _SPHINX = re.compile(r"^\s*:param\s+(?:[\w\[\], |]+\s+)?(\w+)\s*:\s*(.+)$")
 
 
 def tool_of(function: Callable[..., Any], path: str = "$") -> Tool:
-    """The tool that a function makes. A parameter without a default is required."""
-    name = getattr(function, "__name__", "")
+    """The tool that a function makes. A parameter without a default is required; what a `partial`
+    has filled in is no parameter."""
+    inner = _inner(function)
+    name = getattr(function, "__name__", "") or getattr(inner, "__name__", "")
     if not name or name == "<lambda>":
-        raise UsageError(f"Expected a function with a name - at `{path}`")
-    summary, described = _documented(inspect.getdoc(function) or "")
-    hints = get_type_hints(function, include_extras=True)
+        raise UsageError(f"Expected a function with a `__name__` - at `{path}`")
+    summary, described = _documented(inspect.getdoc(inner) or "")
     properties: dict[str, Any] = {}
     required: list[str] = []
     definitions: dict[str, Any] = {}
-    for key, parameter in inspect.signature(function).parameters.items():
+    for key, parameter in _parameters(function, path).items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        schema, shared = _schema_of(hints.get(key, Any), f"{path}.{key}")
+        hint = _hint(parameter, inner, f"{path}.{key}")
+        schema, shared = _schema_of(hint, f"{path}.{key}")
         definitions |= shared
         if key in described and "description" not in schema:
             schema["description"] = described[key]
@@ -42,6 +50,38 @@ def tool_of(function: Callable[..., Any], path: str = "$") -> Tool:
     if definitions:
         parameters["$defs"] = definitions
     return Tool(name=name, description=summary, parameters=parameters)
+
+
+def _inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that a `partial` fills in."""
+    return _inner(function.func) if isinstance(function, partial) else function
+
+
+def _parameters(function: Callable[..., Any], path: str) -> dict[str, inspect.Parameter]:
+    """The parameters that are still to be given."""
+    try:
+        if not isinstance(function, partial):
+            return dict(inspect.signature(function).parameters)
+        free = _parameters(function.func, path)
+        signature = inspect.Signature(list(free.values()))
+        filled = signature.bind_partial(*function.args, **function.keywords).arguments
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{error} - at `{path}`") from None
+    return {key: parameter for key, parameter in free.items() if key not in filled}
+
+
+def _hint(parameter: inspect.Parameter, function: Callable[..., Any], path: str) -> Any:
+    """The type that a parameter is declared with, be it an object or its name."""
+    if parameter.annotation is parameter.empty:
+        return Any
+    own = inspect.unwrap(function)
+    names = getattr(own, "__globals__", None) or vars(sys.modules[own.__module__])
+    declared = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    try:
+        return get_type_hints(declared, names, include_extras=True)[parameter.name]
+    except Exception as error:  # It may be any expression.
+        problem = f"the type of {parameter.name!r} of {function.__name__!r} cannot be resolved"
+        raise UsageError(f"{problem}: {error} - at `{path}`") from None
 
 
 def _schema_of(hint: Any, path: str) -> tuple[dict[str, Any], dict[str, Any]]:

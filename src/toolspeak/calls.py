@@ -35,6 +35,8 @@ _WRAPPER_NAME = re.compile(r"(?:tool|function)[._]?call\b|tool_call[<>]")
 _BESIDE_NAME = frozenset((*NAME_KEYS, *ID_KEYS, "type", "index"))
 RESERVED_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *ID_KEYS, *_ENVELOPES)
 """Keys that cannot be the name of a tool in `{"f": {…}}`."""
+_NO_STRAYS = _BESIDE_NAME.union(RESERVED_KEYS)
+"""Keys that are part of the call even where the tool has a parameter of that name."""
 
 
 class Draft(Struct, frozen=True):
@@ -198,19 +200,21 @@ def _name_in(value: dict[str, Any], declared: Collection[str] | None) -> tuple[s
 
 
 def _with_strays(draft: Draft, value: dict[str, Any], declared: Collection[str] | None) -> Draft:
-    """A call, with arguments that have slipped out of the object that holds the others."""
+    """A call, with arguments that have slipped out of the object that holds the others, or should
+    hold them."""
     tool = declared.get(draft.name) if isinstance(declared, Mapping) else None
-    if not isinstance(tool, Tool) or not isinstance(draft.arguments, dict):
+    given = {} if draft.arguments is None else draft.arguments
+    if not isinstance(tool, Tool) or not isinstance(given, dict):
         return draft
-    known = properties(tool.parameters).keys() - set(RESERVED_KEYS)
+    known = properties(tool.parameters).keys() - _NO_STRAYS
     strays = {key: value[key] for key in value if key in known}
-    clashes = [key for key in strays if draft.arguments.get(key, strays[key]) != strays[key]]
+    clashes = [key for key in strays if given.get(key, strays[key]) != strays[key]]
     if clashes:
         return Draft(draft.name, problem=f"the object says two things about {clashes[0]!r}")
-    if strays.keys() <= draft.arguments.keys():
+    if strays.keys() <= given.keys():
         return draft
     repairs = (*draft.repairs, "arguments-beside-name")
-    return structs.replace(draft, arguments={**draft.arguments, **strays}, repairs=repairs)
+    return structs.replace(draft, arguments={**given, **strays}, repairs=repairs)
 
 
 def _wrapped(

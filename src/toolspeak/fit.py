@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from . import jsonish
 from .calls import ARGUMENT_KEYS
-from .schema import from_text, resolve, types_of
+from .schema import from_text, resolve, type_of, types_of
 from .validator import Validator, validator_for
 
 _ROUNDS = 6
@@ -27,8 +27,10 @@ _ROUNDS = 6
 _TOLD = 50
 _MOST_CANDIDATES = 64
 """How many readings of one value are tried."""
+_MOST_READINGS = 200
 _PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_LIST = re.compile(r"\[(?:.*\]\Z|\s*[\"'{\[])", re.DOTALL)
 _TRIED = ("integer", "number", "boolean", "null", "array", "object")
 
 Path = Sequence[str | int]
@@ -74,34 +76,46 @@ def _encodable(value: Any) -> Any:
 def fit(arguments: dict[str, Any], schema: Mapping[str, Any], source: str = "") -> Fit:
     """The arguments, coerced where they have to be and can be. `source` is the text they were read
     from: a number that becomes a text keeps the digits it had there."""
-    validator = validator_for(schema)
+    try:
+        return _checked(arguments, validator_for(schema), source)
+    except RecursionError:
+        problem = "the arguments or the tool's schema are nested too deeply to be checked"
+        return Fit(arguments, faults=(Fault("$", problem),))
+
+
+def _checked(arguments: dict[str, Any], validator: Validator, source: str) -> Fit:
     try:
         if validator.is_valid(arguments):
             return Fit(arguments, checked=validator.usable)
-        return structs.replace(_fit(arguments, validator, source), checked=validator.usable)
+        value, changes = _mended(arguments, validator, source)
+        return Fit(value, changes, _told(validator, value), validator.usable)
     except UnicodeEncodeError:
         return Fit(arguments, (), _told(validator, _encodable(arguments)), validator.usable)
-    except RecursionError:
-        return Fit(arguments, faults=(Fault("$", "the schema refers to itself without end"),))
 
 
-def _fit(arguments: Any, validator: Validator, source: str) -> Fit:
-    value = json.loads(json.dumps(arguments))
+def _mended(
+    given: Any, validator: Validator, source: str, readings: Iterator[int] | None = None
+) -> tuple[Any, tuple[Change, ...]]:
+    """A copy of a value, with what fails coerced where that is possible."""
+    value = json.loads(json.dumps(given))
     changes: dict[str, Change] = {}
     for _ in range(_ROUNDS):
         progress = False
         for error in validator.faults(value):
             path = error.instance_path
+            if not path:
+                continue
             before = _at(value, path)
-            after = _coerced(
-                before, _asked(error, validator.schema), validator.schema, path, source
-            )
+            made = dotted(path[:-1]) in changes
+            left = iter(range(_MOST_READINGS)) if readings is None else readings
+            place = _Place(validator.schema, path, source, left, wrapped=made)
+            after = _coerced(before, _asked(error, validator.schema), place)
             if after is _NOTHING and before is None and _is_optional(value, path, validator):
                 del _at(value, path[:-1])[path[-1]]
                 changes[dotted(path)] = Change(dotted(path), "null, which may as well be left out")
                 progress = True
                 break
-            if after is _NOTHING or not path:
+            if after is _NOTHING:
                 continue
             _at(value, path[:-1])[path[-1]] = after
             message = f"{_shown(before)} became {_shown(after)}"
@@ -109,7 +123,7 @@ def _fit(arguments: Any, validator: Validator, source: str) -> Fit:
             progress = True
         if not progress:
             break
-    return Fit(value, tuple(changes.values()), _told(validator, value))
+    return value, tuple(changes.values())
 
 
 def _told(validator: Validator, value: Any) -> tuple[Fault, ...]:
@@ -173,13 +187,23 @@ def _asked(error: jsonschema_rs.ValidationError, schema: Any) -> Any:
 _NOTHING: Any = object()
 
 
-def _coerced(
-    value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], path: Path, source: str
-) -> Any:
+class _Place(Struct, frozen=True):
+    """Where a value stands: in which schema as a whole, and where in the text it was read from."""
+
+    root: Mapping[str, Any]
+    path: Path
+    source: str
+    readings: Iterator[int]
+    """One for each object or list inside that may still be tried as one of several schemas: where
+    these refer to each other, the ways to read a value are without number."""
+    wrapped: bool = False
+    """The value is already the only item of an array that was made for it."""
+
+
+def _coerced(value: Any, schema: Mapping[str, Any], place: _Place) -> Any:
     """The value made into what the schema asks for; `_NOTHING` if that is not possible."""
-    valid = _part_of(schema, root).is_valid
-    tried = _candidates(value, schema, root, path, source)
-    for candidate in islice(tried, _MOST_CANDIDATES):
+    valid = _part_of(schema, place.root).is_valid
+    for candidate in islice(_candidates(value, schema, place), _MOST_CANDIDATES):
         if valid(candidate):
             return candidate
     return _NOTHING
@@ -191,43 +215,64 @@ def _part_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Validator:
     return validator_for({**shared, **schema} if schema is not root else root)
 
 
-def _candidates(
-    value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], path: Path, source: str
-) -> Iterator[Any]:
+def _candidates(value: Any, schema: Mapping[str, Any], place: _Place) -> Iterator[Any]:
     """What a value may have been meant to be, likeliest first."""
+    root = place.root
     for word in ("anyOf", "oneOf"):
         for choice in schema.get(word) or ():
             part = resolve(choice, root)
-            if isinstance(value, (dict, list)):
-                yield _fit(value, _part_of(part, root), source).arguments
-            yield from _candidates(value, part, root, path, source)
+            if _may_be_mended(value, part, root) and next(place.readings, None) is not None:
+                yield _mended(value, _part_of(part, root), place.source, place.readings)[0]
+            yield from _candidates(value, part, place)
     yield from _same_but_for_case(value, schema)
     types = types_of(schema, root)
     if isinstance(value, str):
-        yield from _from_string(value, schema, root, types)
+        yield from _from_string(value, schema, place, types)
     elif "string" in types and isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield _digits(value, path, source)
-    if "array" in types and not isinstance(value, list):
-        yield [value]
-        items = schema.get("items")
-        if isinstance(items, dict):
-            one = _coerced(value, resolve(items, root), root, path, source)
-            if one is not _NOTHING:
-                yield [one]
+        yield _digits(value, place.path, place.source)
+    if "array" in types and not place.wrapped and _is_one_value(value):
+        yield from _as_only_item(value, schema, structs.replace(place, wrapped=True))
+
+
+def _may_be_mended(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
+    """Whether a value is an object or a list, as the schema wants it, but for what is inside."""
+    if not isinstance(value, (dict, list)):
+        return False
+    types = types_of(schema, root)
+    return not types or type_of(value) in types
+
+
+def _is_one_value(value: Any) -> bool:
+    """Whether a value is plainly one item. A text that is empty, or a list that cannot be read, may
+    have been meant as any list."""
+    if not isinstance(value, str):
+        return not isinstance(value, list)
+    word = value.strip()
+    return bool(word) and not _LIST.match(word)
+
+
+def _as_only_item(value: Any, schema: Mapping[str, Any], place: _Place) -> Iterator[Any]:
+    yield [value]
+    items = schema.get("items")
+    if isinstance(items, dict):
+        one = _coerced(value, resolve(items, place.root), place)
+        if one is not _NOTHING:
+            yield [one]
 
 
 def _from_string(
-    value: str, schema: Mapping[str, Any], root: Mapping[str, Any], types: frozenset[str]
+    value: str, schema: Mapping[str, Any], place: _Place, types: frozenset[str]
 ) -> Iterator[Any]:
     for kind in (kind for kind in _TRIED if kind in types):
-        yield from_text(value, {**schema, "type": kind, "anyOf": []}, root)
+        yield from_text(value, {**schema, "type": kind, "anyOf": []}, place.root)
     if types & {"array", "object"}:
         try:
             decoded, _ = jsonish.loads(value)
         except jsonish.NotAValue:
             return
-        part = _part_of(schema, root)
-        yield decoded if part.is_valid(decoded) else _fit(decoded, part, value).arguments
+        part = _part_of(schema, place.root)
+        valid = part.is_valid(decoded)
+        yield decoded if valid else _mended(decoded, part, value, place.readings)[0]
 
 
 def _same_but_for_case(value: Any, schema: Mapping[str, Any]) -> Iterator[Any]:

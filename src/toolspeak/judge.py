@@ -21,7 +21,12 @@ Echoes = Callable[[str, Mapping[str, Any], str], bool]
 brought in."""
 
 _DOTS = frozenset({"...", "…", "<...>", "<…>"})
-_ANGLED = re.compile(r"<([A-Za-z][\w \-]*)>|\{\{?([A-Za-z][\w \-]*)\}\}?|\[([A-Za-z][\w \-]*)\]")
+_BRACKETED = re.compile(
+    r"<([A-Za-z][\w \-]*)>|\{\{? *([A-Za-z][\w \-]*)\}\}?|\[([A-Za-z][\w \-]*)\]"
+)
+_ABBREVIATION = re.compile(r"<[a-z]{3,}>", re.I)
+"""Three letters at least: `<br>` and `<li>` are HTML."""
+_VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}|%(\w+)%")
 _PLAINLY = re.compile(
     r"\.{3,}|<<[\w \-]+>>|<[a-z]+(?: [a-z]+){2,}>|<\w+(?:/\w+)+>|your_\w+_here|<your[ _]\w+>", re.I
 )
@@ -130,19 +135,39 @@ def placeholder_in(arguments: Mapping[str, Any]) -> str:
 
 
 def is_placeholder(value: str, key: str) -> bool:
-    """Whether a text is `...`, `<value>`, `<city>`, `CITY`, `YOUR_CITY` and the like."""
+    """Whether a text is `...`, `<value>`, `<city>`, `CITY`, `$CITY`, `YOUR_CITY` and the like."""
     value = value.strip()
     if value in _DOTS or _PLAINLY.fullmatch(value):
         return True
-    angled = _ANGLED.fullmatch(value)
-    if angled:
-        word = next(group for group in angled.groups() if group)
-        return _is_key(word, key) or _STAND_INS.fullmatch(word) is not None
-    if not value.isupper() or not value.replace("_", "").isalpha():
-        return False
-    return value == key.upper() or value in {"NAME", "VALUE"} or value.startswith("YOUR_")
+    if bracketed := _BRACKETED.fullmatch(value):
+        word = bracketed[bracketed.lastindex or 0].strip()
+        return (
+            f"_{_plain(word)}".endswith(f"_{_plain(key)}")
+            or _STAND_INS.fullmatch(word) is not None
+            or (_ABBREVIATION.fullmatch(value) is not None and _abbreviates(word.lower(), key))
+        )
+    if variable := _VARIABLE.fullmatch(value):
+        return _is_shouted(variable[variable.lastindex or 0].upper(), key)
+    return value.isupper() and value.replace("_", "").isalpha() and _is_shouted(value, key)
 
 
-def _is_key(word: str, key: str) -> bool:
-    plain = re.sub(r"[\s\-]", "_", word).lower()
-    return plain == key.lower() or plain.endswith(f"_{key.lower()}")
+def _is_shouted(word: str, key: str) -> bool:
+    """Whether a word in capitals stands for the value of a parameter. `$HOME` does not: it is what
+    a shell puts in; nor does `$GITHUB_TOKEN` for a token."""
+    own = word in (key.upper(), _plain(key).upper())
+    return own or word in {"NAME", "VALUE"} or word.startswith("YOUR_")
+
+
+def _abbreviates(word: str, key: str) -> bool:
+    """Whether a word is short for one word of a key, as `cmd` is for `command` and `dir` for
+    `working_directory`: its letters in their order, from the first on."""
+    for part in _plain(key).split("_"):
+        letters = iter(part)
+        if part.startswith(word[0]) and all(letter in letters for letter in word):
+            return True
+    return False
+
+
+def _plain(name: str) -> str:
+    """`filePath`, `file-path` and `file path` are all `file_path`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|[\s\-]+", "_", name.strip()).lower()

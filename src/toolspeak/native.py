@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from .calls import Draft, drafts
 from .errors import UsageError
+from .jsonish import depth_of
+from .literals import MAX_DEPTH
 
 
 class Native(Struct, frozen=True):
@@ -117,6 +119,11 @@ def _calls(given: Any) -> Iterator[Draft]:
     """The calls in one structure: one, as a rule."""
     if isinstance(given, Mapping) and isinstance(given.get("call_id"), str):
         given = {**given, "id": given["call_id"]}  # A response's item has an id of its own.
+    if isinstance(given, Mapping) and given.get("type") == "custom_tool_call":
+        # Text, even where it looks like an object.
+        given = {**given, "input": {"input": given.get("input", "")}}
+    if isinstance(given, (dict, list)) and depth_of(given) > MAX_DEPTH:
+        return iter((Draft(problem="the call is nested too deeply"),))
     return drafts(dict(given) if isinstance(given, Mapping) else given)
 
 

@@ -7,14 +7,13 @@ The text is the same for the same tools: prompts can be cached.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from .dialects import Dialect, render_calls, render_results, render_tools
 from .dialects.registry import get
 from .dialects.render import sample_call
-from .tools import as_tools
+from .tools import as_tools, first_sentence
 from .types import Tool, ToolResult
 
 COMPACT_FROM = 1_000
@@ -72,5 +71,5 @@ def _conversation(dialect: Dialect, tools: Sequence[Tool], steps: Sequence[Tool]
 
 def _wish(tool: Tool) -> str:
     """What somebody may say who wants this tool to be used."""
-    about = re.split(r"(?<=[.!?])\s|\n", tool.description.strip(), maxsplit=1)[0]
+    about = first_sentence(tool.description)
     return f"use {tool.name} ({about.rstrip('.!?')})" if about else f"use {tool.name}"

@@ -11,8 +11,9 @@ from typing import Any
 
 from .errors import UsageError
 from .extract import extract
+from .native import native
 from .tools import as_tools
-from .types import Tool, ToolCall
+from .types import Rejection, Tool, ToolCall
 
 Shape = dict[str, Any]
 
@@ -26,11 +27,18 @@ def format_tools(provider: str, tools: Iterable[Any]) -> list[Shape]:
     return [write(tool) for tool in declared]
 
 
-def parse_tool_calls(provider: str, response: Any) -> tuple[ToolCall, ...]:
-    """The structured calls in a provider's response."""
+def parse_tool_calls(
+    provider: str, response: Any, *, rejected: list[Rejection] | None = None
+) -> tuple[ToolCall, ...]:
+    """The structured calls in a provider's response. One that cannot be read does not spoil the
+    others: it is left out, and `rejected`, if given, takes it with the reason."""
     _known(provider)
-    reply = extract(response, trust="strict")
-    return reply.calls if reply.dialect == "native" else ()
+    if not native(response).drafts:
+        return ()
+    reply = extract(response)
+    if rejected is not None:
+        rejected += reply.rejected
+    return reply.calls
 
 
 def format_tool_result(provider: str, call_id: str, name: str, text: str) -> Shape:

@@ -2,14 +2,19 @@
 
 {"type": "function", "function": {"name", "description", "parameters"}}      OpenAI, Ollama
 {"type": "function", "name", "description", "parameters"}                    OpenAI Responses
+{"type": "custom", "name", "description"}                                    … that takes text
+{"type": "namespace", "name", "tools": [{"type": "function", …}]}            … a group of them
 {"name", "description", "input_schema"}                                      Anthropic, MCP
 {"functionDeclarations": [{"name", "description", "parameters"}]}            Gemini
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from msgspec import structs
 
 from .callables import tool_of
 from .errors import UsageError
@@ -17,6 +22,12 @@ from .types import Tool
 
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema")
 _CALLABLE = ("function", "custom", None)
+_PARAGRAPH = re.compile(r"\n\s*\n")
+_SENTENCE = re.compile(
+    r"(?<!\b[Ee]\.g)(?<!\b[Ii]\.e)(?<!\bvs)(?<!\bcf)(?<!\betc)[.!?](?=\s|$)"
+    r"|(?<=\betc)\.(?=\s+[A-Z]|$)"
+)
+"""Where a sentence ends: not at `e.g.`, and at `etc.` only if another begins."""
 _GROUPS = ("functionDeclarations", "function_declarations")
 
 
@@ -49,15 +60,53 @@ def _each(given: Any, path: str) -> Iterator[Tool]:
             for index, declaration in enumerate(given[group]):
                 yield _tool(declaration, f"{path}.{group}[{index}]")
             return
-    if given.get("type", "function") not in _CALLABLE:
+    kind = given.get("type", "function")
+    if kind == "namespace" and isinstance(given.get("tools"), list):
+        for index, member in enumerate(given["tools"]):
+            for tool in _each(member, f"{path}.tools[{index}]"):
+                yield structs.replace(tool, namespace=given.get("name"))
+        return
+    if kind not in _CALLABLE:
         return  # One that the provider runs itself.
-    inner = given.get("function")
-    yield _tool(inner if isinstance(inner, Mapping) else given, path)
+    inner = given.get(kind or "function")
+    inner = inner if isinstance(inner, Mapping) else given
+    tool = _tool(inner, path)
+    if kind == "custom" and not any(key in inner for key in _SCHEMAS):
+        tool = structs.replace(tool, parameters=_text_only(), freeform=True)
+    yield tool
 
 
 def _tool(given: Any, path: str) -> Tool:
     name = given.get("name") if isinstance(given, Mapping) else None
     if not isinstance(name, str) or not name:
         raise UsageError(f"Expected a tool with a name - at `{path}.name`")
-    schema = next((given[key] for key in _SCHEMAS if isinstance(given.get(key), Mapping)), {})
-    return Tool(name=name, description=str(given.get("description") or ""), parameters=dict(schema))
+    description = str(given.get("description") or "")
+    return Tool(name=name, description=description, parameters=_parameters(given))
+
+
+def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool's schema. `true` is one too, and allows anything; `false` allows no arguments."""
+    for key in _SCHEMAS:
+        schema = given.get(key)
+        if isinstance(schema, Mapping):
+            return dict(schema)
+        if schema is False:
+            return {"type": "object", "additionalProperties": False}
+    return {}
+
+
+def _text_only() -> dict[str, Any]:
+    """The schema of a tool that takes text instead of an object."""
+    return {
+        "type": "object",
+        "properties": {"input": {"type": "string"}},
+        "required": ["input"],
+        "additionalProperties": False,
+    }
+
+
+def first_sentence(description: str) -> str:
+    """The first sentence of a tool's description, on one line."""
+    paragraph = " ".join(_PARAGRAPH.split(description.strip(), maxsplit=1)[0].split())
+    end = _SENTENCE.search(paragraph)
+    return paragraph[: end.end()] if end else paragraph

@@ -41,9 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return int(text)
+    return number
 
 
 def run(options: argparse.Namespace) -> int:

@@ -41,7 +41,9 @@ def test_tools_read_back(provider: str) -> None:
             "gemini",
             {
                 "role": "user",
-                "parts": [{"functionResponse": {"name": "add", "response": {"result": "25"}}}],
+                "parts": [
+                    {"functionResponse": {"id": "c", "name": "add", "response": {"result": "25"}}}
+                ],
             },
         ),
     ],

@@ -1,4 +1,4 @@
-"""Tools, calls and results in each provider's own shape.
+"""The providers: where they are, what they speak, and in what they differ from others.
 
 format_tools("anthropic", tools)      parse_tool_calls("ollama", response)
 format_tool_result("openai", call_id, name, text)
@@ -6,25 +6,108 @@ format_tool_result("openai", call_id, name, text)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import hashlib
+import string
+import tomllib
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
 
 from .errors import UsageError
 from .extract import extract
 from .native import native
 from .tools import as_tools
-from .types import Rejection, Tool, ToolCall
+from .types import Message, Rejection, Request, ToolCall, ToolResult
+from .wires import wire_of
 
 Shape = dict[str, Any]
+_LETTERS = string.ascii_letters + string.digits
+
+
+class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
+    """In what a provider's requests differ from those of its wire."""
+
+    rename: dict[str, str] = {}
+    replace: dict[str, dict[str, str]] = {}
+    drop: tuple[str, ...] = ()
+    call_ids: int | None = None
+    """How many letters and digits the id of a call has to have."""
+
+
+class Provider(Struct, frozen=True, forbid_unknown_fields=True):
+    """One row of `providers.toml`."""
+
+    title: str
+    wire: str
+    base_url: str = ""
+    keys: tuple[str, ...] = ()
+    tools: bool | Literal["model"] = "model"
+    """Whether its models call tools natively; "model": some do."""
+    schema: bool = False
+    """Whether an answer can be held to a JSON schema."""
+    headers: dict[str, str] = {}
+    quirks: Quirks = Quirks()
+
+
+def _load() -> dict[str, Provider]:
+    table = resources.files("toolspeak").joinpath("providers.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(table), dict[str, Provider])
+
+
+PROVIDERS = _load()
+
+
+def provider_of(name: str) -> Provider:
+    """The provider of that name."""
+    if name not in PROVIDERS:
+        raise UsageError(f"there is no provider {name!r}; known are {', '.join(PROVIDERS)}")
+    return PROVIDERS[name]
+
+
+def adapted(body: Shape, quirks: Quirks) -> Shape:
+    """A request as this provider wants it."""
+    out: Shape = {}
+    for key, value in body.items():
+        if key not in quirks.drop:
+            known = quirks.replace.get(key, {})
+            changed = known.get(value, value) if isinstance(value, str) else value
+            out[quirks.rename.get(key, key)] = changed
+    if quirks.call_ids and isinstance(body.get("messages"), list):
+        out["messages"] = list(_with_ids(body["messages"], quirks.call_ids))
+    return out
+
+
+def _with_ids(messages: Iterable[Shape], length: int) -> Iterator[Shape]:
+    """Messages whose calls have ids of this length. A call and its result get the same."""
+    for message in messages:
+        calls = [
+            {**call, "id": _fitted(call["id"], length)} for call in message.get("tool_calls", ())
+        ]
+        answered = message.get("tool_call_id")
+        yield {
+            **message,
+            **({"tool_calls": calls} if calls else {}),
+            **({"tool_call_id": _fitted(answered, length)} if answered else {}),
+        }
+
+
+def _fitted(identity: str, length: int) -> str:
+    if len(identity) == length and set(identity) <= set(_LETTERS):
+        return identity
+    digest = hashlib.blake2b(identity.encode("utf-8", "replace"), digest_size=32).digest()
+    return "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest)[:length]
+
+
+# Tools, calls and results in a provider's own shape.
 
 
 def format_tools(provider: str, tools: Iterable[Any]) -> list[Shape]:
     """The tools as the provider's API takes them."""
-    declared = as_tools(tools) or ()
-    if _known(provider) == "gemini":
-        return [{"functionDeclarations": [_gemini_tool(tool) for tool in declared]}]
-    write = _anthropic_tool if provider == "anthropic" else _openai_tool
-    return [write(tool) for tool in declared]
+    request = Request(model="", messages=(), tools=as_tools(tools) or ())
+    return wire_of(provider_of(provider).wire).encode_request(request).body.get("tools", [])
 
 
 def parse_tool_calls(
@@ -32,7 +115,7 @@ def parse_tool_calls(
 ) -> tuple[ToolCall, ...]:
     """The structured calls in a provider's response. One that cannot be read does not spoil the
     others: it is left out, and `rejected`, if given, takes it with the reason."""
-    _known(provider)
+    provider_of(provider)
     if not native(response).drafts:
         return ()
     reply = extract(response)
@@ -43,51 +126,8 @@ def parse_tool_calls(
 
 def format_tool_result(provider: str, call_id: str, name: str, text: str) -> Shape:
     """The message that gives a tool's result back."""
-    return _RESULTS[_known(provider)](call_id, name, text)
-
-
-def _openai_tool(tool: Tool) -> Shape:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": function}
-
-
-def _anthropic_tool(tool: Tool) -> Shape:
-    schema = tool.parameters or {"type": "object", "properties": {}}
-    return {"name": tool.name, "description": tool.description, "input_schema": schema}
-
-
-def _gemini_tool(tool: Tool) -> Shape:
-    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-
-
-def _openai_result(call_id: str, name: str, text: str) -> Shape:
-    return {"role": "tool", "tool_call_id": call_id, "content": text}
-
-
-def _anthropic_result(call_id: str, name: str, text: str) -> Shape:
-    block = {"type": "tool_result", "tool_use_id": call_id, "content": text}
-    return {"role": "user", "content": [block]}
-
-
-def _ollama_result(call_id: str, name: str, text: str) -> Shape:
-    return {"role": "tool", "tool_name": name, "content": text}
-
-
-def _gemini_result(call_id: str, name: str, text: str) -> Shape:
-    response = {"name": name, "response": {"result": text}}
-    return {"role": "user", "parts": [{"functionResponse": response}]}
-
-
-_RESULTS: dict[str, Callable[[str, str, str], Shape]] = {
-    "openai": _openai_result,
-    "openrouter": _openai_result,
-    "anthropic": _anthropic_result,
-    "ollama": _ollama_result,
-    "gemini": _gemini_result,
-}
-
-
-def _known(provider: str) -> str:
-    if provider not in _RESULTS:
-        raise UsageError(f"there is no provider {provider!r}; known are {', '.join(_RESULTS)}")
-    return provider
+    result = ToolResult(call_id=call_id, name=name, content=text)
+    request = Request(model="", messages=(Message("tool", (result,)),))
+    body = wire_of(provider_of(provider).wire).encode_request(request).body
+    [message] = body.get("messages") or body["contents"]
+    return message

@@ -9,9 +9,9 @@ from io import TextIOWrapper
 
 from .. import __version__
 from ..errors import ToolspeakError
-from . import dialects, parse, render
+from . import convert, dialects, parse, providers, render
 
-COMMANDS = (dialects, parse, render)
+COMMANDS = (convert, dialects, parse, providers, render)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

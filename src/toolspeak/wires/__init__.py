@@ -2,10 +2,12 @@
 
 from ..errors import UsageError
 from .anthropic import WIRE as ANTHROPIC
+from .gemini import WIRE as GEMINI
+from .ollama import WIRE as OLLAMA
 from .openai_chat import WIRE as OPENAI_CHAT
 from .wire import Decoder, Encoder, Envelope, Outgoing, StreamDecoder, Wire
 
-WIRES = {wire.name: wire for wire in (OPENAI_CHAT, ANTHROPIC)}
+WIRES = {wire.name: wire for wire in (OPENAI_CHAT, ANTHROPIC, OLLAMA, GEMINI)}
 
 
 def wire_of(name: str) -> Wire:

@@ -6,7 +6,7 @@ gathers what the other API has no words for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from ..errors import WireError
@@ -87,11 +87,12 @@ class Fields:
                 return value
         return None
 
-    def each(self, key: str) -> Iterator[tuple[Any, str]]:
+    def each(self, key: str) -> list[tuple[Any, str]]:
         """The items of an array, each with its path."""
-        path = self.at(key)
-        for index, item in enumerate(self.take(key, list) or ()):
-            yield item, f"{path}[{index}]"
+        items = self.take(key, list)
+        if not items:
+            return []
+        return [(item, f"{self.path}.{key}[{index}]") for index, item in enumerate(items)]
 
     def inner(self, key: str) -> Fields | None:
         """The object in a field, to be taken apart too."""
@@ -105,6 +106,14 @@ class Fields:
     def update(self, fields: Mapping[str, Any]) -> None:
         """Put other fields in the place of those of the same name."""
         self._left.update(fields)
+
+    def are_left(self) -> bool:
+        """Whether there is anything that nobody took."""
+        return bool(self._left)
+
+    def has_any(self, keys: frozenset[str]) -> bool:
+        """Whether one of these fields is there."""
+        return not keys.isdisjoint(self._left)
 
     def has(self, key: str) -> bool:
         """Whether a field is there and not null."""

@@ -19,8 +19,8 @@ import msgspec
 
 from ..errors import WireError
 
-_LINE_END = re.compile(rb"\r\n?|\n")
 _STRUCTURE = re.compile(r'["\\{}\[\]]')
+_LINE_ENDS = {end.encode(): b"\\u%04x" % ord(end) for end in "\x85\u2028\u2029"}
 MAX_FRAME = 64_000_000
 """The longest frame, in bytes or characters; a longer one is an error."""
 
@@ -44,31 +44,32 @@ class _Lines:
     """Lines that end in LF, CR or both, without their ends."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._searched = 0
+        self._begun: list[bytes] = []
+        """The pieces of a line whose end has not come."""
+        self._size = 0
         self._after_return = False
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
+    def feed(self, data: bytes) -> list[bytes]:
         if not data:
-            return
+            return []
         follows_return, self._after_return = self._after_return, data.endswith(b"\r")
         if follows_return and data[:1] == b"\n":
             data = data[1:]
-        buffer = self._buffer
-        buffer += data
-        start = 0
-        for match in _LINE_END.finditer(buffer, self._searched):
-            yield bytes(buffer[start : match.start()])
-            start = match.end()
-        del buffer[:start]
-        self._searched = len(buffer)
-        if len(buffer) > MAX_FRAME:
-            raise WireError(f"a line of more than {MAX_FRAME} bytes")
+        lines = data.splitlines()
+        is_whole = data.endswith((b"\n", b"\r"))
+        last = b"" if is_whole or not lines else lines.pop()
+        if lines and self._begun:
+            lines[0] = self.rest() + lines[0]
+        if last:
+            self._begun.append(last)
+            self._size += len(last)
+            if self._size > MAX_FRAME:
+                raise WireError(f"a line of more than {MAX_FRAME} bytes")
+        return lines
 
     def rest(self) -> bytes:
-        rest = bytes(self._buffer)
-        self._buffer.clear()
-        self._searched = 0
+        rest = b"".join(self._begun)
+        self._begun, self._size = [], 0
         return rest
 
 
@@ -98,9 +99,9 @@ class ServerSentEvents:
             self._first = False
         if not line:
             if self._data:
-                data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-                yield Frame(data, self._event.decode("utf-8", "replace"))
-            self._data, self._size, self._event = [], 0, b""
+                yield Frame(b"\n".join(self._data), self._event.decode("utf-8", "replace"))
+                self._data, self._size = [], 0
+            self._event = b""
             return
         field, _, value = line.partition(b":")
         value = value[1:] if value[:1] == b" " else value
@@ -195,6 +196,15 @@ def encode_json(value: Any) -> bytes:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":")).encode()
+
+
+def encode_line(value: Any) -> bytes:
+    """A value as JSON that is one line to everybody: some clients end lines where Unicode does."""
+    data = encode_json(value)
+    for end, escaped in _LINE_ENDS.items():
+        if end in data:
+            data = data.replace(end, escaped)
+    return data
 
 
 def sse(value: Any, event: str = "") -> bytes:

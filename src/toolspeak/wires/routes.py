@@ -1,7 +1,7 @@
 """Which wire a client speaks, by the path of its request.
 
-    POST /v1/messages                              anthropic
-    POST /v1beta/models/m:streamGenerateContent    gemini, the model m, as a stream
+POST /v1/messages                              anthropic
+POST /v1beta/models/m:streamGenerateContent    gemini, the model m, as a stream
 """
 
 from __future__ import annotations

@@ -9,14 +9,14 @@ A wire is pure. It reads no clock and opens no connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
 from ..calls import new_id
 from ..errors import WireError
 from ..events import Event
-from ..types import Failure, Note, Reply, Request
+from ..types import Failure, Image, Note, Other, Part, Reasoning, Reply, Request
 from .fields import Json
 from .framing import Frame, Framing, decode_json
 from .names import NO_NAMES, Names
@@ -82,6 +82,25 @@ class Wire(Struct, frozen=True, kw_only=True):
     encode_failure: Callable[[Failure], Json]
     framing: Callable[[], Framing]
     content_type: str = "text/event-stream"
+    mute_on: frozenset[Literal["signatures", "images"]] = frozenset()
+    """What a reply cannot hold."""
+
+    def notes_on(self, reply: Reply) -> tuple[Note, ...]:
+        """What is lost of a reply when it is written in this API's words."""
+        lost: list[tuple[str, str]] = []
+        parts = reply.parts
+        if "signatures" in self.mute_on and any(_signature(part) for part in parts):
+            lost.append(("the signature of a thought", "$.parts"))
+        if "images" in self.mute_on and any(isinstance(part, Image) for part in parts):
+            lost.append(("a picture", "$.parts"))
+        if reply.wire != self.name:
+            others = (part.data for part in parts if isinstance(part, Other))
+            lost += [(f"a part of the kind {data.get('type')!r}", "$.parts") for data in others]
+            lost += [(key, f"$.{key}") for key in reply.extra]
+        return tuple(
+            Note("unsupported", f"{self.name} has no words for {what}; it is left out", path)
+            for what, path in dict.fromkeys(lost)
+        )
 
     def decode_reply(
         self, body: Any, names: Names = NO_NAMES, new_id: Callable[[], str] = new_id
@@ -91,6 +110,10 @@ class Wire(Struct, frozen=True, kw_only=True):
         stream.done = True
         yield from stream.value(body)
         yield from stream.finish()
+
+
+def _signature(part: Part) -> str | None:
+    return part.signature if isinstance(part, Reasoning) else None
 
 
 class StreamDecoder:

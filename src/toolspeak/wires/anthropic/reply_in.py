@@ -91,7 +91,7 @@ class Decoder:
 
     def _block(self, index: int, given: Any) -> Iterator[Event]:
         block = Fields(given, "$.content_block")
-        match block.text("type"):
+        match block.need("type", str):
             case "text":
                 yield from self._said(block.text("text"), block.take("citations", list) or [])
             case "thinking":

@@ -47,7 +47,7 @@ def _message(envelope: Envelope, identity: str, model: str, wire: str, extra: Js
     carried = {key: value for key, value in (extra or {}).items() if key != "stop_sequence"}
     return {
         **(carried if wire == NAME else {}),
-        "id": identity if identity.startswith("msg_") else envelope.id or "msg_0",
+        "id": identity if identity.startswith("msg_") else f"msg_{envelope.id or 0}",
         "type": "message",
         "role": "assistant",
         "model": model or envelope.request.model,

@@ -24,7 +24,7 @@ from ..fields import Fields
 from ..names import Names
 from .failures import decode_failure
 from .request_in import part, reasoning
-from .words import NAME, STOPS
+from .words import NAME, STOPS, THOUGHTS
 
 
 class Decoder:
@@ -56,15 +56,15 @@ class Decoder:
                 fields.any(known)
             yield Started(identity, model, wire=NAME, extra=fields.rest() or None)
             fields = Fields({"usage": usage, "choices": choices})
-        if usage := fields.inner("usage"):
+        if (usage := fields.inner("usage")) is not None:
             self._usage = _usage(usage)
         for item, path in fields.each("choices"):
             choice = Fields(item, path)
             if choice.any("index"):
                 self._left["a second choice"] = None
                 continue
-            message = choice.inner("delta") or choice.inner("message")
-            if message:
+            message = choice.inner("delta") if choice.has("delta") else choice.inner("message")
+            if message is not None:
                 yield from self._message(message)
             if reason := choice.take("finish_reason", str):
                 self._raw_stop = reason
@@ -83,14 +83,20 @@ class Decoder:
 
     def _message(self, fields: Fields) -> Iterator[Event]:
         fields.any("role")
-        for thought in reasoning(fields):
-            yield from self._calls.beside(ReasoningDelta(thought.text, thought.signature))
+        if fields.has_any(THOUGHTS):
+            for thought in reasoning(fields):
+                yield from self._calls.beside(ReasoningDelta(thought.text, thought.signature))
         content = fields.any("content")
         if isinstance(content, str):
             if content:
                 yield from self._calls.beside(TextDelta(content))
         elif content is not None:
             yield from self._parts(content)
+        if fields.are_left():
+            yield from self._besides(fields)
+
+    def _besides(self, fields: Fields) -> Iterator[Event]:
+        """What most chunks do not hold."""
         if refusal := fields.text("refusal"):
             self._refused = True
             yield from self._calls.beside(TextDelta(refusal))
@@ -100,7 +106,7 @@ class Decoder:
                 yield from self._calls.beside(PartAdded(picture))
         for item, path in fields.each("tool_calls"):
             yield from self._call(Fields(item, path))
-        if legacy := fields.inner("function_call"):
+        if (legacy := fields.inner("function_call")) is not None:
             yield from self._call(Fields({"index": -1, "function": legacy.rest()}))
         self._left |= dict.fromkeys(fields.rest())
 

@@ -65,7 +65,7 @@ def _head(envelope: Envelope, identity: str, model: str, source: Any, kind: str)
     carried = source.extra if source and source.wire == NAME else None
     return {
         **(carried or {}),
-        "id": identity if identity.startswith("chatcmpl-") else envelope.id or "chatcmpl-0",
+        "id": identity if identity.startswith("chatcmpl-") else f"chatcmpl-{envelope.id or 0}",
         "object": kind,
         "created": envelope.created,
         "model": model or envelope.request.model,

@@ -31,7 +31,7 @@ from ..common import (
 )
 from ..fields import HOSTED, Fields, name_of
 from ..framing import decode_json
-from .words import EXTENSIONS, NAME, REASONING, SAMPLING
+from .words import DETAILS, EXTENSIONS, NAME, REASONING, SAMPLING
 
 _PACKED = {"content", "tool_calls", "tool_call_id", "reasoning_content"}
 """What a message holds that is kept as JSON in another's content."""
@@ -47,6 +47,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     user = fields.text("user")
     stop = fields.any("stop")
     given = fields.take("parallel_tool_calls", bool)
+    limits = [fields.take(key, int) for key in ("max_completion_tokens", "max_tokens")]
     tools, hosted = _tools(fields, notes)
     return Request(
         model=fields.text("model") or model,
@@ -59,7 +60,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         response_format=_response_format(fields),
         thinking=Thinking(effort=fields.take("reasoning_effort", str)),
         stream=bool(fields.take("stream", bool)),
-        max_tokens=fields.take("max_completion_tokens", int) or fields.take("max_tokens", int),
+        max_tokens=limits[0] or limits[1],
         stop=(stop,) if isinstance(stop, str) else tuple(map(str, stop or ())),
         sampling={key: value for key, value in sampling.items() if value is not None},
         metadata=metadata | ({"user_id": user} if user else {}),
@@ -159,7 +160,7 @@ def _file(fields: Fields) -> Document:
 def reasoning(fields: Fields) -> Iterator[Reasoning]:
     """What an assistant thought, and the signatures that some upstreams put beside it."""
     text = fields.text(*REASONING)
-    details = [item for item in fields.any("reasoning_details") or () if isinstance(item, dict)]
+    details = [item for item in fields.any(DETAILS) or () if isinstance(item, dict)]
     signed = [item for item in details if item.get("signature") or item.get("data")]
     if not signed:
         if text:

@@ -19,3 +19,6 @@ STOPS: dict[str, StopReason] = {
 }
 STOPS_OUT = {"length": "length", "calls": "tool_calls", "filter": "content_filter"}
 REASONING = ("reasoning_content", "reasoning", "thinking")
+DETAILS = "reasoning_details"
+THOUGHTS = frozenset({*REASONING, DETAILS})
+"""The fields that hold what a model thought."""

@@ -1,0 +1,490 @@
+"""Messages as Anthropic's clients and servers really write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolspeak import (
+    Document,
+    Event,
+    Failure,
+    Finish,
+    Image,
+    Message,
+    Other,
+    Reasoning,
+    Request,
+    ResponseFormat,
+    Started,
+    Text,
+    TextDelta,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+    WireError,
+    fold,
+)
+from toolspeak.wires import WIRES, Envelope, StreamDecoder
+from toolspeak.wires.framing import sse
+
+MESSAGES = WIRES["anthropic"]
+CHAT = WIRES["openai_chat"]
+CACHED = {"cache_control": {"type": "ephemeral"}}
+
+
+def read(**body: Any) -> Request:
+    return MESSAGES.decode_request({"model": "m", "max_tokens": 100, "messages": [], **body})
+
+
+def written(request: Request) -> dict[str, Any]:
+    return MESSAGES.encode_request(request).body
+
+
+CLAUDE_CODE: dict[str, Any] = {
+    "model": "m",
+    "max_tokens": 32000,
+    "system": [
+        {"type": "text", "text": "x-anthropic-billing-header: a"},
+        {"type": "text", "text": "You are an agent.", **CACHED},
+    ],
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "Make a file.", **CACHED}]},
+        {"role": "system", "content": "A reminder."},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "A file.", "signature": "c2ln"},
+                {"type": "redacted_thinking", "data": "eA=="},
+                {"type": "text", "text": "Sure."},
+                {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "ls"}},
+                {
+                    "type": "tool_use",
+                    "id": "toolu_2",
+                    "name": "ToolSearch",
+                    "input": {"query": "q"},
+                },
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a", "is_error": True},
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "toolu_2",
+                    "content": [
+                        {"type": "tool_reference", "tool_name": "Later"},
+                        {"type": "text", "text": "Tool loaded."},
+                    ],
+                    **CACHED,
+                },
+                {"type": "text", "text": "Go on."},
+            ],
+        },
+    ],
+    "tools": [
+        {
+            "name": "Bash",
+            "description": "Runs it.",
+            "input_schema": {"$schema": "https://json-schema.org/x", "type": "object"},
+            "eager_input_streaming": True,
+        },
+        {
+            "name": "Later",
+            "description": "d",
+            "input_schema": {"type": "object"},
+            "defer_loading": True,
+        },
+        {"type": "web_search_20250305", "name": "web_search", "max_uses": 3},
+    ],
+    "thinking": {"type": "enabled", "budget_tokens": 31999},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015"}]},
+    "output_config": {"effort": "high"},
+    "metadata": {"user_id": '{"device": "d"}'},
+    "stream": True,
+}
+
+
+def test_claude_code_is_read() -> None:
+    request = MESSAGES.decode_request(CLAUDE_CODE)
+    assert [message.role for message in request.messages] == [
+        "system",
+        "user",
+        "system",
+        "assistant",
+        "tool",
+        "user",
+    ]
+    assert request.messages[3].parts == (
+        Reasoning("A file.", "c2ln"),
+        Reasoning("", "eA==", {"type": "redacted_thinking"}),
+        Text("Sure."),
+        ToolCall(id="toolu_1", name="Bash", arguments={"command": "ls"}),
+        ToolCall(id="toolu_2", name="ToolSearch", arguments={"query": "q"}),
+    )
+    reference = Other({"type": "tool_reference", "tool_name": "Later"})
+    assert request.messages[4].parts == (
+        ToolResult(call_id="toolu_1", name="Bash", content="a", is_error=True),
+        ToolResult(
+            call_id="toolu_2",
+            name="ToolSearch",
+            content=(reference, Text("Tool loaded.")),
+            extra=CACHED,
+        ),
+    )
+    assert request.thinking == Thinking(enabled=True, effort="high", budget=31999)
+    assert [tool.name for tool in request.tools or ()] == ["Bash", "Later"]
+    assert [(note.code, note.where) for note in request.notes] == [("skipped-tool", "$.tools[2]")]
+
+
+def test_claude_code_rides_along_to_its_own_api() -> None:
+    request = MESSAGES.decode_request(CLAUDE_CODE)
+    outgoing = MESSAGES.encode_request(request)
+    expected = CLAUDE_CODE | {"tools": CLAUDE_CODE["tools"]}
+    assert outgoing.body == expected
+    assert outgoing.notes == ()
+
+
+def test_claude_code_elsewhere_says_what_is_left_out() -> None:
+    outgoing = CHAT.encode_request(MESSAGES.decode_request(CLAUDE_CODE))
+    noted = {note.message.removeprefix("openai_chat has no words for ") for note in outgoing.notes}
+    for left_out in (
+        "context_management",
+        "cache_control",
+        "eager_input_streaming",
+        "defer_loading",
+    ):
+        assert any(note.startswith(left_out) for note in noted), left_out
+    roles = [message["role"] for message in outgoing.body["messages"]]
+    assert roles == ["system", "user", "system", "assistant", "tool", "tool", "user"]
+    assert outgoing.body["reasoning_effort"] == "high"
+
+
+def test_a_budget_leaves_room_for_the_answer() -> None:
+    request = read(max_tokens=8000, thinking={"type": "enabled", "budget_tokens": 32000})
+    outgoing = MESSAGES.encode_request(request)
+    assert outgoing.body["thinking"] == {"type": "enabled", "budget_tokens": 7999}
+    assert [note.code for note in outgoing.notes] == ["rephrased"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"thinking": {"type": "adaptive"}},
+        {"thinking": {"type": "disabled"}},
+        {"thinking": {"type": "enabled", "budget_tokens": 50, "display": "omitted"}},
+        {"thinking": {"type": "between_tools", "budget_tokens": 50}},
+        {"output_config": {"effort": "max"}},
+        {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
+        {"output_config": {"effort": "low", "task_budget": {"type": "tokens", "total": 9}}},
+        {
+            "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+            "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+        },
+        {
+            "tool_choice": {"type": "tool", "name": "f"},
+            "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+        },
+        {
+            "tool_choice": {"type": "none"},
+            "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+        },
+        {
+            "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+            "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+        },
+        {"tools": []},
+        {"stop_sequences": ["a"], "top_k": 3, "temperature": 0.5, "service_tier": "auto"},
+        {"mcp_servers": [{"type": "url"}], "container": "c"},
+    ],
+    ids=str,
+)
+def test_settings_come_back(given: dict[str, Any]) -> None:
+    body = {"model": "m", "max_tokens": 100, "messages": [], **given}
+    assert written(MESSAGES.decode_request(body)) == body
+
+
+def test_the_format_of_the_answer() -> None:
+    form = {"type": "json_schema", "schema": {"type": "object"}}
+    for given in ({"output_config": {"format": form}}, {"output_format": form}):
+        assert read(**given).response_format == ResponseFormat({"type": "object"})
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        (
+            {
+                "type": "image",
+                "source": {"type": "base64", "media_type": "image/gif", "data": "AA"},
+            },
+            Image(data="AA", media_type="image/gif"),
+        ),
+        ({"type": "image", "source": {"type": "url", "url": "https://x"}}, Image(url="https://x")),
+        (
+            {
+                "type": "document",
+                "title": "t",
+                "source": {"type": "text", "media_type": "text/plain", "data": "a"},
+            },
+            Document("a", "t"),
+        ),
+        (
+            {
+                "type": "document",
+                "source": {"type": "base64", "media_type": "application/pdf", "data": "AA"},
+                "citations": {"enabled": True},
+            },
+            Document(
+                data="AA", media_type="application/pdf", extra={"citations": {"enabled": True}}
+            ),
+        ),
+        (
+            {"type": "document", "source": {"type": "file", "file_id": "f"}},
+            Other({"type": "document", "source": {"type": "file", "file_id": "f"}}),
+        ),
+        ({"type": "search_result", "title": "t"}, Other({"type": "search_result", "title": "t"})),
+    ],
+    ids=str,
+)
+def test_pictures_and_documents(block: dict[str, Any], expected: Any) -> None:
+    request = read(messages=[{"role": "user", "content": [block]}])
+    assert request.messages == (Message("user", (expected,)),)
+    assert written(request)["messages"][0]["content"] == [block]
+
+
+@pytest.mark.parametrize(
+    "thread", [{"type": "create"}, {"type": "continue", "previous_message_id": "m"}]
+)
+def test_threads_are_refused_so_that_clients_send_everything(thread: dict[str, Any]) -> None:
+    with pytest.raises(WireError) as raised:
+        read(thread=thread)
+    error = MESSAGES.encode_failure(raised.value.failure)["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["details"]["error_code"] == "thread_unsupported_request"
+    assert raised.value.failure.status == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ({"messages": [{"role": "king"}]}, "`$.messages[0].role`"),
+        (
+            {"messages": [{"role": "user", "content": [{"text": "x"}]}]},
+            "`$.messages[0].content[0].type`",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+            "`$.messages[0].content[0].source`",
+        ),
+        ({"tool_choice": {"type": "maybe"}}, "`$.tool_choice.type`"),
+        ({"tools": [{"input_schema": {}}]}, "`$.tools[0].name`"),
+        ({"system": 3}, "`$.system`"),
+    ],
+)
+def test_faults_say_where(body: dict[str, Any], problem: str) -> None:
+    with pytest.raises(WireError) as raised:
+        read(**body)
+    assert str(raised.value).endswith(f"at {problem}")
+
+
+# To an Anthropic upstream.
+
+
+def test_thoughts_that_nobody_signed_are_left_out() -> None:
+    request = CHAT.decode_request(
+        {"messages": [{"role": "assistant", "content": "a", "reasoning_content": "hm"}]}
+    )
+    outgoing = MESSAGES.encode_request(request)
+    assert outgoing.body["messages"] == [{"role": "assistant", "content": "a"}]
+    assert "reasoning that is not signed" in outgoing.notes[-1].message
+
+
+def test_ids_are_written_in_letters_that_are_allowed() -> None:
+    made = ToolCall(id="functions.f:0", name="f", arguments={})
+    result = ToolResult(call_id="functions.f:0", name="f", content="")
+    conversation = (Message("assistant", (made,)), Message("tool", (result,)))
+    body = written(Request(model="m", messages=conversation))
+    assert body["messages"][0]["content"][0]["id"] == "functions_f_0"
+    assert body["messages"][1]["content"][0]["tool_use_id"] == "functions_f_0"
+
+
+def test_instructions_in_the_midst_go_to_the_start() -> None:
+    messages = (
+        Message("system", (Text("a"),)),
+        Message("user", (Text("b"),)),
+        Message("developer", (Text("c"),)),
+    )
+    outgoing = MESSAGES.encode_request(Request(model="m", messages=messages))
+    assert [block["text"] for block in outgoing.body["system"]] == ["a", "c"]
+    assert "go to its start" in " ".join(note.message for note in outgoing.notes)
+
+
+def test_a_limit_is_always_sent() -> None:
+    outgoing = MESSAGES.encode_request(Request(model="m", messages=()))
+    assert outgoing.body["max_tokens"] == 8192
+    assert [note.where for note in outgoing.notes] == ["$.max_tokens"]
+
+
+def test_a_schema_is_always_an_object() -> None:
+    request = Request(model="m", messages=(), tools=(Tool(name="f"),))
+    assert written(request)["tools"][0]["input_schema"] == {"type": "object", "properties": {}}
+
+
+def test_one_of_several_tools() -> None:
+    tools = tuple(Tool(name=name) for name in "abc")
+    choice = ToolChoice("required", ("a", "b"))
+    body = written(Request(model="m", messages=(), tools=tools, tool_choice=choice))
+    assert [tool["name"] for tool in body["tools"]] == ["a", "b"]
+    assert body["tool_choice"] == {"type": "any"}
+
+
+# Replies.
+
+
+def heard(*frames: dict[str, Any], whole: bool = True) -> list[Event]:
+    decoder = StreamDecoder(MESSAGES)
+    start = {
+        "type": "message_start",
+        "message": {
+            "id": "msg_1",
+            "model": "c",
+            "usage": {"input_tokens": 9, "cache_read_input_tokens": 5, "output_tokens": 1},
+            "content": [],
+        },
+    }
+    stop = [
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn"},
+            "usage": {"output_tokens": 7},
+        },
+        {"type": "message_stop"},
+    ]
+    data = b"".join(
+        sse(frame, str(frame["type"])) for frame in (start, *frames, *(stop if whole else ()))
+    )
+    return [*decoder.feed(data), *decoder.finish()]
+
+
+def start(index: int, **block: Any) -> dict[str, Any]:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def delta(index: int, **fields: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": fields}
+
+
+def stop(index: int) -> dict[str, Any]:
+    return {"type": "content_block_stop", "index": index}
+
+
+def test_a_stream_with_everything() -> None:
+    search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    reply = fold(
+        heard(
+            start(0, type="thinking", thinking="", signature=""),
+            delta(0, type="thinking_delta", thinking="h"),
+            delta(0, type="thinking_delta", thinking="m"),
+            delta(0, type="signature_delta", signature="c2ln"),
+            stop(0),
+            start(1, type="redacted_thinking", data="eA=="),
+            stop(1),
+            {"type": "ping"},
+            start(2, **search),
+            delta(2, type="input_json_delta", partial_json='{"query": '),
+            delta(2, type="input_json_delta", partial_json='"q"}'),
+            stop(2),
+            start(3, type="text", text=""),
+            delta(3, type="text_delta", text="Sunny"),
+            delta(3, type="citations_delta", citation={"type": "char_location"}),
+            stop(3),
+            start(4, type="tool_use", id="toolu_1", name="f", input={}),
+            delta(4, type="input_json_delta", partial_json=""),
+            stop(4),
+        )
+    )
+    assert reply.parts == (
+        Reasoning("hm", "c2ln"),
+        Reasoning("", "eA==", {"type": "redacted_thinking"}),
+        Other({**search, "input": {"query": "q"}}),
+        Text("Sunny"),
+        Text("", {"citations": [{"type": "char_location"}]}),
+        ToolCall(id="toolu_1", name="f", arguments={}),
+    )
+    assert reply.stop_reason == "calls"
+    assert reply.usage
+    assert (reply.usage.input, reply.usage.cached, reply.usage.output) == (14, 5, 7)
+    request = read()
+    again = MESSAGES.encode_reply(reply, Envelope(request, "1"))
+    assert again["id"] == "msg_1"
+    assert fold(MESSAGES.decode_reply(again)).parts == reply.parts
+    encoder = MESSAGES.encoder(Envelope(request, "1"))
+    decoder = StreamDecoder(MESSAGES)
+    streamed = b"".join(encoder.feed(event) for event in MESSAGES.decode_reply(again))
+    assert fold([*decoder.feed(streamed), *decoder.finish()]).parts == reply.parts
+
+
+def test_a_stream_that_breaks_off() -> None:
+    reply = fold(heard(start(0, type="text", text="Half"), whole=False))
+    assert reply.text == "Half"
+    assert reply.failure
+    assert reply.failure.kind == "upstream"
+
+
+def test_an_error_in_the_midst() -> None:
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    reply = fold(heard(start(0, type="text", text="Half"), error))
+    assert reply.failure == Failure("overloaded", "Overloaded", 529, "overloaded_error")
+
+
+def test_a_stop_sequence() -> None:
+    body = {
+        "type": "message",
+        "content": [],
+        "stop_reason": "stop_sequence",
+        "stop_sequence": "END",
+    }
+    reply = fold(MESSAGES.decode_reply(body))
+    assert reply.stop_reason == "stop_sequence"
+    again = MESSAGES.encode_reply(reply, Envelope(read(), "1"))
+    assert (again["stop_reason"], again["stop_sequence"]) == ("stop_sequence", "END")
+
+
+def test_an_error_ends_an_open_block() -> None:
+    encoder = MESSAGES.encoder(Envelope(read(), "1"))
+    events: list[Event] = [Started(), TextDelta("Half"), Failure("timeout", "too slow", 504)]
+    data = b"".join(map(encoder.feed, events)).decode()
+    kinds = [line[7:] for line in data.splitlines() if line.startswith("event: ")]
+    assert kinds == [
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "error",
+    ]
+
+
+def test_context_errors_are_told_from_others() -> None:
+    body = {
+        "type": "error",
+        "error": {
+            "type": "invalid_request_error",
+            "message": "prompt is too long: 9 tokens > 8 maximum",
+        },
+    }
+    assert MESSAGES.decode_failure(400, body).kind == "context_length"
+
+
+def test_an_empty_answer() -> None:
+    encoder = MESSAGES.encoder(Envelope(read(), "1"))
+    data = encoder.feed(Finish("stop")).decode()
+    assert [line[7:] for line in data.splitlines() if line.startswith("event: ")] == [
+        "message_start",
+        "message_delta",
+        "message_stop",
+    ]

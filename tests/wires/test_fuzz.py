@@ -1,0 +1,262 @@
+"""Conversations that nobody thought of, and bytes that nobody should send."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.wires.scenarios import SCENARIOS, Scenario, answer, called, facets, meaning
+from tests.wires.test_matrix import SAID, remarks, unsaid
+from toolspeak import (
+    Event,
+    Failure,
+    Image,
+    Message,
+    Reasoning,
+    ReasoningDelta,
+    Request,
+    ResponseFormat,
+    Text,
+    TextDelta,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+    WireError,
+    fold,
+)
+from toolspeak.wires import WIRES, Envelope, StreamDecoder, Wire
+
+EACH_WIRE = pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
+LOOSE = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+
+# Conversations.
+
+words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | words
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=5,
+)
+arguments = st.dictionaries(words, values, max_size=3)
+tool_names = st.sampled_from(["get_weather", "now", "search-files", "t_1"])
+signatures = st.none() | st.sampled_from(["c2ln", "QUJD"])
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> tuple[Message, ...]:
+    """A conversation that makes sense: every result follows its call."""
+    found: list[Message] = []
+    if draw(st.booleans()):
+        found.append(Message("system", (Text(draw(words)),)))
+    for turn in range(draw(st.integers(1, 4))):
+        found.append(Message("user", tuple(draw(said_by_user()))))
+        calls = [
+            ToolCall(id=f"call_{turn}_{number}", name=draw(tool_names), arguments=draw(arguments))
+            for number in range(draw(st.integers(0, 3)))
+        ]
+        thoughts = [
+            Reasoning(draw(words), draw(signatures)) for _ in range(draw(st.integers(0, 1)))
+        ]
+        texts = [Text(draw(words)) for _ in range(draw(st.integers(0, 1)))]
+        if calls or texts:
+            found.append(Message("assistant", (*thoughts, *texts, *calls)))
+        if calls:
+            results = tuple(
+                ToolResult(call_id=call.id, name=call.name, content=draw(words)) for call in calls
+            )
+            found.append(Message("tool", results))
+    return tuple(found)
+
+
+@st.composite
+def said_by_user(draw: st.DrawFn) -> list[Text | Image]:
+    pictures = [Image(data="QUJD", media_type="image/png") for _ in range(draw(st.integers(0, 1)))]
+    return [Text(draw(words)), *pictures]
+
+
+tools = st.lists(tool_names, unique=True, min_size=1).map(
+    lambda names: tuple(
+        Tool(name=name, description="Does it.", parameters={"type": "object", "properties": {}})
+        for name in names
+    )
+)
+requests = st.builds(
+    Request,
+    model=st.just("m"),
+    messages=messages(),
+    tools=st.none() | tools,
+    tool_choice=st.sampled_from([ToolChoice(), ToolChoice("none"), ToolChoice("required")]),
+    parallel_tool_calls=st.booleans(),
+    response_format=st.none() | st.just(ResponseFormat({"type": "object"}, "answer")),
+    thinking=st.sampled_from([Thinking(), Thinking(enabled=False), Thinking(effort="low")]),
+    stream=st.booleans(),
+    max_tokens=st.just(500),
+    stop=st.lists(words, max_size=2).map(tuple),
+    sampling=st.dictionaries(st.sampled_from(["temperature", "top_p"]), st.floats(0, 1)),
+)
+
+
+@EACH_WIRE
+@LOOSE
+@given(request=requests)
+def test_a_request_comes_back_or_says_what_is_missing(wire: Wire, request: Request) -> None:
+    sent = wire.encode_request(request)
+    read = wire.decode_request(sent.body, model=request.model, stream=request.stream)
+    before, after = facets(request), facets(read)
+    for facet in before.keys() | after.keys():
+        if facet in ("choice", "parallel") and not request.tools:
+            continue
+        if before.get(facet) != after.get(facet):
+            assert SAID.get(facet, facet) in remarks(sent.notes), (facet, before, after, sent)
+
+
+@EACH_WIRE
+@LOOSE
+@given(request=requests)
+def test_reading_is_stable(wire: Wire, request: Request) -> None:
+    """What a wire has read once, it writes and reads again as the same."""
+    options = {"model": request.model, "stream": request.stream}
+    once = wire.decode_request(wire.encode_request(request).body, **options)
+    again = wire.decode_request(wire.encode_request(once).body, **options)
+    assert again == once
+    assert not wire.encode_request(once).notes
+
+
+# Replies.
+
+
+@st.composite
+def replies(draw: st.DrawFn) -> tuple[Event, ...]:
+    """Thoughts, words and calls, in an order that every API has."""
+    events: list[Event] = []
+    for piece in draw(st.lists(words, max_size=3)):
+        events.append(ReasoningDelta(piece))
+    if events and draw(st.booleans()):
+        events.append(ReasoningDelta("", "c2ln"))
+    events += [TextDelta(piece) for piece in draw(st.lists(words, max_size=4))]
+    count = draw(st.integers(0, 3))
+    for index in range(count):
+        call = ToolCall(id=f"call_{index}", name=draw(tool_names), arguments=draw(arguments))
+        events += called(index, call, draw(st.integers(1, 9)))
+    return answer(*events, reason="calls" if count else "stop")
+
+
+def pieces(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[at : at + size] for at in range(0, len(data), size))
+
+
+@EACH_WIRE
+@LOOSE
+@given(events=replies(), size=st.integers(1, 40))
+def test_a_reply_comes_back(wire: Wire, events: tuple[Event, ...], size: int) -> None:
+    request = Request(model="m", messages=(), extra={"stream_options": {"include_usage": True}})
+    expected = meaning(fold(events))
+    expected |= unsaid(fold(events), wire)
+    encoder = wire.encoder(Envelope(request, "1"))
+    decoder = StreamDecoder(wire)
+    data = b"".join(map(encoder.feed, events))
+    heard = [event for piece in pieces(data, size) for event in decoder.feed(piece)]
+    assert meaning(fold([*heard, *decoder.finish()])) == expected
+    whole = wire.encode_reply(fold(events), Envelope(request, "1"))
+    assert meaning(fold(wire.decode_reply(whole))) == expected
+
+
+# Junk.
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of everything in a JSON value."""
+    yield path
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    for key, item in items:
+        yield from places(item, (*path, key))
+
+
+def replaced(value: Any, path: tuple[Any, ...], other: Any) -> Any:
+    if not path:
+        return other
+    value = copy.copy(value)
+    value[path[0]] = replaced(value[path[0]], path[1:], other)
+    return value
+
+
+@EACH_WIRE
+@LOOSE
+@given(data=st.data(), scenario=st.sampled_from(SCENARIOS))
+def test_a_broken_request_is_a_wire_error(
+    wire: Wire, data: st.DataObject, scenario: Scenario
+) -> None:
+    body = wire.encode_request(scenario.request).body
+    for _ in range(data.draw(st.integers(1, 3))):
+        path = data.draw(st.sampled_from(list(places(body))))
+        body = replaced(body, path, data.draw(junk))
+    try:
+        request = wire.decode_request(body, model="m", stream=False)
+    except WireError:
+        return
+    for other in WIRES.values():
+        other.encode_request(request)
+
+
+@EACH_WIRE
+@LOOSE
+@given(data=st.data(), scenario=st.sampled_from(SCENARIOS))
+def test_a_broken_reply_is_a_failure(wire: Wire, data: st.DataObject, scenario: Scenario) -> None:
+    envelope = Envelope(Request(model="m", messages=()), "1")
+    body = wire.encode_reply(fold(scenario.reply), envelope)
+    for _ in range(data.draw(st.integers(1, 3))):
+        path = data.draw(st.sampled_from(list(places(body))))
+        body = replaced(body, path, data.draw(junk))
+    events = list(wire.decode_reply(body))
+    relay(events)
+
+
+@EACH_WIRE
+@LOOSE
+@given(data=st.data(), scenario=st.sampled_from(SCENARIOS))
+def test_a_broken_stream_is_a_failure(wire: Wire, data: st.DataObject, scenario: Scenario) -> None:
+    encoder = wire.encoder(Envelope(Request(model="m", messages=()), "1"))
+    stream = bytearray(b"".join(map(encoder.feed, scenario.reply)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, max(0, len(stream) - 1)))
+        size = data.draw(st.integers(0, 20))
+        stream[at : at + size] = data.draw(
+            st.binary(max_size=8) | st.just(bytes(stream[at : at + 9]))
+        )
+    decoder = StreamDecoder(wire)
+    events = [event for piece in pieces(bytes(stream), 16) for event in decoder.feed(piece)]
+    events += decoder.finish()
+    relay(events)
+
+
+def relay(events: list[Event]) -> None:
+    """Whatever was read can be folded and passed on to any client."""
+    reply = fold(events)
+    assert reply.failure is None or isinstance(reply.failure, Failure)
+    for wire in WIRES.values():
+        envelope = Envelope(Request(model="m", messages=()), "1")
+        encoder = wire.encoder(envelope)
+        b"".join(map(encoder.feed, events))
+        wire.encode_reply(reply, envelope)

@@ -1,0 +1,523 @@
+"""Chat completions as clients and servers really write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolspeak import (
+    ArgumentsDelta,
+    CallEnd,
+    CallRejected,
+    CallStart,
+    Document,
+    Event,
+    Failure,
+    Finish,
+    Image,
+    Message,
+    Note,
+    Other,
+    Reasoning,
+    Reply,
+    Request,
+    ResponseFormat,
+    Started,
+    Text,
+    TextDelta,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+    WireError,
+    fold,
+)
+from toolspeak.wires import WIRES, Envelope, StreamDecoder
+from toolspeak.wires.framing import sse
+
+CHAT = WIRES["openai_chat"]
+
+
+def read(**body: Any) -> Request:
+    return CHAT.decode_request({"model": "m", "messages": [], **body})
+
+
+def message(given: dict[str, Any]) -> Message:
+    [found] = read(messages=[given]).messages
+    return found
+
+
+MESSAGES: list[tuple[dict[str, Any], Message]] = [
+    ({"role": "user", "content": "Hi"}, Message("user", (Text("Hi"),))),
+    (
+        {
+            "role": "system",
+            "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+        },
+        Message("system", (Text("a"), Text("b"))),
+    ),
+    ({"role": "developer", "content": "a"}, Message("developer", (Text("a"),))),
+    (
+        {"role": "user", "content": "a", "name": "Eva"},
+        Message("user", (Text("a"),), {"name": "Eva"}),
+    ),
+    ({"role": "assistant", "content": None, "tool_calls": None}, Message("assistant", ())),
+    (
+        {"role": "assistant", "refusal": "No."},
+        Message("assistant", (Text("No.", {"type": "refusal"}),)),
+    ),
+    (
+        {"role": "assistant", "content": "a", "reasoning_content": "hm"},
+        Message("assistant", (Reasoning("hm"), Text("a"))),
+    ),
+    (
+        {
+            "role": "assistant",
+            "content": "a",
+            "reasoning": "hm",
+            "reasoning_details": [{"type": "reasoning.text", "text": "hm", "signature": "s"}],
+        },
+        Message("assistant", (Reasoning("hm", "s"), Text("a"))),
+    ),
+    (
+        {
+            "role": "user",
+            "content": [{"type": "image_url", "image_url": {"url": "https://x/a.png"}}],
+        },
+        Message("user", (Image(url="https://x/a.png"),)),
+    ),
+    (
+        {
+            "role": "user",
+            "content": [{"type": "image_url", "image_url": "data:image/gif;base64,AA"}],
+        },
+        Message("user", (Image(data="AA", media_type="image/gif"),)),
+    ),
+    (
+        {
+            "role": "user",
+            "content": [{"type": "input_audio", "input_audio": {"data": "AA", "format": "mp3"}}],
+        },
+        Message("user", (Document(data="AA", media_type="audio/mp3"),)),
+    ),
+    (
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "file",
+                    "file": {"file_data": "data:application/pdf;base64,AA", "filename": "a"},
+                }
+            ],
+        },
+        Message("user", (Document(title="a", data="AA", media_type="application/pdf"),)),
+    ),
+    (
+        {"role": "user", "content": [{"type": "hologram", "x": 1}]},
+        Message("user", (Other({"type": "hologram", "x": 1}),)),
+    ),
+    (
+        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "25"}]},
+        Message("tool", (ToolResult(call_id="c", name="", content="25"),)),
+    ),
+    (
+        {"role": "tool", "content": '{"tool_call_id": "c", "content": "25"}'},
+        Message("tool", (ToolResult(call_id="c", name="", content="25"),)),
+    ),
+    (
+        {"role": "function", "name": "f", "content": "25"},
+        Message("tool", (ToolResult(call_id="call_1", name="f", content="25"),)),
+    ),
+    (
+        {"role": "assistant", "function_call": {"name": "f", "arguments": '{"a":1}'}},
+        Message("assistant", (ToolCall(id="call_1", name="f", arguments={"a": 1}),)),
+    ),
+    (
+        {
+            "role": "assistant",
+            "content": (
+                '{"content": "One moment.", "tool_calls": '
+                '[{"id": "c", "function": {"name": "f", "arguments": "{}"}}]}'
+            ),
+        },
+        Message("assistant", (Text("One moment."), ToolCall(id="c", name="f", arguments={}))),
+    ),
+    (
+        {"role": "assistant", "content": '{"content": "a", "city": "Oslo"}'},
+        Message("assistant", (Text('{"content": "a", "city": "Oslo"}'),)),
+    ),
+    (
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "f", "input": "x"}}],
+        },
+        Message(
+            "assistant", (ToolCall(id="c", name="f", arguments={"input": "x"}, freeform=True),)
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), MESSAGES, ids=[str(given) for given, _ in MESSAGES])
+def test_messages(given: dict[str, Any], expected: Message) -> None:
+    assert message(given) == expected
+
+
+def test_results_are_called_like_their_calls() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "now", "arguments": ""}}
+    result = {"role": "tool", "tool_call_id": "c", "content": "noon"}
+    read_back = read(messages=[{"role": "assistant", "tool_calls": [call]}, result])
+    assert read_back.messages[1].parts == (ToolResult(call_id="c", name="now", content="noon"),)
+
+
+def test_arguments_that_are_no_json_are_kept_and_noted() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": '}}
+    request = read(messages=[{"role": "assistant", "tool_calls": [call]}])
+    [part] = request.messages[0].parts
+    assert isinstance(part, ToolCall)
+    assert part.arguments == {}
+    assert [note.code for note in request.notes] == ["bad-arguments"]
+    assert request.notes[0].where == "$.messages[0].tool_calls[0].function.arguments"
+    assert CHAT.encode_request(request).body["messages"][0]["tool_calls"] == [call]
+
+
+def test_what_the_client_wrote_stays_letter_by_letter() -> None:
+    """A prompt that is the same to the letter is one that a server has cached."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{ "a":1.0 }'}}
+    given = {"role": "assistant", "content": "a", "tool_calls": [call]}
+    body = CHAT.encode_request(read(messages=[given])).body
+    assert body["messages"] == [given]
+
+
+CHOICES: list[tuple[dict[str, Any], ToolChoice]] = [
+    ({}, ToolChoice()),
+    ({"tool_choice": "auto"}, ToolChoice()),
+    ({"tool_choice": "none"}, ToolChoice("none")),
+    ({"tool_choice": "required"}, ToolChoice("required")),
+    ({"tool_choice": "any"}, ToolChoice("required")),
+    (
+        {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+        ToolChoice("required", ("f",)),
+    ),
+    ({"tool_choice": {"type": "function", "name": "f"}}, ToolChoice("required", ("f",))),
+    ({"tool_choice": {"type": "custom", "custom": {"name": "f"}}}, ToolChoice("required", ("f",))),
+    ({"function_call": {"name": "f"}}, ToolChoice("required", ("f",))),
+    ({"function_call": "none"}, ToolChoice("none")),
+    (
+        {
+            "tool_choice": {
+                "type": "allowed_tools",
+                "allowed_tools": {
+                    "mode": "auto",
+                    "tools": [{"type": "function", "function": {"name": "f"}}],
+                },
+            }
+        },
+        ToolChoice("auto", ("f",)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), CHOICES, ids=[str(given) for given, _ in CHOICES])
+def test_tool_choices(given: dict[str, Any], expected: ToolChoice) -> None:
+    function = {"name": "f", "parameters": {}}
+    request = read(tools=[{"type": "function", "function": function}], **given)
+    assert request.tool_choice == expected
+    again = CHAT.decode_request(CHAT.encode_request(request).body)
+    assert again.tool_choice == expected
+
+
+def test_tools() -> None:
+    request = read(
+        tools=[
+            {
+                "type": "function",
+                "function": {"name": "a", "strict": True, "parameters": {"$ref": "x"}},
+            },
+            {
+                "type": "custom",
+                "custom": {"name": "b", "description": "d", "format": {"type": "text"}},
+            },
+            {"type": "web_search", "filters": {}},
+        ],
+        functions=[{"name": "c"}],
+    )
+    assert request.tools == (
+        Tool(name="a", strict=True, parameters={"$ref": "x"}),
+        Tool(name="b", description="d", freeform=True, extra={"format": {"type": "text"}}),
+        Tool(name="c"),
+    )
+    assert [(note.code, note.where) for note in request.notes] == [("skipped-tool", "$.tools[2]")]
+    written = CHAT.encode_request(request).body["tools"]
+    assert [tool["type"] for tool in written] == ["function", "custom", "function", "web_search"]
+    [_, custom, _] = WIRES["anthropic"].encode_request(request).body["tools"]
+    assert custom["input_schema"]["required"] == ["input"]
+
+
+def test_settings() -> None:
+    request = read(
+        max_completion_tokens=7,
+        max_tokens=9,
+        stop="END",
+        user="u",
+        metadata={"a": "b"},
+        reasoning_effort="low",
+        parallel_tool_calls=False,
+        response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "n", "schema": {"type": "object"}},
+        },
+        logit_bias={"1": 2},
+        temperature=1,
+        top_k=5,
+    )
+    assert request.max_tokens == 7
+    assert request.stop == ("END",)
+    assert request.metadata == {"a": "b", "user_id": "u"}
+    assert request.thinking == Thinking(effort="low")
+    assert not request.parallel_tool_calls
+    assert request.response_format == ResponseFormat({"type": "object"}, "n")
+    assert request.extra == {"logit_bias": {"1": 2}}
+    body = CHAT.encode_request(request).body
+    assert body["logit_bias"] == {"1": 2}
+    assert body["top_k"] == 5
+    noted = WIRES["anthropic"].encode_request(request).notes
+    assert "logit_bias" in " ".join(note.message for note in noted)
+
+
+FAULTS: list[tuple[Any, str]] = [
+    ([], "Expected `object`, got `array` - at `$`"),
+    ({"messages": {}}, "Expected `array`, got `object` - at `$.messages`"),
+    ({"messages": ["x"]}, "Expected `object`, got `string` - at `$.messages[0]`"),
+    ({"messages": [{"content": "x"}]}, "Expected `string`, got nothing - at `$.messages[0].role`"),
+    (
+        {"messages": [{"role": "king", "content": "x"}]},
+        "Expected `system`, `developer`, `user`, `assistant` or `tool`, got `king`"
+        " - at `$.messages[0].role`",
+    ),
+    (
+        {"messages": [{"role": "user", "content": 7}]},
+        "Expected `string` or `array`, got `integer` - at `$.messages[0].content`",
+    ),
+    ({"stream": "yes"}, "Expected `boolean`, got `string` - at `$.stream`"),
+    ({"temperature": True}, "Expected `number`, got `boolean` - at `$.temperature`"),
+    ({"max_tokens": 1.5}, "Expected `integer`, got `number` - at `$.max_tokens`"),
+    (
+        {"tools": [{"type": "function", "function": {}}]},
+        "Expected `string`, got nothing - at `$.tools[0].function.name`",
+    ),
+    (
+        {"tool_choice": "maybe"},
+        "Expected `auto`, `none`, `required` or an object, got `maybe` - at `$.tool_choice`",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "problem"), FAULTS, ids=[problem for _, problem in FAULTS])
+def test_faults_say_what_and_where(body: Any, problem: str) -> None:
+    with pytest.raises(WireError) as raised:
+        CHAT.decode_request(body)
+    assert str(raised.value) == problem
+    error = CHAT.encode_failure(raised.value.failure)["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["message"] == problem
+
+
+# Replies.
+
+
+def chunk(delta: dict[str, Any], reason: str | None = None, **fields: Any) -> dict[str, Any]:
+    return {"id": "1", "choices": [{"index": 0, "delta": delta, "finish_reason": reason}], **fields}
+
+
+def piece(
+    index: int | None, identity: str | None, name: str | None, arguments: Any
+) -> dict[str, Any]:
+    call = {"index": index, "id": identity, "function": {"name": name, "arguments": arguments}}
+    return chunk({"tool_calls": [{key: value for key, value in call.items() if value is not None}]})
+
+
+def heard(*frames: dict[str, Any], reason: str | None = "tool_calls") -> list[Event]:
+    decoder = StreamDecoder(CHAT, new_id=iter(f"new_{n}" for n in range(9)).__next__)
+    last = [chunk({}, reason)] if reason else []
+    data = b"".join(map(sse, (*frames, *last)))
+    return [*decoder.feed(data), *decoder.finish()]
+
+
+def calls(reply: Reply) -> list[tuple[str, str, dict[str, Any]]]:
+    return [(call.id, call.name, call.arguments) for call in reply.calls]
+
+
+STREAMS: list[tuple[str, list[dict[str, Any]], list[tuple[str, str, dict[str, Any]]]]] = [
+    (
+        "one call in pieces",
+        [piece(0, "a", "f", ""), piece(0, None, None, '{"x"'), piece(0, None, None, ": 1}")],
+        [("a", "f", {"x": 1})],
+    ),
+    (
+        "two calls after each other",
+        [piece(0, "a", "f", "{}"), piece(1, "b", "g", '{"x":'), piece(1, None, None, "2}")],
+        [("a", "f", {}), ("b", "g", {"x": 2})],
+    ),
+    (
+        "two calls at the same time",
+        [
+            piece(0, "a", "f", '{"x":'),
+            piece(1, "b", "g", '{"y":'),
+            piece(0, None, None, "1}"),
+            piece(1, None, None, "2}"),
+        ],
+        [("a", "f", {"x": 1}), ("b", "g", {"y": 2})],
+    ),
+    (
+        "every call has the index 0",
+        [piece(0, "a", "f", "{}"), piece(0, "b", "g", '{"y": 2}')],
+        [("a", "f", {}), ("b", "g", {"y": 2})],
+    ),
+    (
+        "no index",
+        [
+            piece(None, "a", "f", '{"x":'),
+            piece(None, None, None, "1}"),
+            piece(None, "b", "g", "{}"),
+        ],
+        [("a", "f", {"x": 1}), ("b", "g", {})],
+    ),
+    (
+        "no index and no id",
+        [piece(None, None, "f", '{"x": 1}'), piece(None, None, "f", '{"x": 2}')],
+        [("new_0", "f", {"x": 1}), ("new_1", "f", {"x": 2})],
+    ),
+    (
+        "the id before the name",
+        [piece(0, "a", None, None), piece(0, None, "f", '{"x": 1}')],
+        [("a", "f", {"x": 1})],
+    ),
+    (
+        "id and name in every piece",
+        [piece(0, "a", "f", '{"x"'), piece(0, "a", "f", ": 1}")],
+        [("a", "f", {"x": 1})],
+    ),
+    ("arguments as an object", [piece(0, "a", "f", {"x": 1})], [("a", "f", {"x": 1})]),
+    ("empty arguments", [piece(0, "a", "f", "")], [("a", "f", {})]),
+    ("no arguments", [piece(0, "a", "f", None)], [("a", "f", {})]),
+    (
+        "text while a call is open",
+        [piece(0, "a", "f", '{"x":'), chunk({"content": "hm"}), piece(0, None, None, "1}")],
+        [("a", "f", {"x": 1})],
+    ),
+    (
+        "legacy",
+        [
+            chunk({"function_call": {"name": "f", "arguments": ""}}),
+            chunk({"function_call": {"arguments": '{"x": 1}'}}),
+        ],
+        [("new_0", "f", {"x": 1})],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "frames", "expected"), STREAMS, ids=[row[0] for row in STREAMS])
+def test_calls_in_streams(name: str, frames: list[dict[str, Any]], expected: list[Any]) -> None:
+    events = heard(*frames)
+    assert calls(fold(events)) == expected
+    assert fold(events).stop_reason == "calls"
+    open_call = -1
+    for event in events:
+        match event:
+            case CallEnd(index) | CallRejected(index=int(index)):
+                assert index == open_call
+                open_call = -1
+            case CallStart(index) | ArgumentsDelta(index):
+                open_call = index
+            case _:
+                assert open_call < 0 or isinstance(event, Note), "nothing comes between"
+
+
+def test_broken_arguments_are_rejected() -> None:
+    reply = fold(heard(piece(0, "a", "f", '{"x": [1'), piece(1, "b", "g", "{}")))
+    assert calls(reply) == [("b", "g", {})]
+    assert [(one.code, one.name) for one in reply.rejected] == [("bad-arguments", "f")]
+
+
+def test_a_stream_that_breaks_off_is_a_failure() -> None:
+    reply = fold(heard(chunk({"content": "Half of an ans"}), reason=None))
+    assert reply.text == "Half of an ans"
+    assert reply.failure
+    assert reply.failure.kind == "upstream"
+
+
+def test_done_is_an_end_too() -> None:
+    decoder = StreamDecoder(CHAT)
+    data = sse(chunk({"content": "All."})) + b"data: [DONE]\n\n"
+    reply = fold([*decoder.feed(data), *decoder.finish()])
+    assert reply.failure is None
+    assert reply.stop_reason == "stop"
+
+
+def test_an_error_in_the_midst() -> None:
+    error = {"error": {"message": "too busy", "type": "overloaded", "code": 503}}
+    reply = fold(heard(chunk({"content": "Half"}), error, chunk({"content": "more"})))
+    assert reply.text == "Half"
+    assert reply.failure == Failure("overloaded", "too busy", 503, "503")
+
+
+def test_reasoning_and_parts() -> None:
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    reply = fold(
+        heard(
+            chunk({"role": "assistant", "content": "", "reasoning_content": "a"}),
+            chunk({"reasoning": "b"}),
+            chunk({"content": [thinking, {"type": "text", "text": "c"}]}),
+            chunk({"content": "d", "logprobs": {"x": 1}}),
+            {"id": "1", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}},
+            reason="stop",
+        )
+    )
+    assert reply.reasoning == "abhm"
+    assert reply.text == "cd"
+    assert reply.usage
+    assert (reply.usage.input, reply.usage.output) == (3, 4)
+    assert [note.where for note in reply.notes] == ["logprobs"]
+
+
+def test_a_refusal() -> None:
+    reply = fold(heard(chunk({"refusal": "No."}), reason="stop"))
+    assert (reply.text, reply.stop_reason) == ("No.", "refusal")
+
+
+def test_an_upstreams_own_words_ride_along() -> None:
+    answered = {
+        "id": "chatcmpl-9",
+        "system_fingerprint": "fp",
+        "choices": [
+            {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
+        ],
+    }
+    reply = fold(CHAT.decode_reply(answered))
+    again = CHAT.encode_reply(reply, Envelope(Request(model="m", messages=()), "1"))
+    assert again["system_fingerprint"] == "fp"
+    assert again["id"] == "chatcmpl-9"
+    other = WIRES["anthropic"]
+    assert "system_fingerprint" not in other.encode_reply(reply, Envelope(read(), "1"))
+    assert [note.where for note in other.notes_on(reply)] == ["$.system_fingerprint"]
+
+
+def test_usage_comes_only_if_asked_for() -> None:
+    events: list[Event] = [Started(), TextDelta("a"), Finish("stop")]
+    silent, asked = (
+        b"".join(map(CHAT.encoder(Envelope(request, "1")).feed, events))
+        for request in (read(), read(stream_options={"include_usage": True}))
+    )
+    assert b"usage" not in silent
+    assert b'"choices":[],"usage"' in asked
+
+
+def test_an_images_detail() -> None:
+    given = {"type": "image_url", "image_url": {"url": "https://x/a.png", "detail": "low"}}
+    [part] = message({"role": "user", "content": [given]}).parts
+    assert part == Image(url="https://x/a.png", detail="low")
+    body = CHAT.encode_request(read(messages=[{"role": "user", "content": [given]}])).body
+    assert body["messages"] == [{"role": "user", "content": [given]}]

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test check lint format docs bench clean
+.PHONY: run test check lint format docs bench clients clean
 
 run: $(STAMP)
 	$(BIN)/toolspeak dialects --check
@@ -29,9 +29,18 @@ docs: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench.stream_parse
 	$(BIN)/python -m bench.dialect_cases
+	$(BIN)/python -m bench.extract
+	$(BIN)/python -m bench.wires
+
+# Agent frameworks that run a tool against our encoders: see clients/README.md.
+clients: $(STAMP)
+	$(PYTHON) -m venv $(VENV)-clients
+	$(VENV)-clients/bin/pip install --quiet --disable-pip-version-check -r clients/requirements.txt --editable .
+	command -v npm >/dev/null && cd clients && npm install --silent --no-audit --no-fund || echo "no npm: Vercel's ai is left out"
+	$(VENV)-clients/bin/python -m pytest -q -c /dev/null --rootdir clients clients
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-clients clients/node_modules build dist .pytest_cache .ruff_cache .hypothesis
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -21,6 +21,7 @@ from ..wires.framing import decode_json, encode_json
 _CONVERSATION = {"gemini": "contents", "openai_responses": "input"}
 """Where a request keeps the conversation, if not in `messages`."""
 _REQUEST = ("messages", "contents", "input", "prompt")
+_REPLY = frozenset({"choices", "candidates", "output", "response", "stop_reason", "done"})
 _STREAM = (b"data:", b"event:", b":")
 _NO_REQUEST = Request(model="", messages=())
 
@@ -102,6 +103,9 @@ class _Conversion:
             value = decode_json(b"".join(_chained(first, iterator)))
             yield self._pretty(value)
             return
+        if isinstance(value, dict) and value.get("done") is False:
+            yield from self._stream(_chained(first, iterator))
+            return
         yield from self._lines(value, iterator)
 
     def _lines(self, value: Any, following: Iterator[bytes]) -> Iterator[bytes]:
@@ -143,8 +147,7 @@ class _Conversion:
             raise UsageError("Expected an object: a request, a reply or a message")
         if any(key in value for key in _REQUEST):
             return "request"
-        own = {"choices", "candidates", "output", "response", "stop_reason", "done"}
-        if own & value.keys() or value.get("type") == "message":
+        if not _REPLY.isdisjoint(value):
             return "reply"
         return "message" if "role" in value or "type" in value else "reply"
 

@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import WireError
 from ..events import Event, fold
 from ..types import Failure, Request
-from ..wires import Envelope, Wire, wire_of
+from ..wires import Envelope, Wire, gemini, wire_of
 from ..wires.framing import decode_json, encode_json
 from ..wires.routes import Route, route
 
@@ -97,7 +97,9 @@ def _handler(script: ScriptedServer) -> type[BaseHTTPRequestHandler]:
             if not request.stream:
                 self._send(200, encode_json(wire.encode_reply(fold(events), envelope)))
                 return
-            encoder = wire.encoder(envelope)
+            encoder = (
+                gemini.Encoder(envelope, array=True) if where.array else wire.encoder(envelope)
+            )
             self._stream(wire, map(encoder.feed, events), array=where.array)
 
         def _stream(self, wire: Wire, written: Iterable[bytes], *, array: bool) -> None:

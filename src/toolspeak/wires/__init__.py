@@ -5,9 +5,10 @@ from .anthropic import WIRE as ANTHROPIC
 from .gemini import WIRE as GEMINI
 from .ollama import WIRE as OLLAMA
 from .openai_chat import WIRE as OPENAI_CHAT
+from .openai_responses import WIRE as OPENAI_RESPONSES
 from .wire import Decoder, Encoder, Envelope, Outgoing, StreamDecoder, Wire
 
-WIRES = {wire.name: wire for wire in (OPENAI_CHAT, ANTHROPIC, OLLAMA, GEMINI)}
+WIRES = {wire.name: wire for wire in (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, OLLAMA, GEMINI)}
 
 
 def wire_of(name: str) -> Wire:

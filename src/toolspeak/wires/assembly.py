@@ -152,10 +152,8 @@ class Calls:
 
     def finish(self, *, cut: bool = False) -> Iterator[Event]:
         """No more pieces come; `cut` if there should have been more of the last call."""
-        for key in list(self._open):
-            call = self._open.get(key)
-            missing = cut and call is not None and not call.has_come_to_an_end()
-            yield from self.end(key, cut=missing)
+        for key, call in list(self._open.items()):
+            yield from self.end(key, cut=cut and not call.has_come_to_an_end())
 
     def _end_what_is_whole(self) -> Iterator[Event]:
         """The first call is over if nothing is missing from it: few APIs say that it is."""

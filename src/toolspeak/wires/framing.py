@@ -209,5 +209,5 @@ def encode_line(value: Any) -> bytes:
 
 def sse(value: Any, event: str = "") -> bytes:
     """One server-sent event."""
-    data = b"data: " + encode_json(value) + b"\n\n"
+    data = b"data: " + encode_line(value) + b"\n\n"
     return b"event: " + event.encode() + b"\n" + data if event else data

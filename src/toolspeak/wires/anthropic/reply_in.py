@@ -54,7 +54,7 @@ class Decoder:
                 pass  # A ping, or what is yet to be invented.
 
     def finish(self) -> Iterator[Event]:
-        yield from self._calls.finish()
+        yield from self._calls.finish(cut=self._raw_stop == "max_tokens")
         reason = STOPS.get(self._raw_stop or "", "stop")
         if self._calls.count and reason == "stop":
             reason = "calls"

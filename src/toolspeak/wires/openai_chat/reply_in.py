@@ -71,7 +71,7 @@ class Decoder:
             self._left |= dict.fromkeys(choice.rest())
 
     def finish(self) -> Iterator[Event]:
-        yield from self._calls.finish()
+        yield from self._calls.finish(cut=self._raw_stop == "length")
         for key in self._left:
             yield Note("unsupported", f"{key} of the reply is not carried", key)
         reason = STOPS.get(self._raw_stop or "", "stop")

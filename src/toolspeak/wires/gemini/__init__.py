@@ -1,0 +1,38 @@
+"""Gemini's generateContent and streamGenerateContent.
+
+{"contents": [{"role": "user", "parts": [{"text": "Weather in Oslo?"}]}], "tools": [{…}]}
+
+data: {"candidates": [{"content": {"parts": [{"functionCall": {"name": "f", "args": {}}}]}}]}
+"""
+
+from collections.abc import Callable
+
+from ..framing import Framing, JsonArray, ServerSentEvents
+from ..wire import Wire
+from .failures import decode_failure, encode_failure
+from .reply_in import Decoder
+from .reply_out import Encoder, encode_reply
+from .request_in import decode_request
+from .request_out import encode_request
+from .words import NAME
+
+WIRE = Wire(
+    name=NAME,
+    title="Gemini generateContent",
+    decode_request=decode_request,
+    encode_request=encode_request,
+    decoder=Decoder,
+    encoder=Encoder,
+    encode_reply=encode_reply,
+    decode_failure=decode_failure,
+    encode_failure=encode_failure,
+    framing=ServerSentEvents,
+)
+
+
+def framing_for(content_type: str) -> Callable[[], Framing]:
+    """The framing of a stream, which is one JSON array unless `alt=sse` was asked for."""
+    return JsonArray if "json" in content_type else ServerSentEvents
+
+
+__all__ = ["WIRE", "Encoder", "framing_for"]

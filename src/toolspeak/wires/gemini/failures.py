@@ -1,0 +1,87 @@
+"""What goes wrong, in Google's words.
+
+{"error": {"code": 400, "message": "…", "status": "INVALID_ARGUMENT", "details": [{…}]}}
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from ...types import Failure, FailureKind
+from ..common import failure_from
+from ..fields import Json, present
+
+_STATUSES: dict[FailureKind, str] = {
+    "unauthorized": "UNAUTHENTICATED",
+    "forbidden": "PERMISSION_DENIED",
+    "not_found": "NOT_FOUND",
+    "rate_limit": "RESOURCE_EXHAUSTED",
+    "overloaded": "UNAVAILABLE",
+    "timeout": "DEADLINE_EXCEEDED",
+    "upstream": "UNAVAILABLE",
+    "internal": "INTERNAL",
+}
+_VIOLATION = "type.googleapis.com/google.rpc.BadRequest"
+
+
+def decode_failure(status: int, body: Any) -> Failure:
+    """What an upstream says has gone wrong."""
+    if isinstance(body, list) and body:
+        body = body[0]
+    error = body.get("error", body) if isinstance(body, dict) else body
+    if not isinstance(error, dict):
+        return failure_from(status, str(error or ""))
+    given, word = error.get("code"), error.get("status")
+    if isinstance(given, int) and 400 <= given < 600:
+        status = given
+    listed: Any = error.get("details")
+    details = [item for item in listed if isinstance(item, dict)] if type(listed) is list else []
+    failure = failure_from(
+        status,
+        str(error.get("message") or ""),
+        str(word) if word else None,
+        _field(details),
+        {"details": details} if details else None,
+    )
+    return structs.replace(failure, kind=_kind(failure, details))
+
+
+def _kind(failure: Failure, details: list[Json]) -> FailureKind:
+    """Two things that Google says with a plain 400."""
+    if failure.kind == "bad_request" and "number of tokens" in failure.message:
+        return "context_length"
+    if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):
+        return "unauthorized"
+    return failure.kind
+
+
+def _field(details: list[Json]) -> str | None:
+    """The field of the request that is wrong."""
+    for detail in details:
+        violations = detail.get("fieldViolations")
+        for violation in violations if isinstance(violations, list) else ():
+            if isinstance(violation, dict) and isinstance(violation.get("field"), str):
+                return violation["field"]
+    return None
+
+
+def encode_failure(failure: Failure) -> Json:
+    """What has gone wrong, in this API's words."""
+    error = {
+        "code": failure.status,
+        "message": failure.message,
+        "status": _STATUSES.get(failure.kind, "INVALID_ARGUMENT"),
+    }
+    return {"error": error | present(details=_details(failure))}
+
+
+def _details(failure: Failure) -> list[Any] | None:
+    if failure.details:
+        own = failure.details.get("details")
+        return own if isinstance(own, list) else [failure.details]
+    if failure.param is None:
+        return None
+    violation = {"field": failure.param, "description": failure.message}
+    return [{"@type": _VIOLATION, "fieldViolations": [violation]}]

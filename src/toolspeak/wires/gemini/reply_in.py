@@ -1,0 +1,141 @@
+"""An upstream's generateContent response, whole or in chunks, each of which is one too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import structs
+
+from ...errors import WireError
+from ...events import CallEnd, Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
+from ...notes import NOTES
+from ...types import Image, Note, Other, StopReason, Usage
+from ..assembly import Calls
+from ..fields import Json
+from ..names import Names
+from .failures import decode_failure
+from .request_in import is_other, media
+from .words import CANDIDATE, NAME, STOPS, Cased, signature_in
+
+
+class Decoder:
+    """Chunks of a stream, or a whole response, to events."""
+
+    def __init__(self, names: Names, new_id: Callable[[], str]) -> None:
+        self._calls = Calls(names, new_id)
+        self._started = False
+        self._blocked = False
+        self._usage: Usage | None = None
+        self._raw_stop: str | None = None
+        self._extra: Json = {}
+        self._left: dict[str, None] = {}
+
+    @property
+    def complete(self) -> bool:
+        return self._raw_stop is not None
+
+    def feed(self, frame: Any) -> Iterator[Event]:
+        for item in frame if isinstance(frame, list) else [frame]:
+            fields = Cased(item)
+            if fields.has("error"):
+                yield decode_failure(500, item)
+                return
+            yield from self._chunk(fields)
+
+    def finish(self) -> Iterator[Event]:
+        for key in self._left:
+            yield Note("unsupported", f"{key} of the reply is not carried", key)
+        if self._raw_stop == "MALFORMED_FUNCTION_CALL":
+            said = str(self._extra.get(f"{CANDIDATE}finishMessage") or "")
+            yield Note("malformed", NOTES["malformed"], said[:1000])
+        yield Finish(self._reason(), self._raw_stop, self._usage, self._extra or None)
+
+    def _reason(self) -> StopReason:
+        if self._blocked:
+            return "filter"
+        reason = STOPS.get(self._raw_stop or "", "stop")
+        return "calls" if reason == "stop" and self._calls.count else reason
+
+    def _chunk(self, fields: Cased) -> Iterator[Event]:
+        identity, model = fields.text("responseId"), fields.text("modelVersion")
+        if not self._started:
+            self._started = True
+            yield Started(identity, model, wire=NAME)
+        for position, (item, path) in enumerate(fields.each("candidates")):
+            candidate = Cased(item, path)
+            if candidate.any("index") or position:
+                self._left["a second candidate"] = None
+            else:
+                yield from self._content(candidate)
+        if fields.are_left():
+            self._besides(fields)
+
+    def _content(self, candidate: Cased) -> Iterator[Event]:
+        content = candidate.inner("content")
+        for item, path in content.each("parts") if content is not None else ():
+            if type(item) is dict and len(item) == 1 and type(text := item.get("text")) is str:
+                if text:
+                    yield TextDelta(text)
+            else:
+                yield from self._part(Cased(item, path), item)
+        if candidate.are_left():
+            self._raw_stop = candidate.text("finishReason") or self._raw_stop
+            self._extra |= {f"{CANDIDATE}{key}": value for key, value in candidate.rest().items()}
+
+    def _besides(self, fields: Cased) -> None:
+        """What stands beside the candidates."""
+        if (usage := fields.inner("usageMetadata")) is not None:
+            self._usage = _usage(usage)
+        feedback = fields.peek("promptFeedback")
+        if isinstance(feedback, dict) and (reason := Cased(feedback).any("blockReason")):
+            self._blocked, self._raw_stop = True, str(reason)
+        self._extra |= fields.rest()
+
+    def _part(self, fields: Cased, item: Json) -> Iterator[Event]:
+        """What a part says, after the signature of the thought that led to it."""
+        if is_other(fields):
+            yield PartAdded(Other(dict(item)))
+            return
+        signature = signature_in(fields)
+        if fields.take("thought", bool):
+            yield ReasoningDelta(fields.text("text"), signature, fields.rest() or None)
+            return
+        if signature:
+            yield ReasoningDelta("", signature)
+        if call := fields.inner("functionCall"):
+            yield from self._call(call, fields)
+        elif fields.has("text"):
+            text, extra = fields.text("text"), fields.rest()
+            if text or extra:
+                yield TextDelta(text, extra or None)
+        elif isinstance(found := media(fields), Image):
+            yield PartAdded(found)
+        elif not signature or found:
+            signed = ("thoughtSignature", "thought_signature")
+            yield PartAdded(Other({key: item[key] for key in item if key not in signed}))
+
+    def _call(self, call: Cased, part: Cased) -> Iterator[Event]:
+        if call.any("partialArgs", "willContinue"):
+            raise WireError("arguments in pieces, which nobody has asked for", call.at("args"))
+        identity, name, arguments = call.text("id"), call.need("name", str), call.any("args")
+        extra = part.rest() | ({"functionCall": rest} if (rest := call.rest()) else {})
+        for event in self._calls.whole(identity, name, arguments):
+            if isinstance(event, CallEnd):
+                event = CallEnd(event.index, structs.replace(event.call, extra=extra))
+            yield event
+
+
+def _usage(fields: Cased) -> Usage:
+    prompt, said = _count(fields, "promptTokenCount"), _count(fields, "candidatesTokenCount")
+    cached, thought = (
+        _count(fields, "cachedContentTokenCount"),
+        _count(fields, "thoughtsTokenCount"),
+    )
+    fields.any("totalTokenCount")
+    return Usage(prompt, said + thought, cached, 0, thought, fields.rest())
+
+
+def _count(fields: Cased, key: str) -> int:
+    value = fields.any(key)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,334 @@
+"""A client's generateContent request. The model, and whether to stream, stand in its address."""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from msgspec import structs
+
+from ... import jsonish
+from ...errors import WireError
+from ...types import (
+    Document,
+    Image,
+    Message,
+    Note,
+    Other,
+    Part,
+    Reasoning,
+    Request,
+    ResponseFormat,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
+from ..common import History, call_from_text
+from ..fields import HOSTED, Json, name_of
+from .schemas import plain_schema
+from .words import NAME, RESPONSE, SAMPLING, Cased, signature_in
+
+_ROLES: dict[str, Any] = {
+    "user": "user",
+    "function": "user",
+    "tool": "user",
+    "model": "assistant",
+    "assistant": "assistant",
+    "system": "system",
+}
+_SAID = ("result", "output", "content")
+"""Under which keys a result is nothing but text."""
+_CHOICES: dict[str, ToolChoice] = {
+    "AUTO": ToolChoice(),
+    "MODE_UNSPECIFIED": ToolChoice(),
+    "ANY": ToolChoice("required"),
+    "NONE": ToolChoice("none"),
+    "VALIDATED": ToolChoice("auto", validated=True),
+}
+
+
+def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:
+    """What a client asks for."""
+    fields = Cased(body)
+    notes: list[Note] = []
+    named = fields.text("model")
+    messages = (*_system(fields, notes), *_contents(fields, notes))
+    tools, hosted = _tools(fields, notes)
+    choice, left = _tool_choice(fields, notes)
+    config = fields.inner("generationConfig") or Cased({})
+    sampling = {key: config.number(word) for key, word in SAMPLING.items()}
+    thinking, unknown = _thinking(config)
+    settings: Json = {
+        "response_format": _response_format(config),
+        "thinking": thinking,
+        "max_tokens": config.take("maxOutputTokens", int),
+        "stop": tuple(map(str, config.take("stopSequences", list) or ())),
+        "sampling": {key: value for key, value in sampling.items() if value is not None},
+    }
+    unknown |= config.rest()
+    return Request(
+        model=(model or named).removeprefix("models/"),
+        messages=messages,
+        tools=tools,
+        tool_choice=choice,
+        stream=bool(stream),
+        wire=NAME,
+        notes=tuple(notes),
+        extra=fields.rest()
+        | ({"generationConfig": unknown} if unknown else {})
+        | ({"toolConfig": left} if left else {})
+        | ({HOSTED: hosted} if hosted else {}),
+        **settings,
+    )
+
+
+# Messages.
+
+
+def _system(fields: Cased, notes: list[Note]) -> Iterator[Message]:
+    given, path = fields.any("systemInstruction"), fields.at("systemInstruction")
+    if given is None:
+        return
+    content = Cased(_as_content(given), path)
+    content.any("role")
+    parts = tuple(_parts(content, History(), notes))
+    if parts:
+        yield Message("system", parts, content.rest())
+
+
+def _contents(fields: Cased, notes: list[Note]) -> Iterator[Message]:
+    given, path = fields.any("contents"), fields.at("contents")
+    history = History()
+    for index, item in enumerate(given if isinstance(given, list) else [given]):
+        if item is not None:
+            yield from _content(Cased(_as_content(item), f"{path}[{index}]"), history, notes)
+
+
+def _as_content(given: Any) -> Any:
+    """Text alone, parts alone or a part alone, as content."""
+    if isinstance(given, str):
+        return {"parts": [{"text": given}]}
+    if isinstance(given, list):
+        return {"parts": given}
+    if isinstance(given, dict) and given and not given.keys() & {"parts", "role"}:
+        return {"parts": [given]}
+    return given
+
+
+def _content(fields: Cased, history: History, notes: list[Note]) -> Iterator[Message]:
+    """A message; the results in a user's content are one of their own."""
+    word = fields.text("role") or "user"
+    if word not in _ROLES:
+        raise WireError(f"Expected `user` or `model`, got `{word}`", fields.at("role"))
+    role = _ROLES[word]
+    parts = list(_parts(fields, history, notes))
+    extra = fields.rest()
+    if role != "user" or not parts:
+        yield Message(role, tuple(parts), extra)
+        return
+    for is_result, run in groupby(parts, lambda part: isinstance(part, ToolResult)):
+        yield Message("tool" if is_result else "user", tuple(run), extra)
+        extra = {}
+
+
+def _parts(fields: Cased, history: History, notes: list[Note]) -> list[Part]:
+    parts: list[Part] = []
+    given = fields.any("parts")
+    for index, item in enumerate(given if isinstance(given, list) else [given]):
+        path = f"{fields.at('parts')}[{index}]"
+        if isinstance(item, str):
+            parts.append(Text(item))
+        elif item is not None:
+            _part(Cased(item, path), item, parts, history, notes)
+    return parts
+
+
+def _part(
+    fields: Cased, item: Json, parts: list[Part], history: History, notes: list[Note]
+) -> None:
+    """Add what a part says. Its signature goes to the thought before it."""
+    if is_other(fields):
+        parts.append(Other(dict(item)))
+        return
+    signature = signature_in(fields)
+    if fields.take("thought", bool):
+        parts.append(Reasoning(fields.text("text"), signature, fields.rest()))
+        return
+    if signature:
+        _sign(parts, signature)
+    if call := fields.inner("functionCall"):
+        parts.append(history.made(_call(call, fields, history, notes)))
+    elif result := fields.inner("functionResponse"):
+        parts.append(_result(result, fields, history))
+    elif fields.has("text"):
+        text, extra = fields.text("text"), fields.rest()
+        if text or extra or not signature:
+            parts.append(Text(text, extra))
+    elif found := media(fields):
+        parts.append(found)
+    elif not signature:
+        parts.append(Other(dict(item)))
+
+
+_KNOWN = ("functionCall", "functionResponse", "text", "inlineData", "fileData")
+
+
+def is_other(fields: Cased) -> bool:
+    """Whether a part is of a kind that only Gemini has. A picture in a thought is one."""
+    kinds = [key for key in _KNOWN if fields.has(key)]
+    if fields.peek("thought") is True:
+        return kinds != ["text"]
+    beside = fields.rest().keys() - {"thoughtSignature", "thought_signature"}
+    return not kinds and (bool(beside) or not fields.has("thoughtSignature"))
+
+
+def _sign(parts: list[Part], signature: str) -> None:
+    last = parts[-1] if parts else None
+    if isinstance(last, Reasoning) and last.signature is None:
+        parts[-1] = structs.replace(last, signature=signature)
+    else:
+        parts.append(Reasoning("", signature))
+
+
+def _call(call: Cased, part: Cased, history: History, notes: list[Note]) -> ToolCall:
+    identity = call.text("id") or history.new_id()
+    name, arguments = call.need("name", str), call.any("args")
+    rest = call.rest()
+    extra = part.rest() | ({"functionCall": rest} if rest else {})
+    return call_from_text(identity, name, arguments, call.at("args"), notes, extra=extra)
+
+
+def _result(result: Cased, part: Cased, history: History) -> ToolResult:
+    identity, name = history.answered(result.text("id"), result.text("name"))
+    response = result.any("response")
+    text, is_error = said_by(response)
+    shown: list[Text | Image | Document | Other] = []
+    for item, path in result.each("parts"):
+        shown.append(media(Cased(item, path)) or Other(dict(item)))
+    rest = result.rest()
+    extra = part.rest() | ({"functionResponse": rest} if rest else {})
+    if response != response_of(text, is_error):
+        extra[RESPONSE] = response
+    content = (*([Text(text)] if text else []), *shown) if shown else text
+    return ToolResult(call_id=identity, name=name, content=content, is_error=is_error, extra=extra)
+
+
+def said_by(response: Any) -> tuple[str, bool]:
+    """What a result says, as text, and whether that is an error."""
+    if isinstance(response, str):
+        return response, False
+    if not isinstance(response, dict):
+        return ("" if response is None else jsonish.dumps(response)), False
+    is_error = bool(response.get("error"))
+    if len(response) == 1:
+        [(key, value)] = response.items()
+        if isinstance(value, str) and (key in _SAID or is_error):
+            return value, is_error
+    return jsonish.dumps(response), is_error
+
+
+def response_of(text: str, is_error: bool) -> Json:
+    """A text as the object that a result has to be."""
+    return {"error" if is_error else "result": text}
+
+
+def media(fields: Cased) -> Image | Document | None:
+    """A picture or a file, by value or by address."""
+    inline = fields.inner("inlineData")
+    source = inline or fields.inner("fileData")
+    if source is None:
+        return None
+    data = source.text("data") if inline else None
+    url = None if inline else source.text("fileUri")
+    kind = source.text("mimeType") or mimetypes.guess_type(url or "")[0] or ""
+    rest = source.rest()
+    extra = fields.rest() | ({"inlineData" if inline else "fileData": rest} if rest else {})
+    if kind.startswith("image/"):
+        return Image(url=url, data=data, media_type=kind, extra=extra)
+    return Document(url=url, data=data, media_type=kind, extra=extra)
+
+
+# Tools and settings.
+
+
+def _tools(fields: Cased, notes: list[Note]) -> tuple[tuple[Tool, ...] | None, list[Json]]:
+    """The tools that may be offered to any model, and those that only Google can run."""
+    if not fields.has("tools"):
+        return None, []
+    tools: list[Tool] = []
+    hosted: list[Json] = []
+    for item, path in fields.each("tools"):
+        group = Cased(item, path)
+        for declaration, at in group.each("functionDeclarations"):
+            tools.append(_tool(Cased(declaration, at)))
+        rest = group.rest()
+        for kind in rest:
+            message = f"a tool of the kind {kind!r} cannot be offered"
+            notes.append(Note("skipped-tool", message, path))
+        hosted += [rest] if rest else []
+    return tuple(tools), hosted
+
+
+def _tool(fields: Cased) -> Tool:
+    parameters = fields.take("parametersJsonSchema", dict)
+    if parameters is None and fields.has("parameters"):
+        parameters = plain_schema(fields.any("parameters"), fields.at("parameters"))
+    return Tool(
+        name=fields.need("name", str),
+        description=fields.text("description"),
+        parameters=parameters or {},
+        extra=fields.rest(),
+    )
+
+
+def _tool_choice(fields: Cased, notes: list[Note]) -> tuple[ToolChoice, Json]:
+    """Which tools may be called; and what else stood there."""
+    given = fields.inner("toolConfig")
+    if given is None:
+        return ToolChoice(), {}
+    config = given.inner("functionCallingConfig") or Cased({})
+    mode = (config.text("mode") or "AUTO").upper()
+    if mode not in _CHOICES:
+        expected = ", ".join(f"`{word}`" for word in _CHOICES)
+        raise WireError(f"Expected one of {expected}, got `{mode}`", config.at("mode"))
+    names = tuple(map(str, config.take("allowedFunctionNames", list) or ()))
+    if config.any("streamFunctionCallArguments"):
+        # Its pieces are values at paths, which no other API has, and nobody has to send them.
+        message = "arguments come in one piece"
+        notes.append(Note("unsupported", message, config.at("streamFunctionCallArguments")))
+    rest = config.rest()
+    left = given.rest() | ({"functionCallingConfig": rest} if rest else {})
+    return structs.replace(_CHOICES[mode], names=names if mode != "NONE" else ()), left
+
+
+def _response_format(config: Cased) -> ResponseFormat | None:
+    kind = config.peek("responseMimeType")
+    if kind not in (None, "application/json", "text/plain"):
+        return None
+    config.any("responseMimeType")
+    key = "responseJsonSchema" if config.has("responseJsonSchema") else "responseSchema"
+    schema, path = config.any(key), config.at(key)
+    if schema is not None and not isinstance(schema, dict):
+        raise WireError(f"Expected `object`, got `{name_of(schema)}`", path)
+    if schema is None and kind != "application/json":
+        return None
+    return ResponseFormat(None if schema is None else plain_schema(schema, path))
+
+
+def _thinking(config: Cased) -> tuple[Thinking, Json]:
+    """How much to think; and what no other API has a word for."""
+    given = config.inner("thinkingConfig")
+    if given is None:
+        return Thinking(), {}
+    shown, budget = given.take("includeThoughts", bool), given.take("thinkingBudget", int)
+    level = given.text("thinkingLevel").lower().removeprefix("thinking_level_unspecified")
+    # -1 leaves the budget to the model, and 0 is no thinking at all.
+    enabled = {-1: True, 0: False}.get(budget) if budget is not None else None
+    rest = given.rest()
+    thinking = Thinking(enabled, level or None, None if enabled is not None else budget, shown)
+    return thinking, {"thinkingConfig": rest} if rest else {}

@@ -1,0 +1,330 @@
+"""A generateContent request to an upstream."""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ...types import (
+    Document,
+    Image,
+    Message,
+    Other,
+    Part,
+    Reasoning,
+    Request,
+    ResponseFormat,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+from ..common import (
+    History,
+    as_function,
+    choice_names,
+    document_as_text,
+    effort_of,
+    names_of,
+    sampling_out,
+)
+from ..fields import HOSTED, WRITTEN, Json, Unsaid, present
+from ..names import NameRule, Names
+from ..wire import Outgoing
+from .request_in import response_of, said_by
+from .words import NAME, PLACEHOLDERS, RESPONSE, SAMPLING
+
+_NAMES = NameRule(r"a-zA-Z0-9_.:\-", 64, "a-zA-Z_")
+_FULL_NAMES = ("models/", "tunedModels/", "publishers/", "projects/")
+_LEVELS = ("minimal", "low", "medium", "high")
+_BUDGETS = {"minimal": 512, "low": 1024, "medium": 8192, "high": 24_576}
+"""For Gemini 2, which knows no levels."""
+
+
+def encode_request(request: Request) -> Outgoing:
+    """The request in this API's words."""
+    unsaid = Unsaid(NAME, request.wire)
+    names = names_of(request, _NAMES)
+    extra = dict(unsaid.carried(request.extra, "$"))
+    system, messages = _apart(request.messages, unsaid)
+    body: Json = {"contents": list(_contents(messages, _Writer(names, unsaid)))}
+    if system:
+        body["systemInstruction"] = system
+    body |= _tools(request, names, unsaid, extra)
+    if config := _config(request, unsaid) | extra.pop("generationConfig", {}):
+        body["generationConfig"] = config
+    for key in request.metadata:
+        unsaid.drop(f"metadata.{key}", f"$.metadata.{key}")
+    notes = (*unsaid.notes(), *names.notes())
+    return Outgoing(_path(request), body | extra, names, notes)
+
+
+def _path(request: Request) -> str:
+    model = request.model
+    model = model if model.startswith(_FULL_NAMES) else f"models/{model}"
+    return f"/{model}:{'streamGenerateContent?alt=sse' if request.stream else 'generateContent'}"
+
+
+# Messages.
+
+
+def _apart(messages: tuple[Message, ...], unsaid: Unsaid) -> tuple[Json, list[tuple[Message, str]]]:
+    """The system instruction, and the messages with their paths."""
+    system: Json = {}
+    rest: list[tuple[Message, str]] = []
+    writer = _Writer(Names((), _NAMES), unsaid)
+    for index, message in enumerate(messages):
+        path = f"$.messages[{index}]"
+        if message.role not in ("system", "developer"):
+            rest.append((message, path))
+            continue
+        if rest:
+            unsaid.change("instructions within the conversation go to its start", path)
+        if message.role == "developer":
+            unsaid.change("a developer's message is part of the system instructions", path)
+        parts = writer.parts(message, path)
+        if parts:
+            system.setdefault("parts", []).extend(parts)
+            system |= unsaid.carried(message.extra, path)
+    return system, rest
+
+
+def _contents(messages: Iterable[tuple[Message, str]], writer: _Writer) -> Iterator[Json]:
+    """Contents in turns: the results of one turn's calls have to stand in one."""
+    turn: Json = {}
+    for message, path in messages:
+        role = "model" if message.role == "assistant" else "user"
+        extra = writer.unsaid.carried(message.extra, path)
+        parts = writer.parts(message, path)
+        if not parts and not writer.unsaid.same:
+            writer.unsaid.drop("an empty message", path)
+        elif turn and role == turn["role"] and not extra and _has_results(turn["parts"] + parts):
+            turn["parts"] += parts
+        else:
+            if turn:
+                yield turn
+            turn = {"role": role, "parts": parts, **extra}
+    if turn:
+        yield turn
+
+
+def _has_results(parts: list[Json]) -> bool:
+    return any("functionResponse" in part for part in parts)
+
+
+class _Writer:
+    """Writes the parts of a conversation."""
+
+    def __init__(self, names: Names, unsaid: Unsaid) -> None:
+        self._names = names
+        self.unsaid = unsaid
+        self._history = History()
+        self._made_up: set[str] = set()
+        """The ids that the client never gave, and need not be told."""
+        self._written: dict[str, str] = {}
+        """The names of the calls, by their ids."""
+
+    def parts(self, message: Message, path: str) -> list[Json]:
+        """The parts of a message. Calls that nobody has signed get a placeholder: without one,
+        Gemini 3 refuses the first call of a turn."""
+        parts = signed(message.parts, lambda part: self._part(part, path), lambda text: text)
+        first = next((part for part in parts if "functionCall" in part), None)
+        if first is not None:
+            first.setdefault("thoughtSignature", PLACEHOLDERS[0])
+        return parts
+
+    def _part(self, part: Part, path: str) -> Json:
+        match part:
+            case Text():
+                extra = self.unsaid.carried(part.extra, path)
+                empty = not part.text and not self.unsaid.same
+                return {} if empty else {"text": part.text, **extra}
+            case Reasoning():
+                extra = self.unsaid.carried(part.extra, path)
+                return {"text": part.text, "thought": True, **extra}
+            case Image() | Document():
+                return self._media(part, path)
+            case ToolCall():
+                return self._call(part, path)
+            case ToolResult():
+                return self._result(part, path)
+            case Other():
+                if self.unsaid.same:
+                    return dict(part.data)
+                self.unsaid.drop(f"a part of the kind {part.data.get('type', 'other')!r}", path)
+                return {}
+
+    def _media(self, part: Image | Document, path: str) -> Json:
+        extra = dict(self.unsaid.carried(part.extra, path))
+        if isinstance(part, Document):
+            if part.data is None and part.url is None:
+                self.unsaid.change("a document is written as text", path)
+                return {"text": document_as_text(part), **extra}
+            if part.title:
+                self.unsaid.drop("the title of a document", path)
+        elif part.detail not in (None, "auto"):
+            self.unsaid.drop("how closely to look at a picture", path)
+        source, key = media_out(part, known=self.unsaid.same)
+        return {key: {**source, **extra.pop(key, {})}, **extra}
+
+    def _call(self, call: ToolCall, path: str) -> Json:
+        if self.unsaid.same and call.id == self._history.new_id():
+            self._made_up.add(call.id)
+        self._history.made(call)
+        extra = dict(self.unsaid.carried(call.extra, path))
+        extra.pop(WRITTEN, None)
+        name = self._written[call.id] = self._names.write(call.name, call.namespace)
+        out = call_out(call, name)
+        if call.id in self._made_up:
+            del out["id"]
+        return {"functionCall": {**out, **extra.pop("functionCall", {})}, **extra}
+
+    def _result(self, result: ToolResult, path: str) -> Json:
+        extra = dict(self.unsaid.carried(result.extra, path))
+        response = extra.pop(RESPONSE, None)
+        if response is None or said_by(response) != (result.text, result.is_error):
+            response = response_of(result.text, result.is_error)
+        identity = None if result.call_id in self._made_up else result.call_id
+        name = self._written.get(result.call_id) or self._names.write(result.name)
+        out = present(id=identity, name=name, response=response)
+        content = () if isinstance(result.content, str) else result.content
+        shown = [self._part(part, path) for part in content if _is_shown(part)]
+        if any(shown):
+            out["parts"] = list(filter(None, shown))
+        return {"functionResponse": {**out, **extra.pop("functionResponse", {})}, **extra}
+
+
+def _is_shown(part: Part) -> bool:
+    """Whether a part of a result is more than text."""
+    match part:
+        case Image() | Other():
+            return True
+        case Document():
+            return not part.text and (part.data is not None or part.url is not None)
+        case _:
+            return False
+
+
+def signed(
+    parts: Iterable[Part], write: Callable[[Part], Json], sign: Callable[[str], str]
+) -> list[Json]:
+    """Parts, with the signature of each thought on what it led to: on the part that follows."""
+    out: list[Json] = []
+    signature, thought = "", None
+    for part in parts:
+        if isinstance(part, Reasoning):
+            out += _unplaced(signature, thought)
+            signature = sign(part.signature) if part.signature else ""
+            thought = write(part) if part.text or part.extra or not signature else None
+            out += [thought] if thought else []
+            continue
+        written = write(part)
+        if not written:
+            continue
+        if signature and not isinstance(part, (Other, ToolResult)):
+            written["thoughtSignature"] = signature
+            signature = ""
+        out.append(written)
+    return [*out, *_unplaced(signature, thought)]
+
+
+def _unplaced(signature: str, thought: Json | None) -> Iterator[Json]:
+    """A signature that nothing follows, on the thought itself, or on an empty part."""
+    if signature and thought:
+        thought["thoughtSignature"] = signature
+    elif signature:
+        yield {"text": "", "thoughtSignature": signature}
+
+
+def call_out(call: ToolCall, name: str) -> Json:
+    """A call."""
+    return {"id": call.id, "name": name, "args": call.arguments}
+
+
+def media_out(part: Image | Document, *, known: bool = False) -> tuple[Json, str]:
+    """A picture or file, and the field for it. What it is at an address may be not `known`."""
+    if part.data is not None:
+        return {"mimeType": part.media_type, "data": part.data}, "inlineData"
+    kind = part.media_type if known else mimetypes.guess_type(part.url or "")[0] or part.media_type
+    return present(mimeType=kind or None, fileUri=part.url), "fileData"
+
+
+# Tools and settings.
+
+
+def _tools(request: Request, names: Names, unsaid: Unsaid, extra: Json) -> Json:
+    hosted: list[Json] = extra.pop(HOSTED, [])
+    config = dict(extra.pop("toolConfig", {}))
+    calling = _choice(request, names, unsaid) | config.pop("functionCallingConfig", {})
+    declared = [_tool(tool, names, unsaid) for tool in request.tools or ()]
+    tools = [{"functionDeclarations": declared}, *hosted] if declared else hosted
+    if calling and declared:
+        config = {"functionCallingConfig": calling, **config}
+    out: Json = {"tools": tools} if tools or (request.tools is not None and unsaid.same) else {}
+    return out | ({"toolConfig": config} if config else {})
+
+
+def _tool(tool: Tool, names: Names, unsaid: Unsaid) -> Json:
+    path = f"$.tools[{tool.name!r}]"
+    function = as_function(tool, unsaid, path)
+    if function.strict:
+        unsaid.drop("strict tools", path)
+    out: Json = {"name": names.write(tool.name, tool.namespace)}
+    out |= present(
+        description=function.description or None,
+        parametersJsonSchema=function.parameters or None,
+    )
+    return out | unsaid.carried(function.extra, path)
+
+
+def _choice(request: Request, names: Names, unsaid: Unsaid) -> Json:
+    choice = request.tool_choice
+    if not request.parallel_tool_calls and request.tools:
+        unsaid.drop("calls one at a time", "$.parallel_tool_calls")
+    named = choice_names(choice, names, request.tools or ())
+    match choice.mode:
+        case "none":
+            return {"mode": "NONE"}
+        case "required":
+            mode = "ANY"
+        case "auto":
+            mode = "VALIDATED" if choice.validated or named else None
+            if named and not choice.validated:
+                unsaid.change("a choice among some tools is held to their schemas", "$.tool_choice")
+    return present(mode=mode, allowedFunctionNames=named or None)
+
+
+def _config(request: Request, unsaid: Unsaid) -> Json:
+    out = sampling_out(request, SAMPLING, unsaid)
+    out |= present(
+        maxOutputTokens=request.max_tokens,
+        stopSequences=list(request.stop) or None,
+        thinkingConfig=_thinking(request.thinking, request.model, unsaid) or None,
+    )
+    return out | _format(request.response_format)
+
+
+def _format(form: ResponseFormat | None) -> Json:
+    if form is None:
+        return {}
+    kind = {"responseMimeType": "application/json"}
+    return kind | present(responseJsonSchema=form.schema)
+
+
+def _thinking(thinking: Thinking, model: str, unsaid: Unsaid) -> Json:
+    """A budget or a level, of which only one may be given."""
+    out: Json = present(includeThoughts=thinking.shown)
+    if thinking.enabled is False or thinking.effort == "none":
+        return {**out, "thinkingBudget": 0}
+    if thinking.effort is None:
+        budget = -1 if thinking.enabled and thinking.budget is None else thinking.budget
+        return out | present(thinkingBudget=budget)
+    if thinking.budget is not None:
+        unsaid.drop("a budget beside an effort", "$.thinking")
+    level: Any = effort_of(thinking, unsaid, _LEVELS)
+    if "gemini-2" not in model:
+        return {**out, "thinkingLevel": level.upper()}
+    unsaid.change(f"{level!r} effort is a budget of {_BUDGETS[level]} tokens", "$.thinking")
+    return {**out, "thinkingBudget": _BUDGETS[level]}

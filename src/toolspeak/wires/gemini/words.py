@@ -1,0 +1,124 @@
+"""The words of Gemini that more than one direction uses, and the two ways in which each is spelled.
+
+{"functionCall": {"name": "f", "args": {}}}      {"function_call": {"name": "f", "args": {}}}
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from functools import lru_cache
+from typing import Any
+
+from ...types import StopReason
+from ..fields import OWN, Fields, Json
+
+NAME = "gemini"
+SAMPLING = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "top_k": "topK",
+    "seed": "seed",
+    "presence_penalty": "presencePenalty",
+    "frequency_penalty": "frequencyPenalty",
+}
+RESPONSE = f"{OWN}response"
+"""In the `extra` of a result: the object that it came as."""
+CANDIDATE = "candidate."
+"""So begins, in the `extra` of a reply, what stood beside the content of its candidate."""
+STOPS: dict[str, StopReason] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "CONTINUATION": "pause",
+    **dict.fromkeys(
+        (
+            "SAFETY",
+            "RECITATION",
+            "LANGUAGE",
+            "BLOCKLIST",
+            "PROHIBITED_CONTENT",
+            "SPII",
+            "IMAGE_SAFETY",
+            "IMAGE_PROHIBITED_CONTENT",
+            "IMAGE_RECITATION",
+        ),
+        "filter",
+    ),
+    **dict.fromkeys(
+        (
+            "OTHER",
+            "MALFORMED_FUNCTION_CALL",
+            "UNEXPECTED_TOOL_CALL",
+            "TOO_MANY_TOOL_CALLS",
+            "MALFORMED_RESPONSE",
+            "NO_IMAGE",
+            "IMAGE_OTHER",
+        ),
+        "error",
+    ),
+}
+STOPS_OUT = {"length": "MAX_TOKENS", "filter": "SAFETY", "refusal": "SAFETY", "error": "OTHER"}
+
+
+@lru_cache(1024)
+def camel(key: str) -> str:
+    """A field's name in camelCase, however it is spelled."""
+    return re.sub(r"(?<=[a-z0-9])_([a-z0-9])", lambda match: match[1].upper(), key)
+
+
+class Cased(Fields):
+    """Fields that go by their camelCase names. What is left over keeps the client's spelling."""
+
+    __slots__ = ("_spelled",)
+
+    def __init__(self, value: Any, path: str = "$") -> None:
+        super().__init__(value, path)
+        self._spelled: dict[str, str] = {}
+        if "_" in "".join(self._left):
+            self._rename()
+
+    def _rename(self) -> None:
+        for key in list(self._left):
+            name = camel(key)
+            if name != key and self._left.get(name) is None:
+                self._left[name] = self._left.pop(key)
+                self._spelled[name] = key
+
+    def inner(self, key: str) -> Cased | None:
+        value = self.take(key, dict)
+        return None if value is None else Cased(value, self.at(key))
+
+    def at(self, key: str) -> str:
+        return super().at(self._spelled.get(key, key))
+
+    def rest(self) -> Json:
+        rest = super().rest() if self._left else {}
+        if not self._spelled:
+            return rest
+        return {self._spelled.get(key, key): value for key, value in rest.items()}
+
+
+# Signatures.
+
+PLACEHOLDERS = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
+"""What may stand in place of a signature that was lost, or was never there."""
+_MARK = b"toolspeak"
+_MARKED = base64.urlsafe_b64encode(_MARK).decode()
+
+
+def wrapped(signature: str) -> str:
+    """Another maker's signature. Clients take each for base64 and write it anew in their own
+    alphabet, which that maker would not know again."""
+    return base64.urlsafe_b64encode(_MARK + signature.encode("utf-8", "surrogatepass")).decode()
+
+
+def signature_in(fields: Cased) -> str | None:
+    """The signature of a part, if it is one."""
+    given = fields.text("thoughtSignature")
+    if not given.startswith(_MARKED):
+        return given if given and given not in PLACEHOLDERS else None
+    try:
+        padded = given + "=" * (-len(given) % 4)
+        return base64.urlsafe_b64decode(padded)[len(_MARK) :].decode("utf-8", "surrogatepass")
+    except ValueError:
+        return given

@@ -1,0 +1,32 @@
+"""Ollama's /api/chat, and /api/generate for clients.
+
+{"model": "m", "messages": [{"role": "user", "content": "Weather in Oslo?"}], "tools": [{…}]}
+
+{"message": {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}, …}
+"""
+
+from ..framing import JsonLines
+from ..wire import Wire
+from .failures import decode_failure, encode_failure
+from .reply_in import Decoder
+from .reply_out import Encoder, encode_reply
+from .request_in import decode_request
+from .request_out import encode_request
+from .words import NAME
+
+WIRE = Wire(
+    name=NAME,
+    title="Ollama chat",
+    decode_request=decode_request,
+    encode_request=encode_request,
+    decoder=Decoder,
+    encoder=Encoder,
+    encode_reply=encode_reply,
+    decode_failure=decode_failure,
+    encode_failure=encode_failure,
+    framing=JsonLines,
+    mute_on=frozenset({"signatures", "images"}),
+    content_type="application/x-ndjson",
+)
+
+__all__ = ["WIRE"]

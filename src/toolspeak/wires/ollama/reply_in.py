@@ -1,0 +1,83 @@
+"""An upstream's reply from /api/chat or /api/generate, whole or in lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
+from ...types import Note, Usage
+from ..assembly import Calls
+from ..fields import Fields, Json
+from ..names import Names
+from .failures import decode_failure
+from .words import NAME, STOPS, image
+
+
+class Decoder:
+    """Lines of a stream, or a whole reply, to events."""
+
+    def __init__(self, names: Names, new_id: Callable[[], str]) -> None:
+        self._calls = Calls(names, new_id)
+        self._started = self._done = False
+        self._usage: Usage | None = None
+        self._raw_stop: str | None = None
+        self._extra: Json = {}
+        self._left: dict[str, None] = {}
+
+    @property
+    def complete(self) -> bool:
+        return self._done
+
+    def feed(self, frame: Any) -> Iterator[Event]:
+        fields = Fields(frame)
+        if fields.has("error"):
+            yield decode_failure(500, frame)
+            return
+        model = fields.text("model")
+        fields.any("created_at")
+        if not self._started:
+            self._started = True
+            yield Started("", model, wire=NAME)
+        if message := fields.inner("message"):
+            message.any("role")
+            yield from self._said(message, "content")
+            self._left |= dict.fromkeys(message.rest())
+        yield from self._said(fields, "response")
+        if fields.take("done", bool):
+            self._finish(fields)
+        self._left |= dict.fromkeys(fields.rest())
+
+    def finish(self) -> Iterator[Event]:
+        for key in self._left:
+            yield Note("unsupported", f"{key} of the reply is not carried", key)
+        reason = STOPS.get(self._raw_stop or "", "stop")
+        if self._calls.count and reason == "stop":
+            reason = "calls"
+        yield Finish(reason, self._raw_stop, self._usage, self._extra or None)
+
+    def _said(self, fields: Fields, key: str) -> Iterator[Event]:
+        if thought := fields.text("thinking"):
+            yield ReasoningDelta(thought)
+        if text := fields.text(key):
+            yield TextDelta(text)
+        for data in (*(fields.take("images", list) or ()), fields.any("image")):
+            if isinstance(data, str):
+                yield PartAdded(image(data))
+        for item, path in fields.each("tool_calls"):
+            call = Fields(item, path)
+            function = call.inner("function") or Fields({}, path)
+            name, arguments = function.need("name", str), function.any("arguments")
+            yield from self._calls.whole(call.text("id"), name, arguments)
+
+    def _finish(self, fields: Fields) -> None:
+        """The last line: why it ended, how much it was, and how long it took."""
+        self._done = True
+        self._raw_stop = fields.text("done_reason") or None
+        counts = [fields.any(key) for key in ("prompt_eval_count", "eval_count")]
+        read, written = (count if isinstance(count, int) else 0 for count in counts)
+        if any(count is not None for count in counts):
+            self._usage = Usage(read, written)
+        self._extra = fields.rest()
+        for key in self._extra:
+            fields.any(key)

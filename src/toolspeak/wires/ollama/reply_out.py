@@ -1,0 +1,109 @@
+"""A reply for a client of /api/chat or /api/generate, whole or in lines.
+
+{"model": "m", "created_at": "…", "message": {"role": "assistant", "content": "Hi"}, "done": false}
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from ...events import CallEnd, Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
+from ...types import Failure, Image, Reply, ToolCall, Usage
+from ..fields import Json, present
+from ..framing import encode_line
+from ..wire import Envelope
+from .failures import encode_failure
+from .words import GENERATE, NAME, STOPS_OUT
+
+
+def encode_reply(reply: Reply, envelope: Envelope) -> Json:
+    """The reply as a whole: one line, which is the last."""
+    lines = _Lines(envelope, reply.model, same=reply.wire == NAME)
+    pictures = (part.data for part in reply.parts if isinstance(part, Image))
+    finish = Finish(reply.stop_reason, reply.raw_stop_reason, reply.usage, reply.extra)
+    return lines.last(
+        finish,
+        reply.text,
+        thinking=reply.reasoning or None,
+        image=next(pictures, None),
+        tool_calls=[_call(call) for call in reply.calls] or None,
+    )
+
+
+def _call(call: ToolCall) -> Json:
+    return {"function": {"name": call.name, "arguments": call.arguments}}
+
+
+class _Lines:
+    """The lines of one reply, in the shape of the endpoint that was asked."""
+
+    def __init__(self, envelope: Envelope, model: str, *, same: bool) -> None:
+        created = datetime.fromtimestamp(envelope.created, UTC)
+        self._head = {
+            "model": model or envelope.request.model,
+            "created_at": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        self.generates = GENERATE in envelope.request.extra
+        self._same = same
+
+    def line(self, text: str = "", **beside: Any) -> Json:
+        """More of the reply."""
+        return {**self._head, **self._said(text, beside), "done": False}
+
+    def last(self, finish: Finish, text: str = "", **beside: Any) -> Json:
+        """The end of the reply, with what is known about it."""
+        usage = finish.usage or Usage()
+        carried = (finish.extra or {}) if self._same else {}
+        return {
+            **self._head,
+            **self._said(text, beside),
+            "done": True,
+            "done_reason": STOPS_OUT.get(finish.stop_reason or "", "stop"),
+            "total_duration": 0,
+            "load_duration": 0,
+            "prompt_eval_count": usage.input,
+            "prompt_eval_duration": 0,
+            "eval_count": usage.output,
+            "eval_duration": 0,
+            **carried,
+        }
+
+    def _said(self, text: str, beside: Json) -> Json:
+        if self.generates:
+            return {"response": text, **present(**beside)}
+        # Clients refuse a message with a picture in it, if it is the model's.
+        beside.pop("image", None)
+        return {"message": {"role": "assistant", "content": text, **present(**beside)}}
+
+
+class Encoder:
+    """Events to lines."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        self._envelope = envelope
+        self._lines = _Lines(envelope, "", same=False)
+
+    def feed(self, event: Event) -> bytes:
+        line = self._line(event)
+        return encode_line(line) + b"\n" if line else b""
+
+    def _line(self, event: Event) -> Json | None:
+        match event:
+            case Started():
+                self._lines = _Lines(self._envelope, event.model, same=event.wire == NAME)
+                return None
+            case TextDelta():
+                return self._lines.line(event.text) if event.text else None
+            case ReasoningDelta():
+                return self._lines.line(thinking=event.text) if event.text else None
+            case CallEnd():
+                return self._lines.line(tool_calls=[_call(event.call)])
+            case PartAdded(Image(data=str(data))) if self._lines.generates:
+                return self._lines.line(image=data)
+            case Failure():
+                return encode_failure(event)
+            case Finish():
+                return self._lines.last(event)
+            case _:
+                return None

@@ -1,0 +1,195 @@
+"""A client's request to /api/chat or /api/generate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...errors import WireError
+from ...types import (
+    Image,
+    Message,
+    Note,
+    Part,
+    Reasoning,
+    Request,
+    ResponseFormat,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+from ..common import History, call_from_text
+from ..fields import HOSTED, Fields, Json, name_of
+from .words import GENERATE, NAME, SAMPLING, image
+
+
+def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:
+    """What a client asks for. It gets a stream unless it wants none."""
+    fields = Fields(body)
+    notes: list[Note] = []
+    given = fields.take("stream", bool)
+    generates = fields.has("prompt") and not fields.has("messages")
+    messages = tuple(_prompt(fields) if generates else _messages(fields, notes))
+    extra: Json = {GENERATE: True} if generates else {}
+    tools, hosted = _tools(fields, notes)
+    extra |= {HOSTED: hosted} if hosted else {}
+    options = fields.inner("options") or Fields({})
+    sampling = {key: options.number(key) for key in SAMPLING}
+    settings: Json = {
+        "max_tokens": _limit(options),
+        "stop": _stop(options),
+        "sampling": {key: value for key, value in sampling.items() if value is not None},
+    }
+    left = options.rest()
+    extra |= {"options": left} if left else {}
+    return Request(
+        model=fields.text("model") or model,
+        messages=messages,
+        tools=tools,
+        response_format=_format(fields),
+        thinking=_thinking(fields),
+        stream=stream is not False if given is None else given,
+        wire=NAME,
+        notes=tuple(notes),
+        **settings,
+        extra=fields.rest() | extra,
+    )
+
+
+# Messages.
+
+
+def _prompt(fields: Fields) -> Iterator[Message]:
+    """The conversation that a prompt stands for."""
+    if system := fields.text("system"):
+        yield Message("system", (Text(system),))
+    prompt = fields.text("prompt")
+    parts = (*([Text(prompt)] if prompt else []), *_images(fields))
+    if parts:
+        yield Message("user", parts)
+
+
+def _messages(fields: Fields, notes: list[Note]) -> Iterator[Message]:
+    history = History()
+    for item, path in fields.each("messages"):
+        yield _message(Fields(item, path), history, notes)
+
+
+def _message(fields: Fields, history: History, notes: list[Note]) -> Message:
+    role = fields.need("role", str)
+    said: list[Part] = [Text(text)] if (text := fields.text("content")) else []
+    match role:
+        case "system" | "developer" | "user":
+            parts = [*said, *_images(fields)]
+        case "assistant":
+            thought = fields.text("thinking")
+            thoughts: list[Part] = [Reasoning(thought)] if thought else []
+            parts = [*thoughts, *said, *_images(fields), *_calls(fields, history, notes)]
+        case "tool":
+            return Message("tool", (_result(fields, text, history),))
+        case _:
+            expected = "`system`, `user`, `assistant` or `tool`"
+            raise WireError(f"Expected {expected}, got `{role}`", fields.at("role"))
+    return Message(role, tuple(parts), fields.rest())
+
+
+def _images(fields: Fields) -> Iterator[Image]:
+    for item, path in fields.each("images"):
+        if not isinstance(item, str):
+            raise WireError(f"Expected `string`, got `{name_of(item)}`", path)
+        yield image(item)
+
+
+def _calls(fields: Fields, history: History, notes: list[Note]) -> Iterator[ToolCall]:
+    for item, path in fields.each("tool_calls"):
+        call = Fields(item, path)
+        call.any("type")
+        identity = call.text("id") or history.new_id()
+        function = call.inner("function")
+        if function is None:
+            raise WireError("Expected a call with a `function`", path)
+        function.any("index")
+        name, arguments = function.need("name", str), function.any("arguments")
+        rest = function.rest()
+        extra = call.rest() | ({"function": rest} if rest else {})
+        at = function.at("arguments")
+        yield history.made(call_from_text(identity, name, arguments, at, notes, extra=extra))
+
+
+def _result(fields: Fields, text: str, history: History) -> ToolResult:
+    """A result: for the call with its id, or of its name, or for the first that has none."""
+    name = fields.text("tool_name", "name")
+    identity, name = history.answered(fields.text("tool_call_id"), name)
+    shown = tuple(_images(fields))
+    content = (*([Text(text)] if text else []), *shown) if shown else text
+    return ToolResult(call_id=identity, name=name, content=content, extra=fields.rest())
+
+
+# Tools and settings.
+
+
+def _tools(fields: Fields, notes: list[Note]) -> tuple[tuple[Tool, ...] | None, list[Any]]:
+    """The tools that may be offered to any model, and those that only this API can run."""
+    if not fields.has("tools"):
+        return None, []
+    tools: list[Tool] = []
+    hosted: list[Any] = []
+    for item, path in fields.each("tools"):
+        given = Fields(item, path)
+        kind = given.text("type") or "function"
+        if kind != "function":
+            message = f"a tool of the kind {kind!r} cannot be offered"
+            notes.append(Note("skipped-tool", message, path))
+            hosted.append(item)
+            continue
+        inner = given.inner("function")
+        tool = inner or given
+        tools.append(
+            Tool(
+                name=tool.need("name", str),
+                description=tool.text("description"),
+                parameters=tool.take("parameters", dict) or {},
+                extra=tool.rest() | (given.rest() if inner else {}),
+            )
+        )
+    return tuple(tools), hosted
+
+
+def _limit(options: Fields) -> int | None:
+    """The limit of the reply. Those below one have meanings of their own."""
+    given = options.peek("num_predict")
+    unlimited = isinstance(given, int) and given < 1
+    return None if unlimited else options.take("num_predict", int)
+
+
+def _stop(options: Fields) -> tuple[str, ...]:
+    given = options.any("stop")
+    if given is None or isinstance(given, str):
+        return (given,) if given else ()
+    if not isinstance(given, list):
+        kind = name_of(given)
+        raise WireError(f"Expected `string` or `array`, got `{kind}`", options.at("stop"))
+    return tuple(map(str, given))
+
+
+def _format(fields: Fields) -> ResponseFormat | None:
+    given = fields.any("format")
+    if given is None or given == "":
+        return None
+    if given == "json":
+        return ResponseFormat()
+    if isinstance(given, dict):
+        return ResponseFormat(given)
+    raise WireError(f"Expected `json` or a schema, got `{given}`", fields.at("format"))
+
+
+def _thinking(fields: Fields) -> Thinking:
+    given = fields.any("think")
+    if given is None or isinstance(given, bool):
+        return Thinking(enabled=given)
+    if isinstance(given, str):
+        return Thinking(effort=given)
+    kind = name_of(given)
+    raise WireError(f"Expected `boolean` or `string`, got `{kind}`", fields.at("think"))

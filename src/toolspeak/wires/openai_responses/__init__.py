@@ -1,0 +1,29 @@
+"""OpenAI Responses, which Codex speaks.
+
+{"model": "m", "input": [{"role": "user", "content": "Weather in Oslo?"}], "tools": [{…}]}
+
+event: response.function_call_arguments.delta
+data: {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": "{\"city\""}
+"""
+
+from ..framing import ServerSentEvents
+from ..openai_chat.failures import decode_failure, encode_failure
+from ..wire import Wire
+from .reply_in import Decoder
+from .reply_out import Encoder, encode_reply
+from .request_in import decode_request
+from .request_out import encode_request
+from .words import NAME
+
+WIRE = Wire(
+    name=NAME,
+    title="OpenAI Responses",
+    decode_request=decode_request,
+    encode_request=encode_request,
+    decoder=Decoder,
+    encoder=Encoder,
+    encode_reply=encode_reply,
+    decode_failure=decode_failure,
+    encode_failure=encode_failure,
+    framing=ServerSentEvents,
+)

@@ -1,0 +1,313 @@
+"""A response for a client, whole or in events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...events import (
+    ArgumentsDelta,
+    CallEnd,
+    CallRejected,
+    CallStart,
+    Event,
+    Finish,
+    PartAdded,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+)
+from ...types import (
+    Failure,
+    Image,
+    Other,
+    Reasoning,
+    Reply,
+    Request,
+    Text,
+    ToolCall,
+    Usage,
+)
+from ..common import names_of
+from ..fields import WRITTEN, Json, Unsaid
+from ..framing import sse
+from ..names import ANY_NAME
+from ..openai_chat.failures import encode_failure
+from ..wire import Envelope
+from .items import image_item, of_the_message
+from .output import CallItem, MessageItem, OutputItem, ReasoningItem, WholeItem
+from .request_out import settings
+from .words import ID, INSTRUCTIONS, NAME, STOPS, STOPS_OUT
+
+_LONGEST = 48
+"""What of a response's id is part of its items' ids, which have to be short."""
+_ECHOED: Json = {
+    "background": False,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "reasoning": {"effort": None, "summary": None},
+    "safety_identifier": None,
+    "service_tier": "default",
+    "store": True,
+    "temperature": None,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "top_p": None,
+    "truncation": "disabled",
+    "user": None,
+}
+"""What a response repeats of its request, and what it says if that says nothing."""
+_CODES = {
+    "bad_request": "invalid_prompt",
+    "context_length": "context_length_exceeded",
+    "rate_limit": "rate_limit_exceeded",
+}
+
+
+class Encoder:
+    """Events to the events of a stream."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        self._writer = _Writer(envelope)
+        self._count = 0
+
+    def feed(self, event: Event) -> bytes:
+        return b"".join(map(self._framed, self._writer.feed(event)))
+
+    def _framed(self, event: Json) -> bytes:
+        numbered = {"type": event["type"], "sequence_number": self._count, **event}
+        self._count += 1
+        return sse(numbered, event["type"])
+
+
+def encode_reply(reply: Reply, envelope: Envelope) -> Json:
+    """The reply as a whole response: the one that its stream would end in."""
+    writer = _Writer(envelope)
+    told = [out for event in _events(reply) for out in writer.feed(event)]
+    return told[-1]["response"]
+
+
+def _events(reply: Reply) -> Iterator[Event]:
+    yield Started(reply.id, reply.model, reply.usage, reply.wire, reply.extra)
+    calls = 0
+    for part in reply.parts:
+        match part:
+            case Text():
+                yield TextDelta(part.text, part.extra)
+            case Reasoning():
+                yield ReasoningDelta(part.text, part.signature, part.extra)
+            case ToolCall():
+                space, freeform = part.namespace, part.freeform
+                yield CallStart(calls, part.id, part.name, None, space, freeform)
+                yield CallEnd(calls, part)
+                calls += 1
+            case Image() | Other():
+                yield PartAdded(part)
+            case _:
+                pass
+    yield reply.failure or Finish(reply.stop_reason, reply.raw_stop_reason, reply.usage)
+
+
+class _Writer:
+    """Tells what happens in this API's events, and keeps the response that they amount to."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        self._envelope = envelope
+        self._head: Json = {}
+        self._same = False
+        """The reply came by this very API: its every `extra` rides along."""
+        self._usage: Usage | None = None
+        self._open: OutputItem | None = None
+        self._output: list[Json] = []
+        self._count = 0
+        """How many items have begun."""
+
+    def feed(self, event: Event) -> Iterator[Json]:
+        if isinstance(event, Started):
+            yield from self._begin(event)
+            return
+        if not self._head:
+            yield from self._begin(Started())
+        yield from self._event(event)
+
+    def _event(self, event: Event) -> Iterator[Json]:
+        match event:
+            case TextDelta():
+                yield from self._text(event)
+            case ReasoningDelta():
+                yield from self._thought(event)
+            case CallStart():
+                prefix = "ctc" if event.freeform else "fc"
+                yield from self._next(CallItem(self._count, self._id(prefix), event))
+            case ArgumentsDelta() if isinstance(self._open, CallItem):
+                yield self._open.more(event.json)
+            case CallEnd() if isinstance(self._open, CallItem):
+                yield from self._open.ended(event.call, self._carried(event.call.extra))
+                self._keep()
+            case CallRejected() if isinstance(self._open, CallItem):
+                if event.index == self._open.call_index:
+                    yield from self._open.taken_back()
+                    self._open = None
+            case PartAdded():
+                yield from self._part(event.part)
+            case Failure():
+                yield from self._failed(event)
+            case Finish():
+                yield from self._finish(event)
+            case _:
+                pass
+
+    # The response.
+
+    def _begin(self, event: Started) -> Iterator[Json]:
+        self._same = event.wire == NAME
+        self._usage = event.usage
+        request = self._envelope.request
+        own = f"resp_{self._envelope.id.removeprefix('resp_') or 0}"
+        carried = (event.extra or {}) if self._same else {}
+        self._head = {
+            "id": event.id if event.id.startswith("resp_") else own,
+            "object": "response",
+            "created_at": self._envelope.created,
+            "model": event.model or request.model,
+            **{key: value for key, value in carried.items() if key not in ("id", "model")},
+            **_echo(request, carried),
+        }
+        for state in ("created", "in_progress"):
+            yield self._response(state, "in_progress")
+
+    def _response(self, event: str, status: str, **said: Any) -> Json:
+        response = {
+            **self._head,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "output": list(self._output),
+            "usage": None,
+            **said,
+        }
+        return {"type": f"response.{event}", "response": response}
+
+    def _finish(self, event: Finish) -> Iterator[Json]:
+        reason = STOPS_OUT.get(event.stop_reason or "")
+        if event.stop_reason == "pause" and event.raw_stop_reason in STOPS:
+            reason = event.raw_stop_reason
+        status = "incomplete" if reason else "completed"
+        yield from self._close(status)
+        self._head |= (event.extra or {}) if self._same else {}
+        usage = _usage_out(event.usage or self._usage or Usage())
+        details = {"reason": reason} if reason else None
+        yield self._response(status, status, incomplete_details=details, usage=usage)
+
+    def _failed(self, failure: Failure) -> Iterator[Json]:
+        """SDKs raise at the first of these events, and Codex waits for the second."""
+        error = encode_failure(failure)["error"]
+        flat = {key: error[key] for key in ("code", "message", "param")}
+        yield {"type": "error", **flat, "error": error}
+        code = _CODES.get(failure.kind, "server_error")
+        yield self._response("failed", "failed", error={"code": code, "message": failure.message})
+
+    # The items.
+
+    def _id(self, prefix: str) -> str:
+        suffix = self._head["id"].removeprefix("resp_")[:_LONGEST]
+        return f"{prefix}_{self._count}_{suffix}"
+
+    def _next(self, item: MessageItem | ReasoningItem | CallItem) -> Iterator[Json]:
+        yield from self._close()
+        self._open = item
+        self._count += 1
+        yield item.begun()
+
+    def _keep(self) -> None:
+        if self._open is not None:
+            self._output.append(self._open.item)
+            self._open = None
+
+    def _close(self, status: str = "completed") -> Iterator[Json]:
+        """What is open ends. Calls end by themselves."""
+        if isinstance(self._open, MessageItem):
+            yield from self._open.ended(status)
+        elif isinstance(self._open, ReasoningItem):
+            yield from self._open.ended(None, {})
+        self._keep()
+
+    def _carried(self, extra: Json | None) -> Json:
+        own = (extra or {}) if self._same else {}
+        return {key: value for key, value in own.items() if key != WRITTEN}
+
+    def _text(self, event: TextDelta) -> Iterator[Json]:
+        refused = bool(event.extra) and event.extra.get("type") == "refusal"
+        extra = self._carried(event.extra)
+        if not event.text and not extra:
+            return
+        if not isinstance(self._open, MessageItem):
+            yield from self._next(MessageItem(self._count, self._id("msg")))
+        assert isinstance(self._open, MessageItem)
+        if event.text:
+            yield from self._open.more(event.text, refused)
+        if extra:
+            yield from self._open.told(extra)
+            if of_the_message(Text("", extra)):
+                yield from self._close()
+
+    def _thought(self, event: ReasoningDelta) -> Iterator[Json]:
+        extra = self._carried(event.extra)
+        ends = event.signature is not None or bool(event.extra)
+        is_open = isinstance(self._open, ReasoningItem)
+        if not event.text and not is_open and event.signature is None:
+            return
+        if not is_open:
+            # A thought that comes whole has the id that its maker knows.
+            identity = extra.get(ID) or self._id("rs")
+            yield from self._next(ReasoningItem(self._count, identity))
+        assert isinstance(self._open, ReasoningItem)
+        if event.text:
+            yield from self._open.more(event.text)
+        if ends:
+            yield from self._open.ended(event.signature, extra)
+            self._keep()
+
+    def _part(self, part: Image | Other) -> Iterator[Json]:
+        item: Json = {}
+        if isinstance(part, Image) and part.data is not None:
+            item = image_item(part)
+        elif isinstance(part, Other) and self._same:
+            item = part.data
+        if not item:
+            return
+        yield from self._close()
+        whole = WholeItem(self._count, str(item.get("id") or self._id("ig")))
+        self._count += 1
+        yield from whole.told(item)
+        self._output.append(whole.item)
+
+
+def _echo(request: Request, carried: Json) -> Json:
+    """What a response repeats of its request, in the client's own words."""
+    names = names_of(request, ANY_NAME, keeps_namespaces=True)
+    said = settings(request, names, Unsaid(NAME, request.wire))
+    first = request.messages[0] if request.messages else None
+    if first is not None and first.extra.get(INSTRUCTIONS):
+        said["instructions"] = "".join(text.text for text in first.parts if isinstance(text, Text))
+    return {key: said.get(key, carried.get(key, usual)) for key, usual in _ECHOED.items()}
+
+
+def _usage_out(usage: Usage) -> Json:
+    return {
+        "input_tokens": usage.input,
+        "input_tokens_details": {
+            "cached_tokens": usage.cached,
+            "cache_write_tokens": usage.cache_written,
+        },
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.input + usage.output,
+    }

@@ -1,0 +1,377 @@
+"""A client's request to Responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from ...errors import WireError
+from ...types import (
+    Document,
+    Image,
+    Message,
+    Note,
+    Other,
+    Part,
+    Request,
+    ResponseFormat,
+    Role,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
+from ..common import History, call_from_text, image_from, split_data_url
+from ..fields import HOSTED, Fields, Json, name_of
+from .items import leftover, picture, thought
+from .words import CHOICE, CUSTOM, INSTRUCTIONS, NAME, SAMPLING, SUMMARY
+
+
+def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:
+    """What a client asks for."""
+    fields = Fields(body)
+    notes: list[Note] = []
+    sampling = {key: fields.number(key) for key in SAMPLING}
+    metadata = fields.take("metadata", dict) or {}
+    user = fields.text("user")
+    parallel = fields.take("parallel_tool_calls", bool)
+    streamed = fields.take("stream", bool)
+    own: Json = {}
+    return Request(
+        model=fields.text("model") or model,
+        messages=_messages(fields, notes),
+        tools=_tools(fields, notes, own),
+        tool_choice=_tool_choice(fields, notes, own),
+        parallel_tool_calls=parallel is not False,
+        response_format=_response_format(fields, own),
+        thinking=_thinking(fields, own),
+        stream=bool(stream if stream is not None else streamed),
+        max_tokens=fields.take("max_output_tokens", int),
+        sampling={key: value for key, value in sampling.items() if value is not None},
+        metadata=metadata | ({"user_id": user} if user else {}),
+        wire=NAME,
+        notes=tuple(notes),
+        extra=fields.rest() | own,
+    )
+
+
+# The conversation.
+
+
+class _Turns:
+    """Items, put together to messages: what an assistant does in a row is one of them, and so are
+    the results that come in a row."""
+
+    def __init__(self, notes: list[Note]) -> None:
+        self.notes = notes
+        self.history = History()
+        self.messages: list[Message] = []
+
+    def say(self, role: Role, parts: tuple[Part, ...], extra: Json) -> None:
+        self.messages.append(Message(role, parts, extra))
+
+    def join(self, role: Literal["assistant", "tool"], *parts: Part) -> None:
+        last = self.messages[-1] if self.messages else None
+        if last is not None and last.role == role:
+            self.messages[-1] = Message(role, (*last.parts, *parts))
+        else:
+            self.messages.append(Message(role, parts))
+
+
+def _messages(fields: Fields, notes: list[Note]) -> tuple[Message, ...]:
+    turns = _Turns(notes)
+    if instructions := fields.text("instructions"):
+        turns.say("system", (Text(instructions),), {INSTRUCTIONS: True})
+    given = fields.peek("input")
+    if isinstance(given, str):
+        turns.say("user", (Text(fields.need("input", str)),), {})
+    for item, path in fields.each("input"):
+        _item(item, path, turns)
+    return tuple(turns.messages)
+
+
+def _item(item: Any, path: str, turns: _Turns) -> None:
+    fields = Fields(item, path)
+    kind = fields.text("type") or ("message" if fields.has("role") else "")
+    match kind:
+        case "message":
+            _message(fields, turns)
+        case "reasoning":
+            turns.join("assistant", thought(fields))
+        case "function_call" | "custom_tool_call":
+            turns.join("assistant", _call(fields, kind == "custom_tool_call", turns))
+        case "function_call_output" | "custom_tool_call_output":
+            turns.join("tool", _result(fields, kind == "custom_tool_call_output", turns))
+        case "image_generation_call":
+            turns.join("assistant", picture(fields) or Other(dict(item)))
+        case "" if not fields.has("id"):
+            raise WireError("Expected an item with a `type`, got one without", path)
+        case _:
+            turns.join("assistant", Other(dict(item)))
+
+
+def _message(fields: Fields, turns: _Turns) -> None:
+    role = fields.need("role", str)
+    match role:
+        case "system" | "developer" | "user":
+            parts = tuple(content(fields, "content"))
+            turns.say(role, parts, leftover(fields))
+        case "assistant":
+            turns.join("assistant", *_said(fields))
+        case _:
+            expected = "`system`, `developer`, `user` or `assistant`"
+            raise WireError(f"Expected {expected}, got `{role}`", fields.at("role"))
+
+
+def _said(fields: Fields) -> list[Part]:
+    """What an assistant said. The last text tells what is said of the whole message."""
+    given = fields.peek("content")
+    parts: list[Part] = list(content(fields, "content"))
+    for index, part in enumerate(parts):
+        if not isinstance(part, Text) and isinstance(given, list):
+            # Only this API lets an assistant show things: as an item of its own it stays here.
+            shown = {"type": "message", "role": "assistant", "content": [given[index]]}
+            parts[index] = Other(shown)
+    if of_the_message := leftover(fields):
+        last = parts.pop() if parts and isinstance(parts[-1], Text) else Text("")
+        assert isinstance(last, Text)
+        parts.append(replace(last, extra=last.extra | of_the_message))
+    return parts
+
+
+def _call(fields: Fields, freeform: bool, turns: _Turns) -> ToolCall:
+    identity = fields.text("call_id", "id") or turns.history.new_id()
+    name, namespace = fields.need("name", str), fields.take("namespace", str)
+    if freeform:
+        arguments = {"input": fields.text("input")}
+        call = ToolCall(
+            id=identity,
+            name=name,
+            arguments=arguments,
+            namespace=namespace,
+            freeform=True,
+            extra=leftover(fields),
+        )
+    else:
+        arguments, path = fields.any("arguments"), fields.at("arguments")
+        call = call_from_text(
+            identity,
+            name,
+            arguments,
+            path,
+            turns.notes,
+            namespace=namespace,
+            extra=leftover(fields),
+        )
+    return turns.history.made(call)
+
+
+def _result(fields: Fields, freeform: bool, turns: _Turns) -> ToolResult:
+    identity, name = turns.history.answered(fields.text("call_id"), fields.text("name"))
+    parts = tuple(content(fields, "output"))
+    said: Any = parts
+    if not parts or (len(parts) == 1 and isinstance(parts[0], Text) and not parts[0].extra):
+        said = "".join(part.text for part in parts if isinstance(part, Text))
+    extra = leftover(fields) | ({CUSTOM: True} if freeform else {})
+    return ToolResult(call_id=identity, name=name, content=said, extra=extra)
+
+
+def content(fields: Fields, key: str) -> Iterator[Text | Image | Document | Other]:
+    """What a message or a result holds."""
+    given = fields.any(key)
+    if isinstance(given, str):
+        if given:
+            yield Text(given)
+    elif isinstance(given, list):
+        for index, item in enumerate(given):
+            yield part(item, f"{fields.at(key)}[{index}]")
+    elif given is not None:
+        kind = name_of(given)
+        raise WireError(f"Expected `string` or `array`, got `{kind}`", fields.at(key))
+
+
+def part(item: Any, path: str) -> Text | Image | Document | Other:
+    """One part of a message or a result."""
+    if isinstance(item, str):
+        return Text(item)
+    fields = Fields(item, path)
+    match fields.text("type") or "input_text":
+        case "input_text" | "output_text" | "text":
+            return Text(fields.text("text"), leftover(fields))
+        case "refusal":
+            return Text(fields.text("refusal"), {"type": "refusal"})
+        case "input_image" if fields.has("image_url"):
+            return _image(fields)
+        case "input_file" if fields.has("file_data") or fields.has("file_url"):
+            return _file(fields)
+        case "input_audio":
+            audio = Fields(fields.any("input_audio"), fields.at("input_audio"))
+            kind = f"audio/{audio.text('format') or 'wav'}"
+            return Document(data=audio.text("data"), media_type=kind, extra=leftover(fields))
+        case _:
+            return Other(dict(item))
+
+
+def _image(fields: Fields) -> Image:
+    detail = fields.text("detail")
+    url = fields.need("image_url", str)
+    closely = None if detail in ("", "auto") else detail
+    return image_from(url, detail=closely, extra=leftover(fields))
+
+
+def _file(fields: Fields) -> Document:
+    media_type, data = split_data_url(given := fields.text("file_data"))
+    return Document(
+        title=fields.text("filename"),
+        url=fields.take("file_url", str),
+        data=data or given or None,
+        media_type=media_type or "application/pdf",
+        extra=leftover(fields),
+    )
+
+
+# The tools.
+
+
+def _tools(fields: Fields, notes: list[Note], own: Json) -> tuple[Tool, ...] | None:
+    if not fields.has("tools"):
+        return None
+    tools: list[Tool] = []
+    hosted: list[Any] = []
+    for item, path in fields.each("tools"):
+        given = Fields(item, path)
+        match kind := given.text("type") or "function":
+            case "function" | "custom":
+                tools.append(_tool(given, kind == "custom"))
+            case "namespace":
+                tools += _namespace(given, notes)
+            case _:
+                notes.append(_skipped(kind, path))
+                hosted.append(item)
+    if hosted:
+        own[HOSTED] = hosted
+    return tuple(tools)
+
+
+def _tool(fields: Fields, freeform: bool, namespace: str | None = None) -> Tool:
+    return Tool(
+        name=fields.need("name", str),
+        description=fields.text("description"),
+        parameters=fields.take("parameters", dict) or {},
+        namespace=namespace,
+        freeform=freeform,
+        strict=fields.take("strict", bool),
+        extra=fields.rest(),
+    )
+
+
+def _namespace(fields: Fields, notes: list[Note]) -> Iterator[Tool]:
+    """The tools of a namespace. Each remembers what is said of it."""
+    name = fields.need("name", str)
+    inner = list(fields.each("tools"))
+    about = {"namespace": rest} if (rest := fields.rest()) else {}
+    for item, path in inner:
+        given = Fields(item, path)
+        kind = given.text("type") or "function"
+        if kind in ("function", "custom"):
+            tool = _tool(given, kind == "custom", name)
+            yield replace(tool, extra=tool.extra | about)
+        else:
+            notes.append(_skipped(kind, path))
+
+
+def _skipped(kind: str, path: str) -> Note:
+    return Note("skipped-tool", f"only {NAME} upstreams can be offered {kind!r} tools", path)
+
+
+def _tool_choice(fields: Fields, notes: list[Note], own: Json) -> ToolChoice:
+    given, path = fields.any("tool_choice"), fields.at("tool_choice")
+    choice = choice_of(given, path)
+    if isinstance(given, dict) and _is_hosted(given):
+        own[CHOICE] = given
+        notes.append(Note("skipped-tool", f"only {NAME} upstreams can be told this choice", path))
+    return choice
+
+
+def _is_hosted(given: Json) -> bool:
+    """Whether a choice is about tools that only this API can run."""
+    tools = given["tools"] if given.get("type") == "allowed_tools" else [given]
+    return any(_runs_here(tool) for tool in tools)
+
+
+def _runs_here(tool: Json) -> bool:
+    return tool.get("type", "function") not in ("function", "custom")
+
+
+def choice_of(given: Any, path: str) -> ToolChoice:
+    """A choice of tools, as any API may say it."""
+    if given is None:
+        return ToolChoice()
+    if isinstance(given, str):
+        if given in ("auto", "none", "required"):
+            return ToolChoice(given)
+        raise WireError(f"Expected `auto`, `none`, `required` or an object, got `{given}`", path)
+    choice = Fields(given, path)
+    kind = choice.text("type")
+    if kind == "allowed_tools":
+        return _allowed(choice)
+    if _runs_here(given):
+        return ToolChoice()
+    return ToolChoice("required", (choice.need("name", str),))
+
+
+def _allowed(fields: Fields) -> ToolChoice:
+    mode = fields.text("mode")
+    tools = [Fields(item, path) for item, path in fields.each("tools")]
+    named = tuple(tool.need("name", str) for tool in tools if not _runs_here(tool.rest()))
+    if tools and not named:
+        # Nothing may be called but what elsewhere cannot be.
+        return ToolChoice("none")
+    return ToolChoice("required" if mode == "required" else "auto", named)
+
+
+# The settings.
+
+
+def _response_format(fields: Fields, own: Json) -> ResponseFormat | None:
+    text = fields.inner("text")
+    if text is None:
+        return None
+    form = text.inner("format")
+    found: ResponseFormat | None = None
+    match form and form.peek("type"):
+        case None | "text":
+            pass
+        case "json_object":
+            found = ResponseFormat()
+        case "json_schema":
+            assert form is not None
+            found = ResponseFormat(
+                form.take("schema", dict) or {},
+                form.text("name"),
+                form.text("description"),
+                form.take("strict", bool),
+            )
+        case _:
+            assert form is not None
+            text.update({"format": form.rest()})
+    if rest := text.rest():
+        own["text"] = rest
+    return found
+
+
+def _thinking(fields: Fields, own: Json) -> Thinking:
+    given = fields.inner("reasoning")
+    if given is None:
+        return Thinking()
+    effort = given.take("effort", str)
+    summary = given.text("summary", "generate_summary")
+    if summary not in ("", "auto"):
+        own[SUMMARY] = summary
+    if rest := given.rest():
+        own["reasoning"] = rest
+    return Thinking(effort=effort, shown=bool(summary))

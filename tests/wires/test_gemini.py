@@ -1,0 +1,1283 @@
+"""Gemini: what its clients send, what its models answer, and what its own SDK makes of ours."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import threading
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from google import genai
+from google.genai import errors as genai_errors
+from google.genai import types as genai_types
+from msgspec import structs
+
+from toolspeak import (
+    CallEnd,
+    CallStart,
+    Document,
+    Event,
+    Failure,
+    Finish,
+    Image,
+    Message,
+    Note,
+    Other,
+    PartAdded,
+    Reasoning,
+    ReasoningDelta,
+    Reply,
+    Request,
+    ResponseFormat,
+    Started,
+    Text,
+    TextDelta,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+    Usage,
+    fold,
+)
+from toolspeak.errors import WireError
+from toolspeak.wires.gemini import WIRE, Encoder, framing_for
+from toolspeak.wires.wire import Envelope, StreamDecoder
+
+SKIP = "skip_thought_signature_validator"
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+OSLO = ToolCall(id="c1", name="get_weather", arguments={"city": "Oslo"})
+ENVELOPE = Envelope(Request(model="gemini-9", messages=(), wire="gemini"), "r1", 1_700_000_000)
+
+
+def decode(body: dict[str, Any], **options: Any) -> Request:
+    return WIRE.decode_request(body, **({"model": "m"} | options))
+
+
+def parts_of(*parts: dict[str, Any], role: str = "model") -> tuple[Any, ...]:
+    [message] = decode({"contents": [{"role": role, "parts": list(parts)}]}).messages
+    return message.parts
+
+
+def written(*parts: Any, role: Any = "assistant", wire: str = "") -> list[dict[str, Any]]:
+    request = Request(model="m", messages=(Message(role, parts),), wire=wire)
+    [content] = WIRE.encode_request(request).body["contents"]
+    return content["parts"]
+
+
+def codes(notes: Iterable[Note]) -> list[str]:
+    return [note.code for note in notes]
+
+
+# Requests in.
+
+CLIENT: dict[str, Any] = {
+    "systemInstruction": {"role": "user", "parts": [{"text": "Be brief."}]},
+    "contents": [
+        {"role": "user", "parts": [{"text": "Weather in Oslo?"}]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": "Let me see.", "thought": True},
+                {
+                    "functionCall": {"id": "c1", "name": "get_weather", "args": {"city": "Oslo"}},
+                    "thoughtSignature": "c2ln",
+                },
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [
+                {
+                    "functionResponse": {
+                        "id": "c1",
+                        "name": "get_weather",
+                        "response": {"output": "Sunny"},
+                    }
+                }
+            ],
+        },
+    ],
+    "tools": [
+        {
+            "functionDeclarations": [
+                {
+                    "name": "get_weather",
+                    "description": "The weather.",
+                    "parametersJsonSchema": SCHEMA,
+                    "behavior": "BLOCKING",
+                }
+            ]
+        },
+        {"googleSearch": {}},
+    ],
+    "toolConfig": {
+        "functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["get_weather"]},
+        "retrievalConfig": {"languageCode": "no"},
+    },
+    "generationConfig": {
+        "temperature": 0.5,
+        "topP": 0.9,
+        "topK": 40,
+        "seed": 7,
+        "presencePenalty": 0.1,
+        "frequencyPenalty": 0.2,
+        "maxOutputTokens": 100,
+        "stopSequences": ["END"],
+        "responseMimeType": "application/json",
+        "responseJsonSchema": {"type": "object"},
+        "thinkingConfig": {"includeThoughts": True, "thinkingBudget": 512},
+        "candidateCount": 1,
+    },
+    "safetySettings": [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "OFF"}],
+    "cachedContent": "cachedContents/1",
+    "labels": {"team": "a"},
+}
+REQUEST = Request(
+    model="gemini-9",
+    messages=(
+        Message("system", (Text("Be brief."),)),
+        Message("user", (Text("Weather in Oslo?"),)),
+        Message("assistant", (Reasoning("Let me see.", "c2ln"), OSLO)),
+        Message(
+            "tool",
+            (
+                ToolResult(
+                    call_id="c1",
+                    name="get_weather",
+                    content="Sunny",
+                    extra={"~response": {"output": "Sunny"}},
+                ),
+            ),
+        ),
+    ),
+    tools=(
+        Tool(
+            name="get_weather",
+            description="The weather.",
+            parameters=SCHEMA,
+            extra={"behavior": "BLOCKING"},
+        ),
+    ),
+    tool_choice=ToolChoice("required", ("get_weather",)),
+    response_format=ResponseFormat({"type": "object"}),
+    thinking=Thinking(budget=512, shown=True),
+    stream=True,
+    max_tokens=100,
+    stop=("END",),
+    sampling={
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 40,
+        "seed": 7,
+        "presence_penalty": 0.1,
+        "frequency_penalty": 0.2,
+    },
+    wire="gemini",
+    notes=(
+        Note("skipped-tool", "a tool of the kind 'googleSearch' cannot be offered", "$.tools[1]"),
+    ),
+    extra={
+        "safetySettings": CLIENT["safetySettings"],
+        "cachedContent": "cachedContents/1",
+        "labels": {"team": "a"},
+        "generationConfig": {"candidateCount": 1},
+        "toolConfig": {"retrievalConfig": {"languageCode": "no"}},
+        "tools": [{"googleSearch": {}}],
+    },
+)
+
+
+def test_a_request_is_read_whole() -> None:
+    assert decode(CLIENT, model="gemini-9", stream=True) == REQUEST
+
+
+def test_a_request_goes_back_to_its_own_api_as_it_came() -> None:
+    sent = WIRE.encode_request(REQUEST)
+    assert sent.path == "/models/gemini-9:streamGenerateContent?alt=sse"
+    assert sent.notes == ()
+    body = copy.deepcopy(CLIENT)
+    del body["systemInstruction"]["role"]
+    assert sent.body == body
+
+
+@pytest.mark.parametrize(
+    ("model", "stream", "path"),
+    [
+        ("m", False, "/models/m:generateContent"),
+        ("models/m", True, "/models/m:streamGenerateContent?alt=sse"),
+        ("tunedModels/m", False, "/tunedModels/m:generateContent"),
+    ],
+)
+def test_model_and_stream_stand_in_the_path(model: str, stream: bool, path: str) -> None:
+    assert WIRE.encode_request(Request(model=model, messages=(), stream=stream)).path == path
+
+
+def snake(value: Any) -> Any:
+    """The same object as the clients have it that write Python."""
+    if isinstance(value, list):
+        return [snake(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key): (
+            item if key == "args" else snake(item)
+        )
+        for key, item in value.items()
+    }
+
+
+def test_snake_case_says_the_same() -> None:
+    request = decode(snake(CLIENT), model="gemini-9", stream=True)
+    extra = request.extra
+    assert extra["safety_settings"] == CLIENT["safetySettings"]
+    assert extra["generationConfig"] == {"candidate_count": 1}
+    assert request.notes[0].message == "a tool of the kind 'google_search' cannot be offered"
+    assert structs.replace(request, extra={}, notes=()) == structs.replace(
+        REQUEST, extra={}, notes=()
+    )
+
+
+def test_mixed_case_as_googles_sdk_sends_it() -> None:
+    tool = {"functionDeclarations": [{"name": "f", "parameters_json_schema": SCHEMA}]}
+    config = {"responseMimeType": "application/json", "response_json_schema": {"type": "OBJECT"}}
+    request = decode({"contents": [], "tools": [tool], "generationConfig": config})
+    assert request.tools == (Tool(name="f", parameters=SCHEMA),)
+    assert request.response_format == ResponseFormat({"type": "object"})
+    assert request.extra == {}
+
+
+HELLO = Message("user", (Text("Hello"),))
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        "Hello",
+        ["Hello"],
+        {"parts": [{"text": "Hello"}]},
+        {"role": "user", "parts": {"text": "Hello"}},
+        [{"parts": ["Hello"]}],
+        [{"role": "function", "parts": [{"text": "Hello"}]}],
+        [{"text": "Hello"}],
+    ],
+)
+def test_contents_in_every_shape(contents: Any) -> None:
+    assert decode({"contents": contents}).messages == (HELLO,)
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "Be brief.",
+        {"parts": [{"text": "Be brief."}]},
+        [{"text": "Be brief."}],
+        {"text": "Be brief."},
+    ],
+)
+def test_system_instructions_in_every_shape(instruction: Any) -> None:
+    request = decode({"system_instruction": instruction, "contents": "Hello"})
+    assert request.messages == (Message("system", (Text("Be brief."),)), HELLO)
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ({"text": "a"}, Text("a")),
+        ({"text": ""}, Text("")),
+        ({"text": "a", "thought": False}, Text("a")),
+        ({"text": "a", "partMetadata": {"b": 1}}, Text("a", {"partMetadata": {"b": 1}})),
+        ({"text": "a", "thought": True}, Reasoning("a")),
+        (
+            {"inlineData": {"mimeType": "image/jpeg", "data": "AA=="}},
+            Image(data="AA==", media_type="image/jpeg"),
+        ),
+        (
+            {"inline_data": {"mime_type": "audio/wav", "data": "AA=="}},
+            Document(data="AA==", media_type="audio/wav"),
+        ),
+        ({"fileData": {"fileUri": "gs://a/b.png"}}, Image(url="gs://a/b.png")),
+        (
+            {
+                "fileData": {"fileUri": "https://x/v", "mimeType": "video/mp4"},
+                "videoMetadata": {"fps": 1},
+            },
+            Document(
+                url="https://x/v", media_type="video/mp4", extra={"videoMetadata": {"fps": 1}}
+            ),
+        ),
+        ({"executableCode": {"code": "1"}}, Other({"executableCode": {"code": "1"}})),
+        (
+            {"toolCall": {"id": "1"}, "thoughtSignature": ""},
+            Other({"toolCall": {"id": "1"}, "thoughtSignature": ""}),
+        ),
+        (
+            {"inlineData": {"mimeType": "image/png", "data": "AA=="}, "thought": True},
+            Other({"inlineData": {"mimeType": "image/png", "data": "AA=="}, "thought": True}),
+        ),
+        ({}, Other({})),
+        ({"functionCall": {"id": "c1", "name": "get_weather", "args": {"city": "Oslo"}}}, OSLO),
+        ({"functionCall": {"name": "now"}}, ToolCall(id="call_1", name="now", arguments={})),
+    ],
+)
+def test_each_kind_of_part(part: dict[str, Any], expected: Any) -> None:
+    assert parts_of(part) == (expected,)
+
+
+def test_parts_of_no_known_kind_ride_along() -> None:
+    code = {"executableCode": {"code": "1"}, "thoughtSignature": "c2ln"}
+    [message] = decode({"contents": [{"role": "model", "parts": [code]}]}).messages
+    assert written(*message.parts, wire="gemini") == [code]
+    sent = WIRE.encode_request(Request(model="m", messages=(message, HELLO), wire="anthropic"))
+    assert [content["role"] for content in sent.body["contents"]] == ["user"]
+    assert codes(sent.notes) == ["unsupported", "unsupported"]
+
+
+# Signatures.
+
+
+@pytest.mark.parametrize(
+    ("wire", "canonical"),
+    [
+        (
+            [{"functionCall": {"id": "c1", "name": "f", "args": {}}, "thoughtSignature": "c2ln"}],
+            (Reasoning("", "c2ln"), ToolCall(id="c1", name="f", arguments={})),
+        ),
+        (
+            [
+                {"text": "Hm.", "thought": True},
+                {"functionCall": {"id": "c1", "name": "f", "args": {}}, "thoughtSignature": "c2ln"},
+                {"functionCall": {"id": "c2", "name": "f", "args": {}}},
+            ],
+            (
+                Reasoning("Hm.", "c2ln"),
+                ToolCall(id="c1", name="f", arguments={}),
+                ToolCall(id="c2", name="f", arguments={}),
+            ),
+        ),
+        ([{"text": "Hi", "thoughtSignature": "c2ln"}], (Reasoning("", "c2ln"), Text("Hi"))),
+        ([{"text": "Hm.", "thought": True}], (Reasoning("Hm."),)),
+        (
+            [{"text": "Hm.", "thought": True, "thoughtSignature": "c2ln"}],
+            (Reasoning("Hm.", "c2ln"),),
+        ),
+        (
+            [{"text": "Hi"}, {"text": "", "thoughtSignature": "c2ln"}],
+            (Text("Hi"), Reasoning("", "c2ln")),
+        ),
+        (
+            [
+                {"text": "A.", "thought": True, "thoughtSignature": "YQ=="},
+                {"text": "B.", "thought": True},
+                {"text": "Hi", "thoughtSignature": "Yg=="},
+            ],
+            (Reasoning("A.", "YQ=="), Reasoning("B.", "Yg=="), Text("Hi")),
+        ),
+        (
+            [
+                {
+                    "inlineData": {"mimeType": "image/png", "data": "AA=="},
+                    "thoughtSignature": "YQ==",
+                },
+            ],
+            (Reasoning("", "YQ=="), Image(data="AA==")),
+        ),
+    ],
+)
+def test_signatures_stand_before_what_they_sign(
+    wire: list[dict[str, Any]], canonical: tuple[Any, ...]
+) -> None:
+    assert parts_of(*wire) == canonical
+    assert written(*canonical, wire="gemini") == wire
+
+
+@pytest.mark.parametrize("placeholder", [SKIP, "context_engineering_is_the_way_to_go"])
+def test_placeholders_are_no_signatures(placeholder: str) -> None:
+    call = {"functionCall": {"id": "c1", "name": "f", "args": {}}, "thought_signature": placeholder}
+    assert parts_of(call) == (ToolCall(id="c1", name="f", arguments={}),)
+
+
+def test_the_first_call_without_a_signature_gets_a_placeholder() -> None:
+    second = structs.replace(OSLO, id="c2")
+    parts = written(Text("Hm."), OSLO, second)
+    assert [part.get("thoughtSignature") for part in parts] == [None, SKIP, None]
+    parts = written(Reasoning("Hm.", "c2ln"), OSLO, second)
+    assert [part.get("thoughtSignature") for part in parts] == [None, "c2ln", None]
+    assert parts_of(*written(OSLO, second)) == (OSLO, second)
+
+
+# Calls and results.
+
+
+def test_calls_and_results_without_ids_find_each_other() -> None:
+    calls = [{"functionCall": {"name": name, "args": {"n": n}}} for n, name in enumerate("aba")]
+    results = [
+        {"functionResponse": {"name": name, "response": {"result": text}}}
+        for name, text in (("b", "1"), ("a", "2"), ("a", "3"))
+    ]
+    body = {
+        "contents": [
+            {"role": "model", "parts": [{**calls[0], "thoughtSignature": SKIP}, *calls[1:]]},
+            {"role": "user", "parts": results},
+        ]
+    }
+    request = decode(body)
+    [model, tool] = request.messages
+    assert [part.id for part in model.parts if isinstance(part, ToolCall)] == [
+        "call_1",
+        "call_2",
+        "call_3",
+    ]
+    found = [part for part in tool.parts if isinstance(part, ToolResult)]
+    assert [(part.call_id, part.text) for part in found] == [
+        ("call_2", "1"),
+        ("call_1", "2"),
+        ("call_3", "3"),
+    ]
+    assert WIRE.encode_request(request).body == body
+    elsewhere = WIRE.encode_request(structs.replace(request, wire="ollama")).body["contents"]
+    assert [part["functionCall"]["id"] for part in elsewhere[0]["parts"]] == [
+        "call_1",
+        "call_2",
+        "call_3",
+    ]
+    assert [part["functionResponse"]["id"] for part in elsewhere[1]["parts"]] == [
+        "call_2",
+        "call_1",
+        "call_3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("response", "text", "is_error"),
+    [
+        ({"result": "a"}, "a", False),
+        ({"output": "a"}, "a", False),
+        ({"content": "a"}, "a", False),
+        ({"error": "a"}, "a", True),
+        ({"error": {"code": 1}}, '{"error":{"code":1}}', True),
+        ({"error": None, "output": "a"}, '{"error":null,"output":"a"}', False),
+        ({"temperature": 3}, '{"temperature":3}', False),
+        ({"result": {"temperature": 3}}, '{"result":{"temperature":3}}', False),
+        ({"result": '{"a":1}'}, '{"a":1}', False),
+        ({}, "{}", False),
+    ],
+)
+def test_results_are_text(response: dict[str, Any], text: str, is_error: bool) -> None:
+    part = {"functionResponse": {"id": "c1", "name": "f", "response": response}}
+    [result] = parts_of(part, role="user")
+    assert (result.content, result.is_error) == (text, is_error)
+    assert written(result, role="tool", wire="gemini") == [part]
+    changed = structs.replace(result, content="changed", is_error=False)
+    [out] = written(changed, role="tool", wire="gemini")
+    assert out["functionResponse"]["response"] == {"result": "changed"}
+    [out] = written(result, role="tool", wire="anthropic")
+    assert out["functionResponse"]["response"] == {"error" if is_error else "result": text}
+
+
+def test_results_with_pictures() -> None:
+    picture = {"inlineData": {"mimeType": "image/png", "data": "AA=="}}
+    response = {"name": "f", "response": {"result": "Look"}, "parts": [picture]}
+    part = {"functionResponse": {"id": "c1", **response}}
+    [result] = parts_of(part, role="user")
+    assert result.content == (Text("Look"), Image(data="AA=="))
+    assert written(result, role="tool") == [part]
+
+
+def test_results_of_one_turn_stand_in_one_content() -> None:
+    results = [
+        Message("tool", (ToolResult(call_id=identity, name="f", content="a"),))
+        for identity in ("c1", "c2")
+    ]
+    calls = Message("assistant", (OSLO, structs.replace(OSLO, id="c2")))
+    request = Request(model="m", messages=(HELLO, calls, *results, HELLO), wire="openai_chat")
+    contents = WIRE.encode_request(request).body["contents"]
+    assert [len(content["parts"]) for content in contents] == [1, 2, 3]
+    heard = decode({"contents": contents}).messages
+    assert [message.role for message in heard] == ["user", "assistant", "tool", "user"]
+
+
+def test_results_go_by_the_name_that_the_call_went_out_under() -> None:
+    tool = Tool(name="find it", namespace="crm", parameters=SCHEMA)
+    call = ToolCall(id="c1", name="find it", namespace="crm", arguments={})
+    result = ToolResult(call_id="c1", name="find it", content="a")
+    messages = (Message("assistant", (call,)), Message("tool", (result,)))
+    sent = WIRE.encode_request(Request(model="m", messages=messages, tools=(tool,)))
+    [made, given] = [content["parts"][0] for content in sent.body["contents"]]
+    assert made["functionCall"]["name"] == "crm__find_it"
+    assert given["functionResponse"]["name"] == "crm__find_it"
+    assert sent.body["tools"][0]["functionDeclarations"][0]["name"] == "crm__find_it"
+    assert codes(sent.notes) == ["renamed-tool"]
+
+
+# Tools and settings.
+
+
+@pytest.mark.parametrize(
+    ("gemini", "plain"),
+    [
+        ({"type": "STRING"}, {"type": "string"}),
+        ({"type": "string"}, {"type": "string"}),
+        ({"type": "STRING", "nullable": True}, {"type": ["string", "null"]}),
+        ({"type": "STRING", "nullable": False}, {"type": "string"}),
+        (
+            {"type": "STRING", "nullable": True, "enum": ["STRING"]},
+            {"type": ["string", "null"], "enum": ["STRING", None]},
+        ),
+        (
+            {"any_of": [{"type": "INTEGER"}, {"type": "STRING"}], "nullable": True},
+            {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]},
+        ),
+        (
+            {"type": "ARRAY", "items": {"type": "NUMBER"}, "min_items": "2"},
+            {"type": "array", "items": {"type": "number"}, "minItems": 2},
+        ),
+        (
+            {
+                "type": "OBJECT",
+                "properties": {"any_of": {"type": "BOOLEAN"}},
+                "required": ["any_of"],
+            },
+            {
+                "type": "object",
+                "properties": {"any_of": {"type": "boolean"}},
+                "required": ["any_of"],
+            },
+        ),
+        ({"type": "TYPE_UNSPECIFIED", "description": "a"}, {"description": "a"}),
+        ({"type": "STRING", "default": "OBJECT"}, {"type": "string", "default": "OBJECT"}),
+    ],
+)
+def test_schemas_become_plain(gemini: dict[str, Any], plain: dict[str, Any]) -> None:
+    outer = {"type": "OBJECT", "properties": {"a": gemini}}
+    declaration = {"name": "f", "parameters": outer}
+    request = decode({"contents": "a", "tools": [{"function_declarations": [declaration]}]})
+    assert request.tools
+    assert request.tools[0].parameters == {"type": "object", "properties": {"a": plain}}
+    config = {"responseMimeType": "application/json", "responseSchema": gemini}
+    form = decode({"contents": "a", "generationConfig": config}).response_format
+    assert form == ResponseFormat(plain)
+
+
+def test_tools_go_out_as_json_schema() -> None:
+    schema = {"$ref": "#/$defs/a", "$defs": {"a": {"type": ["object", "null"]}}}
+    tools = (Tool(name="f", parameters=schema), Tool(name="g"), Tool(name="h", freeform=True))
+    sent = WIRE.encode_request(Request(model="m", messages=(HELLO,), tools=tools))
+    [group] = sent.body["tools"]
+    first, second, third = group["functionDeclarations"]
+    assert first == {"name": "f", "parametersJsonSchema": schema}
+    assert second == {"name": "g"}
+    assert third["parametersJsonSchema"]["required"] == ["input"]
+    assert codes(sent.notes) == ["rephrased"]
+
+
+@pytest.mark.parametrize(
+    ("config", "choice"),
+    [
+        ({"mode": "AUTO"}, ToolChoice()),
+        ({}, ToolChoice()),
+        ({"mode": "any"}, ToolChoice("required")),
+        ({"mode": "ANY", "allowedFunctionNames": ["f"]}, ToolChoice("required", ("f",))),
+        ({"mode": "NONE"}, ToolChoice("none")),
+        ({"mode": "VALIDATED"}, ToolChoice("auto", validated=True)),
+        (
+            {"mode": "VALIDATED", "allowed_function_names": ["f"]},
+            ToolChoice("auto", ("f",), validated=True),
+        ),
+    ],
+)
+def test_each_choice(config: dict[str, Any], choice: ToolChoice) -> None:
+    declared = [{"functionDeclarations": [{"name": "f"}, {"name": "g"}]}]
+    body = {
+        "contents": "a",
+        "tools": declared,
+        "tool_config": {"function_calling_config": config},
+    }
+    request = decode(body)
+    assert request.tool_choice == choice
+    assert decode(WIRE.encode_request(request).body).tool_choice == choice
+
+
+def test_a_choice_among_some_is_a_validated_one() -> None:
+    tools = (Tool(name="f"), Tool(name="g"))
+    request = Request(
+        model="m",
+        messages=(),
+        tools=tools,
+        tool_choice=ToolChoice("auto", ("f",)),
+        parallel_tool_calls=False,
+    )
+    sent = WIRE.encode_request(request)
+    config = sent.body["toolConfig"]["functionCallingConfig"]
+    assert config == {"mode": "VALIDATED", "allowedFunctionNames": ["f"]}
+    assert codes(sent.notes) == ["unsupported", "rephrased"]
+
+
+def test_arguments_in_pieces_are_not_asked_for() -> None:
+    config = {"functionCallingConfig": {"mode": "AUTO", "streamFunctionCallArguments": True}}
+    declared = [{"functionDeclarations": [{"name": "f"}]}]
+    request = decode({"contents": "a", "tools": declared, "toolConfig": config})
+    assert codes(request.notes) == ["unsupported"]
+    assert "toolConfig" not in WIRE.encode_request(request).body
+
+
+@pytest.mark.parametrize(
+    ("config", "thinking"),
+    [
+        ({"thinkingBudget": -1}, Thinking(enabled=True)),
+        ({"thinkingBudget": 0}, Thinking(enabled=False)),
+        ({"thinkingBudget": 512}, Thinking(budget=512)),
+        (
+            {"thinkingLevel": "HIGH", "includeThoughts": True},
+            Thinking(effort="high", shown=True),
+        ),
+        ({"includeThoughts": False}, Thinking(shown=False)),
+    ],
+)
+def test_each_way_to_think(config: dict[str, Any], thinking: Thinking) -> None:
+    request = decode({"contents": "a", "generationConfig": {"thinkingConfig": config}})
+    assert request.thinking == thinking
+    assert WIRE.encode_request(request).body["generationConfig"] == {"thinkingConfig": config}
+
+
+@pytest.mark.parametrize(
+    ("thinking", "model", "config"),
+    [
+        (Thinking(effort="xhigh"), "gemini-3", {"thinkingLevel": "HIGH"}),
+        (Thinking(effort="none"), "gemini-3", {"thinkingBudget": 0}),
+        (Thinking(effort="low", budget=5), "gemini-3", {"thinkingLevel": "LOW"}),
+        (Thinking(effort="medium"), "gemini-2.5-pro", {"thinkingBudget": 8192}),
+    ],
+)
+def test_efforts_are_levels_or_budgets(
+    thinking: Thinking, model: str, config: dict[str, Any]
+) -> None:
+    request = Request(model=model, messages=(), thinking=thinking)
+    assert WIRE.encode_request(request).body["generationConfig"] == {"thinkingConfig": config}
+
+
+def test_other_kinds_of_answer_ride_along() -> None:
+    config = {"responseMimeType": "text/x.enum", "responseSchema": {"type": "STRING"}}
+    request = decode({"contents": "a", "generationConfig": config})
+    assert request.response_format is None
+    assert WIRE.encode_request(request).body["generationConfig"] == config
+
+
+def test_what_cannot_be_said_is_noted() -> None:
+    messages = (
+        Message("system", (Text("a"),)),
+        HELLO,
+        Message("developer", (Text("b"),)),
+        Message("assistant", ()),
+        Message("user", (Document("text", "title"), Image(url="https://x/a.jpg", detail="high"))),
+    )
+    request = Request(
+        model="m",
+        messages=messages,
+        tools=(Tool(name="f", strict=True),),
+        metadata={"user_id": "u"},
+        wire="openai_chat",
+        extra={"logit_bias": {}},
+    )
+    sent = WIRE.encode_request(request)
+    assert sent.body["systemInstruction"] == {"parts": [{"text": "a"}, {"text": "b"}]}
+    assert [note.message for note in sent.notes] == [
+        "gemini has no words for logit_bias; it is left out",
+        "instructions within the conversation go to its start",
+        "a developer's message is part of the system instructions",
+        "gemini has no words for an empty message; it is left out",
+        "a document is written as text",
+        "gemini has no words for how closely to look at a picture; it is left out",
+        "gemini has no words for strict tools; it is left out",
+        "gemini has no words for metadata.user_id; it is left out",
+    ]
+    pictures = sent.body["contents"][1]["parts"]
+    assert pictures[1] == {"fileData": {"mimeType": "image/jpeg", "fileUri": "https://x/a.jpg"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ([], "$"),
+        ({"contents": 3}, "$.contents[0]"),
+        ({"contents": [{"role": "robot"}]}, "$.contents[0].role"),
+        (
+            {"contents": [{"parts": [{"functionCall": {}}]}]},
+            "$.contents[0].parts[0].functionCall.name",
+        ),
+        (
+            {"contents": [{"parts": [{"function_call": {}}]}]},
+            "$.contents[0].parts[0].function_call.name",
+        ),
+        (
+            {"contents": "a", "tools": [{"functionDeclarations": [{}]}]},
+            "$.tools[0].functionDeclarations[0].name",
+        ),
+        (
+            {"contents": "a", "toolConfig": {"functionCallingConfig": {"mode": "SOME"}}},
+            "$.toolConfig.functionCallingConfig.mode",
+        ),
+        ({"contents": "a", "generationConfig": {"topK": "x"}}, "$.generationConfig.topK"),
+    ],
+)
+def test_bad_requests_say_where(body: Any, path: str) -> None:
+    with pytest.raises(WireError) as caught:
+        decode(body)
+    assert caught.value.path == path
+
+
+def test_a_schema_that_is_too_deep_is_refused() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(900):
+        schema = {"items": schema}
+    with pytest.raises(WireError):
+        decode(
+            {
+                "contents": "a",
+                "tools": [{"functionDeclarations": [{"name": "f", "parameters": schema}]}],
+            }
+        )
+
+
+# Replies in.
+
+
+def chunk(*parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {
+        "candidates": [{"content": {"role": "model", "parts": list(parts)}, "index": 0, **fields}]
+    }
+
+
+USAGE = {
+    "promptTokenCount": 10,
+    "candidatesTokenCount": 5,
+    "thoughtsTokenCount": 3,
+    "cachedContentTokenCount": 4,
+    "totalTokenCount": 18,
+    "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 10}],
+}
+CHUNKS: list[dict[str, Any]] = [
+    {**chunk({"text": "Hm", "thought": True}), "responseId": "r9", "modelVersion": "gemini-9-001"},
+    chunk({"text": " æ.", "thought": True}),
+    chunk({"text": "Let "}, {"text": "me."}),
+    chunk(
+        {
+            "functionCall": {"name": "get_weather", "args": {"city": "Oslo"}},
+            "thoughtSignature": "c2ln",
+        }
+    ),
+    chunk({"functionCall": {"id": "x", "name": "now"}}),
+    {
+        **chunk({"text": ""}, finishReason="STOP", groundingMetadata={"a": 1}),
+        "usageMetadata": USAGE,
+    },
+]
+REPLY = Reply(
+    parts=(
+        Reasoning("Hm æ."),
+        Text("Let me."),
+        Reasoning("", "c2ln"),
+        ToolCall(id="new", name="get_weather", arguments={"city": "Oslo"}),
+        ToolCall(id="x", name="now", arguments={}),
+    ),
+    dialect="native",
+    id="r9",
+    model="gemini-9-001",
+    stop_reason="calls",
+    raw_stop_reason="STOP",
+    usage=Usage(10, 8, 4, 0, 3, {"promptTokensDetails": USAGE["promptTokensDetails"]}),
+    wire="gemini",
+    extra={"candidate.groundingMetadata": {"a": 1}},
+)
+
+
+def sse(frames: Iterable[Any]) -> bytes:
+    return b"".join(
+        b"data: " + json.dumps(frame, ensure_ascii=False).encode() + b"\r\n\r\n" for frame in frames
+    )
+
+
+def array(frames: Iterable[Any]) -> bytes:
+    return b"[" + b",\r\n".join(json.dumps(frame).encode() for frame in frames) + b"\n]"
+
+
+def heard(data: bytes, size: int = 10_000, content_type: str = "text/event-stream") -> list[Event]:
+    wire = structs.replace(WIRE, framing=framing_for(content_type))
+    stream = StreamDecoder(wire, new_id=lambda: "new")
+    events = [
+        event for at in range(0, len(data), size) for event in stream.feed(data[at : at + size])
+    ]
+    return [*events, *stream.finish()]
+
+
+def test_a_stream_is_the_same_however_it_is_cut() -> None:
+    for size in (*range(1, 30), 10_000):
+        assert fold(heard(sse(CHUNKS), size)) == REPLY
+        assert fold(heard(array(CHUNKS), size, "application/json; charset=UTF-8")) == REPLY
+
+
+def test_a_stream_that_was_not_split_is_a_list() -> None:
+    assert fold(WIRE.decode_reply(CHUNKS, new_id=lambda: "new")) == REPLY
+
+
+def test_a_stream_that_breaks_off_is_a_failure() -> None:
+    assert isinstance(heard(sse(CHUNKS[:-1]))[-1], Failure)
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop"),
+    [
+        ("STOP", "stop"),
+        ("MAX_TOKENS", "length"),
+        ("SAFETY", "filter"),
+        ("RECITATION", "filter"),
+        ("IMAGE_SAFETY", "filter"),
+        ("LANGUAGE", "filter"),
+        ("MALFORMED_FUNCTION_CALL", "error"),
+        ("UNEXPECTED_TOOL_CALL", "error"),
+        ("TOO_MANY_TOOL_CALLS", "error"),
+        ("SOMETHING_NEW", "stop"),
+    ],
+)
+def test_each_reason_to_stop(reason: str, stop: str) -> None:
+    body = chunk({"text": "a"}, finishReason=reason)
+    reply = fold(WIRE.decode_reply(body))
+    assert (reply.stop_reason, reply.raw_stop_reason) == (stop, reason)
+    if reason != "SOMETHING_NEW":
+        out = WIRE.encode_reply(reply, ENVELOPE)
+        assert out["candidates"][0]["finishReason"] == reason
+
+
+def test_a_malformed_call_is_shown() -> None:
+    said = "Malformed function call: print(default_api.f())"
+    body = chunk(finishReason="MALFORMED_FUNCTION_CALL", finishMessage=said)
+    [note] = fold(WIRE.decode_reply(body)).notes
+    assert (note.code, note.where) == ("malformed", said)
+
+
+def test_a_prompt_that_is_blocked() -> None:
+    body = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": USAGE}
+    reply = fold(heard(sse([body])))
+    assert (reply.parts, reply.stop_reason) == ((), "filter")
+    assert WIRE.encode_reply(reply, ENVELOPE)["promptFeedback"] == body["promptFeedback"]
+
+
+def test_pictures_and_other_parts_of_a_reply() -> None:
+    picture = {"inlineData": {"mimeType": "image/png", "data": "AA=="}}
+    code = {"executableCode": {"code": "1", "language": "PYTHON"}}
+    sound = {"inlineData": {"mimeType": "audio/wav", "data": "AA=="}}
+    body = chunk(picture, code, sound, finishReason="STOP")
+    reply = fold(WIRE.decode_reply(body))
+    assert reply.parts == (Image(data="AA=="), Other(code), Other(sound))
+    assert WIRE.encode_reply(reply, ENVELOPE)["candidates"] == body["candidates"]
+    added = [PartAdded(part) for part in reply.parts if isinstance(part, (Image, Other))]
+    events = (Started(wire="gemini"), *added, Finish("stop"))
+    streamed = b"".join(map(Encoder(ENVELOPE).feed, events))
+    assert fold(heard(streamed)).parts == reply.parts
+
+
+@pytest.mark.parametrize("second", [{"index": 1}, {}])
+def test_a_second_candidate_is_noted(second: dict[str, Any]) -> None:
+    body = chunk({"text": "a"}, finishReason="STOP")
+    body["candidates"].append({"content": {"parts": [{"text": "b"}]}, **second})
+    reply = fold(WIRE.decode_reply(body))
+    assert reply.text == "a"
+    assert codes(reply.notes) == ["unsupported"]
+
+
+def test_a_signature_on_a_sound_is_not_said_twice() -> None:
+    sound = {"inlineData": {"mimeType": "audio/wav", "data": "AA=="}}
+    body = chunk({**sound, "thoughtSignature": "YQ=="}, finishReason="STOP")
+    assert fold(WIRE.decode_reply(body)).parts == (Reasoning("", "YQ=="), Other(sound))
+
+
+def test_pieces_of_arguments_are_no_call() -> None:
+    part = {"functionCall": {"name": "f", "partialArgs": [{"jsonPath": "$.a", "stringValue": "b"}]}}
+    events = heard(sse([chunk(part, finishReason="STOP")]))
+    assert isinstance(events[-1], Failure)
+    assert not any(isinstance(event, CallEnd) for event in events)
+
+
+# Replies out.
+
+EVENTS: list[Event] = [
+    Started("r9", "gemini-9", wire="gemini"),
+    ReasoningDelta("Hm."),
+    ReasoningDelta("", "c2ln"),
+    CallStart(0, "c1", "get_weather"),
+    CallEnd(0, OSLO),
+    TextDelta("Hi\u2028 æ"),
+    Finish("calls", "STOP", Usage(10, 8, 4, 0, 3)),
+]
+HEAD = {"modelVersion": "gemini-9", "responseId": "r9"}
+
+
+def test_the_grammar_of_a_stream() -> None:
+    lines = b"".join(map(Encoder(ENVELOPE).feed, EVENTS)).decode().split("\n\n")
+    assert lines.pop() == ""
+    assert all(line.startswith("data: {") and "\n" not in line for line in lines)
+    call = {"id": "c1", "name": "get_weather", "args": {"city": "Oslo"}}
+    last = chunk(finishReason="STOP")
+    assert [json.loads(line[6:]) for line in lines] == [
+        {**chunk({"text": "Hm.", "thought": True}), **HEAD},
+        {**chunk({"functionCall": call, "thoughtSignature": "c2ln"}), **HEAD},
+        {**chunk({"text": "Hi\u2028 æ"}), **HEAD},
+        {
+            **last,
+            "usageMetadata": {
+                "promptTokenCount": 10,
+                "candidatesTokenCount": 5,
+                "totalTokenCount": 18,
+                "cachedContentTokenCount": 4,
+                "thoughtsTokenCount": 3,
+            },
+            **HEAD,
+        },
+    ]
+
+
+def test_a_stream_as_one_array() -> None:
+    data = b"".join(map(Encoder(ENVELOPE, array=True).feed, EVENTS))
+    frames = json.loads(data)
+    assert [json.loads(line[6:]) for line in sse(frames).decode().split("\r\n\r\n")[:-1]] == frames
+    assert fold(heard(data, 7, "application/json")) == fold(heard(sse(frames)))
+    failing = Encoder(ENVELOPE, array=True).feed(Failure("overloaded", "busy", 503))
+    assert json.loads(failing)[0]["error"]["status"] == "UNAVAILABLE"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        EVENTS,
+        [Started(wire="gemini"), TextDelta("a"), ReasoningDelta("", "YQ=="), Finish("stop")],
+        [
+            Started(wire="gemini"),
+            ReasoningDelta("a", "YQ=="),
+            ReasoningDelta("b", "Yg=="),
+            Finish("stop"),
+        ],
+        [Started(wire="gemini"), ReasoningDelta("a", "YQ=="), Finish("length")],
+        [
+            Started(wire="anthropic"),
+            ReasoningDelta("a", "no/base+64!"),
+            TextDelta("b"),
+            Finish("stop"),
+        ],
+        [TextDelta("a"), ReasoningDelta("b"), TextDelta("c"), Finish("stop")],
+        [Finish("stop")],
+    ],
+)
+def test_streams_and_wholes_say_the_same(events: list[Event]) -> None:
+    reply = fold(events)
+    whole = fold(WIRE.decode_reply(WIRE.encode_reply(reply, ENVELOPE)))
+    streamed = fold(heard(b"".join(map(Encoder(ENVELOPE).feed, events))))
+    for result in (whole, streamed):
+        assert [part for part in result.parts if part != Text("")] == list(reply.parts)
+        assert result.stop_reason == reply.stop_reason
+
+
+def test_a_signature_of_another_maker_survives_a_client_that_writes_it_anew() -> None:
+    events = [Started(wire="anthropic"), ReasoningDelta("a", "x+/y="), TextDelta("b"), Finish()]
+    part = WIRE.encode_reply(fold(events), ENVELOPE)["candidates"][0]["content"]["parts"][1]
+    anew = genai_types.Part.model_validate(part).model_dump(mode="json", exclude_none=True)
+    assert parts_of(anew) == (Reasoning("", "x+/y="), Text("b"))
+
+
+def test_a_failure_in_a_stream() -> None:
+    encoder = Encoder(ENVELOPE)
+    data = encoder.feed(TextDelta("a")) + encoder.feed(Failure("rate_limit", "slow down", 429))
+    assert data.endswith(
+        b'data: {"error":{"code":429,"message":"slow down","status":"RESOURCE_EXHAUSTED"}}\n\n'
+    )
+    failure = heard(data)[-1]
+    assert failure == Failure("rate_limit", "slow down", 429, "RESOURCE_EXHAUSTED")
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "kind", "param"),
+    [
+        (400, {"code": 400, "message": "bad", "status": "INVALID_ARGUMENT"}, "bad_request", None),
+        (
+            400,
+            {
+                "code": 400,
+                "message": "bad",
+                "status": "INVALID_ARGUMENT",
+                "details": [{"@type": "x", "fieldViolations": [{"field": "contents[0]"}]}],
+            },
+            "bad_request",
+            "contents[0]",
+        ),
+        (
+            400,
+            {
+                "code": 400,
+                "message": "The input token count exceeds the maximum number of tokens.",
+                "status": "INVALID_ARGUMENT",
+            },
+            "context_length",
+            None,
+        ),
+        (
+            400,
+            {
+                "code": 400,
+                "message": "API key not valid.",
+                "status": "INVALID_ARGUMENT",
+                "details": [{"reason": "API_KEY_INVALID"}],
+            },
+            "unauthorized",
+            None,
+        ),
+        (404, {"code": 404, "message": "no", "status": "NOT_FOUND"}, "not_found", None),
+        (503, {"code": 503, "message": "busy", "status": "UNAVAILABLE"}, "overloaded", None),
+    ],
+)
+def test_each_failure(status: int, error: dict[str, Any], kind: str, param: str | None) -> None:
+    for body in ({"error": error}, [{"error": error}]):
+        failure = WIRE.decode_failure(status, body)
+        assert (failure.kind, failure.param, failure.status) == (kind, param, status)
+    if kind != "unauthorized":
+        assert WIRE.encode_failure(failure) == {"error": error}
+
+
+def test_failures_of_other_shapes() -> None:
+    for body in (
+        None,
+        "busy",
+        [],
+        {},
+        {"error": None},
+        [3],
+        {"error": {"code": "x", "details": 3}},
+    ):
+        assert WIRE.decode_failure(500, body).kind == "upstream"
+    error = WIRE.encode_failure(WireError("bad", "$.contents[0]").failure)["error"]
+    assert error["details"][0]["fieldViolations"][0]["field"] == "contents[0]"
+
+
+# Whatever comes.
+
+
+def mutated(value: Any, chance: random.Random) -> Any:
+    """The same value with something in it put out of place."""
+    if chance.random() < 0.04:
+        return chance.choice([None, 3, 1.5, True, "x", [], {}, ["x"], {"a": 1}, [{}]])
+    if isinstance(value, dict):
+        return {
+            (key if chance.random() > 0.02 else "name"): mutated(item, chance)
+            for key, item in value.items()
+            if chance.random() > 0.02
+        }
+    if isinstance(value, list):
+        return [mutated(item, chance) for item in value]
+    return value
+
+
+def test_mutated_requests_raise_nothing_else() -> None:
+    chance = random.Random(1)
+    refused = 0
+    for turn in range(3000):
+        body = mutated(snake(CLIENT) if turn % 2 else CLIENT, chance)
+        try:
+            request = decode(body)
+        except WireError:
+            refused += 1
+        else:
+            for wire in ("gemini", "anthropic"):
+                WIRE.encode_request(structs.replace(request, wire=wire))
+    assert 300 < refused < 2700
+
+
+def test_mutated_streams_never_raise() -> None:
+    chance = random.Random(2)
+    for turn in range(3000):
+        frames = [mutated(frame, chance) for frame in CHUNKS]
+        data = bytearray(sse(frames))
+        if turn % 3 == 0:
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        events = heard(bytes(data), 50)
+        encoder = Encoder(ENVELOPE)
+        for event in events:
+            encoder.feed(event)
+        WIRE.encode_reply(fold(events), ENVELOPE)
+
+
+# Google's own SDK.
+
+
+@contextmanager
+def answering(
+    status: int, body: bytes, content_type: str = "application/json"
+) -> Generator[tuple[genai.Client, list[tuple[str, Any]]]]:
+    """A client of a server that gives this answer, and what it was asked."""
+    asked: list[tuple[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            asked.append((self.path, json.loads(self.rfile.read(length))))
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    options = genai_types.HttpOptions(base_url=f"http://127.0.0.1:{server.server_address[1]}")
+    client = genai.Client(api_key="x", http_options=options)
+    try:
+        yield client, asked
+    finally:
+        client.close()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def ask(**fields: Any) -> dict[str, Any]:
+    tool = genai_types.Tool(
+        function_declarations=[
+            genai_types.FunctionDeclaration(
+                name="get_weather", description="The weather.", parameters_json_schema=SCHEMA
+            ),
+            genai_types.FunctionDeclaration(
+                name="now",
+                parameters=genai_types.Schema(
+                    type=genai_types.Type.OBJECT,
+                    properties={
+                        "zone": genai_types.Schema(type=genai_types.Type.STRING, nullable=True)
+                    },
+                ),
+            ),
+        ]
+    )
+    config = genai_types.GenerateContentConfig(
+        system_instruction="Be brief.",
+        tools=[tool],
+        temperature=0.5,
+        max_output_tokens=100,
+        thinking_config=genai_types.ThinkingConfig(include_thoughts=True, thinking_budget=512),
+        **fields,
+    )
+    return {"model": "gemini-9", "contents": "Weather in Oslo?", "config": config}
+
+
+def check_what_was_asked(path: str, body: Any, stream: bool) -> None:
+    assert path.endswith(
+        "/models/gemini-9:streamGenerateContent?alt=sse"
+        if stream
+        else "/models/gemini-9:generateContent"
+    )
+    request = decode(body, model="gemini-9", stream=stream)
+    zone = {"type": "object", "properties": {"zone": {"type": ["string", "null"]}}}
+    assert request.tools == (
+        Tool(name="get_weather", description="The weather.", parameters=SCHEMA),
+        Tool(name="now", parameters=zone),
+    )
+    assert [message.role for message in request.messages] == ["system", "user"]
+    assert (request.max_tokens, request.thinking) == (100, Thinking(budget=512, shown=True))
+    assert request.extra == {}
+
+
+def test_the_sdk_reads_a_stream() -> None:
+    data = b"".join(map(Encoder(ENVELOPE).feed, EVENTS))
+    with answering(200, data, WIRE.content_type) as (client, asked):
+        chunks = list(client.models.generate_content_stream(**ask()))
+    check_what_was_asked(*asked[0], stream=True)
+    parts = [
+        part
+        for each in chunks
+        for candidate in each.candidates or ()
+        for part in (candidate.content and candidate.content.parts) or ()
+    ]
+    assert [(part.text, part.thought) for part in parts if part.text] == [
+        ("Hm.", True),
+        ("Hi\u2028 æ", None),
+    ]
+    [call] = [part for part in parts if part.function_call]
+    assert call.function_call
+    assert (call.function_call.id, call.function_call.name, call.function_call.args) == (
+        "c1",
+        "get_weather",
+        {"city": "Oslo"},
+    )
+    assert call.thought_signature == b"sig"
+    last = chunks[-1]
+    assert last.candidates
+    assert last.candidates[0].finish_reason == genai_types.FinishReason.STOP
+    assert last.usage_metadata
+    assert last.usage_metadata.total_token_count == 18
+    assert last.usage_metadata.thoughts_token_count == 3
+    assert (last.response_id, last.model_version) == ("r9", "gemini-9")
+
+
+def test_the_sdk_reads_a_whole_reply() -> None:
+    data = json.dumps(WIRE.encode_reply(fold(EVENTS), ENVELOPE)).encode()
+    with answering(200, data) as (client, asked):
+        reply = client.models.generate_content(**ask())
+    check_what_was_asked(*asked[0], stream=False)
+    assert [(call.name, call.args) for call in reply.function_calls or ()] == [
+        ("get_weather", {"city": "Oslo"})
+    ]
+    assert reply.candidates
+    content = reply.candidates[0].content
+    assert content
+    assert [bool(part.thought) for part in content.parts or ()] == [True, False, False]
+
+
+def test_what_the_sdk_sends_back_is_what_it_got() -> None:
+    """A second turn: the model's content as the SDK has it, and a result."""
+    data = json.dumps(WIRE.encode_reply(fold(EVENTS), ENVELOPE)).encode()
+    with answering(200, data) as (client, asked):
+        first = client.models.generate_content(**ask())
+        assert first.candidates
+        result = genai_types.Part.from_function_response(
+            name="get_weather", response={"result": "Sunny"}
+        )
+        contents: Any = [
+            "Weather in Oslo?",
+            first.candidates[0].content,
+            genai_types.Content(role="user", parts=[result]),
+        ]
+        client.models.generate_content(**(ask() | {"contents": contents}))
+    _, model, tool = decode(asked[1][1]).messages[1:]
+    assert model == Message("assistant", (Reasoning("Hm.", "c2ln"), OSLO, Text("Hi\u2028 æ")))
+    assert tool.parts == (ToolResult(call_id="c1", name="get_weather", content="Sunny"),)
+
+
+def test_the_sdk_reads_structured_output() -> None:
+    events = [TextDelta('{"sky":'), TextDelta('"blue"}'), Finish("stop")]
+    data = json.dumps(WIRE.encode_reply(fold(events), ENVELOPE)).encode()
+    config = genai_types.GenerateContentConfig(
+        response_mime_type="application/json", response_json_schema={"type": "object"}
+    )
+    with answering(200, data) as (client, asked):
+        reply = client.models.generate_content(model="m", contents="Sky?", config=config)
+    assert reply.parsed == {"sky": "blue"}
+    assert decode(asked[0][1]).response_format == ResponseFormat({"type": "object"})
+
+
+def test_the_sdk_reads_failures() -> None:
+    failure = Failure("rate_limit", "slow down", 429)
+    body = json.dumps(WIRE.encode_failure(failure)).encode()
+    with answering(429, body) as (client, _), pytest.raises(genai_errors.ClientError) as caught:
+        client.models.generate_content(**ask())
+    assert (caught.value.code, caught.value.status) == (429, "RESOURCE_EXHAUSTED")
+    encoder = Encoder(ENVELOPE)
+    data = encoder.feed(TextDelta("a")) + encoder.feed(failure)
+    with answering(200, data, WIRE.content_type) as (client, _):
+        stream = client.models.generate_content_stream(**ask())
+        assert next(stream).text == "a"
+        with pytest.raises(genai_errors.APIError, match="slow down"):
+            next(stream)

@@ -1,0 +1,898 @@
+"""Ollama: what its clients send, what its models answer, and what its own SDK makes of ours."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import ollama
+import pytest
+from msgspec import structs
+
+from toolspeak import (
+    CallEnd,
+    CallStart,
+    Document,
+    Event,
+    Failure,
+    Finish,
+    Image,
+    Message,
+    Note,
+    PartAdded,
+    Reasoning,
+    ReasoningDelta,
+    Reply,
+    Request,
+    ResponseFormat,
+    Started,
+    Text,
+    TextDelta,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+    Usage,
+    fold,
+)
+from toolspeak.errors import WireError
+from toolspeak.wires.ollama import WIRE
+from toolspeak.wires.wire import Envelope, StreamDecoder
+
+PIXEL = "iVBORw0KGgo="
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+OSLO = ToolCall(id="call_1", name="get_weather", arguments={"city": "Oslo"})
+HELLO = Message("user", (Text("Hello"),))
+ENVELOPE = Envelope(Request(model="m", messages=(), wire="ollama"), "r1", 1_700_000_000)
+decode = WIRE.decode_request
+
+
+def messages_of(*messages: dict[str, Any]) -> tuple[Message, ...]:
+    return decode({"model": "m", "messages": list(messages)}).messages
+
+
+def sent(*messages: Message, **fields: Any) -> tuple[Any, list[str]]:
+    """The messages that go out, and what is said about them."""
+    outgoing = WIRE.encode_request(Request(model="m", messages=messages, **fields))
+    return outgoing.body["messages"], remarks(outgoing.notes)
+
+
+def remarks(notes: Iterable[Note]) -> list[str]:
+    return [note.message for note in notes]
+
+
+# Requests in.
+
+CLIENT: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Weather here?", "images": [PIXEL]},
+        {
+            "role": "assistant",
+            "content": "One moment.",
+            "thinking": "Hm.",
+            "tool_calls": [{"function": {"name": "get_weather", "arguments": {"city": "Oslo"}}}],
+        },
+        {"role": "tool", "tool_name": "get_weather", "content": "Sunny"},
+    ],
+    "tools": [
+        {
+            "type": "function",
+            "function": {
+                "name": "get_weather",
+                "description": "The weather.",
+                "parameters": SCHEMA,
+            },
+        }
+    ],
+    "format": {"type": "object"},
+    "options": {
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 40,
+        "seed": 7,
+        "presence_penalty": 0.1,
+        "frequency_penalty": 0.2,
+        "num_predict": 100,
+        "stop": ["END"],
+        "num_ctx": 4096,
+    },
+    "think": True,
+    "stream": False,
+    "keep_alive": "5m",
+}
+REQUEST = Request(
+    model="m",
+    messages=(
+        Message("system", (Text("Be brief."),)),
+        Message("user", (Text("Weather here?"), Image(data=PIXEL))),
+        Message("assistant", (Reasoning("Hm."), Text("One moment."), OSLO)),
+        Message("tool", (ToolResult(call_id="call_1", name="get_weather", content="Sunny"),)),
+    ),
+    tools=(Tool(name="get_weather", description="The weather.", parameters=SCHEMA),),
+    response_format=ResponseFormat({"type": "object"}),
+    thinking=Thinking(enabled=True),
+    stream=False,
+    max_tokens=100,
+    stop=("END",),
+    sampling={
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 40,
+        "seed": 7,
+        "presence_penalty": 0.1,
+        "frequency_penalty": 0.2,
+    },
+    wire="ollama",
+    extra={"keep_alive": "5m", "options": {"num_ctx": 4096}},
+)
+
+
+def test_a_request_is_read_whole() -> None:
+    assert decode(CLIENT) == REQUEST
+
+
+def test_a_request_goes_back_to_its_own_api_as_it_came() -> None:
+    outgoing = WIRE.encode_request(REQUEST)
+    assert outgoing.path == "/api/chat"
+    assert outgoing.notes == ()
+    assert outgoing.body == CLIENT
+
+
+@pytest.mark.parametrize(
+    ("body", "keyword", "stream"),
+    [
+        ({}, None, True),
+        ({"stream": True}, None, True),
+        ({"stream": False}, None, False),
+        ({}, False, False),
+        ({"stream": None}, None, True),
+    ],
+)
+def test_a_stream_is_what_one_gets(
+    body: dict[str, Any], keyword: bool | None, stream: bool
+) -> None:
+    request = decode({"model": "m", "messages": [], **body}, stream=keyword)
+    assert request.stream is stream
+    assert WIRE.encode_request(request).body["stream"] is stream
+
+
+GENERATE = {
+    "model": "m",
+    "system": "Be brief.",
+    "prompt": "Hello",
+    "images": ["/9j/4AAQ"],
+    "suffix": "end",
+    "raw": True,
+    "template": "{{ .Prompt }}",
+    "context": [1, 2],
+    "keep_alive": 0,
+}
+
+
+def test_a_prompt_is_a_conversation() -> None:
+    request = decode(GENERATE)
+    picture = Image(data="/9j/4AAQ", media_type="image/jpeg")
+    assert request.messages == (
+        Message("system", (Text("Be brief."),)),
+        Message("user", (Text("Hello"), picture)),
+    )
+    outgoing = WIRE.encode_request(request)
+    assert outgoing.path == "/api/chat"
+    assert outgoing.body == {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Hello", "images": ["/9j/4AAQ"]},
+        ],
+        "stream": True,
+        "keep_alive": 0,
+    }
+    assert remarks(outgoing.notes) == [
+        f"ollama has no words for the {what} of a prompt; it is left out"
+        for what in ("suffix", "raw", "template", "context")
+    ]
+
+
+def test_an_empty_prompt_loads_a_model() -> None:
+    assert decode({"model": "m", "prompt": ""}).messages == ()
+    assert decode({"model": "m"}).messages == ()
+
+
+# Calls and results.
+
+CALLS = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [
+        {"function": {"name": "a", "arguments": {"n": 1}}},
+        {"function": {"name": "b", "arguments": '{"n": 2}'}},
+        {"function": {"index": 2, "name": "a", "arguments": {}}, "type": "function"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("results", "found"),
+    [
+        ([{"tool_name": "b"}, {"tool_name": "a"}, {"tool_name": "a"}], [2, 1, 3]),
+        ([{"name": "b"}, {"name": "a"}, {"name": "a"}], [2, 1, 3]),
+        ([{}, {}, {}], [1, 2, 3]),
+        ([{"tool_call_id": "call_3"}, {"tool_call_id": "call_1"}, {}], [3, 1, 2]),
+    ],
+)
+def test_results_find_their_calls(results: list[dict[str, Any]], found: list[int]) -> None:
+    tools = [{"role": "tool", "content": "x", **result} for result in results]
+    calls, *answers = messages_of(CALLS, *tools)
+    made = [part for part in calls.parts if isinstance(part, ToolCall)]
+    assert [(call.id, call.name, call.arguments) for call in made] == [
+        ("call_1", "a", {"n": 1}),
+        ("call_2", "b", {"n": 2}),
+        ("call_3", "a", {}),
+    ]
+    given = [part for answer in answers for part in answer.parts if isinstance(part, ToolResult)]
+    assert [result.call_id for result in given] == [f"call_{number}" for number in found]
+    assert [result.name for result in given] == [{1: "a", 2: "b", 3: "a"}[one] for one in found]
+
+
+def test_ids_that_a_client_gives_ride_along() -> None:
+    call = {"id": "x1", "function": {"name": "f", "arguments": {}}}
+    body = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_name": "f", "content": "a", "tool_call_id": "x1"},
+    ]
+    assert sent(*messages_of(*body), wire="ollama") == (body, [])
+    del call["id"], body[1]["tool_call_id"]
+    assert sent(*messages_of(*body), wire="ollama") == (body, [])
+    assert sent(*messages_of(*body), wire="anthropic") == (body, [])
+
+
+def test_arguments_that_cannot_be_read_are_noted() -> None:
+    call = {"function": {"name": "f", "arguments": "{"}}
+    message = {"role": "assistant", "tool_calls": [call]}
+    request = decode({"model": "m", "messages": [message]})
+    assert [note.code for note in request.notes] == ["bad-arguments"]
+
+
+def test_results_with_pictures_and_errors() -> None:
+    results = (
+        ToolResult(call_id="1", name="f", content=(Text("Look"), Image(data=PIXEL))),
+        ToolResult(call_id="2", name="g", content="no", is_error=True),
+    )
+    messages, notes = sent(Message("tool", results[:1]), Message("tool", results[1:]), HELLO)
+    assert messages == [
+        {"role": "tool", "tool_name": "f", "content": "Look"},
+        {"role": "tool", "tool_name": "g", "content": "no"},
+        {"role": "user", "content": "", "images": [PIXEL]},
+        {"role": "user", "content": "Hello"},
+    ]
+    assert notes == [
+        "pictures in a result are shown by the user",
+        "ollama has no words for a result's error flag; it is left out",
+    ]
+    shown = {"role": "tool", "tool_name": "f", "content": "Look", "images": [PIXEL]}
+    [message] = messages_of(shown)
+    [result] = message.parts
+    assert isinstance(result, ToolResult)
+    assert result.content == (Text("Look"), Image(data=PIXEL))
+
+
+def test_results_before_what_the_user_says() -> None:
+    result = ToolResult(call_id="1", name="f", content="a")
+    messages, _ = sent(Message("user", (Text("And?"), result)))
+    assert [message["role"] for message in messages] == ["tool", "user"]
+
+
+# Messages out.
+
+
+@pytest.mark.parametrize(
+    ("message", "expected", "notes"),
+    [
+        (
+            Message("developer", (Text("a"),)),
+            [{"role": "system", "content": "a"}],
+            ["a developer's message is the system's instructions"],
+        ),
+        (
+            Message("user", (Text("a"), Image(data="x"), Text("b"), Image(data="y"))),
+            [
+                {"role": "user", "content": "a", "images": ["x"]},
+                {"role": "user", "content": "b", "images": ["y"]},
+            ],
+            [],
+        ),
+        (
+            Message("user", (Text("a"), Image(url="https://x/a.png"))),
+            [{"role": "user", "content": "a"}],
+            ["ollama has no words for a picture by its address; it is left out"],
+        ),
+        (
+            Message("user", (Document("a", "b"), Document(data="x", media_type="application/pdf"))),
+            [{"role": "user", "content": '<document title="b">\na\n</document>'}],
+            [
+                "a document is written as text",
+                "ollama has no words for a document by value; it is left out",
+            ],
+        ),
+        (
+            Message("assistant", (Reasoning("a", "c2ln"), Text("b"), Reasoning("c"), Text("d"))),
+            [{"role": "assistant", "content": "b\nd", "thinking": "ac"}],
+            [
+                "ollama has no words for the signature of reasoning; it is left out",
+                "several texts of an assistant are one",
+            ],
+        ),
+        (Message("assistant", ()), [{"role": "assistant", "content": ""}], []),
+    ],
+)
+def test_each_message(message: Message, expected: list[Any], notes: list[str]) -> None:
+    assert sent(message) == (expected, notes)
+
+
+# Tools and settings.
+
+TOOLS = (Tool(name="f", parameters=SCHEMA), Tool(name="mcp/g h", description="G."))
+
+
+@pytest.mark.parametrize(
+    ("choice", "offered", "notes"),
+    [
+        (ToolChoice(), ["f", "mcp/g h"], []),
+        (ToolChoice("none"), [], ["there is no choice of no tools; none of the tools is sent"]),
+        (
+            ToolChoice("required"),
+            ["f", "mcp/g h"],
+            [
+                "ollama has no words for the choice of a tool, which has to be called; it is left "
+                "out"
+            ],
+        ),
+        (
+            ToolChoice("auto", ("f",)),
+            ["f"],
+            [
+                "ollama has no words for the choice among tools; it is left out",
+                "only the tools that may be chosen are offered",
+            ],
+        ),
+    ],
+)
+def test_each_choice(choice: ToolChoice, offered: list[str], notes: list[str]) -> None:
+    outgoing = WIRE.encode_request(
+        Request(model="m", messages=(HELLO,), tools=TOOLS, tool_choice=choice)
+    )
+    tools = outgoing.body.get("tools", [])
+    assert [tool["function"]["name"] for tool in tools] == offered
+    assert remarks(outgoing.notes) == notes
+
+
+def test_tools_are_functions_of_objects() -> None:
+    tools = (TOOLS[1], Tool(name="h", freeform=True, namespace="n"), Tool(name="s", strict=True))
+    outgoing = WIRE.encode_request(
+        Request(model="m", messages=(), tools=tools, parallel_tool_calls=False)
+    )
+    first, second, _ = outgoing.body["tools"]
+    assert first == {
+        "type": "function",
+        "function": {
+            "name": "mcp/g h",
+            "description": "G.",
+            "parameters": {"type": "object", "properties": {}},
+        },
+    }
+    assert second["function"]["name"] == "n__h"
+    assert [note.code for note in outgoing.notes] == [
+        "unsupported",
+        "rephrased",
+        "unsupported",
+        "renamed-tool",
+    ]
+
+
+def test_tools_of_other_kinds_ride_along() -> None:
+    tool = {"type": "web_search"}
+    request = decode({"model": "m", "messages": [], "tools": [tool, {"name": "f"}]})
+    assert request.tools == (Tool(name="f"),)
+    assert [note.code for note in request.notes] == ["skipped-tool"]
+    assert WIRE.encode_request(request).body["tools"][1] == tool
+
+
+@pytest.mark.parametrize(
+    ("think", "thinking"),
+    [
+        (True, Thinking(enabled=True)),
+        (False, Thinking(enabled=False)),
+        ("high", Thinking(effort="high")),
+        (None, Thinking()),
+    ],
+)
+def test_each_way_to_think(think: Any, thinking: Thinking) -> None:
+    request = decode({"model": "m", "messages": [], "think": think})
+    assert request.thinking == thinking
+    assert WIRE.encode_request(request).body.get("think") == think
+
+
+@pytest.mark.parametrize(
+    ("thinking", "model", "think"),
+    [
+        (Thinking(effort="xhigh"), "gpt-oss:20b", "high"),
+        (Thinking(budget=500), "gpt-oss:20b", "low"),
+        (Thinking(effort="high"), "qwen3", True),
+        (Thinking(budget=500), "qwen3", True),
+        (Thinking(effort="none"), "qwen3", False),
+        (Thinking(enabled=False, shown=True), "qwen3", False),
+    ],
+)
+def test_efforts_of_other_apis(thinking: Thinking, model: str, think: Any) -> None:
+    request = Request(model=model, messages=(), thinking=thinking)
+    assert WIRE.encode_request(request).body["think"] == think
+
+
+@pytest.mark.parametrize(
+    ("given", "form"),
+    [
+        ("json", ResponseFormat()),
+        (SCHEMA, ResponseFormat(SCHEMA)),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_each_format(given: Any, form: ResponseFormat | None) -> None:
+    request = decode({"model": "m", "messages": [], "format": given})
+    assert request.response_format == form
+    assert WIRE.encode_request(request).body.get("format") == (given or None)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"num_predict": 5, "stop": "END"}, (5, ("END",), {})),
+        ({"num_predict": -1}, (None, (), {"options": {"num_predict": -1}})),
+        (None, (None, (), {})),
+    ],
+)
+def test_limits(options: Any, expected: tuple[Any, ...]) -> None:
+    request = decode({"model": "m", "messages": [], "options": options})
+    assert (request.max_tokens, request.stop, request.extra) == expected
+
+
+def test_what_another_api_asks_for_is_noted() -> None:
+    request = Request(
+        model="m",
+        messages=(HELLO,),
+        metadata={"user_id": "u"},
+        thinking=Thinking(shown=False),
+        wire="openai_chat",
+        extra={"logit_bias": {}},
+    )
+    outgoing = WIRE.encode_request(request)
+    assert remarks(outgoing.notes) == [
+        "ollama has no words for logit_bias; it is left out",
+        "ollama has no words for reasoning that is not shown; it is left out",
+        "ollama has no words for metadata.user_id; it is left out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ([], "$"),
+        ({"messages": 3}, "$.messages"),
+        ({"messages": [{"role": "robot"}]}, "$.messages[0].role"),
+        ({"messages": [{"role": "user", "content": []}]}, "$.messages[0].content"),
+        ({"messages": [{"role": "user", "images": [3]}]}, "$.messages[0].images[0]"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "$.messages[0].tool_calls[0]"),
+        ({"format": "xml"}, "$.format"),
+        ({"think": 3}, "$.think"),
+        ({"options": {"stop": 3}}, "$.options.stop"),
+        ({"options": {"num_predict": "3"}}, "$.options.num_predict"),
+    ],
+)
+def test_bad_requests_say_where(body: Any, path: str) -> None:
+    with pytest.raises(WireError) as caught:
+        decode(body)
+    assert caught.value.path == path
+
+
+# Replies in.
+
+
+def line(done: bool = False, **message: Any) -> dict[str, Any]:
+    return {
+        "model": "m",
+        "created_at": "2026-01-01T00:00:00.123456Z",
+        "message": {"role": "assistant", "content": "", **message},
+        "done": done,
+    }
+
+
+def call_line(name: str, arguments: Any, **fields: Any) -> dict[str, Any]:
+    function = {"index": 0, "name": name, "arguments": arguments}
+    return line(tool_calls=[{"function": function, **fields}])
+
+
+LINES: list[dict[str, Any]] = [
+    line(thinking="Hm"),
+    line(thinking=" æ."),
+    line(content="Let "),
+    line(content="me."),
+    call_line("get_weather", {"city": "Oslo"}),
+    call_line("now", "{}", id="x"),
+    {
+        **line(done=True),
+        "done_reason": "stop",
+        "total_duration": 9,
+        "prompt_eval_count": 10,
+        "eval_count": 8,
+    },
+]
+REPLY = Reply(
+    parts=(
+        Reasoning("Hm æ."),
+        Text("Let me."),
+        ToolCall(id="new", name="get_weather", arguments={"city": "Oslo"}),
+        ToolCall(id="x", name="now", arguments={}),
+    ),
+    dialect="native",
+    model="m",
+    stop_reason="calls",
+    raw_stop_reason="stop",
+    usage=Usage(10, 8),
+    wire="ollama",
+    extra={"total_duration": 9},
+)
+
+
+def ndjson(lines: Iterable[Any]) -> bytes:
+    return b"".join(json.dumps(each, ensure_ascii=False).encode() + b"\n" for each in lines)
+
+
+def heard(data: bytes, size: int = 10_000) -> list[Event]:
+    stream = StreamDecoder(WIRE, new_id=lambda: "new")
+    events = [
+        event for at in range(0, len(data), size) for event in stream.feed(data[at : at + size])
+    ]
+    return [*events, *stream.finish()]
+
+
+def test_a_stream_is_the_same_however_it_is_cut() -> None:
+    for size in (*range(1, 30), 10_000):
+        assert fold(heard(ndjson(LINES), size)) == REPLY
+        assert fold(heard(ndjson(LINES)[:-1], size)) == REPLY
+
+
+def test_a_whole_reply_is_one_line() -> None:
+    calls = [call for each in LINES for call in each["message"].get("tool_calls", ())]
+    message = {
+        "role": "assistant",
+        "content": "Let me.",
+        "thinking": "Hm æ.",
+        "tool_calls": calls,
+    }
+    body = {**LINES[-1], "message": message}
+    assert fold(WIRE.decode_reply(body, new_id=lambda: "new")) == REPLY
+
+
+def test_a_stream_that_breaks_off_is_a_failure() -> None:
+    assert isinstance(heard(ndjson(LINES[:-1]))[-1], Failure)
+
+
+def test_what_a_prompt_gets() -> None:
+    lines = [
+        {"model": "m", "thinking": "Hm.", "response": "", "done": False},
+        {"model": "m", "response": "Hi", "done": False},
+        {"model": "m", "response": "", "done": True, "done_reason": "length", "context": [1]},
+    ]
+    reply = fold(heard(ndjson(lines)))
+    assert reply.parts == (Reasoning("Hm."), Text("Hi"))
+    assert (reply.stop_reason, reply.extra) == ("length", {"context": [1]})
+
+
+def test_what_is_not_known_is_noted() -> None:
+    lines = [line(content="a", mood="good"), {**line(), "logprobs": []}, line(done=True)]
+    assert [note.where for note in fold(heard(ndjson(lines))).notes] == ["mood", "logprobs"]
+
+
+def test_arguments_that_are_no_object_are_no_call() -> None:
+    reply = fold(heard(ndjson([call_line("f", [1]), line(done=True)])))
+    assert reply.calls == ()
+    assert [rejection.code for rejection in reply.rejected] == ["bad-arguments"]
+
+
+@pytest.mark.parametrize(
+    "body", [{"error": "busy"}, {"error": {"message": "busy"}}, "busy", {"error": "busy", "x": 1}]
+)
+def test_failures(body: Any) -> None:
+    assert WIRE.decode_failure(503, body) == Failure("overloaded", "busy", 503)
+    assert WIRE.encode_failure(Failure("overloaded", "busy", 503)) == {"error": "busy"}
+
+
+def test_a_failure_in_a_stream() -> None:
+    data = b"".join(
+        map(WIRE.encoder(ENVELOPE).feed, [TextDelta("a"), Failure("internal", "broke", 500)])
+    )
+    assert data.endswith(b'{"error":"broke"}\n')
+    assert heard(data)[-1] == Failure("upstream", "broke", 500)
+
+
+# Replies out.
+
+EVENTS: list[Event] = [
+    Started("", "m", wire="gemini"),
+    ReasoningDelta("Hm."),
+    ReasoningDelta("", "c2ln"),
+    CallStart(0, "c1", "get_weather"),
+    CallEnd(0, OSLO),
+    TextDelta("Hi\u2028 æ\x85"),
+    PartAdded(Image(data=PIXEL)),
+    Finish("calls", "STOP", Usage(10, 8)),
+]
+CALL = {"function": {"name": "get_weather", "arguments": {"city": "Oslo"}}}
+HEAD = {"model": "m", "created_at": "2023-11-14T22:13:20Z"}
+END = {
+    "done": True,
+    "done_reason": "stop",
+    "total_duration": 0,
+    "load_duration": 0,
+    "prompt_eval_count": 10,
+    "prompt_eval_duration": 0,
+    "eval_count": 8,
+    "eval_duration": 0,
+}
+
+
+def written(events: Iterable[Event], envelope: Envelope = ENVELOPE) -> list[Any]:
+    data = b"".join(map(WIRE.encoder(envelope).feed, events)).decode()
+    assert len(data.splitlines()) == data.count("\n")
+    return [json.loads(each) for each in data.splitlines()]
+
+
+def test_the_grammar_of_a_stream() -> None:
+    assert written(EVENTS) == [
+        {**HEAD, "message": {"role": "assistant", **said}, "done": False}
+        for said in (
+            {"content": "", "thinking": "Hm."},
+            {"content": "", "tool_calls": [CALL]},
+            {"content": "Hi\u2028 æ\x85"},
+        )
+    ] + [{**HEAD, "message": {"role": "assistant", "content": ""}, **END}]
+
+
+def test_the_grammar_of_a_whole_reply() -> None:
+    message = {
+        "role": "assistant",
+        "content": "Hi\u2028 æ\x85",
+        "thinking": "Hm.",
+        "tool_calls": [CALL],
+    }
+    assert WIRE.encode_reply(fold(EVENTS), ENVELOPE) == {**HEAD, "message": message, **END}
+
+
+def test_the_grammar_of_what_a_prompt_gets() -> None:
+    envelope = Envelope(decode({"model": "m", "prompt": "a"}), "r1", 1_700_000_000)
+    events: list[Event] = [
+        ReasoningDelta("Hm."),
+        TextDelta("Hi"),
+        PartAdded(Image(data=PIXEL)),
+        Finish("length"),
+    ]
+    counts = {"prompt_eval_count": 0, "eval_count": 0, "done_reason": "length"}
+    assert written(events, envelope) == [
+        {**HEAD, "response": "", "thinking": "Hm.", "done": False},
+        {**HEAD, "response": "Hi", "done": False},
+        {**HEAD, "response": "", "image": PIXEL, "done": False},
+        {**HEAD, "response": "", **END, **counts},
+    ]
+    whole = WIRE.encode_reply(fold(events), envelope)
+    said = {"response": "Hi", "thinking": "Hm.", "image": PIXEL}
+    assert whole == {**HEAD, **said, **END, **counts}
+
+
+def test_durations_ride_along() -> None:
+    assert written(heard(ndjson(LINES)))[-1]["total_duration"] == 9
+    assert WIRE.encode_reply(REPLY, ENVELOPE)["total_duration"] == 9
+    assert WIRE.encode_reply(structs.replace(REPLY, wire="x"), ENVELOPE)["total_duration"] == 0
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [ReasoningDelta("a"), TextDelta("b"), CallEnd(0, OSLO), Finish("calls")],
+        [TextDelta("b"), Finish("length")],
+        [Finish("stop")],
+    ],
+)
+def test_streams_and_wholes_say_the_same(events: list[Event]) -> None:
+    reply = fold(events)
+    whole = fold(WIRE.decode_reply(WIRE.encode_reply(reply, ENVELOPE), new_id=lambda: "call_1"))
+    stream = StreamDecoder(WIRE, new_id=lambda: "call_1")
+    data = b"".join(map(WIRE.encoder(ENVELOPE).feed, events))
+    streamed = fold([*stream.feed(data), *stream.finish()])
+    for result in (whole, streamed):
+        assert (result.parts, result.stop_reason) == (reply.parts, reply.stop_reason)
+
+
+# Whatever comes.
+
+
+def mutated(value: Any, chance: random.Random) -> Any:
+    """The same value with something in it put out of place."""
+    if chance.random() < 0.04:
+        return chance.choice([None, 3, 1.5, True, "x", [], {}, ["x"], {"a": 1}, [{}]])
+    if isinstance(value, dict):
+        return {
+            (key if chance.random() > 0.02 else "name"): mutated(item, chance)
+            for key, item in value.items()
+            if chance.random() > 0.02
+        }
+    if isinstance(value, list):
+        return [mutated(item, chance) for item in value]
+    return value
+
+
+@pytest.mark.parametrize("body", [CLIENT, GENERATE])
+def test_mutated_requests_raise_nothing_else(body: dict[str, Any]) -> None:
+    chance = random.Random(1)
+    refused = 0
+    for _ in range(2000):
+        try:
+            request = decode(mutated(body, chance))
+        except WireError:
+            refused += 1
+        else:
+            for wire in ("ollama", "anthropic"):
+                WIRE.encode_request(structs.replace(request, wire=wire))
+    assert 100 < refused < 1900
+
+
+def test_mutated_streams_never_raise() -> None:
+    chance = random.Random(2)
+    for turn in range(3000):
+        data = bytearray(ndjson([mutated(each, chance) for each in LINES]))
+        if turn % 3 == 0:
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        events = heard(bytes(data), 50)
+        encoder = WIRE.encoder(ENVELOPE)
+        for event in events:
+            encoder.feed(event)
+        WIRE.encode_reply(fold(events), ENVELOPE)
+
+
+# Ollama's own SDK.
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Generator[tuple[ollama.Client, list[tuple[str, Any]]]]:
+    """A client of a server that gives this answer, and what it was asked."""
+    asked: list[tuple[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            asked.append((self.path, json.loads(self.rfile.read(length))))
+            self.send_response(status)
+            self.send_header("Content-Type", WIRE.content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    client = ollama.Client(host=f"http://127.0.0.1:{server.server_address[1]}")
+    try:
+        yield client, asked
+    finally:
+        client.close()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def get_weather(city: str) -> str:
+    """The weather in a city.
+
+    Args:
+      city: Which city.
+    """
+    return f"Sunny in {city}"
+
+
+def check_what_was_asked(path: str, body: Any, stream: bool) -> None:
+    assert path == "/api/chat"
+    request = decode(body)
+    assert request.tools
+    [tool] = request.tools
+    assert (tool.name, tool.description) == ("get_weather", "The weather in a city.")
+    assert tool.parameters["required"] == ["city"]
+    assert (request.stream, request.sampling) == (stream, {"temperature": 0.5})
+    assert request.thinking == Thinking(enabled=True)
+
+
+def ask(**fields: Any) -> dict[str, Any]:
+    return {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Weather?", "images": [PIXEL]}],
+        "tools": [get_weather],
+        "options": {"temperature": 0.5},
+        "think": True,
+        **fields,
+    }
+
+
+def test_the_sdk_reads_a_stream() -> None:
+    data = b"".join(map(WIRE.encoder(ENVELOPE).feed, EVENTS))
+    with answering(200, data) as (client, asked):
+        parts = list(client.chat(**ask(stream=True)))
+    check_what_was_asked(*asked[0], stream=True)
+    assert "".join(part.message.content or "" for part in parts) == "Hi\u2028 æ\x85"
+    assert "".join(part.message.thinking or "" for part in parts) == "Hm."
+    calls = [call for part in parts for call in part.message.tool_calls or ()]
+    assert [(call.function.name, call.function.arguments) for call in calls] == [
+        ("get_weather", {"city": "Oslo"})
+    ]
+    assert [part.done for part in parts] == [False] * 3 + [True]
+    assert (parts[-1].done_reason, parts[-1].prompt_eval_count, parts[-1].eval_count) == (
+        "stop",
+        10,
+        8,
+    )
+
+
+def test_what_the_sdk_sends_back_is_what_it_got() -> None:
+    """A second turn: the model's message as the SDK has it, and a result."""
+    data = json.dumps(WIRE.encode_reply(fold(EVENTS), ENVELOPE)).encode()
+    with answering(200, data) as (client, asked):
+        first = client.chat(**ask())
+        check_what_was_asked(*asked[0], stream=False)
+        result = {"role": "tool", "tool_name": "get_weather", "content": "Sunny"}
+        client.chat(**ask(messages=[first.message, result]))
+    model, tool = decode(asked[1][1]).messages
+    assert model.parts == (Reasoning("Hm."), Text("Hi\u2028 æ\x85"), OSLO)
+    assert tool.parts == (ToolResult(call_id="call_1", name="get_weather", content="Sunny"),)
+
+
+def test_the_sdk_reads_what_a_prompt_gets() -> None:
+    envelope = Envelope(decode({"model": "m", "prompt": "a"}), "r1", 1_700_000_000)
+    events: list[Event] = [ReasoningDelta("Hm."), TextDelta("Hi"), Finish("length")]
+    data = b"".join(map(WIRE.encoder(envelope).feed, events))
+    with answering(200, data) as (client, asked):
+        parts = list(client.generate(model="m", prompt="a", system="b", stream=True))
+    assert "".join(part.response or "" for part in parts) == "Hi"
+    assert "".join(part.thinking or "" for part in parts) == "Hm."
+    assert parts[-1].done_reason == "length"
+    path, body = asked[0]
+    assert path == "/api/generate"
+    assert [message.role for message in decode(body).messages] == ["system", "user"]
+    with answering(200, json.dumps(WIRE.encode_reply(fold(events), envelope)).encode()) as (
+        client,
+        _,
+    ):
+        assert client.generate(model="m", prompt="a").response == "Hi"
+
+
+def test_the_sdk_reads_failures() -> None:
+    failure = Failure("not_found", "model 'm' not found", 404)
+    with (
+        answering(404, json.dumps(WIRE.encode_failure(failure)).encode()) as (client, _),
+        pytest.raises(ollama.ResponseError, match="model 'm' not found") as caught,
+    ):
+        client.chat(**ask())
+    assert caught.value.status_code == 404
+    data = b"".join(map(WIRE.encoder(ENVELOPE).feed, [TextDelta("a"), failure]))
+    with answering(200, data) as (client, _):
+        stream = client.chat(**ask(stream=True))
+        assert next(stream).message.content == "a"
+        with pytest.raises(ollama.ResponseError, match="model 'm' not found"):
+            next(stream)

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import anthropic
+import ollama
 import openai
 import pytest
+from google import genai
 
 from tests.wires.scenarios import OSLO, SCENARIOS, Scenario, answer, called
 from toolspeak import Failure, Finish, TextDelta, fold
@@ -123,18 +125,145 @@ def messages_stream(url: str) -> Heard:
         return messages_heard(stream.get_final_message())
 
 
+# OpenAI responses.
+
+
+def responses_request() -> dict[str, Any]:
+    tool = {"type": "function", "name": "get_weather", "parameters": SCHEMA, "strict": False}
+    return {"model": "m", "input": PROMPT, "tools": [tool]}
+
+
+def responses_heard(reply: Any) -> Heard:
+    assert reply.usage.total_tokens == 137
+    items = {kind: [item for item in reply.output if item.type == kind] for kind in ITEMS}
+    assert sum(map(len, items.values())) == len(reply.output)
+    return {
+        "text": reply.output_text,
+        "reasoning": "".join(part.text for item in items["reasoning"] for part in item.summary),
+        "calls": [(item.name, json.loads(item.arguments)) for item in items["function_call"]],
+    }
+
+
+ITEMS = ("message", "reasoning", "function_call")
+
+
+def responses_whole(url: str) -> Heard:
+    with chat_client(url) as client:
+        return responses_heard(client.responses.create(**responses_request()))
+
+
+def responses_stream(url: str) -> Heard:
+    last: Any = None
+    with chat_client(url) as client, client.responses.stream(**responses_request()) as stream:
+        for number, event in enumerate(stream):
+            assert event.sequence_number == number
+            last = event
+    assert last.type in ("response.completed", "response.incomplete")
+    return responses_heard(last.response)
+
+
+# Ollama.
+
+
+def ollama_request() -> dict[str, Any]:
+    function = {"name": "get_weather", "parameters": SCHEMA}
+    return {
+        "model": "m",
+        "messages": [{"role": "user", "content": PROMPT}],
+        "tools": [{"type": "function", "function": function}],
+    }
+
+
+def ollama_heard(*replies: Any) -> Heard:
+    assert (replies[-1].prompt_eval_count, replies[-1].eval_count) == (120, 17)
+    assert [reply.done for reply in replies] == [False] * (len(replies) - 1) + [True]
+    messages = [reply.message for reply in replies]
+    return {
+        "text": "".join(message.content or "" for message in messages),
+        "reasoning": "".join(message.thinking or "" for message in messages),
+        "calls": [
+            (call.function.name, dict(call.function.arguments))
+            for message in messages
+            for call in message.tool_calls or ()
+        ],
+    }
+
+
+def ollama_whole(url: str) -> Heard:
+    with ollama.Client(host=url) as client:
+        return ollama_heard(client.chat(**ollama_request()))
+
+
+def ollama_stream(url: str) -> Heard:
+    with ollama.Client(host=url) as client:
+        return ollama_heard(*client.chat(**ollama_request(), stream=True))
+
+
+# Gemini.
+
+
+def gemini_client(url: str) -> Any:
+    return genai.Client(api_key="none", http_options={"base_url": url})
+
+
+def gemini_request() -> dict[str, Any]:
+    function = {"name": "get_weather", "parameters_json_schema": SCHEMA}
+    config = {
+        "tools": [{"function_declarations": [function]}],
+        "automatic_function_calling": {"disable": True},
+    }
+    return {"model": "m", "contents": PROMPT, "config": config}
+
+
+def gemini_heard(*replies: Any) -> Heard:
+    usage = replies[-1].usage_metadata
+    assert (usage.prompt_token_count, usage.total_token_count) == (120, 137)
+    parts = [part for reply in replies for part in reply.candidates[0].content.parts or ()]
+    return {
+        "text": "".join(part.text or "" for part in parts if not part.thought),
+        "reasoning": "".join(part.text or "" for part in parts if part.thought),
+        "calls": [
+            (part.function_call.name, part.function_call.args or {})
+            for part in parts
+            if part.function_call
+        ],
+    }
+
+
+def gemini_whole(url: str) -> Heard:
+    with gemini_client(url) as client:
+        return gemini_heard(client.models.generate_content(**gemini_request()))
+
+
+def gemini_stream(url: str) -> Heard:
+    with gemini_client(url) as client:
+        return gemini_heard(*client.models.generate_content_stream(**gemini_request()))
+
+
 SPEAKERS: dict[str, Callable[[str], Heard]] = {
     "openai chat": chat_whole,
     "openai chat, streamed": chat_stream,
+    "openai responses": responses_whole,
+    "openai responses, streamed": responses_stream,
     "anthropic": messages_whole,
     "anthropic, streamed": messages_stream,
+    "ollama": ollama_whole,
+    "ollama, streamed": ollama_stream,
+    "google-genai": gemini_whole,
+    "google-genai, streamed": gemini_stream,
+}
+PROBLEMS: dict[str, type[Exception]] = {
+    "openai": openai.APIError,
+    "anthropic": anthropic.APIError,
+    "ollama": ollama.ResponseError,
+    "google-genai": genai.errors.APIError,
 }
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 @pytest.mark.parametrize("speaker", SPEAKERS)
 def test_an_sdk_hears_what_was_said(speaker: str, scenario: Scenario) -> None:
-    with ScriptedServer(scenario.reply) as server:
+    with ScriptedServer(scenario.reply, piece=11) as server:
         assert SPEAKERS[speaker](server.url) == expected(scenario)
     [asked] = server.requests
     assert [(tool.name, tool.parameters) for tool in asked.tools or ()] == [("get_weather", SCHEMA)]
@@ -143,31 +272,26 @@ def test_an_sdk_hears_what_was_said(speaker: str, scenario: Scenario) -> None:
 FAILURE = Failure("overloaded", "the model is busy", 529)
 
 
-@pytest.mark.parametrize(
-    ("speak", "problem"),
-    [
-        (chat_whole, openai.APIStatusError),
-        (chat_stream, openai.APIStatusError),
-        (messages_whole, anthropic.APIStatusError),
-        (messages_stream, anthropic.APIStatusError),
-    ],
-)
-def test_a_failure_is_one_to_an_sdk(
-    speak: Callable[[str], Heard], problem: type[Exception]
-) -> None:
-    with ScriptedServer([FAILURE]) as server, pytest.raises(problem, match="the model is busy"):
-        speak(server.url)
+def problem_of(speaker: str) -> type[Exception]:
+    return next(problem for name, problem in PROBLEMS.items() if speaker.startswith(name))
 
 
-@pytest.mark.parametrize(
-    ("speak", "problem"), [(chat_stream, openai.APIError), (messages_stream, anthropic.APIError)]
-)
-def test_a_stream_that_fails_is_no_answer(
-    speak: Callable[[str], Heard], problem: type[Exception]
-) -> None:
-    turn = [TextDelta("Half of an ans"), FAILURE]
-    with ScriptedServer(turn) as server, pytest.raises(problem, match="the model is busy"):
-        speak(server.url)
+@pytest.mark.parametrize("speaker", SPEAKERS)
+def test_a_failure_is_one_to_an_sdk(speaker: str) -> None:
+    with (
+        ScriptedServer([FAILURE]) as server,
+        pytest.raises(problem_of(speaker), match="the model is busy"),
+    ):
+        SPEAKERS[speaker](server.url)
+
+
+@pytest.mark.parametrize("speaker", [name for name in SPEAKERS if name.endswith("streamed")])
+def test_a_stream_that_fails_is_no_answer(speaker: str) -> None:
+    with (
+        ScriptedServer([TextDelta("Half of an ans"), FAILURE]) as server,
+        pytest.raises(problem_of(speaker), match="the model is busy"),
+    ):
+        SPEAKERS[speaker](server.url)
 
 
 @pytest.mark.parametrize("threads", [True, False])

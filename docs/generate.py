@@ -3,16 +3,37 @@
 dialects.md   every dialect, with a sample
 limits.md     what each dialect cannot carry
 notes.md      every note there is
+wires.md      what each API has words for
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from toolspeak import DIALECTS, Dialect, Tool, ToolCall, Unrepresentable, render_calls
+from toolspeak import (
+    DIALECTS,
+    Dialect,
+    Document,
+    Image,
+    Message,
+    Note,
+    Reasoning,
+    Request,
+    ResponseFormat,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+    Unrepresentable,
+    render_calls,
+)
 from toolspeak.cli.dialects import sample
 from toolspeak.notes import NOTES
 from toolspeak.testing import parse
+from toolspeak.wires import WIRES
 
 HERE = Path(__file__).parent
 TOOL = Tool(
@@ -53,7 +74,86 @@ def main() -> None:
 
 def pages() -> dict[str, str]:
     """The generated pages, by file name."""
-    return {"dialects.md": dialects_page(), "limits.md": limits_page(), "notes.md": notes_page()}
+    return {
+        "dialects.md": dialects_page(),
+        "limits.md": limits_page(),
+        "notes.md": notes_page(),
+        "wires.md": wires_page(),
+    }
+
+
+def asks(*messages: Message, **fields: Any) -> Request:
+    """A request that every API can say, but for what is given."""
+    return Request(model="m", messages=messages, max_tokens=100, **fields)
+
+
+def _requests() -> dict[str, Request]:
+    """What a client may ask for, one thing at a time."""
+    tools = (Tool(name="a"), Tool(name="b"), Tool(name="c"))
+    call = ToolCall(id="call_1", name="a", arguments={})
+    user = Message("user", (Text("Hi"),))
+
+    def offered(**fields: Any) -> Request:
+        return asks(user, tools=tools, **fields)
+
+    def answered(**fields: Any) -> Request:
+        result = ToolResult(call_id="call_1", name="a", **fields)
+        return asks(user, Message("assistant", (call,)), Message("tool", (result,)), tools=tools)
+
+    settings = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
+    return {
+        "no tool may be called": offered(tool_choice=ToolChoice("none")),
+        "some tool has to be called": offered(tool_choice=ToolChoice("required")),
+        "one tool has to be called": offered(tool_choice=ToolChoice("required", ("a",))),
+        "one of two tools has to be called": offered(
+            tool_choice=ToolChoice("required", ("a", "b"))
+        ),
+        "two of three tools may be called": offered(tool_choice=ToolChoice("auto", ("a", "b"))),
+        "one call at a time": offered(parallel_tool_calls=False),
+        "strict tools": asks(user, tools=(Tool(name="a", strict=True),)),
+        "freeform tools": asks(user, tools=(Tool(name="a", freeform=True),)),
+        "tools in namespaces": asks(user, tools=(Tool(name="a", namespace="n"),)),
+        "a name like `files.read`": asks(user, tools=(Tool(name="files.read"),)),
+        "a result that is an error": answered(content="no", is_error=True),
+        "a picture in a result": answered(content=(Image(data="AA=="),)),
+        "a picture by address": asks(Message("user", (Image(url="https://example.org/a.png"),))),
+        "a PDF": asks(Message("user", (Document(data="AA==", media_type="application/pdf"),))),
+        "a text from elsewhere": asks(Message("user", (Document("text", "title"),))),
+        "signed reasoning in the history": asks(
+            user, Message("assistant", (Reasoning("a", "c2ln"),))
+        ),
+        "other reasoning in the history": asks(user, Message("assistant", (Reasoning("a"), call))),
+        "a developer's message": asks(Message("developer", (Text("a"),)), user),
+        "instructions within the conversation": asks(user, Message("system", (Text("a"),)), user),
+        "an answer in a schema": asks(user, response_format=ResponseFormat({"type": "object"})),
+        "an answer in any JSON": asks(user, response_format=ResponseFormat()),
+        "effort": asks(user, thinking=Thinking(effort="low")),
+        "a budget for thinking": asks(user, thinking=Thinking(enabled=True, budget=50)),
+        "stop sequences": asks(user, stop=("END",)),
+        "a user's id": asks(user, metadata={"user_id": "u"}),
+        **{f"`{key}`": asks(user, sampling={key: 1}) for key in settings},
+    }
+
+
+def wires_page() -> str:
+    """What each API has words for, found by trying."""
+    lines = [
+        "# What each API can say",
+        "",
+        "Found by writing each request in each API's words (`make docs`). What cannot be said is left out",
+        "or said otherwise, and always noted: this is what the notes say.",
+        "",
+        f"| | {' | '.join(wire.title for wire in WIRES.values())} |",
+        "|---" * (len(WIRES) + 1) + "|",
+    ]
+    for what, request in _requests().items():
+        cells = [_remarks(wire.encode_request(request).notes) for wire in WIRES.values()]
+        lines.append(f"| {what} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _remarks(notes: tuple[Note, ...]) -> str:
+    return "; ".join(note.message.replace("|", "\\|") for note in notes) or "yes"
 
 
 def notes_page() -> str:

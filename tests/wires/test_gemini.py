@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import random
-import threading
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -17,6 +15,7 @@ from google.genai import errors as genai_errors
 from google.genai import types as genai_types
 from msgspec import structs
 
+from tests.wires.support import Asked, answering, mutated
 from toolspeak import (
     CallEnd,
     CallStart,
@@ -1064,21 +1063,6 @@ def test_failures_of_other_shapes() -> None:
 # Whatever comes.
 
 
-def mutated(value: Any, chance: random.Random) -> Any:
-    """The same value with something in it put out of place."""
-    if chance.random() < 0.04:
-        return chance.choice([None, 3, 1.5, True, "x", [], {}, ["x"], {"a": 1}, [{}]])
-    if isinstance(value, dict):
-        return {
-            (key if chance.random() > 0.02 else "name"): mutated(item, chance)
-            for key, item in value.items()
-            if chance.random() > 0.02
-        }
-    if isinstance(value, list):
-        return [mutated(item, chance) for item in value]
-    return value
-
-
 def test_mutated_requests_raise_nothing_else() -> None:
     chance = random.Random(1)
     refused = 0
@@ -1112,37 +1096,14 @@ def test_mutated_streams_never_raise() -> None:
 
 
 @contextmanager
-def answering(
+def asking(
     status: int, body: bytes, content_type: str = "application/json"
-) -> Generator[tuple[genai.Client, list[tuple[str, Any]]]]:
+) -> Generator[tuple[genai.Client, Asked]]:
     """A client of a server that gives this answer, and what it was asked."""
-    asked: list[tuple[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            length = int(self.headers["Content-Length"])
-            asked.append((self.path, json.loads(self.rfile.read(length))))
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    options = genai_types.HttpOptions(base_url=f"http://127.0.0.1:{server.server_address[1]}")
-    client = genai.Client(api_key="x", http_options=options)
-    try:
-        yield client, asked
-    finally:
-        client.close()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answering(status, body, content_type) as (url, asked):
+        options = genai_types.HttpOptions(base_url=url)
+        with genai.Client(api_key="x", http_options=options) as client:
+            yield client, asked
 
 
 def ask(**fields: Any) -> dict[str, Any]:
@@ -1192,7 +1153,7 @@ def check_what_was_asked(path: str, body: Any, stream: bool) -> None:
 
 def test_the_sdk_reads_a_stream() -> None:
     data = b"".join(map(Encoder(ENVELOPE).feed, EVENTS))
-    with answering(200, data, WIRE.content_type) as (client, asked):
+    with asking(200, data, WIRE.content_type) as (client, asked):
         chunks = list(client.models.generate_content_stream(**ask()))
     check_what_was_asked(*asked[0], stream=True)
     parts = [
@@ -1224,7 +1185,7 @@ def test_the_sdk_reads_a_stream() -> None:
 
 def test_the_sdk_reads_a_whole_reply() -> None:
     data = json.dumps(WIRE.encode_reply(fold(EVENTS), ENVELOPE)).encode()
-    with answering(200, data) as (client, asked):
+    with asking(200, data) as (client, asked):
         reply = client.models.generate_content(**ask())
     check_what_was_asked(*asked[0], stream=False)
     assert [(call.name, call.args) for call in reply.function_calls or ()] == [
@@ -1239,7 +1200,7 @@ def test_the_sdk_reads_a_whole_reply() -> None:
 def test_what_the_sdk_sends_back_is_what_it_got() -> None:
     """A second turn: the model's content as the SDK has it, and a result."""
     data = json.dumps(WIRE.encode_reply(fold(EVENTS), ENVELOPE)).encode()
-    with answering(200, data) as (client, asked):
+    with asking(200, data) as (client, asked):
         first = client.models.generate_content(**ask())
         assert first.candidates
         result = genai_types.Part.from_function_response(
@@ -1262,7 +1223,7 @@ def test_the_sdk_reads_structured_output() -> None:
     config = genai_types.GenerateContentConfig(
         response_mime_type="application/json", response_json_schema={"type": "object"}
     )
-    with answering(200, data) as (client, asked):
+    with asking(200, data) as (client, asked):
         reply = client.models.generate_content(model="m", contents="Sky?", config=config)
     assert reply.parsed == {"sky": "blue"}
     assert decode(asked[0][1]).response_format == ResponseFormat({"type": "object"})
@@ -1271,12 +1232,12 @@ def test_the_sdk_reads_structured_output() -> None:
 def test_the_sdk_reads_failures() -> None:
     failure = Failure("rate_limit", "slow down", 429)
     body = json.dumps(WIRE.encode_failure(failure)).encode()
-    with answering(429, body) as (client, _), pytest.raises(genai_errors.ClientError) as caught:
+    with asking(429, body) as (client, _), pytest.raises(genai_errors.ClientError) as caught:
         client.models.generate_content(**ask())
     assert (caught.value.code, caught.value.status) == (429, "RESOURCE_EXHAUSTED")
     encoder = Encoder(ENVELOPE)
     data = encoder.feed(TextDelta("a")) + encoder.feed(failure)
-    with answering(200, data, WIRE.content_type) as (client, _):
+    with asking(200, data, WIRE.content_type) as (client, _):
         stream = client.models.generate_content_stream(**ask())
         assert next(stream).text == "a"
         with pytest.raises(genai_errors.APIError, match="slow down"):

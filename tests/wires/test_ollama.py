@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import ollama
 import pytest
 from msgspec import structs
 
+from tests.wires.support import Asked, answering, mutated
 from toolspeak import (
     CallEnd,
     CallStart,
@@ -723,21 +722,6 @@ def test_streams_and_wholes_say_the_same(events: list[Event]) -> None:
 # Whatever comes.
 
 
-def mutated(value: Any, chance: random.Random) -> Any:
-    """The same value with something in it put out of place."""
-    if chance.random() < 0.04:
-        return chance.choice([None, 3, 1.5, True, "x", [], {}, ["x"], {"a": 1}, [{}]])
-    if isinstance(value, dict):
-        return {
-            (key if chance.random() > 0.02 else "name"): mutated(item, chance)
-            for key, item in value.items()
-            if chance.random() > 0.02
-        }
-    if isinstance(value, list):
-        return [mutated(item, chance) for item in value]
-    return value
-
-
 @pytest.mark.parametrize("body", [CLIENT, GENERATE])
 def test_mutated_requests_raise_nothing_else(body: dict[str, Any]) -> None:
     chance = random.Random(1)
@@ -770,34 +754,13 @@ def test_mutated_streams_never_raise() -> None:
 
 
 @contextmanager
-def answering(status: int, body: bytes) -> Generator[tuple[ollama.Client, list[tuple[str, Any]]]]:
+def asking(status: int, body: bytes) -> Generator[tuple[ollama.Client, Asked]]:
     """A client of a server that gives this answer, and what it was asked."""
-    asked: list[tuple[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            length = int(self.headers["Content-Length"])
-            asked.append((self.path, json.loads(self.rfile.read(length))))
-            self.send_response(status)
-            self.send_header("Content-Type", WIRE.content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    client = ollama.Client(host=f"http://127.0.0.1:{server.server_address[1]}")
-    try:
+    with (
+        answering(status, body, WIRE.content_type) as (url, asked),
+        ollama.Client(host=url) as client,
+    ):
         yield client, asked
-    finally:
-        client.close()
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def get_weather(city: str) -> str:
@@ -833,7 +796,7 @@ def ask(**fields: Any) -> dict[str, Any]:
 
 def test_the_sdk_reads_a_stream() -> None:
     data = b"".join(map(WIRE.encoder(ENVELOPE).feed, EVENTS))
-    with answering(200, data) as (client, asked):
+    with asking(200, data) as (client, asked):
         parts = list(client.chat(**ask(stream=True)))
     check_what_was_asked(*asked[0], stream=True)
     assert "".join(part.message.content or "" for part in parts) == "Hi\u2028 æ\x85"
@@ -853,7 +816,7 @@ def test_the_sdk_reads_a_stream() -> None:
 def test_what_the_sdk_sends_back_is_what_it_got() -> None:
     """A second turn: the model's message as the SDK has it, and a result."""
     data = json.dumps(WIRE.encode_reply(fold(EVENTS), ENVELOPE)).encode()
-    with answering(200, data) as (client, asked):
+    with asking(200, data) as (client, asked):
         first = client.chat(**ask())
         check_what_was_asked(*asked[0], stream=False)
         result = {"role": "tool", "tool_name": "get_weather", "content": "Sunny"}
@@ -867,7 +830,7 @@ def test_the_sdk_reads_what_a_prompt_gets() -> None:
     envelope = Envelope(decode({"model": "m", "prompt": "a"}), "r1", 1_700_000_000)
     events: list[Event] = [ReasoningDelta("Hm."), TextDelta("Hi"), Finish("length")]
     data = b"".join(map(WIRE.encoder(envelope).feed, events))
-    with answering(200, data) as (client, asked):
+    with asking(200, data) as (client, asked):
         parts = list(client.generate(model="m", prompt="a", system="b", stream=True))
     assert "".join(part.response or "" for part in parts) == "Hi"
     assert "".join(part.thinking or "" for part in parts) == "Hm."
@@ -875,7 +838,7 @@ def test_the_sdk_reads_what_a_prompt_gets() -> None:
     path, body = asked[0]
     assert path == "/api/generate"
     assert [message.role for message in decode(body).messages] == ["system", "user"]
-    with answering(200, json.dumps(WIRE.encode_reply(fold(events), envelope)).encode()) as (
+    with asking(200, json.dumps(WIRE.encode_reply(fold(events), envelope)).encode()) as (
         client,
         _,
     ):
@@ -885,13 +848,13 @@ def test_the_sdk_reads_what_a_prompt_gets() -> None:
 def test_the_sdk_reads_failures() -> None:
     failure = Failure("not_found", "model 'm' not found", 404)
     with (
-        answering(404, json.dumps(WIRE.encode_failure(failure)).encode()) as (client, _),
+        asking(404, json.dumps(WIRE.encode_failure(failure)).encode()) as (client, _),
         pytest.raises(ollama.ResponseError, match="model 'm' not found") as caught,
     ):
         client.chat(**ask())
     assert caught.value.status_code == 404
     data = b"".join(map(WIRE.encoder(ENVELOPE).feed, [TextDelta("a"), failure]))
-    with answering(200, data) as (client, _):
+    with asking(200, data) as (client, _):
         stream = client.chat(**ask(stream=True))
         assert next(stream).message.content == "a"
         with pytest.raises(ollama.ResponseError, match="model 'm' not found"):

@@ -204,9 +204,9 @@ def test_a_value_is_put_in_an_array_only_once() -> None:
 def test_many_ways_to_read_a_value_are_not_all_tried() -> None:
     lists = [{"type": "array", "minItems": n, "items": {"$ref": "#/$defs/node"}} for n in range(4)]
     schema = {**TREE, "$defs": {"node": {"anyOf": [{"type": "integer"}, *lists]}}}
-    started = time.monotonic()
+    started = time.process_time()
     assert fit({"tree": nested(6, "x")}, schema).faults
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_what_is_nested_too_deeply() -> None:

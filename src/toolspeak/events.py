@@ -29,6 +29,9 @@ from .types import (
     Usage,
 )
 
+ITEM = "~id"
+"""In the `extra` of a part: what its API calls the item that it came in."""
+
 
 class Started(Struct, frozen=True, tag="started"):
     """The reply has begun, where an API says so. `wire` is that API, whose every `extra` is."""
@@ -45,6 +48,8 @@ class TextDelta(Struct, frozen=True, tag="text"):
 
     text: str
     extra: dict[str, Any] | None = None
+    item: str = ""
+    """What its API calls the item that it is a piece of, where items have ids."""
 
 
 class ReasoningDelta(Struct, frozen=True, tag="reasoning"):
@@ -54,6 +59,8 @@ class ReasoningDelta(Struct, frozen=True, tag="reasoning"):
     text: str
     signature: str | None = None
     extra: dict[str, Any] | None = None
+    item: str = ""
+    """What its API calls the item that it is a piece of, where items have ids."""
 
 
 class PartAdded(Struct, frozen=True, tag="part"):
@@ -75,6 +82,7 @@ class CallStart(Struct, frozen=True, tag="call_start"):
     dialect: str | None = None
     namespace: str | None = None
     freeform: bool = False
+    extra: dict[str, Any] | None = None
 
 
 class ArgumentsDelta(Struct, frozen=True, tag="arguments"):
@@ -202,10 +210,11 @@ def _parts(content: list[_Content]) -> Iterator[Part]:
 
 
 def _texts(deltas: Iterable[Any]) -> Iterator[Text]:
-    for extra, run in groupby(deltas, lambda delta: delta.extra):
+    for (extra, item), run in groupby(deltas, lambda delta: (delta.extra, delta.item)):
+        said = {**(extra or {}), ITEM: item} if item else extra or {}
         for text in (delta.text for delta in run) if extra else ("".join(d.text for d in run),):
             if text or extra:
-                yield Text(text, extra or {})
+                yield Text(text, said)
 
 
 def _thoughts(deltas: Iterable[Any]) -> Iterator[Reasoning]:

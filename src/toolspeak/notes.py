@@ -49,6 +49,7 @@ NOTES: dict[str, str] = {
     "repaired-noise": "Prose or reasoning between the marker and the call was left out.",
     "repaired-python-literal": "`True`, `None`, a tuple: Python instead of JSON.",
     "repaired-python-set": "A Python set was read as a list.",
+    "repaired-text-under-another-key": "A tool that takes text got it under another key than `input`.",
     "repaired-raw-newline": "A text held line breaks or tabs unescaped; they were kept.",
     "repaired-single-quotes": "Texts stood in single quotes.",
     "repaired-smart-quotes": "Typographic quotes stood around texts.",

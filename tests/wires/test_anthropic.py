@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -121,7 +122,7 @@ def test_claude_code_is_read() -> None:
     ]
     assert request.messages[3].parts == (
         Reasoning("A file.", "c2ln"),
-        Reasoning("", "eA==", {"type": "redacted_thinking"}),
+        Reasoning("", "redacted_thinking:eA=="),
         Text("Sure."),
         ToolCall(id="toolu_1", name="Bash", arguments={"command": "ls"}),
         ToolCall(id="toolu_2", name="ToolSearch", arguments={"query": "q"}),
@@ -138,7 +139,6 @@ def test_claude_code_is_read() -> None:
     )
     assert request.thinking == Thinking(enabled=True, effort="high", budget=31999)
     assert [tool.name for tool in request.tools or ()] == ["Bash", "Later"]
-    assert [(note.code, note.where) for note in request.notes] == [("skipped-tool", "$.tools[2]")]
 
 
 def test_claude_code_rides_along_to_its_own_api() -> None:
@@ -309,8 +309,11 @@ def test_ids_are_written_in_letters_that_are_allowed() -> None:
     result = ToolResult(call_id="functions.f:0", name="f", content="")
     conversation = (Message("assistant", (made,)), Message("tool", (result,)))
     body = written(Request(model="m", messages=conversation))
-    assert body["messages"][0]["content"][0]["id"] == "functions_f_0"
-    assert body["messages"][1]["content"][0]["tool_use_id"] == "functions_f_0"
+    [identity] = {
+        body["messages"][0]["content"][0]["id"],
+        body["messages"][1]["content"][0]["tool_use_id"],
+    }
+    assert re.fullmatch(r"functions_f_0_\w{6}", identity)
 
 
 def test_instructions_in_the_midst_go_to_the_start() -> None:
@@ -410,7 +413,7 @@ def test_a_stream_with_everything() -> None:
     )
     assert reply.parts == (
         Reasoning("hm", "c2ln"),
-        Reasoning("", "eA==", {"type": "redacted_thinking"}),
+        Reasoning("", "redacted_thinking:eA=="),
         Other({**search, "input": {"query": "q"}}),
         Text("Sunny"),
         Text("", {"citations": [{"type": "char_location"}]}),

@@ -79,7 +79,11 @@ MESSAGES: list[tuple[dict[str, Any], Message]] = [
             "reasoning": "hm",
             "reasoning_details": [{"type": "reasoning.text", "text": "hm", "signature": "s"}],
         },
-        Message("assistant", (Reasoning("hm", "s"), Text("a"))),
+        Message(
+            "assistant",
+            (Reasoning("hm", "s"), Text("a")),
+            {"~reasoning_details": [{"type": "reasoning.text", "text": "hm", "signature": "s"}]},
+        ),
     ),
     (
         {
@@ -128,7 +132,10 @@ MESSAGES: list[tuple[dict[str, Any], Message]] = [
     ),
     (
         {"role": "function", "name": "f", "content": "25"},
-        Message("tool", (ToolResult(call_id="call_1", name="f", content="25"),)),
+        Message(
+            "tool",
+            (ToolResult(call_id="call_1", name="f", content="25", extra={"~name": "f"}),),
+        ),
     ),
     (
         {"role": "assistant", "function_call": {"name": "f", "arguments": '{"a":1}'}},
@@ -249,10 +256,12 @@ def test_tools() -> None:
         Tool(name="b", description="d", freeform=True, extra={"format": {"type": "text"}}),
         Tool(name="c"),
     )
-    assert [(note.code, note.where) for note in request.notes] == [("skipped-tool", "$.tools[2]")]
+    assert request.notes == ()
     written = CHAT.encode_request(request).body["tools"]
     assert [tool["type"] for tool in written] == ["function", "custom", "function", "web_search"]
-    [_, custom, _] = WIRES["anthropic"].encode_request(request).body["tools"]
+    elsewhere = WIRES["anthropic"].encode_request(request)
+    assert "skipped-tool" in [note.code for note in elsewhere.notes]
+    [_, custom, _] = elsewhere.body["tools"]
     assert custom["input_schema"]["required"] == ["input"]
 
 
@@ -279,8 +288,10 @@ def test_settings() -> None:
     assert request.thinking == Thinking(effort="low")
     assert not request.parallel_tool_calls
     assert request.response_format == ResponseFormat({"type": "object"}, "n")
-    assert request.extra == {"logit_bias": {"1": 2}}
+    assert request.extra == {"logit_bias": {"1": 2}, "~limit": "max_completion_tokens"}
     body = CHAT.encode_request(request).body
+    assert body["max_completion_tokens"] == 7
+    assert "max_tokens" not in body
     assert body["logit_bias"] == {"1": 2}
     assert body["top_k"] == 5
     noted = WIRES["anthropic"].encode_request(request).notes

@@ -9,25 +9,28 @@ from .. import jsonish
 from ..calls import Draft, arguments_of
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event
 from ..notes import NOTES
-from ..types import Note, Rejection, ToolCall
+from ..types import Note, Rejection, StopReason, ToolCall
 from .fields import Json
+from .framing import Braces
 from .names import Names
 
 _SHOWN = 1000
+_CUTS: frozenset[StopReason] = frozenset({"length", "filter", "error"})
+"""The reasons for which a reply stops in the midst of what it says."""
 
 
 class _Call:
     """A call whose end has not come."""
 
     __slots__ = (
-        "_checked",
+        "_braces",
         "extra",
         "freeform",
         "given",
         "id",
         "index",
         "is_cut",
-        "is_whole",
+        "is_over",
         "name",
         "namespace",
         "pieces",
@@ -48,20 +51,18 @@ class _Call:
         self.pieces: list[str] = []
         self.given: Any = None
         """The arguments, where they came in one piece."""
-        self.is_whole = self.is_cut = False
+        self.is_over = self.is_cut = False
         self.extra = extra
-        self._checked = 0
+        self._braces = Braces()
 
-    def has_come_to_an_end(self) -> bool:
+    def add(self, piece: str) -> None:
+        """More of the arguments."""
+        self.pieces.append(piece)
+        self._braces.read(piece)
+
+    def is_whole(self) -> bool:
         """Whether the pieces so far are all of an object."""
-        if self.freeform or len(self.pieces) == self._checked:
-            return False
-        self._checked = len(self.pieces)
-        text = "".join(self.pieces)
-        try:
-            return text.rstrip().endswith("}") and isinstance(jsonish.loads(text)[0], dict)
-        except jsonish.NotAValue:
-            return False
+        return self._braces.closed and not self.freeform
 
     def arguments(self) -> tuple[Json | None, str, tuple[str, ...]]:
         """The arguments, or what is wrong with them; and the repairs that they took."""
@@ -69,23 +70,35 @@ class _Call:
         given = text if self.given is None else self.given
         if self.freeform and not self.unwraps:
             return {"input": given if isinstance(given, str) else jsonish.dumps(given)}, "", ()
-        return arguments_of(Draft(self.name, given))
+        arguments, problem, repairs = arguments_of(Draft(self.name, given))
+        if arguments is None or not self.unwraps:
+            return arguments, problem, repairs
+        texts = [value for value in arguments.values() if isinstance(value, str)]
+        if len(texts) != 1:
+            return None, "the tool takes one text, and the call has none or several", ()
+        renamed = () if "input" in arguments else ("text-under-another-key",)
+        return {"input": texts[0]}, "", (*repairs, *renamed)
 
 
 class Calls:
     """Tells what happens to the calls of one reply.
 
     Only one is open at a time, and nothing comes between its start and its end: the pieces of those
-    that follow, and all else, wait for it.
+    that follow, and all else, wait for it. Unless `incremental`, a call is told only when it is
+    whole, and its arguments are JSON for certain.
     """
 
-    def __init__(self, names: Names, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, names: Names, new_id: Callable[[], str], *, incremental: bool = False
+    ) -> None:
         self._names = names
         self._new_id = new_id
+        self._incremental = incremental
         self._open: dict[Hashable, _Call] = {}
         self._waiting: list[Event] = []
-        self.count = 0
-        """How many calls were announced."""
+        self._count = 0
+        self.made = 0
+        """How many calls were made."""
 
     def start(
         self,
@@ -95,12 +108,16 @@ class Calls:
         *,
         namespace: str | None = None,
         freeform: bool = False,
-        **extra: Any,
+        extra: Json | None = None,
     ) -> Iterator[Event]:
-        """A call begins. `key` is what its pieces go by."""
+        """A call begins. `key` is what its pieces go by; one that is open does not begin again."""
+        if key in self._open:
+            return
         yield from self._end_what_is_whole()
         identity = identity or self._new_id()
-        self._open[key] = call = _Call(identity, name, namespace, freeform, extra)
+        call = _Call(identity, name, namespace, freeform, dict(extra or {}))
+        self._mean(call)
+        self._open[key] = call
         if len(self._open) == 1:
             yield from self._announce(call)
 
@@ -108,38 +125,56 @@ class Calls:
         """More of a call's arguments."""
         call = self._open.get(key)
         if call is not None:
-            call.pieces.append(piece)
+            call.add(piece)
             if call.index >= 0 and not call.unwraps and piece:
                 yield ArgumentsDelta(call.index, piece)
         elif piece.strip():
             yield Note("late-arguments", NOTES["late-arguments"], piece[:_SHOWN])
 
     def end(
-        self, key: Hashable, arguments: Any = None, *, cut: bool = False, **extra: Any
+        self,
+        key: Hashable,
+        arguments: Any = None,
+        *,
+        cut: bool = False,
+        extra: Json | None = None,
     ) -> Iterator[Event]:
-        """A call is whole; with its arguments, where they came in one piece. If the reply was `cut`
+        """A call is over; with its arguments, where they came in one piece. If the reply was `cut`
         short in it, it is not made."""
         call = self._open.get(key)
         if call is None:
             return
-        call.is_whole, call.is_cut = True, cut
+        call.is_over, call.is_cut = True, cut
         call.given = arguments
-        call.extra.update(extra)
+        call.extra |= extra or {}
         while self._open:
             first, call = next(iter(self._open.items()))
-            if not call.is_whole:
+            if not call.is_over:
                 return
             del self._open[first]
             yield from self._ended(call)
             yield from self._next()
 
+    def end_if_whole(self, key: Hashable) -> Iterator[Event]:
+        """A call is over, unless it lacks something: then what follows has to tell whether the
+        reply was cut short in it."""
+        call = self._open.get(key)
+        if call is not None and call.is_whole():
+            yield from self.end(key)
+
     def whole(
-        self, identity: str, name: str, arguments: Any, *, freeform: bool = False, **extra: Any
+        self,
+        identity: str,
+        name: str,
+        arguments: Any,
+        *,
+        freeform: bool = False,
+        extra: Json | None = None,
     ) -> Iterator[Event]:
         """A call that comes in one piece."""
         key = object()
-        yield from self.start(key, identity, name, freeform=freeform)
-        yield from self.end(key, {} if arguments is None else arguments, **extra)
+        yield from self.start(key, identity, name, freeform=freeform, extra=extra)
+        yield from self.end(key, {} if arguments is None else arguments)
 
     def beside(self, event: Event) -> Iterator[Event]:
         """Something else happens: now, or after the call that is open."""
@@ -150,16 +185,23 @@ class Calls:
         else:
             yield event
 
-    def finish(self, *, cut: bool = False) -> Iterator[Event]:
-        """No more pieces come; `cut` if there should have been more of the last call."""
+    def finish(self, reason: StopReason = "stop") -> Iterator[Event]:
+        """No more pieces come. Where the reply was cut short, a call that lacks something is not
+        made."""
         for key, call in list(self._open.items()):
-            yield from self.end(key, cut=cut and not call.has_come_to_an_end())
+            yield from self.end(key, cut=reason in _CUTS and not call.is_whole())
+
+    def reason(self, reason: StopReason) -> StopReason:
+        """Why the reply stops: for its calls, if it has any. Few APIs tell that apart."""
+        if self.made:
+            return "calls" if reason == "stop" else reason
+        return "stop" if reason == "calls" else reason
 
     def _end_what_is_whole(self) -> Iterator[Event]:
         """The first call is over if nothing is missing from it: few APIs say that it is."""
         while self._open:
             key, call = next(iter(self._open.items()))
-            if not call.has_come_to_an_end():
+            if not call.is_whole():
                 return
             yield from self.end(key)
 
@@ -171,29 +213,40 @@ class Calls:
             waiting, self._waiting = self._waiting, []
             yield from waiting
 
-    def _announce(self, call: _Call) -> Iterator[Event]:
-        call.index = self.count
-        self.count += 1
+    def _mean(self, call: _Call) -> None:
+        """Find the tool that a call's name means."""
         tool = self._names.read(call.name, call.namespace)
         if tool:
             call.name, call.namespace = tool.name, tool.namespace
             call.unwraps = tool.freeform and not call.freeform
             call.freeform = call.freeform or tool.freeform
-        yield CallStart(call.index, call.id, call.name, "native", call.namespace, call.freeform)
-        if call.pieces and not call.unwraps:
-            yield ArgumentsDelta(call.index, "".join(call.pieces))
+
+    def _announce(self, call: _Call) -> Iterator[Event]:
+        if self._incremental:
+            yield self._begin(call)
+            if call.pieces and not call.unwraps:
+                yield ArgumentsDelta(call.index, "".join(call.pieces))
+
+    def _begin(self, call: _Call) -> CallStart:
+        call.index = self._count
+        self._count += 1
+        return CallStart(
+            call.index, call.id, call.name, "native", call.namespace, call.freeform, call.extra
+        )
 
     def _ended(self, call: _Call) -> Iterator[Event]:
         arguments, problem, repairs = call.arguments()
-        raw = ("".join(call.pieces) or str(call.given))[:_SHOWN]
-        code = "truncated" if call.is_cut else "bad-arguments"
+        text = "".join(call.pieces)
+        raw = text or ("" if call.given is None else jsonish.dumps(call.given))
         if arguments is None or call.is_cut:
+            code = "truncated" if call.is_cut else "bad-arguments"
             problem = problem or NOTES[code]
-            yield CallRejected(Rejection(raw, code, problem, "$.arguments", call.name), call.index)
-            yield Note(code, problem, raw)
+            index = call.index if call.index >= 0 else None
+            yield CallRejected(Rejection(raw, code, problem, "$.arguments", call.name), index)
+            yield Note(code, problem, raw[:_SHOWN])
             return
         for repair in repairs:
-            yield Note(f"repaired-{repair}", NOTES[f"repaired-{repair}"], raw)
+            yield Note(f"repaired-{repair}", NOTES[f"repaired-{repair}"], raw[:_SHOWN])
         made = ToolCall(
             id=call.id,
             name=call.name,
@@ -202,4 +255,9 @@ class Calls:
             freeform=call.freeform,
             extra=call.extra,
         )
+        if call.index < 0:
+            yield self._begin(call)
+        if not self._incremental or call.unwraps:
+            yield ArgumentsDelta(call.index, made.input if repairs or not text else text)
+        self.made += 1
         yield CallEnd(call.index, made)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+import re
+from collections import deque
+from collections.abc import Container, Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
 from .. import jsonish
@@ -14,6 +18,7 @@ from ..types import (
     Image,
     Message,
     Note,
+    Other,
     Request,
     Text,
     Thinking,
@@ -21,9 +26,10 @@ from ..types import (
     ToolCall,
     ToolChoice,
 )
-from .fields import WRITTEN, Json, Unsaid
+from .fields import OWN, WRITTEN, Json, Unsaid
 from .names import NameRule, Names
 
+_LONGEST_USER = 64
 OPENAI_NAMES = NameRule(r"a-zA-Z0-9_\-", 64)
 
 # Pictures and files.
@@ -62,36 +68,61 @@ def document_as_text(document: Document) -> str:
 
 # Tools and calls.
 
+GIVEN_ID = f"{OWN}id"
+"""In the `extra` of a call or result: the id that it came with, if that is another; "" for none."""
+
 
 class History:
     """The calls of a conversation so far, to tell whose result a result is."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
-        self._unanswered: dict[str, str] = {}
+        self._unanswered: set[str] = set()
+        self._waiting: dict[tuple[str, str], deque[str]] = {}
+        """The calls in their order: of a name, of a name however it is spelled, and all."""
+        self._count = 0
 
     def new_id(self) -> str:
         """An id for a call that came without one: the same each time the conversation is read."""
-        count = len(self._names) + 1
-        while f"call_{count}" in self._names:
-            count += 1
-        return f"call_{count}"
+        self._count = max(self._count, len(self._names) + 1)
+        while f"call_{self._count}" in self._names:
+            self._count += 1
+        return f"call_{self._count}"
 
     def made(self, call: ToolCall) -> ToolCall:
         """Remember a call."""
-        self._names[call.id] = self._unanswered[call.id] = call.name
+        self._names[call.id] = call.name
+        self._unanswered.add(call.id)
+        for key in _spellings(call.name):
+            self._waiting.setdefault(key, deque()).append(call.id)
         return call
 
-    def answered(self, identity: str = "", name: str = "") -> tuple[str, str]:
+    def answered(
+        self, identity: str = "", name: str = "", *, loose: bool = False
+    ) -> tuple[str, str]:
         """The id and the name of the call that a result answers: the one with that id, or else the
-        first of that name, or the first of all, that has no result yet."""
-        if not identity:
-            waiting = self._unanswered
-            named = (call for call, other in waiting.items() if name and other == name)
-            identity = next(named, "") or ("" if name else next(iter(waiting), ""))
-        identity = identity or self.new_id()
-        self._unanswered.pop(identity, None)
+        first without a result, of that name if there is one. Where ids are `loose`, one that no
+        call has is none."""
+        if not identity or (loose and identity not in self._names):
+            identity = self._first(name) or identity or self.new_id()
+        self._unanswered.discard(identity)
         return identity, self._names.setdefault(identity, name) or name
+
+    def _first(self, name: str) -> str:
+        for key in _spellings(name) if name else [_ALL]:
+            waiting = self._waiting.get(key)
+            while waiting and waiting[0] not in self._unanswered:
+                waiting.popleft()
+            if waiting:
+                return waiting[0]
+        return ""
+
+
+_ALL = ("", "")
+
+
+def _spellings(name: str) -> list[tuple[str, str]]:
+    return [("exact", name), ("alike", re.sub(r"[\W_]", "", name).casefold()), _ALL]
 
 
 def call_from_text(
@@ -128,6 +159,27 @@ def as_function(tool: Tool, unsaid: Unsaid, path: str) -> Tool:
     )
 
 
+def short_id(identity: str, longest: int) -> str:
+    """An id of no more letters than an API takes. A call and its result get the same."""
+    return identity if len(identity) <= longest else f"{identity[: longest - 7]}_{digest(identity)}"
+
+
+def digest(text: str) -> str:
+    """Six letters that tell a text from others like it."""
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=3).hexdigest()
+
+
+def user_id(request: Request, unsaid: Unsaid) -> str | None:
+    """On whose behalf the request is, in no more letters than most servers take."""
+    user = request.metadata.get("user_id")
+    if not isinstance(user, str) or not user:
+        return None
+    if unsaid.same or len(user) <= _LONGEST_USER:
+        return user
+    unsaid.change("a user's id that is too long for some goes out as a hash", "$.metadata.user_id")
+    return hashlib.blake2b(user.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
 def object_schema(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     """A schema as an API wants it that takes nothing but objects."""
     return parameters or {"type": "object", "properties": {}}
@@ -150,6 +202,40 @@ def names_of(request: Request, rule: NameRule, *, keeps_namespaces: bool = False
     return Names(request.tools or (), rule, keeps_namespaces=keeps_namespaces)
 
 
+# What rides along.
+
+
+def set_apart(fields: Json, known: Container[str]) -> Json:
+    """Fields to ride along, of which those that are known mean nothing elsewhere."""
+    return {f"{OWN}{key}" if key in known else key: value for key, value in fields.items()}
+
+
+def put_back(extra: Json) -> Json:
+    """The fields that `set_apart` was given."""
+    return {key.removeprefix(OWN): value for key, value in extra.items()}
+
+
+def kind_of(part: Other) -> str:
+    """What its API calls a part that only it can say."""
+    return str(part.data.get("type") or next(iter(part.data), "other"))
+
+
+def joined(request: Request) -> tuple[Message, ...]:
+    """The conversation in turns, where it came by an API that is read in another way: what an
+    assistant says in several messages is one, as its results follow the whole of it."""
+    turns: list[Message] = []
+    for role, run in groupby(request.messages, lambda message: message.role):
+        if role != "assistant":
+            turns += run
+            continue
+        messages = list(run)
+        parts = tuple(part for message in messages for part in message.parts)
+        extra = {key: value for message in messages for key, value in message.extra.items()}
+        if parts:
+            turns.append(Message("assistant", parts, extra))
+    return tuple(turns)
+
+
 # Settings.
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -160,10 +246,13 @@ def effort_of(thinking: Thinking, unsaid: Unsaid, known: Iterable[str] = EFFORTS
     """How hard to think, in words; None leaves it to the model."""
     effort = thinking.effort
     if effort is None and thinking.enabled is False:
-        effort = "none"
+        # Models that cannot think refuse an effort of none.
+        unsaid.drop("thinking that is switched off, an effort of none", "$.thinking")
     elif effort is None and thinking.budget is not None:
         effort = next((word for limit, word in _BUDGETS if thinking.budget <= limit), "high")
         unsaid.change(f"a budget of {thinking.budget} tokens is {effort!r} effort", "$.thinking")
+    if effort is None and (thinking.enabled or thinking.shown is not None):
+        unsaid.drop("whether to think, and to show it", "$.thinking")
     if effort is None or effort in (known := tuple(known)):
         return effort
     nearest = min(known, key=lambda word: abs(_rank(word) - _rank(effort)))
@@ -226,12 +315,31 @@ _KINDS: dict[int, FailureKind] = {
     504: "timeout",
     529: "overloaded",
 }
+STATUSES = {
+    "invalid_request_error": 400,
+    "invalid_prompt": 400,
+    "context_length_exceeded": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "insufficient_quota": 429,
+    "upstream_error": 502,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+    "server_is_overloaded": 529,
+}
+"""What the words of errors mean, where no status comes with them."""
 _CONTEXT = (
     "context_length",
     "context length",
     "context window",
     "prompt is too long",
     "too many tokens",
+    "exceeds the maximum number of tokens",
 )
 
 

@@ -30,13 +30,14 @@ def name_of(value: Any) -> str:
     return "number" if isinstance(value, float) else _NAMES.get(type(value), type(value).__name__)
 
 
-WRITTEN = "arguments"
+WRITTEN = "~arguments"
 """In the `extra` of a call: its arguments, letter by letter, where they came as JSON text."""
-HOSTED = "tools"
-"""In the `extra` of a request: the tools that only its own API can run, noted when it was read."""
+HOSTED = "~tools"
+"""In the `extra` of a request: the tools that only its own API can run."""
 OWN = "~"
 """A key of an `extra` that begins so is a wire's own reminder: nobody said it, nobody misses it."""
-_ELSEWHERE_NOTHING = frozenset({WRITTEN, HOSTED, "stream_options"})
+_ELSEWHERE_NOTHING = frozenset({"stream_options"})
+"""Fields that are about the connection, and mean nothing elsewhere."""
 
 
 class Fields:
@@ -55,6 +56,8 @@ class Fields:
         value = self._left.pop(key, None)
         if value is None or type(value) is kind:
             return value
+        if kind is int and isinstance(value, float) and value.is_integer():
+            return kind(value)
         raise WireError(f"Expected `{_NAMES[kind]}`, got `{name_of(value)}`", self.at(key))
 
     def need(self, key: str, kind: type[T]) -> T:
@@ -78,6 +81,16 @@ class Fields:
         if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
             return value
         raise WireError(f"Expected `number`, got `{name_of(value)}`", self.at(key))
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """The texts in a field that holds one or several."""
+        value = self._left.pop(key, None)
+        texts = [value] if isinstance(value, str) else value
+        if texts is None:
+            return ()
+        if not isinstance(texts, list) or any(type(text) is not str for text in texts):
+            raise WireError("Expected `string` or an array of them", self.at(key))
+        return tuple(texts)
 
     def any(self, *keys: str) -> Any:
         """The first of these fields that there is, whatever it holds."""
@@ -144,6 +157,9 @@ class Unsaid:
         for key in extra:
             if key not in _ELSEWHERE_NOTHING and not key.startswith(OWN):
                 self.drop(key, f"{path}.{key}")
+        for tool in extra.get(HOSTED, ()):
+            kind = tool.get("type") or next(iter(tool), None)
+            self._note("skipped-tool", f"a tool of the kind {kind!r} cannot be offered", path)
         return {}
 
     def drop(self, what: str, path: str) -> None:

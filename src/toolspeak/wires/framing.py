@@ -19,7 +19,7 @@ import msgspec
 
 from ..errors import WireError
 
-_STRUCTURE = re.compile(r'["\\{}\[\]]')
+_STRUCTURE = re.compile(r'["\\{}]')
 _LINE_ENDS = {end.encode(): b"\\u%04x" % ord(end) for end in "\x85\u2028\u2029"}
 MAX_FRAME = 64_000_000
 """The longest frame, in bytes or characters; a longer one is an error."""
@@ -121,7 +121,9 @@ class JsonLines:
         self._lines = _Lines()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        return (Frame(line) for line in self._lines.feed(data) if line.strip())
+        for line in self._lines.feed(data):
+            if line.strip():
+                yield Frame(line)
 
     def finish(self) -> Iterator[Frame]:
         rest = self._lines.rest()
@@ -129,50 +131,73 @@ class JsonLines:
             yield Frame(rest)
 
 
+class Braces:
+    """Counts the braces of JSON as it arrives, without those in texts."""
+
+    __slots__ = ("_escaped", "_in_string", "closed", "depth")
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.closed = False
+        """An object was opened, and closed again."""
+        self._in_string = self._escaped = False
+
+    def read(self, text: str) -> list[tuple[int, int]]:
+        """Where in this text each outermost object begins and ends: from 0 if it began before, and
+        up to -1 if it goes on."""
+        found: list[tuple[int, int]] = []
+        start = 0
+        skipped = 0 if self._escaped else -1
+        self._escaped = False
+        for match in _STRUCTURE.finditer(text):
+            at, mark = match.start(), match[0]
+            if at == skipped:
+                continue
+            if mark == "\\":
+                skipped = at + 1 if self._in_string else -1
+            elif mark == '"':
+                self._in_string = not self._in_string
+            elif self._in_string:
+                continue
+            elif mark == "{":
+                start = start if self.depth else at
+                self.depth += 1
+                self.closed = False
+            elif self.depth:
+                self.depth -= 1
+                if not self.depth:
+                    self.closed = True
+                    found.append((start, at + 1))
+        self._escaped = skipped == len(text)
+        return [*found, (start, -1)] if self.depth else found
+
+
 class JsonArray:
     """The objects of one array, each as soon as it is whole: `[{…}, {…}]`."""
 
     def __init__(self) -> None:
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
-        self._pieces: list[str] = []
+        self._braces = Braces()
+        self._begun: list[str] = []
+        """The pieces of an object whose end has not come."""
         self._size = 0
-        self._depth = 0
-        self._in_string = self._escaped = False
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         return self._scan(self._text.decode(data))
 
     def finish(self) -> Iterator[Frame]:
         yield from self._scan(self._text.decode(b"", final=True))
-        if self._depth:
-            yield Frame("".join(self._pieces))
+        if self._begun:
+            yield Frame("".join(self._begun))
 
     def _scan(self, text: str) -> Iterator[Frame]:
-        start = 0
-        skip = 0 if self._escaped else -1
-        self._escaped = False
-        for match in _STRUCTURE.finditer(text):
-            at, mark = match.start(), match[0]
-            if at == skip:
+        for start, end in self._braces.read(text):
+            if end >= 0:
+                yield Frame("".join(self._begun) + text[start:end])
+                self._begun, self._size = [], 0
                 continue
-            if mark == "\\":
-                skip = at + 1
-            elif mark == '"':
-                self._in_string = not self._in_string
-            elif self._in_string:
-                continue
-            elif mark == "{":
-                start = start if self._depth else at
-                self._depth += 1
-            elif mark == "}" and self._depth:
-                self._depth -= 1
-                if not self._depth:
-                    yield Frame("".join(self._pieces) + text[start : at + 1])
-                    self._pieces, self._size = [], 0
-        if self._depth:
-            self._pieces.append(text[start:])
+            self._begun.append(text[start:])
             self._size += len(text) - start
-            self._escaped = skip == len(text)
             if self._size > MAX_FRAME:
                 raise WireError(f"an object of more than {MAX_FRAME} characters")
 

@@ -15,11 +15,28 @@ from msgspec import Struct
 
 from ..calls import new_id
 from ..errors import WireError
-from ..events import Event
-from ..types import Failure, Image, Note, Other, Part, Reasoning, Reply, Request
-from .fields import Json
+from ..events import Event, Started
+from ..types import (
+    Failure,
+    Image,
+    Note,
+    Other,
+    Part,
+    Reasoning,
+    Reply,
+    Request,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from .assembly import Calls
+from .fields import OWN, WRITTEN, Json
 from .framing import Frame, Framing, decode_json
 from .names import NO_NAMES, Names
+
+Silence = Literal["signatures", "images", "order", "refusals"]
+_MARKS = frozenset({"type", WRITTEN})
+"""What an `extra` says of the part it stands at, and is no word of the API's."""
 
 
 class Outgoing(Struct, frozen=True):
@@ -75,14 +92,14 @@ class Wire(Struct, frozen=True, kw_only=True):
     title: str
     decode_request: Callable[..., Request]
     encode_request: Callable[[Request], Outgoing]
-    decoder: Callable[[Names, Callable[[], str]], Decoder]
+    decoder: Callable[[Calls], Decoder]
     encoder: Callable[[Envelope], Encoder]
     encode_reply: Callable[[Reply, Envelope], Json]
     decode_failure: Callable[[int, Any], Failure]
     encode_failure: Callable[[Failure], Json]
     framing: Callable[[], Framing]
     content_type: str = "text/event-stream"
-    mute_on: frozenset[Literal["signatures", "images"]] = frozenset()
+    mute_on: frozenset[Silence] = frozenset()
     """What a reply cannot hold."""
 
     def notes_on(self, reply: Reply) -> tuple[Note, ...]:
@@ -93,20 +110,23 @@ class Wire(Struct, frozen=True, kw_only=True):
             lost.append(("the signature of a thought", "$.parts"))
         if "images" in self.mute_on and any(isinstance(part, Image) for part in parts):
             lost.append(("a picture", "$.parts"))
+        if "order" in self.mute_on and _is_mixed(parts):
+            lost.append(("the order of thoughts, words and calls", "$.parts"))
+        if "refusals" in self.mute_on and reply.stop_reason in ("refusal", "filter"):
+            lost.append(("a refusal", "$.stop_reason"))
         if reply.wire != self.name:
-            others = (part.data for part in parts if isinstance(part, Other))
-            lost += [(f"a part of the kind {data.get('type')!r}", "$.parts") for data in others]
-            lost += [(key, f"$.{key}") for key in reply.extra]
+            lost += _of_another_api(reply)
         return tuple(
             Note("unsupported", f"{self.name} has no words for {what}; it is left out", path)
             for what, path in dict.fromkeys(lost)
+            if not what.startswith(OWN)
         )
 
     def decode_reply(
         self, body: Any, names: Names = NO_NAMES, new_id: Callable[[], str] = new_id
     ) -> Iterator[Event]:
         """The events of a whole reply."""
-        stream = StreamDecoder(self, names, new_id)
+        stream = StreamDecoder(self, names, new_id=new_id)
         stream.done = True
         yield from stream.value(body)
         yield from stream.finish()
@@ -116,16 +136,49 @@ def _signature(part: Part) -> str | None:
     return part.signature if isinstance(part, Reasoning) else None
 
 
+_ORDER: dict[type[Part], int] = {Reasoning: 0, Text: 1, ToolCall: 2}
+
+
+def _is_mixed(parts: tuple[Part, ...]) -> bool:
+    """Whether anything stands elsewhere than thoughts first, words then, and calls last."""
+    ranks = [_ORDER[type(part)] for part in parts if type(part) in _ORDER]
+    return ranks != sorted(ranks)
+
+
+def _of_another_api(reply: Reply) -> Iterator[tuple[str, str]]:
+    """What only the API can say that a reply came by."""
+    for part in reply.parts:
+        if isinstance(part, Other):
+            yield f"a part of the kind {part.data.get('type')!r}", "$.parts"
+        elif not isinstance(part, ToolResult):
+            yield from ((key, f"$.parts.{key}") for key in part.extra if key not in _MARKS)
+    for key in (*reply.extra, *(reply.usage.extra if reply.usage else ())):
+        yield key, f"$.{key}"
+
+
 class StreamDecoder:
     """The bytes of an upstream's stream, cut anywhere, to events. It never raises: what cannot be
-    read is a `Failure`, and nothing comes after it."""
+    read is a `Failure`, and nothing comes after it.
+
+    Arguments are passed on when a call is whole and they are JSON for certain; or as they come, if
+    `arguments` is "incremental".
+    """
 
     def __init__(
-        self, wire: Wire, names: Names = NO_NAMES, new_id: Callable[[], str] = new_id
+        self,
+        wire: Wire,
+        names: Names = NO_NAMES,
+        *,
+        arguments: Literal["validated", "incremental"] = "validated",
+        framing: Callable[[], Framing] | None = None,
+        new_id: Callable[[], str] = new_id,
     ) -> None:
-        self._framing = wire.framing()
-        self._decoder = wire.decoder(names, new_id)
+        self._wire = wire
+        self._framing = (framing or wire.framing)()
+        self._decoder = wire.decoder(Calls(names, new_id, incremental=arguments == "incremental"))
         self._over = False
+        self._said = False
+        """Something came of the reply."""
         self.done = False
         """The end of the stream was announced."""
 
@@ -143,17 +196,23 @@ class StreamDecoder:
         yield from self._guarded(self._end())
 
     def _end(self) -> Iterator[Event]:
-        if self.done or self._decoder.complete:
+        if self._decoder.complete or (self.done and self._said):
             yield from self._decoder.finish()
+        elif self.done:
+            yield Failure("upstream", "there is no reply in what the upstream sent", 502)
         else:
             yield Failure("upstream", "the upstream's stream broke off before its end", 502)
 
     def _frames(self, frames: Iterable[Frame]) -> Iterator[Event]:
         for frame in frames:
-            if frame.data == b"[DONE]":
+            if frame.data.strip() == b"[DONE]":
                 self.done = True
+                continue
+            value = decode_json(frame.data)
+            if frame.event == "error" and not (isinstance(value, dict) and "type" in value):
+                yield self._wire.decode_failure(500, value)
             else:
-                yield from self._decoder.feed(decode_json(frame.data))
+                yield from self._decoder.feed(value)
 
     def _guarded(self, events: Iterator[Event]) -> Iterator[Event]:
         if self._over:
@@ -164,6 +223,7 @@ class StreamDecoder:
                 if isinstance(event, Failure):
                     self._over = True
                     return
+                self._said = self._said or not isinstance(event, (Started, Note))
         except WireError as error:
             self._over = True
             message = f"the upstream's reply cannot be read: {error}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...types import Failure, FailureKind
-from ..common import failure_from
+from ..common import STATUSES, failure_from
 from ..fields import Json, present
 
 _TYPES: dict[FailureKind, str] = {
@@ -19,17 +19,6 @@ _TYPES: dict[FailureKind, str] = {
     "overloaded": "overloaded_error",
     "timeout": "timeout_error",
 }
-_STATUSES = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "overloaded_error": 529,
-    "timeout_error": 504,
-}
 
 
 def decode_failure(status: int, body: Any) -> Failure:
@@ -40,7 +29,7 @@ def decode_failure(status: int, body: Any) -> Failure:
     kind = str(error.get("type") or "")
     details = error.get("details")
     return failure_from(
-        _STATUSES.get(kind, status),
+        STATUSES.get(kind, status),
         str(error.get("message") or ""),
         kind or None,
         details=details if isinstance(details, dict) else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
@@ -10,21 +10,25 @@ from ...types import Other, Usage
 from ..assembly import Calls
 from ..fields import Fields, Json
 from ..framing import decode_json
-from ..names import Names
 from .failures import decode_failure
 from .words import NAME, REDACTED, STOPS
+
+_STOPPED = ("stop_reason", "stop_sequence")
 
 
 class Decoder:
     """The events of a stream, or a whole message, to what happens."""
 
-    def __init__(self, names: Names, new_id: Callable[[], str]) -> None:
-        self._calls = Calls(names, new_id)
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
         self._others: dict[int, tuple[Json, list[str]]] = {}
         """The blocks that only this API knows, with the pieces of their input."""
         self._usage: Json = {}
         self._raw_stop: str | None = None
-        self._stop_sequence: str | None = None
+        self._extra: Json = {}
+        self._undecided: int | None = None
+        """A call that was closed before it was whole: what follows tells whether it was cut off."""
+        self._started = False
         self.complete = False
 
     def feed(self, frame: Any) -> Iterator[Event]:
@@ -33,7 +37,7 @@ class Decoder:
             case "message_start":
                 message = Fields(fields.any("message"), "$.message")
                 message.any("content")
-                yield self._start(message)
+                yield from self._start(message)
             case "content_block_start":
                 yield from self._block(fields.take("index", int) or 0, fields.any("content_block"))
             case "content_block_delta":
@@ -54,42 +58,48 @@ class Decoder:
                 pass  # A ping, or what is yet to be invented.
 
     def finish(self) -> Iterator[Event]:
-        yield from self._calls.finish(cut=self._raw_stop == "max_tokens")
         reason = STOPS.get(self._raw_stop or "", "stop")
-        if self._calls.count and reason == "stop":
-            reason = "calls"
-        extra = {"stop_sequence": self._stop_sequence} if self._stop_sequence else None
-        yield Finish(reason, self._raw_stop, _usage(Fields(self._usage)), extra)
+        yield from self._calls.finish(reason)
+        usage = _usage(Fields(self._usage))
+        yield Finish(self._calls.reason(reason), self._raw_stop, usage, self._extra or None)
 
     def _whole(self, fields: Fields) -> Iterator[Event]:
         if fields.has("error"):
             yield decode_failure(500, fields.rest())
+        if not fields.has("content"):
             return
-        content = list(fields.each("content"))
-        self._stopped(fields)
-        yield self._start(fields)
+        content = fields.each("content")
+        self._stopped(Fields({key: fields.any(key) for key in _STOPPED}))
+        yield from self._start(fields)
         for index, (block, _) in enumerate(content):
             yield from self._block(index, block)
             yield from self._end(index)
         self.complete = True
 
-    def _start(self, message: Fields) -> Started:
+    def _start(self, message: Fields) -> Iterator[Event]:
+        if self._started:
+            return
+        self._started = True
         self._count(message.inner("usage"))
-        identity, model = message.text("id"), message.text("model")
-        for known in ("type", "role", "stop_reason", "stop_sequence"):
+        identity, model = str(message.any("id") or ""), message.text("model")
+        for known in ("type", "role", *_STOPPED):
             message.any(known)
         usage = _usage(Fields(self._usage)) if self._usage else None
-        return Started(identity, model, usage, NAME, message.rest() or None)
+        yield Started(identity, model, usage, NAME, message.rest() or None)
 
     def _count(self, usage: Fields | None) -> None:
         """Counts are totals: those that come later take the place of the earlier."""
         self._usage |= usage.rest() if usage else {}
 
     def _stopped(self, fields: Fields) -> None:
+        """Why the message ends, and what else is told of it there."""
         self._raw_stop = fields.take("stop_reason", str) or self._raw_stop
-        self._stop_sequence = fields.take("stop_sequence", str) or self._stop_sequence
+        self._extra |= fields.rest()
 
     def _block(self, index: int, given: Any) -> Iterator[Event]:
+        if self._undecided is not None:
+            yield from self._calls.end(self._undecided)
+            self._undecided = None
         block = Fields(given, "$.content_block")
         match block.need("type", str):
             case "text":
@@ -99,12 +109,12 @@ class Decoder:
                 if text or signature:
                     yield from self._calls.beside(ReasoningDelta(text, signature or None))
             case "redacted_thinking":
-                thought = ReasoningDelta("", block.text("data"), {"type": REDACTED})
+                thought = ReasoningDelta("", REDACTED + block.text("data"))
                 yield from self._calls.beside(thought)
             case "tool_use":
                 given = block.take("input", dict)
                 identity, name = block.text("id"), block.need("name", str)
-                yield from self._calls.start(index, identity, name, **block.rest())
+                yield from self._calls.start(index, identity, name, extra=block.rest())
                 if given:
                     yield from self._calls.end(index, given)
             case _:
@@ -144,7 +154,8 @@ class Decoder:
                 block["input"] = decode_json("".join(pieces))
             yield from self._calls.beside(PartAdded(Other(block)))
         else:
-            yield from self._calls.end(index)
+            self._undecided = index
+            yield from self._calls.end_if_whole(index)
 
 
 def _usage(fields: Fields) -> Usage:

@@ -34,29 +34,28 @@ def encode_reply(reply: Reply, envelope: Envelope) -> Json:
             content[-1].setdefault("citations", []).extend(citations)
         else:
             content += _block(part, same=reply.wire == NAME)
-    stopped = _stopped(reply.stop_reason, reply.extra)
     return {
-        **_message(envelope, reply.id, reply.model, reply.wire, reply.extra),
-        **stopped,
+        **_message(envelope, reply.id, reply.model, reply.wire, None),
+        **_stopped(reply.stop_reason, reply.extra, reply.wire),
         "content": content,
         "usage": _usage(reply.usage, reply.wire),
     }
 
 
 def _message(envelope: Envelope, identity: str, model: str, wire: str, extra: Json | None) -> Json:
-    carried = {key: value for key, value in (extra or {}).items() if key != "stop_sequence"}
     return {
-        **(carried if wire == NAME else {}),
-        "id": identity if identity.startswith("msg_") else f"msg_{envelope.id or 0}",
+        **((extra or {}) if wire == NAME else {}),
+        "id": identity if identity and wire == NAME else f"msg_{envelope.id or 0}",
         "type": "message",
         "role": "assistant",
         "model": model or envelope.request.model,
     }
 
 
-def _stopped(reason: StopReason | None, extra: Json | None) -> Json:
-    sequence = (extra or {}).get("stop_sequence")
-    return {"stop_reason": STOPS_OUT.get(reason or "stop", "end_turn"), "stop_sequence": sequence}
+def _stopped(reason: StopReason | None, extra: Json | None, wire: str) -> Json:
+    carried = (extra or {}) if wire == NAME else {}
+    stopped = STOPS_OUT.get(reason or "stop", "end_turn")
+    return {"stop_reason": stopped, "stop_sequence": None, **carried}
 
 
 def _block(part: Part, *, same: bool) -> Iterator[Json]:
@@ -67,7 +66,8 @@ def _block(part: Part, *, same: bool) -> Iterator[Json]:
         case Reasoning():
             yield _thought(part)
         case ToolCall():
-            yield {"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments}
+            call = {"id": part.id, "name": part.name, "input": part.arguments}
+            yield {"type": "tool_use", **call, **(part.extra if same else {})}
         case Other() if same:
             yield part.data
         case _:
@@ -75,9 +75,14 @@ def _block(part: Part, *, same: bool) -> Iterator[Json]:
 
 
 def _thought(part: Reasoning) -> Json:
-    if part.extra.get("type") == REDACTED:
-        return {"type": REDACTED, "data": part.signature or ""}
-    return {"type": "thinking", "thinking": part.text, "signature": part.signature or ""}
+    signature = part.signature or ""
+    if signature.startswith(REDACTED):
+        return _redacted(signature)
+    return {"type": "thinking", "thinking": part.text, "signature": signature}
+
+
+def _redacted(signature: str) -> Json:
+    return {"type": "redacted_thinking", "data": signature.removeprefix(REDACTED)}
 
 
 def _citations(extra: Json | None) -> list[Any]:
@@ -104,11 +109,11 @@ class Encoder:
         self._index = -1
         self._open = ""
         """The kind of the block that is open."""
-        self._sent_arguments = False
+        self._sent_arguments = self._cited = False
 
     def feed(self, event: Event) -> bytes:
         if isinstance(event, Started):
-            return self._start(event)
+            return self._start(event) if self._wire is None else b""
         begun = b"" if self._wire is not None else self._start(Started())
         return begun + b"".join(self._event(event))
 
@@ -131,8 +136,9 @@ class Encoder:
                 yield from self._thought(event)
             case CallStart():
                 self._sent_arguments = False
-                block = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
-                yield from self._begin(block)
+                call = {"id": event.id, "name": event.name, "input": {}}
+                extra = (event.extra or {}) if self._wire == NAME else {}
+                yield from self._begin({"type": "tool_use", **call, **extra})
             case ArgumentsDelta():
                 self._sent_arguments = True
                 yield self._delta("input_json_delta", partial_json=event.json)
@@ -155,16 +161,19 @@ class Encoder:
 
     def _text(self, event: TextDelta) -> Iterator[bytes]:
         citations = _citations(event.extra)
+        if event.text and self._cited:
+            yield from self._end()  # A citation is about all of its block, and nothing else.
         if (event.text or citations) and self._open != "text":
             yield from self._begin({"type": "text", "text": ""})
+        self._cited = bool(citations)
         if event.text:
             yield self._delta("text_delta", text=event.text)
         for citation in citations:
             yield self._delta("citations_delta", citation=citation)
 
     def _thought(self, event: ReasoningDelta) -> Iterator[bytes]:
-        if event.extra and event.extra.get("type") == REDACTED:
-            yield from self._begin({"type": REDACTED, "data": event.signature or ""})
+        if event.signature and event.signature.startswith(REDACTED):
+            yield from self._begin(_redacted(event.signature))
             yield from self._end()
             return
         if self._open != "thinking":
@@ -177,7 +186,7 @@ class Encoder:
 
     def _finish(self, event: Finish) -> Iterator[bytes]:
         yield from self._end()
-        delta = _stopped(event.stop_reason, event.extra)
+        delta = _stopped(event.stop_reason, event.extra, self._wire or "")
         yield _event("message_delta", delta=delta, usage=_usage(event.usage, self._wire or ""))
         yield _event("message_stop")
 

@@ -11,7 +11,6 @@ from ...types import (
     Document,
     Image,
     Message,
-    Note,
     Other,
     Part,
     Reasoning,
@@ -35,17 +34,17 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     """What a client asks for."""
     fields = Fields(body)
     _refuse_threads(fields)
-    notes: list[Note] = []
     history = History()
     messages = list(_system(fields))
     for item, path in fields.each("messages"):
         messages += _messages(item, path, history)
-    tools, hosted = _tools(fields, notes)
+    tools, hosted = _tools(fields)
     choice, parallel = _tool_choice(fields)
     sampling = {key: fields.number(key) for key in SAMPLING}
+    streams = fields.take("stream", bool)
     thinking, left = _thinking(fields)
     config = fields.inner("output_config") or Fields({})
-    response_format = _format(config.inner("format") or fields.inner("output_format"))
+    response_format = _format(config, "format") or _format(fields, "output_format")
     effort = config.take("effort", str)
     left |= {"output_config": rest} if (rest := config.rest()) else {}
     left |= {HOSTED: hosted} if hosted else {}
@@ -57,13 +56,12 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         parallel_tool_calls=parallel,
         response_format=response_format,
         thinking=Thinking(thinking.enabled, effort, thinking.budget, thinking.shown),
-        stream=bool(fields.take("stream", bool)),
+        stream=bool(streams if stream is None else stream),
         max_tokens=fields.take("max_tokens", int),
-        stop=tuple(map(str, fields.take("stop_sequences", list) or ())),
+        stop=fields.texts("stop_sequences"),
         sampling={key: value for key, value in sampling.items() if value is not None},
         metadata=fields.take("metadata", dict) or {},
         wire=NAME,
-        notes=tuple(notes),
         extra=fields.rest() | left,
     )
 
@@ -128,7 +126,7 @@ def _block(item: Any, path: str, history: History) -> Part:
             text, signature = fields.text("thinking"), fields.text("signature")
             return Reasoning(text, signature or None, fields.rest())
         case "redacted_thinking":
-            return Reasoning("", fields.text("data"), {"type": REDACTED})
+            return Reasoning("", REDACTED + fields.text("data"))
         case "tool_use":
             return history.made(
                 ToolCall(
@@ -178,7 +176,7 @@ def _media(fields: Fields, block: str) -> Image | Document | None:
     return Document("", title, url or None, data or None, media_type, fields.rest())
 
 
-def _tools(fields: Fields, notes: list[Note]) -> tuple[tuple[Tool, ...] | None, list[Json]]:
+def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
     """The tools that may be offered to any model, and those that only this API can run."""
     if not fields.has("tools"):
         return None, []
@@ -188,8 +186,6 @@ def _tools(fields: Fields, notes: list[Note]) -> tuple[tuple[Tool, ...] | None, 
         tool = Fields(item, path)
         kind = tool.text("type") or "custom"
         if kind not in ("custom", "function"):
-            message = f"a tool of the kind {kind!r} cannot be offered"
-            notes.append(Note("skipped-tool", message, path))
             hosted.append(item)
             continue
         tools.append(
@@ -238,7 +234,10 @@ def _thinking(fields: Fields) -> tuple[Thinking, Json]:
     return thinking, {"thinking": left} if left else {}
 
 
-def _format(fields: Fields | None) -> ResponseFormat | None:
-    if fields is None or fields.text("type") != "json_schema":
-        return None
-    return ResponseFormat(fields.take("schema", dict), fields.text("name"))
+def _format(fields: Fields, key: str) -> ResponseFormat | None:
+    """The form of the answer. One that only this API knows stays where it is."""
+    form = fields.peek(key)
+    if isinstance(form, dict) and form.get("type") == "json_schema":
+        given = fields.inner(key) or Fields({})
+        return ResponseFormat(given.take("schema", dict), given.text("name"))
+    return None

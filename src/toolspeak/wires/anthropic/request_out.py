@@ -22,10 +22,13 @@ from ...types import (
 from ..common import (
     as_function,
     choice_names,
+    digest,
     effort_of,
+    joined,
     names_of,
     narrowed,
     object_schema,
+    only_texts,
     sampling_out,
 )
 from ..fields import HOSTED, Json, Unsaid, present
@@ -45,36 +48,23 @@ def encode_request(request: Request) -> Outgoing:
     unsaid = Unsaid(NAME, request.wire)
     names = names_of(request, _NAMES)
     extra = dict(unsaid.carried(request.extra, "$"))
-    system, messages = _apart(request.messages, unsaid)
+    conversation = request.messages if unsaid.same else joined(request)
+    system, messages = _apart(conversation, unsaid)
+    thinking = _thinking(request, unsaid, extra)
+    thinks = thinking.get("thinking", {}).get("type") in ("enabled", "adaptive")
     body: Json = {
         "model": request.model,
-        "max_tokens": _max_tokens(request, unsaid),
+        "max_tokens": _max_tokens(request, thinking, unsaid),
         "messages": list(_messages(messages, names, unsaid)),
+        **_system(system, names, unsaid),
+        **_tools(request, names, unsaid, extra.pop(HOSTED, []), thinks=thinks),
+        **thinking,
+        **present(stop_sequences=_stops(request, unsaid) or None),
+        **_sampling(request, unsaid, thinks=thinks),
+        **_metadata(request, unsaid),
+        **({"stream": True} if request.stream else {}),
     }
-    if system:
-        blocks = [block for part in system for block in _block(part, "$.system", names, unsaid)]
-        body["system"] = system[0].text if _is_plain(system) else blocks
-    body |= _tools(request, names, unsaid, extra.pop(HOSTED, []))
-    body |= _thinking(request, unsaid, extra)
-    body |= present(stop_sequences=list(request.stop) or None)
-    body |= sampling_out(request, SAMPLING, unsaid)
-    body |= _metadata(request, unsaid)
-    if request.stream:
-        body["stream"] = True
     return Outgoing("/v1/messages", body | extra, names, (*unsaid.notes(), *names.notes()))
-
-
-def _max_tokens(request: Request, unsaid: Unsaid) -> int:
-    if request.max_tokens is None:
-        unsaid.change(f"{NAME} wants a limit: max_tokens is {_MAX_TOKENS}", "$.max_tokens")
-    return request.max_tokens or _MAX_TOKENS
-
-
-def _metadata(request: Request, unsaid: Unsaid) -> Json:
-    for key in request.metadata.keys() - {"user_id"}:
-        unsaid.drop(f"metadata.{key}", f"$.metadata.{key}")
-    user = request.metadata.get("user_id")
-    return {"metadata": {"user_id": user}} if user else {}
 
 
 # Messages.
@@ -98,11 +88,18 @@ def _apart(
             unsaid.change("a developer's message is part of the system prompt", path)
         system += [part for part in message.parts if isinstance(part, Text) and part.text]
         unsaid.carried(message.extra, path)
+    if system and not rest and not unsaid.same:
+        unsaid.change("instructions alone are what the user says", "$.messages")
+        return [], [(Message("user", tuple(system)), "$.messages")]
     return system, rest
 
 
-def _is_plain(parts: list[Text]) -> bool:
-    return len(parts) == 1 and not parts[0].extra
+def _system(system: list[Text], names: Names, unsaid: Unsaid) -> Json:
+    if not system:
+        return {}
+    text = only_texts(Message("system", tuple(system)))
+    blocks = [block for part in system for block in _block(part, "$.system", names, unsaid)]
+    return {"system": blocks if text is None else text}
 
 
 def _messages(
@@ -113,34 +110,51 @@ def _messages(
     for message, path in messages:
         role = "user" if message.role == "tool" else message.role
         extra = unsaid.carried(message.extra, path)
-        blocks = [block for part in message.parts for block in _block(part, path, names, unsaid)]
+        parts = [part for part in message.parts if _may_say(role, part, path, unsaid)]
+        blocks = [block for part in parts for block in _block(part, path, names, unsaid)]
         if not blocks:
             unsaid.drop("an empty message", path)
-        elif turn and turn["role"] == role and role == "user" and not extra:
+        elif turn and turn["role"] == role == "user" and not extra:
             turn["content"] += blocks
         else:
             if turn:
-                yield _short(turn)
+                yield _tidy(turn)
             turn = {"role": role, "content": blocks, **extra}
     if turn:
-        yield _short(turn)
+        yield _tidy(turn)
 
 
-def _short(turn: Json) -> Json:
-    """A turn that is one plain text, as text."""
+def _tidy(turn: Json) -> Json:
+    """A turn that is one plain text, as text; and one with results, which have to come first."""
     match turn["content"]:
         case [{"type": "text", "text": text, **rest}] if not rest:
             return {**turn, "content": text}
-        case _:
-            return turn
+        case blocks:
+            ordered = sorted(blocks, key=lambda block: block["type"] != "tool_result")
+            return {**turn, "content": ordered}
+
+
+def _may_say(role: str, part: Part, path: str, unsaid: Unsaid) -> bool:
+    """Whether this may stand in a message of that role."""
+    if unsaid.same:
+        return True
+    if role == "assistant" and isinstance(part, (Image, Document)):
+        unsaid.drop("a picture or document of an assistant", path)
+        return False
+    if isinstance(part, Document) and part.media_type.startswith(("audio/", "video/")):
+        unsaid.drop(f"a document of the kind {part.media_type!r}", path)
+        return False
+    # A text has to hold something that can be seen.
+    return not isinstance(part, Text) or bool(part.text.strip())
 
 
 def _block(part: Part, path: str, names: Names, unsaid: Unsaid) -> Iterator[Json]:
     """The block for a part; none for what may not be empty, or cannot be said."""
     match part:
         case Text():
+            extra = {key: value for key, value in part.extra.items() if key != "type"}
             if part.text:
-                yield {"type": "text", "text": part.text, **unsaid.carried(part.extra, path)}
+                yield {"type": "text", "text": part.text, **unsaid.carried(extra, path)}
         case Reasoning():
             yield from _thought(part, path, unsaid)
         case Image() | Document():
@@ -160,14 +174,14 @@ def _block(part: Part, path: str, names: Names, unsaid: Unsaid) -> Iterator[Json
 
 def _thought(part: Reasoning, path: str, unsaid: Unsaid) -> Iterator[Json]:
     """A thought. One that nobody has signed is refused, so it is left out."""
-    if part.extra.get("type") == REDACTED:
-        yield {"type": REDACTED, "data": part.signature or ""}
+    signature = part.signature or ""
+    extra = unsaid.carried(part.extra, path)
+    if signature.startswith(REDACTED):
+        yield {"type": "redacted_thinking", "data": signature.removeprefix(REDACTED)}
     elif part.signature is None and not unsaid.same:
         unsaid.drop("reasoning that is not signed", path)
     else:
-        extra = unsaid.carried(part.extra, path)
-        thought = {"type": "thinking", "thinking": part.text, "signature": part.signature or ""}
-        yield thought | extra
+        yield {"type": "thinking", "thinking": part.text, "signature": signature, **extra}
 
 
 def _media(part: Image | Document, path: str, unsaid: Unsaid) -> Json:
@@ -199,22 +213,25 @@ def _result(result: ToolResult, path: str, names: Names, unsaid: Unsaid) -> Json
 
 
 def _identity(identity: str) -> str:
-    """An id in the letters that are allowed. A call and its result get the same."""
-    return _NOT_IN_IDS.sub("_", identity)
+    """An id in the letters that are allowed. A call and its result get the same, and no others."""
+    allowed = _NOT_IN_IDS.sub("_", identity)
+    return identity if allowed == identity else f"{allowed}_{digest(identity)}"
 
 
-# Tools and settings.
+# Tools.
 
 
-def _tools(request: Request, names: Names, unsaid: Unsaid, hosted: list[Json]) -> Json:
+def _tools(
+    request: Request, names: Names, unsaid: Unsaid, hosted: list[Json], *, thinks: bool
+) -> Json:
     choice = request.tool_choice
     one = choice.mode == "required" and len(choice.names) == 1
     tools = request.tools if one or not choice.names else narrowed(request, unsaid)
     out: Json = {}
     if tools or hosted or (request.tools is not None and unsaid.same):
         out["tools"] = [_tool(tool, names, unsaid) for tool in tools or ()] + hosted
-    if tools:
-        out |= present(tool_choice=_choice(request, names))
+    if tools or hosted:
+        out |= present(tool_choice=_choice(request, names, unsaid, thinks=thinks))
     if choice.validated:
         unsaid.drop("calls that are held to the schema", "$.tool_choice")
     return out
@@ -230,19 +247,63 @@ def _tool(tool: Tool, names: Names, unsaid: Unsaid) -> Json:
     return out | present(strict=function.strict) | unsaid.carried(function.extra, path)
 
 
-def _choice(request: Request, names: Names) -> Json | None:
+def _choice(request: Request, names: Names, unsaid: Unsaid, *, thinks: bool) -> Json | None:
     choice = request.tool_choice
     alone = {} if request.parallel_tool_calls else {"disable_parallel_tool_use": True}
-    match choice.mode:
-        case "none":
-            return {"type": "none"}
-        case "auto":
-            return {"type": "auto", **alone} if alone else None
-        case "required":
-            named = choice_names(choice, names, request.tools or ())
-            if len(named) == 1:
-                return {"type": "tool", "name": named[0], **alone}
-            return {"type": "any", **alone}
+    auto = {"type": "auto", **alone} if alone else None
+    if choice.mode == "none":
+        return {"type": "none"}
+    if choice.mode == "auto":
+        return auto
+    if thinks and not unsaid.same:
+        unsaid.change("a choice cannot be forced beside thinking; it is free", "$.tool_choice")
+        return auto
+    named = choice_names(choice, names, request.tools or ())
+    kind = {"type": "tool", "name": named[0]} if len(named) == 1 else {"type": "any"}
+    return kind | alone
+
+
+# Settings.
+
+
+def _stops(request: Request, unsaid: Unsaid) -> list[str]:
+    kept = [stop for stop in request.stop if stop.strip() or unsaid.same]
+    if len(kept) < len(request.stop):
+        unsaid.drop("a stop sequence of white space", "$.stop")
+    return kept
+
+
+def _sampling(request: Request, unsaid: Unsaid, *, thinks: bool) -> Json:
+    """The settings. The API refuses some together, and what others call a high temperature."""
+    out = sampling_out(request, SAMPLING, unsaid)
+    if unsaid.same:
+        return out
+    if out.get("temperature", 0) > 1:
+        unsaid.change("a temperature above 1 is 1", "$.temperature")
+        out["temperature"] = 1
+    refused = ("temperature", "top_p", "top_k") if thinks else ()
+    if not thinks and "temperature" in out:
+        refused = ("top_p",)
+    for key in refused:
+        if key in out:
+            unsaid.drop(f"{key} beside {'thinking' if thinks else 'temperature'}", f"$.{key}")
+            del out[key]
+    return out
+
+
+def _metadata(request: Request, unsaid: Unsaid) -> Json:
+    for key in request.metadata.keys() - {"user_id"}:
+        unsaid.drop(f"metadata.{key}", f"$.metadata.{key}")
+    user = request.metadata.get("user_id")
+    return {"metadata": {"user_id": user}} if user else {}
+
+
+def _max_tokens(request: Request, thinking: Json, unsaid: Unsaid) -> int:
+    if request.max_tokens is not None:
+        return request.max_tokens
+    budget = thinking.get("thinking", {}).get("budget_tokens", 0)
+    unsaid.change(f"{NAME} wants a limit: max_tokens is {budget + _MAX_TOKENS}", "$.max_tokens")
+    return budget + _MAX_TOKENS
 
 
 def _thinking(request: Request, unsaid: Unsaid, extra: Json) -> Json:
@@ -261,8 +322,7 @@ def _thinking(request: Request, unsaid: Unsaid, extra: Json) -> Json:
     if "thinking" in out:
         shown = None if thinking.shown is None else "summarized" if thinking.shown else "omitted"
         out["thinking"] |= present(display=shown) | left
-    effort = thinking.effort if thinking.effort != "none" else None
-    if effort:
+    if thinking.effort and thinking.effort != "none":
         config = {"effort": effort_of(thinking, unsaid, EFFORTS), **config}
     if form is not None and form.schema is not None:
         config = {**config, "format": {"type": "json_schema", "schema": form.schema}}
@@ -272,13 +332,16 @@ def _thinking(request: Request, unsaid: Unsaid, extra: Json) -> Json:
 
 
 def _budget(request: Request, unsaid: Unsaid) -> int | None:
-    """The tokens to think with, which have to leave some for the answer."""
-    budget, limit = request.thinking.budget, request.max_tokens or _MAX_TOKENS
-    if budget is None or budget < limit:
-        return budget
-    if limit <= _LEAST_BUDGET:
-        unsaid.drop(f"a budget of {budget} tokens out of {limit}", "$.thinking")
+    """The tokens to think with: not too few, and some have to be left for the answer."""
+    budget, limit = request.thinking.budget, request.max_tokens
+    if budget is None or request.thinking.enabled is False:
         return None
-    lowered = limit - 1
-    unsaid.change(f"a budget of {budget} tokens is {lowered}: max_tokens is {limit}", "$.thinking")
-    return lowered
+    fitting = budget if unsaid.same else max(budget, _LEAST_BUDGET)
+    if limit is not None and fitting >= limit:
+        if limit <= _LEAST_BUDGET:
+            unsaid.drop(f"a budget of {budget} tokens out of {limit}", "$.thinking")
+            return None
+        fitting = limit - 1
+    if fitting != budget:
+        unsaid.change(f"a budget of {budget} tokens is {fitting}", "$.thinking")
+    return fitting

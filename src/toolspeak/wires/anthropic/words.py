@@ -24,5 +24,7 @@ STOPS_OUT: dict[StopReason, str] = {
     "refusal": "refusal",
     "pause": "pause_turn",
 }
-REDACTED = "redacted_thinking"
+REDACTED = "redacted_thinking:"
+"""What the signature of a thought begins with that the API does not show; so that it is one
+when it comes back from a client of another API."""
 EFFORTS = ("low", "medium", "high", "xhigh", "max")

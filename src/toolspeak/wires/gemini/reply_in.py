@@ -22,8 +22,8 @@ from .words import CANDIDATE, NAME, STOPS, Cased, signature_in
 class Decoder:
     """Chunks of a stream, or a whole response, to events."""
 
-    def __init__(self, names: Names, new_id: Callable[[], str]) -> None:
-        self._calls = Calls(names, new_id)
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
         self._started = False
         self._blocked = False
         self._usage: Usage | None = None

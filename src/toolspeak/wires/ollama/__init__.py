@@ -25,7 +25,7 @@ WIRE = Wire(
     decode_failure=decode_failure,
     encode_failure=encode_failure,
     framing=JsonLines,
-    mute_on=frozenset({"signatures", "images"}),
+    mute_on=frozenset({"signatures", "images", "order", "refusals"}),
     content_type="application/x-ndjson",
 )
 

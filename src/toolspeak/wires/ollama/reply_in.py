@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Note, Usage
 from ..assembly import Calls
-from ..fields import Fields, Json
-from ..names import Names
+from ..common import set_apart
+from ..fields import OWN, Fields, Json
 from .failures import decode_failure
-from .words import NAME, STOPS, image
+from .words import BOOKKEEPING, NAME, STOPS, call_in, image
 
 
 class Decoder:
     """Lines of a stream, or a whole reply, to events."""
 
-    def __init__(self, names: Names, new_id: Callable[[], str]) -> None:
-        self._calls = Calls(names, new_id)
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
         self._started = self._done = False
         self._usage: Usage | None = None
         self._raw_stop: str | None = None
@@ -46,14 +46,18 @@ class Decoder:
         yield from self._said(fields, "response")
         if fields.take("done", bool):
             self._finish(fields)
-        self._left |= dict.fromkeys(fields.rest())
+            return
+        rest = set_apart(fields.rest(), BOOKKEEPING)
+        for key in rest:
+            if key.startswith(OWN):
+                self._extra[key] = rest[key]
+            else:
+                self._left[key] = None
 
     def finish(self) -> Iterator[Event]:
         for key in self._left:
             yield Note("unsupported", f"{key} of the reply is not carried", key)
-        reason = STOPS.get(self._raw_stop or "", "stop")
-        if self._calls.count and reason == "stop":
-            reason = "calls"
+        reason = self._calls.reason(STOPS.get(self._raw_stop or "", "stop"))
         yield Finish(reason, self._raw_stop, self._usage, self._extra or None)
 
     def _said(self, fields: Fields, key: str) -> Iterator[Event]:
@@ -65,10 +69,8 @@ class Decoder:
             if isinstance(data, str):
                 yield PartAdded(image(data))
         for item, path in fields.each("tool_calls"):
-            call = Fields(item, path)
-            function = call.inner("function") or Fields({}, path)
-            name, arguments = function.need("name", str), function.any("arguments")
-            yield from self._calls.whole(call.text("id"), name, arguments)
+            identity, name, arguments, extra = call_in(item, path)
+            yield from self._calls.whole(identity, name, arguments, extra=extra)
 
     def _finish(self, fields: Fields) -> None:
         """The last line: why it ended, how much it was, and how long it took."""
@@ -78,6 +80,4 @@ class Decoder:
         read, written = (count if isinstance(count, int) else 0 for count in counts)
         if any(count is not None for count in counts):
             self._usage = Usage(read, written)
-        self._extra = fields.rest()
-        for key in self._extra:
-            fields.any(key)
+        self._extra |= set_apart(fields.rest(), BOOKKEEPING)

@@ -10,11 +10,12 @@ from typing import Any
 
 from ...events import CallEnd, Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Failure, Image, Reply, ToolCall, Usage
+from ..common import put_back
 from ..fields import Json, present
 from ..framing import encode_line
 from ..wire import Envelope
 from .failures import encode_failure
-from .words import GENERATE, NAME, STOPS_OUT
+from .words import GENERATE, NAME, STOPS, STOPS_OUT, call_out
 
 
 def encode_reply(reply: Reply, envelope: Envelope) -> Json:
@@ -27,12 +28,8 @@ def encode_reply(reply: Reply, envelope: Envelope) -> Json:
         reply.text,
         thinking=reply.reasoning or None,
         image=next(pictures, None),
-        tool_calls=[_call(call) for call in reply.calls] or None,
+        tool_calls=[lines.call(call) for call in reply.calls] or None,
     )
-
-
-def _call(call: ToolCall) -> Json:
-    return {"function": {"name": call.name, "arguments": call.arguments}}
 
 
 class _Lines:
@@ -54,12 +51,12 @@ class _Lines:
     def last(self, finish: Finish, text: str = "", **beside: Any) -> Json:
         """The end of the reply, with what is known about it."""
         usage = finish.usage or Usage()
-        carried = (finish.extra or {}) if self._same else {}
+        carried = put_back(finish.extra or {}) if self._same else {}
         return {
             **self._head,
             **self._said(text, beside),
             "done": True,
-            "done_reason": STOPS_OUT.get(finish.stop_reason or "", "stop"),
+            "done_reason": self._reason(finish),
             "total_duration": 0,
             "load_duration": 0,
             "prompt_eval_count": usage.input,
@@ -68,6 +65,21 @@ class _Lines:
             "eval_duration": 0,
             **carried,
         }
+
+    def call(self, call: ToolCall) -> Json:
+        """A call."""
+        return call_out(call, call.name, call.extra if self._same else None)
+
+    def _reason(self, finish: Finish) -> str:
+        """The upstream's own word, if it still says what happened."""
+        reason, raw = finish.stop_reason, finish.raw_stop_reason
+        if (
+            self._same
+            and raw
+            and STOPS.get(raw, "stop") == ("stop" if reason == "calls" else reason)
+        ):
+            return raw
+        return STOPS_OUT.get(reason or "", "stop")
 
     def _said(self, text: str, beside: Json) -> Json:
         if self.generates:
@@ -98,7 +110,7 @@ class Encoder:
             case ReasoningDelta():
                 return self._lines.line(thinking=event.text) if event.text else None
             case CallEnd():
-                return self._lines.line(tool_calls=[_call(event.call)])
+                return self._lines.line(tool_calls=[self._lines.call(event.call)])
             case PartAdded(Image(data=str(data))) if self._lines.generates:
                 return self._lines.line(image=data)
             case Failure():

@@ -20,9 +20,9 @@ from ...types import (
     ToolCall,
     ToolResult,
 )
-from ..common import History, call_from_text
+from ..common import GIVEN_ID, History, call_from_text
 from ..fields import HOSTED, Fields, Json, name_of
-from .words import GENERATE, NAME, SAMPLING, image
+from .words import GENERATE, NAME, SAMPLING, call_in, image
 
 
 def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:
@@ -33,13 +33,13 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     generates = fields.has("prompt") and not fields.has("messages")
     messages = tuple(_prompt(fields) if generates else _messages(fields, notes))
     extra: Json = {GENERATE: True} if generates else {}
-    tools, hosted = _tools(fields, notes)
+    tools, hosted = _tools(fields)
     extra |= {HOSTED: hosted} if hosted else {}
     options = fields.inner("options") or Fields({})
     sampling = {key: options.number(key) for key in SAMPLING}
     settings: Json = {
         "max_tokens": _limit(options),
-        "stop": _stop(options),
+        "stop": tuple(filter(None, options.texts("stop"))),
         "sampling": {key: value for key, value in sampling.items() if value is not None},
     }
     left = options.rest()
@@ -78,7 +78,7 @@ def _messages(fields: Fields, notes: list[Note]) -> Iterator[Message]:
 
 
 def _message(fields: Fields, history: History, notes: list[Note]) -> Message:
-    role = fields.need("role", str)
+    role = fields.need("role", str).lower()
     said: list[Part] = [Text(text)] if (text := fields.text("content")) else []
     match role:
         case "system" | "developer" | "user":
@@ -88,7 +88,7 @@ def _message(fields: Fields, history: History, notes: list[Note]) -> Message:
             thoughts: list[Part] = [Reasoning(thought)] if thought else []
             parts = [*thoughts, *said, *_images(fields), *_calls(fields, history, notes)]
         case "tool":
-            return Message("tool", (_result(fields, text, history),))
+            return Message("tool", (_result(fields, text, history, notes),))
         case _:
             expected = "`system`, `user`, `assistant` or `tool`"
             raise WireError(f"Expected {expected}, got `{role}`", fields.at("role"))
@@ -104,33 +104,29 @@ def _images(fields: Fields) -> Iterator[Image]:
 
 def _calls(fields: Fields, history: History, notes: list[Note]) -> Iterator[ToolCall]:
     for item, path in fields.each("tool_calls"):
-        call = Fields(item, path)
-        call.any("type")
-        identity = call.text("id") or history.new_id()
-        function = call.inner("function")
-        if function is None:
-            raise WireError("Expected a call with a `function`", path)
-        function.any("index")
-        name, arguments = function.need("name", str), function.any("arguments")
-        rest = function.rest()
-        extra = call.rest() | ({"function": rest} if rest else {})
-        at = function.at("arguments")
+        given, name, arguments, extra = call_in(item, path)
+        identity, at = given or history.new_id(), f"{path}.function.arguments"
         yield history.made(call_from_text(identity, name, arguments, at, notes, extra=extra))
 
 
-def _result(fields: Fields, text: str, history: History) -> ToolResult:
+def _result(fields: Fields, text: str, history: History, notes: list[Note]) -> ToolResult:
     """A result: for the call with its id, or of its name, or for the first that has none."""
-    name = fields.text("tool_name", "name")
-    identity, name = history.answered(fields.text("tool_call_id"), name)
+    given, named = fields.text("tool_call_id"), fields.text("tool_name", "name")
+    identity, name = history.answered(given, named, loose=True)
+    extra: Json = {} if identity == given else {GIVEN_ID: given}
+    if extra and (given or name != (named or name)):
+        message = f"a result of {named or given!r} is taken for that of a call of {name!r}"
+        notes.append(Note("renamed", message, fields.path))
     shown = tuple(_images(fields))
     content = (*([Text(text)] if text else []), *shown) if shown else text
-    return ToolResult(call_id=identity, name=name, content=content, extra=fields.rest())
+    extra |= fields.rest()
+    return ToolResult(call_id=identity, name=name, content=content, extra=extra)
 
 
 # Tools and settings.
 
 
-def _tools(fields: Fields, notes: list[Note]) -> tuple[tuple[Tool, ...] | None, list[Any]]:
+def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
     """The tools that may be offered to any model, and those that only this API can run."""
     if not fields.has("tools"):
         return None, []
@@ -138,10 +134,7 @@ def _tools(fields: Fields, notes: list[Note]) -> tuple[tuple[Tool, ...] | None, 
     hosted: list[Any] = []
     for item, path in fields.each("tools"):
         given = Fields(item, path)
-        kind = given.text("type") or "function"
-        if kind != "function":
-            message = f"a tool of the kind {kind!r} cannot be offered"
-            notes.append(Note("skipped-tool", message, path))
+        if (given.text("type") or "function") != "function":
             hosted.append(item)
             continue
         inner = given.inner("function")
@@ -160,18 +153,8 @@ def _tools(fields: Fields, notes: list[Note]) -> tuple[tuple[Tool, ...] | None, 
 def _limit(options: Fields) -> int | None:
     """The limit of the reply. Those below one have meanings of their own."""
     given = options.peek("num_predict")
-    unlimited = isinstance(given, int) and given < 1
+    unlimited = isinstance(given, (int, float)) and given < 1
     return None if unlimited else options.take("num_predict", int)
-
-
-def _stop(options: Fields) -> tuple[str, ...]:
-    given = options.any("stop")
-    if given is None or isinstance(given, str):
-        return (given,) if given else ()
-    if not isinstance(given, list):
-        kind = name_of(given)
-        raise WireError(f"Expected `string` or `array`, got `{kind}`", options.at("stop"))
-    return tuple(map(str, given))
 
 
 def _format(fields: Fields) -> ResponseFormat | None:

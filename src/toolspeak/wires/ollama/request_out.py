@@ -21,23 +21,24 @@ from ...types import (
     ToolResult,
 )
 from ..common import (
-    History,
+    GIVEN_ID,
     as_function,
     document_as_text,
     effort_of,
+    kind_of,
     names_of,
     narrowed,
     object_schema,
     sampling_out,
 )
-from ..fields import HOSTED, WRITTEN, Json, Unsaid, present
+from ..fields import HOSTED, Json, Unsaid, present
 from ..names import ANY_NAME, Names
 from ..wire import Outgoing
-from .words import GENERATE, NAME, PROMPTING, SAMPLING
+from .words import GENERATE, NAME, PROMPTING, SAMPLING, call_out
 
 _EFFORTS = ("low", "medium", "high")
 _HAS_EFFORTS = "gpt-oss"
-"""Other models are only told whether to think."""
+"""Other models can only think or not."""
 
 
 def encode_request(request: Request) -> Outgoing:
@@ -81,27 +82,47 @@ class _Writer:
     def __init__(self, names: Names, unsaid: Unsaid) -> None:
         self._names = names
         self._unsaid = unsaid
-        self._history = History()
-        self._given: set[str] = set()
-        """The ids that came from the client, for it need not give any."""
         self._written: dict[str, str] = {}
         """The names of the calls, by their ids."""
+        self._order: dict[str, int] = {}
+        """Where each call stands among all of them."""
 
     def messages(self, messages: tuple[Message, ...]) -> Iterator[Json]:
-        """The messages; the pictures in results come after the last of these."""
-        pictures: list[str] = []
+        """The messages. What comes after calls is one turn, unless it came by this API."""
+        turn: list[tuple[Message, str]] = []
         for index, message in enumerate(messages):
-            path = f"$.messages[{index}]"
-            results = [part for part in message.parts if isinstance(part, ToolResult)]
-            for result in results:
-                yield self._result(result, path)
-                pictures += self._pictures(result, path)
+            if message.role == "assistant" or self._unsaid.same or not self._order:
+                yield from self._turn(turn)
+                turn = []
+            turn.append((message, f"$.messages[{index}]"))
+            if message.role == "assistant":
+                yield from self._turn(turn)
+                turn = []
+        yield from self._turn(turn)
+
+    def _turn(self, turn: list[tuple[Message, str]]) -> Iterator[Json]:
+        """What is said in a turn, after its results. These stand in the order of their calls: to
+        most models nothing else tells which is whose, if they are of the same tool."""
+        results: list[tuple[ToolResult, str]] = []
+        pictures: list[str] = []
+        said: list[tuple[Message, Sequence[Part], str]] = []
+        for message, path in turn:
+            found = [part for part in message.parts if isinstance(part, ToolResult)]
+            if found and said:
+                self._unsaid.change("results come before what is said between them", path)
+            results += [(result, path) for result in found]
             parts = [part for part in message.parts if not isinstance(part, ToolResult)]
-            if parts or not results:
-                yield from _shown(pictures)
-                pictures = []
-                yield from self._message(message, parts, path)
-        yield from _shown(pictures)
+            if parts or not found:
+                said.append((message, parts, path))
+        results.sort(key=lambda result: self._order.get(result[0].call_id, len(self._order)))
+        for result, path in results:
+            written, shown = self._result(result, path)
+            yield written
+            pictures += shown
+        if pictures:
+            yield {"role": "user", "content": "", "images": pictures}
+        for message, parts, path in said:
+            yield from self._message(message, parts, path)
 
     def _message(self, message: Message, parts: Sequence[Part], path: str) -> Iterator[Json]:
         extra = self._unsaid.carried(message.extra, path)
@@ -167,54 +188,52 @@ class _Writer:
                 self._unsaid.change("a document is written as text", path)
                 return document_as_text(part), []
             case Document():
-                self._unsaid.drop("a document by value", path)
+                self._unsaid.drop(f"a document by value ({part.media_type})", path)
+            case Other():
+                self._unsaid.drop(f"a part of the kind {kind_of(part)!r}", path)
             case _:
-                self._unsaid.drop(f"a part of the kind {type(part).__name__!r}", path)
+                pass
         return "", []
 
     def _call(self, call: ToolCall, path: str) -> Json:
-        extra = dict(self._unsaid.carried(call.extra, path))
-        extra.pop(WRITTEN, None)
+        extra = self._unsaid.carried(call.extra, path)
         name = self._written[call.id] = self._names.write(call.name, call.namespace)
-        out = {"function": {"name": name, "arguments": call.arguments}}
-        if self._unsaid.same and call.id != self._history.new_id():
-            self._given.add(call.id)
-            out = {"id": call.id, **out}
-        self._history.made(call)
-        out["function"] |= extra.pop("function", {})
-        return out | extra
+        self._order[call.id] = len(self._order)
+        return call_out(call, name, extra if self._unsaid.same else None)
 
-    def _result(self, result: ToolResult, path: str) -> Json:
+    def _result(self, result: ToolResult, path: str) -> tuple[Json, list[str]]:
+        """A result, and the pictures in it that somebody else has to show."""
         if result.is_error:
             self._unsaid.drop("a result's error flag", path)
+        text, pictures = self._given(result, path)
         name = self._written.get(result.call_id) or self._names.write(result.name)
-        out = {"role": "tool", "tool_name": name, "content": result.text}
-        if result.call_id in self._given:
-            out["tool_call_id"] = result.call_id
-        return out | self._unsaid.carried(result.extra, path)
-
-    def _pictures(self, result: ToolResult, path: str) -> list[str]:
-        if isinstance(result.content, str):
-            return []
-        beside = [part for part in result.content if not _is_text(part)]
-        pictures = [one for part in beside for one in self._content(part, path)[1]]
+        out: Json = {"role": "tool", "tool_name": name, "content": text}
+        extra = dict(self._unsaid.carried(result.extra, path))
+        if self._unsaid.same:
+            identity = extra.pop(GIVEN_ID, result.call_id) or None
+            return out | present(tool_call_id=identity, images=pictures or None) | extra, []
         if pictures:
             self._unsaid.change("pictures in a result are shown by the user", path)
-        return pictures
+        return out, pictures
+
+    def _given(self, result: ToolResult, path: str) -> tuple[str, list[str]]:
+        """The text of a result, and its pictures."""
+        if isinstance(result.content, str):
+            return result.content, []
+        texts: list[str] = []
+        pictures: list[str] = []
+        for part in result.content:
+            if isinstance(part, Document) and part.text:
+                texts.append(part.text)
+                continue
+            text, shown = self._content(part, path)
+            texts += [text] if text else []
+            pictures += shown
+        return "\n".join(texts), pictures
 
 
 def _is_content(part: Part) -> bool:
     return not isinstance(part, (Reasoning, ToolCall))
-
-
-def _is_text(part: Part) -> bool:
-    """Whether a part of a result is in its text already."""
-    return isinstance(part, Text) or (isinstance(part, Document) and bool(part.text))
-
-
-def _shown(pictures: list[str]) -> Iterator[Json]:
-    if pictures:
-        yield {"role": "user", "content": "", "images": pictures}
 
 
 # Tools and settings.
@@ -255,15 +274,17 @@ def _format(form: ResponseFormat | None) -> Any:
 
 
 def _think(thinking: Thinking, model: str, unsaid: Unsaid) -> bool | str | None:
+    """Whether to think. Not to is a wish that any model takes. The wish to do so is one that a
+    model which cannot refuses, and one that can does not need: it thinks if nothing is said."""
     if thinking.shown is False:
         unsaid.drop("reasoning that is not shown", "$.thinking")
-    if thinking.effort is None and thinking.budget is None:
-        return thinking.enabled
     if thinking.enabled is False or thinking.effort == "none":
         return False
     if unsaid.same:
-        return thinking.effort
-    if _HAS_EFFORTS in model:
+        return thinking.effort or thinking.enabled
+    if thinking.effort is None and thinking.budget is None:
+        return None
+    if _HAS_EFFORTS in model.lower():
         return effort_of(thinking, unsaid, _EFFORTS)
-    unsaid.change("an effort or a budget is the wish to think", "$.thinking")
-    return True
+    unsaid.change("how hard to think, an effort or a budget, is left to the model", "$.thinking")
+    return None

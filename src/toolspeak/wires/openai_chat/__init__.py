@@ -25,4 +25,5 @@ WIRE = Wire(
     decode_failure=decode_failure,
     encode_failure=encode_failure,
     framing=ServerSentEvents,
+    mute_on=frozenset({"order"}),
 )

@@ -8,6 +8,7 @@ from ...types import (
     Failure,
 )
 from ..common import (
+    STATUSES,
     failure_from,
 )
 from ..fields import Json, present
@@ -29,13 +30,19 @@ def decode_failure(status: int, body: Any) -> Failure:
     error = body.get("error", body) if isinstance(body, dict) else body
     if not isinstance(error, dict):
         return failure_from(status, str(error or ""))
-    code = error.get("code") or error.get("type")
+    words = (error.get("code"), error.get("type"))
+    code = words[0] or words[1]
     message = str(error.get("message") or error.get("detail") or "")
-    given = error.get("code")
-    if isinstance(given, int) and 400 <= given < 600:
-        status = given
+    status = next((found for word in words if (found := _status(word))), status)
     param = error.get("param")
     return failure_from(status, message, str(code) if code else None, str(param) if param else None)
+
+
+def _status(word: Any) -> int | None:
+    """The status that a word of an error stands for, or is."""
+    if isinstance(word, int) and 400 <= word < 600:
+        return word
+    return STATUSES.get(str(word))
 
 
 def encode_failure(failure: Failure) -> Json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ...events import (
@@ -21,7 +21,6 @@ from ...types import (
 )
 from ..assembly import Calls
 from ..fields import Fields
-from ..names import Names
 from .failures import decode_failure
 from .request_in import part, reasoning
 from .words import NAME, STOPS, THOUGHTS
@@ -30,8 +29,8 @@ from .words import NAME, STOPS, THOUGHTS
 class Decoder:
     """Chunks of a stream, or a whole completion, to events."""
 
-    def __init__(self, names: Names, new_id: Callable[[], str]) -> None:
-        self._calls = Calls(names, new_id)
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
         self._started = False
         self._refused = False
         self._usage: Usage | None = None
@@ -50,7 +49,7 @@ class Decoder:
             return
         if not self._started:
             self._started = True
-            identity, model = fields.text("id"), fields.text("model")
+            identity, model = str(fields.any("id") or ""), fields.text("model")
             usage, choices = fields.any("usage"), fields.any("choices")
             for known in ("object", "created"):
                 fields.any(known)
@@ -71,13 +70,12 @@ class Decoder:
             self._left |= dict.fromkeys(choice.rest())
 
     def finish(self) -> Iterator[Event]:
-        yield from self._calls.finish(cut=self._raw_stop == "length")
+        reason = STOPS.get(self._raw_stop or "", "stop")
+        yield from self._calls.finish(reason)
         for key in self._left:
             yield Note("unsupported", f"{key} of the reply is not carried", key)
-        reason = STOPS.get(self._raw_stop or "", "stop")
-        if self._calls.count and reason == "stop":
-            reason = "calls"
-        elif self._refused and reason == "stop":
+        reason = self._calls.reason(reason)
+        if self._refused and reason == "stop":
             reason = "refusal"
         yield Finish(reason, self._raw_stop, self._usage)
 
@@ -99,7 +97,7 @@ class Decoder:
         """What most chunks do not hold."""
         if refusal := fields.text("refusal"):
             self._refused = True
-            yield from self._calls.beside(TextDelta(refusal))
+            yield from self._calls.beside(TextDelta(refusal, {"type": "refusal"}))
         for item, path in fields.each("images"):
             picture = part(item, path)
             if isinstance(picture, Image):
@@ -136,8 +134,14 @@ class Decoder:
         slot.identity = slot.identity or identity
         if name and not slot.named:
             slot.named = True
-            given = slot.identity
-            yield from self._calls.start(slot, given, name, freeform=custom is not None)
+            fields.any("type")
+            yield from self._calls.start(
+                slot,
+                slot.identity,
+                name,
+                freeform=custom is not None,
+                extra=fields.rest(),
+            )
         arguments = function.any("arguments", "input")
         if isinstance(arguments, str):
             yield from self._calls.more(slot, arguments)
@@ -154,13 +158,15 @@ class _Slot:
 
 
 def _usage(fields: Fields) -> Usage:
-    cached = (fields.inner("prompt_tokens_details") or Fields({})).take("cached_tokens", int)
-    thought = (fields.inner("completion_tokens_details") or Fields({})).take(
-        "reasoning_tokens", int
-    )
+    read = fields.inner("prompt_tokens_details") or Fields({})
+    written = fields.inner("completion_tokens_details") or Fields({})
+    cached, thought = read.take("cached_tokens", int), written.take("reasoning_tokens", int)
+    counts = [fields.take(f"{what}_tokens", int) for what in ("prompt", "completion", "total")]
+    left = {"prompt_tokens_details": read.rest(), "completion_tokens_details": written.rest()}
     return Usage(
-        input=fields.take("prompt_tokens", int) or 0,
-        output=fields.take("completion_tokens", int) or 0,
+        input=counts[0] or 0,
+        output=counts[1] or 0,
         cached=cached or 0,
         reasoning=thought or 0,
+        extra=fields.rest() | {key: rest for key, rest in left.items() if rest},
     )

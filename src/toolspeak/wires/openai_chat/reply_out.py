@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ...events import (
     ArgumentsDelta,
@@ -21,72 +20,104 @@ from ...types import (
     Image,
     Reasoning,
     Reply,
+    StopReason,
+    Text,
     ToolCall,
     Usage,
 )
 from ..common import (
     url_of,
 )
-from ..fields import Json
+from ..fields import OWN, Json
 from ..framing import sse
 from ..wire import Envelope
 from .failures import encode_failure
 from .request_out import reasoning_out
-from .words import NAME, STOPS_OUT
+from .words import NAME, REFUSAL, STOPS_OUT
 
 
 def encode_reply(reply: Reply, envelope: Envelope) -> Json:
     """The reply as a whole completion."""
-    message: Json = {"role": "assistant", "content": reply.text or None, "refusal": None}
-    message |= reasoning_out([part for part in reply.parts if isinstance(part, Reasoning)])
-    if calls := reply.calls:
-        message["tool_calls"] = [_reply_call(call) for call in calls]
-    elif message["content"] is None:
-        message["content"] = ""
-    pictures = [part for part in reply.parts if isinstance(part, Image)]
+    same = reply.wire == NAME
+    texts = [part for part in reply.parts if isinstance(part, Text)]
+    refused = "".join(part.text for part in texts if _is_refusal(part))
+    said = "".join(part.text for part in texts if not _is_refusal(part))
+    calls = [_call(call, same) for call in reply.calls]
+    message: Json = {
+        "role": "assistant",
+        "content": said or (None if calls or refused else ""),
+        "refusal": refused or None,
+        **reasoning_out([part for part in reply.parts if isinstance(part, Reasoning)]),
+        **({"tool_calls": calls} if calls else {}),
+    }
+    pictures = [_picture(part) for part in reply.parts if isinstance(part, Image)]
     if pictures:
-        message["images"] = [
-            {"type": "image_url", "image_url": {"url": url_of(p)}} for p in pictures
-        ]
-    choice = {
-        "index": 0,
-        "message": message,
-        "logprobs": None,
-        "finish_reason": STOPS_OUT.get(reply.stop_reason or "", "stop"),
-    }
+        message["images"] = pictures
+    reason = _reason(reply.stop_reason, bool(refused))
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
     return {
-        **_head(envelope, reply.id, reply.model, reply, "chat.completion"),
+        **_head(envelope, Started(reply.id, reply.model, None, reply.wire, reply.extra), ""),
         "choices": [choice],
-        "usage": _usage_out(reply.usage or Usage()),
+        "usage": _usage(reply.usage, same),
     }
 
 
-def _head(envelope: Envelope, identity: str, model: str, source: Any, kind: str) -> Json:
-    carried = source.extra if source and source.wire == NAME else None
+def _head(envelope: Envelope, started: Started, kind: str) -> Json:
+    same = started.wire == NAME
     return {
-        **(carried or {}),
-        "id": identity if identity.startswith("chatcmpl-") else f"chatcmpl-{envelope.id or 0}",
-        "object": kind,
+        **((started.extra or {}) if same else {}),
+        "id": started.id if same and started.id else f"chatcmpl-{envelope.id or 0}",
+        "object": f"chat.completion{kind}",
         "created": envelope.created,
-        "model": model or envelope.request.model,
+        "model": started.model or envelope.request.model,
     }
 
 
-def _reply_call(call: ToolCall) -> Json:
-    if call.freeform:
-        custom = {"name": call.name, "input": call.input}
-        return {"id": call.id, "type": "custom", "custom": custom}
-    function = {"name": call.name, "arguments": call.arguments_json}
-    return {"id": call.id, "type": "function", "function": function}
+def _is_refusal(text: Text) -> bool:
+    return text.extra.get("type") == REFUSAL
 
 
-def _usage_out(usage: Usage) -> Json:
+def _reason(reason: StopReason | None, refused: bool) -> str:
+    """A refusal that stands in its own field ends as any answer does."""
+    if reason == "refusal" and not refused:
+        return "content_filter"
+    return STOPS_OUT.get(reason or "", "stop")
+
+
+def _call(call: ToolCall, same: bool) -> Json:
+    kind = "custom" if call.freeform else "function"
+    inner = {"name": call.name, **_said(call.input, call.freeform)}
+    return {"id": call.id, "type": kind, kind: inner, **(_carried(call.extra) if same else {})}
+
+
+def _said(text: str, freeform: bool) -> Json:
+    return {"input": text} if freeform else {"arguments": text}
+
+
+def _carried(extra: Json | None) -> Json:
+    return {key: value for key, value in (extra or {}).items() if not key.startswith(OWN)}
+
+
+def _picture(image: Image) -> Json:
+    return {"type": "image_url", "image_url": {"url": url_of(image)}}
+
+
+def _usage(usage: Usage | None, same: bool) -> Json:
+    usage = usage or Usage()
+    left = usage.extra if same else {}
     return {
+        **left,
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
         "total_tokens": usage.input + usage.output,
-        "prompt_tokens_details": {"cached_tokens": usage.cached},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cached,
+            **left.get("prompt_tokens_details", {}),
+        },
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning,
+            **left.get("completion_tokens_details", {}),
+        },
     }
 
 
@@ -98,39 +129,35 @@ class Encoder:
         self._head: Json = {}
         options = envelope.request.extra.get("stream_options")
         self._wants_usage = isinstance(options, Mapping) and bool(options.get("include_usage"))
+        self._same = self._refused = False
         self._sent_arguments = self._freeform = False
 
     def feed(self, event: Event) -> bytes:
         if isinstance(event, Started):
-            return self._begin(event)
+            return b"" if self._head else self._begin(event)
         begun = b"" if self._head else self._begin(Started())
         return begun + self._event(event)
 
     def _begin(self, event: Started) -> bytes:
-        kind = "chat.completion.chunk"
-        self._head = _head(self._envelope, event.id, event.model, event, kind)
+        self._same = event.wire == NAME
+        self._head = _head(self._envelope, event, ".chunk")
         return self._chunk({"role": "assistant", "content": ""})
 
     def _event(self, event: Event) -> bytes:
         match event:
             case TextDelta():
-                return self._chunk({"content": event.text}) if event.text else b""
+                return self._text(event)
             case ReasoningDelta():
                 return self._chunk(reasoning_out([Reasoning(event.text, event.signature)]))
             case CallStart():
-                self._sent_arguments, self._freeform = False, event.freeform
-                called = "custom" if event.freeform else "function"
-                empty = {"input": ""} if event.freeform else {"arguments": ""}
-                inner = {"name": event.name, **empty}
-                return self._call(event.index, {"id": event.id, "type": called, called: inner})
+                return self._start(event)
             case ArgumentsDelta():
                 self._sent_arguments = True
-                return self._call(event.index, _more(event.json, self._freeform))
+                return self._more(event.index, event.json)
             case CallEnd() if not self._sent_arguments:
-                return self._call(event.index, _more(event.call.input, event.call.freeform))
+                return self._more(event.index, event.call.input)
             case PartAdded(Image() as image):
-                picture = {"type": "image_url", "image_url": {"url": url_of(image)}}
-                return self._chunk({"images": [picture]})
+                return self._chunk({"images": [_picture(image)]})
             case Failure():
                 return sse(encode_failure(event)) + b"data: [DONE]\n\n"
             case Finish():
@@ -138,10 +165,29 @@ class Encoder:
             case _:
                 return b""
 
+    def _text(self, event: TextDelta) -> bytes:
+        if not event.text:
+            return b""
+        if event.extra and event.extra.get("type") == REFUSAL:
+            self._refused = True
+            return self._chunk({"refusal": event.text})
+        return self._chunk({"content": event.text})
+
+    def _start(self, event: CallStart) -> bytes:
+        self._sent_arguments, self._freeform = False, event.freeform
+        kind = "custom" if event.freeform else "function"
+        inner = {"name": event.name, **_said("", event.freeform)}
+        extra = _carried(event.extra) if self._same else {}
+        return self._call(event.index, {"id": event.id, "type": kind, kind: inner, **extra})
+
+    def _more(self, index: int, text: str) -> bytes:
+        kind = "custom" if self._freeform else "function"
+        return self._call(index, {kind: _said(text, self._freeform)})
+
     def _finish(self, event: Finish) -> bytes:
-        last = self._chunk({}, STOPS_OUT.get(event.stop_reason or "", "stop"))
+        last = self._chunk({}, _reason(event.stop_reason, self._refused))
         if self._wants_usage:
-            usage = _usage_out(event.usage or Usage())
+            usage = _usage(event.usage, self._same)
             last += sse({**self._head, "choices": [], "usage": usage})
         return last + b"data: [DONE]\n\n"
 
@@ -151,7 +197,3 @@ class Encoder:
     def _chunk(self, delta: Json, reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         return sse({**self._head, "choices": [choice]})
-
-
-def _more(text: str, freeform: bool) -> Json:
-    return {"custom": {"input": text}} if freeform else {"function": {"arguments": text}}

@@ -27,11 +27,23 @@ from ..common import (
     History,
     call_from_text,
     image_from,
+    only_texts,
     split_data_url,
 )
-from ..fields import HOSTED, Fields, name_of
+from ..fields import HOSTED, Fields, Json, name_of, present
 from ..framing import decode_json
-from .words import DETAILS, EXTENSIONS, NAME, REASONING, SAMPLING
+from .words import (
+    DETAILS,
+    EXTENSIONS,
+    NAME,
+    NEWER_LIMIT,
+    OWN_DETAILS,
+    OWN_LIMIT,
+    OWN_NAME,
+    OWN_OUTER,
+    REASONING,
+    SAMPLING,
+)
 
 _PACKED = {"content", "tool_calls", "tool_call_id", "reasoning_content"}
 """What a message holds that is kept as JSON in another's content."""
@@ -45,29 +57,41 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     sampling = {key: fields.number(key) for key in (*SAMPLING, *EXTENSIONS)}
     metadata = fields.take("metadata", dict) or {}
     user = fields.text("user")
-    stop = fields.any("stop")
     given = fields.take("parallel_tool_calls", bool)
-    limits = [fields.take(key, int) for key in ("max_completion_tokens", "max_tokens")]
-    tools, hosted = _tools(fields, notes)
+    limit, carried = _limit(fields)
+    tools, hosted = _tools(fields)
+    choice, beside = _tool_choice(fields)
+    streams = fields.take("stream", bool)
+    options = fields.take("stream_options", dict)
     return Request(
         model=fields.text("model") or model,
         messages=tuple(
             _message(item, path, history, notes) for item, path in fields.each("messages")
         ),
         tools=tools,
-        tool_choice=_tool_choice(fields),
+        tool_choice=choice,
         parallel_tool_calls=given is not False,
         response_format=_response_format(fields),
         thinking=Thinking(effort=fields.take("reasoning_effort", str)),
-        stream=bool(fields.take("stream", bool)),
-        max_tokens=limits[0] or limits[1],
-        stop=(stop,) if isinstance(stop, str) else tuple(map(str, stop or ())),
+        stream=bool(streams if stream is None else stream),
+        max_tokens=limit,
+        stop=fields.texts("stop"),
         sampling={key: value for key, value in sampling.items() if value is not None},
         metadata=metadata | ({"user_id": user} if user else {}),
         wire=NAME,
         notes=tuple(notes),
-        extra=fields.rest() | ({HOSTED: hosted} if hosted else {}),
+        extra=fields.rest()
+        | carried
+        | beside
+        | present(stream_options=options)
+        | ({HOSTED: hosted} if hosted else {}),
     )
+
+
+def _limit(fields: Fields) -> tuple[int | None, Json]:
+    """The most tokens of an answer, and under which of its two names it was given."""
+    newer, older = (fields.take(key, int) for key in (NEWER_LIMIT, "max_tokens"))
+    return (older, {}) if newer is None else (newer, {OWN_LIMIT: NEWER_LIMIT})
 
 
 def _message(item: Any, path: str, history: History, notes: list[Note]) -> Message:
@@ -77,36 +101,51 @@ def _message(item: Any, path: str, history: History, notes: list[Note]) -> Messa
         case "system" | "developer" | "user":
             return Message(role, tuple(_content(fields)), fields.rest())
         case "assistant":
-            _unpack(fields)
+            _unpack(fields, "tool_calls", notes)
+            details = fields.peek(DETAILS)
             parts: list[Part] = [*reasoning(fields), *_content(fields)]
             if refusal := fields.text("refusal"):
                 parts.append(Text(refusal, {"type": "refusal"}))
             parts += _calls(fields, history, notes)
-            return Message("assistant", tuple(parts), fields.rest())
+            own = {OWN_DETAILS: details} if details else {}
+            return Message("assistant", tuple(parts), fields.rest() | own)
         case "tool" | "function":
-            _unpack(fields)
-            identity, name = history.answered(fields.text("tool_call_id"), fields.text("name"))
-            content = tuple(_content(fields))
-            text = content[0].text if len(content) == 1 and type(content[0]) is Text else None
-            said: Any = (text or "") if text is not None or not content else content
-            return Message("tool", (ToolResult(call_id=identity, name=name, content=said),))
+            _unpack(fields, "tool_call_id", notes)
+            return Message("tool", (_result(fields, history),))
         case _:
             expected = "`system`, `developer`, `user`, `assistant` or `tool`"
             raise WireError(f"Expected {expected}, got `{role}`", fields.at("role"))
 
 
-def _unpack(fields: Fields) -> None:
-    """Some keep calls and results as JSON in the content: as if they stood in the message."""
+def _result(fields: Fields, history: History) -> ToolResult:
+    given = fields.text("name")
+    identity, name = history.answered(fields.text("tool_call_id"), given)
+    content = tuple(_content(fields))
+    text = only_texts(Message("tool", content))
+    own = {OWN_NAME: given} if given else {}
+    return ToolResult(
+        call_id=identity,
+        name=name,
+        content=content if text is None else text,
+        extra=fields.rest() | own,
+    )
+
+
+def _unpack(fields: Fields, key: str, notes: list[Note]) -> None:
+    """Some keep calls and results as JSON in the content: as if they stood in the message. What
+    the message says itself counts before that."""
     content = fields.peek("content")
-    if not isinstance(content, str) or not content.lstrip().startswith("{"):
+    if fields.has(key) or not isinstance(content, str) or not content.lstrip().startswith("{"):
         return
     try:
         packed = decode_json(content)
     except WireError:
         return
-    keys = packed.keys() if isinstance(packed, dict) else set[str]()
-    if keys & {"tool_calls", "tool_call_id"} and keys <= _PACKED:
-        fields.update(packed)
+    if isinstance(packed, dict) and packed.keys() <= _PACKED:
+        kind = list if key == "tool_calls" else str
+        if isinstance(packed.get(key), kind) and packed[key]:
+            notes.append(Note("rephrased", f"the content is JSON with {key!r}", fields.path))
+            fields.update(packed)
 
 
 def _content(fields: Fields) -> Iterator[Text | Image | Document | Other]:
@@ -134,42 +173,47 @@ def part(item: Any, path: str) -> Text | Image | Document | Other:
         case "image_url":
             given = fields.any("image_url")
             image = Fields({"url": given} if isinstance(given, str) else given, path)
-            return image_from(
-                image.need("url", str), detail=image.take("detail", str), extra=fields.rest()
-            )
+            url, detail = image.need("url", str), image.take("detail", str)
+            return image_from(url, detail=detail, extra=_both(fields, "image_url", image))
         case "input_audio":
             audio = Fields(fields.any("input_audio"), path)
-            kind = f"audio/{audio.text('format') or 'wav'}"
-            return Document(data=audio.text("data"), media_type=kind, extra=fields.rest())
+            kind, data = f"audio/{audio.text('format') or 'wav'}", audio.text("data")
+            extra = _both(fields, "input_audio", audio)
+            return Document(data=data, media_type=kind, extra=extra)
         case "file":
-            return _file(Fields(fields.any("file"), path))
+            return _file(fields, Fields(fields.any("file"), path))
         case _:
             return Other(dict(item))
 
 
-def _file(fields: Fields) -> Document:
-    media_type, data = split_data_url(given := fields.text("file_data"))
+def _file(fields: Fields, file: Fields) -> Document:
+    media_type, data = split_data_url(given := file.text("file_data"))
     return Document(
-        title=fields.text("filename"),
+        title=file.text("filename"),
         data=data or given or None,
         media_type=media_type or "application/pdf",
-        extra=fields.rest(),
+        extra=_both(fields, "file", file),
     )
+
+
+def _both(fields: Fields, key: str, inner: Fields) -> Json:
+    """What is left over of a part, and of the object inside of it."""
+    return fields.rest() | ({key: rest} if (rest := inner.rest()) else {})
 
 
 def reasoning(fields: Fields) -> Iterator[Reasoning]:
     """What an assistant thought, and the signatures that some upstreams put beside it."""
     text = fields.text(*REASONING)
-    details = [item for item in fields.any(DETAILS) or () if isinstance(item, dict)]
+    details = [item for item, _ in fields.each(DETAILS) if isinstance(item, dict)]
     signed = [item for item in details if item.get("signature") or item.get("data")]
-    if not signed:
-        if text:
-            yield Reasoning(text)
-        return
-    for item in details:
-        said = str(item.get("text") or item.get("summary") or "")
+    told = any(item.get("text") for item in details)
+    if text and not (signed and told):
+        yield Reasoning(text)
+    for item in details if signed else ():
+        said = str(item.get("text") or "")
         signature = item.get("signature") or item.get("data")
-        yield Reasoning(said, str(signature) if signature else None)
+        if said or signature:
+            yield Reasoning(said, str(signature) if signature else None)
 
 
 def _calls(fields: Fields, history: History, notes: list[Note]) -> Iterator[ToolCall]:
@@ -201,7 +245,7 @@ def _calls(fields: Fields, history: History, notes: list[Note]) -> Iterator[Tool
         yield history.made(call_from_text(history.new_id(), name, arguments, at, notes))
 
 
-def _tools(fields: Fields, notes: list[Note]) -> tuple[tuple[Tool, ...] | None, list[Any]]:
+def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
     """The tools that may be offered to any model, and those that only this API can run."""
     if not fields.has("tools") and not fields.has("functions"):
         return None, []
@@ -212,9 +256,6 @@ def _tools(fields: Fields, notes: list[Note]) -> tuple[tuple[Tool, ...] | None, 
         kind = given.text("type") or "function"
         inner = given.inner(kind) if kind in ("function", "custom") else None
         if kind not in ("function", "custom"):
-            notes.append(
-                Note("skipped-tool", f"a tool of the kind {kind!r} cannot be offered", path)
-            )
             hosted.append(item)
             continue
         tool = inner or given
@@ -225,27 +266,32 @@ def _tools(fields: Fields, notes: list[Note]) -> tuple[tuple[Tool, ...] | None, 
                 parameters=tool.take("parameters", dict) or {},
                 freeform=kind == "custom",
                 strict=tool.take("strict", bool),
-                extra=tool.rest() | (given.rest() if inner else {}),
+                extra=tool.rest()
+                | ({OWN_OUTER: outer} if inner and (outer := given.rest()) else {}),
             )
         )
     return tuple(tools), hosted
 
 
-def _tool_choice(fields: Fields) -> ToolChoice:
+def _tool_choice(fields: Fields) -> tuple[ToolChoice, Json]:
+    """Which tools may be called; and a choice that only this API can make."""
     given, path = fields.any("tool_choice", "function_call"), fields.at("tool_choice")
     if given is None:
-        return ToolChoice()
+        return ToolChoice(), {}
     if isinstance(given, str):
         if given in ("auto", "none", "required", "any"):
-            return ToolChoice("required" if given == "any" else given)
+            return ToolChoice("required" if given == "any" else given), {}
         raise WireError(f"Expected `auto`, `none`, `required` or an object, got `{given}`", path)
     choice = Fields(given, path)
     kind = choice.text("type")
     if kind == "allowed_tools":
         allowed = choice.inner("allowed_tools") or choice
         named = tuple(_tool_name(item, at) for item, at in allowed.each("tools"))
-        return ToolChoice("required" if allowed.text("mode") == "required" else "auto", named)
-    return ToolChoice("required", (_tool_name(given, path),))
+        mode = "required" if allowed.text("mode") == "required" else "auto"
+        return ToolChoice(mode, named), {}
+    if kind not in ("", "function", "custom"):
+        return ToolChoice(), {"tool_choice": given}
+    return ToolChoice("required", (_tool_name(given, path),)), {}
 
 
 def _tool_name(item: Any, path: str) -> str:
@@ -254,6 +300,11 @@ def _tool_name(item: Any, path: str) -> str:
 
 
 def _response_format(fields: Fields) -> ResponseFormat | None:
+    """The form of the answer. One that only this API knows stays where it is."""
+    form = fields.peek("response_format")
+    known = (None, "text", "json_object", "json_schema")
+    if isinstance(form, dict) and form.get("type") not in known:
+        return None
     given = fields.inner("response_format")
     match given and given.text("type"):
         case "json_object":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...types import (
@@ -25,15 +25,32 @@ from ..common import (
     choice_names,
     document_as_text,
     effort_of,
+    joined,
     names_of,
+    object_schema,
     only_texts,
     sampling_out,
+    short_id,
     url_of,
+    user_id,
 )
 from ..fields import HOSTED, WRITTEN, Json, Unsaid, present
 from ..names import Names
 from ..wire import Outgoing
-from .words import EXTENSIONS, NAME, SAMPLING
+from .words import (
+    DETAILS,
+    EXTENSIONS,
+    NAME,
+    OWN_DETAILS,
+    OWN_LIMIT,
+    OWN_NAME,
+    OWN_OUTER,
+    SAMPLING,
+)
+
+_LONGEST_ID = 40
+_AUDIO = {"wav": "wav", "x-wav": "wav", "wave": "wav", "mp3": "mp3", "mpeg": "mp3"}
+"""The kinds of recordings that are taken, by what they are called elsewhere."""
 
 
 def encode_request(request: Request) -> Outgoing:
@@ -41,114 +58,134 @@ def encode_request(request: Request) -> Outgoing:
     unsaid = Unsaid(NAME, request.wire)
     names = names_of(request, OPENAI_NAMES)
     extra = dict(unsaid.carried(request.extra, "$"))
+    limit = extra.pop(OWN_LIMIT, "max_tokens")
+    conversation = request.messages if unsaid.same else joined(request)
     body: Json = {
         "model": request.model,
-        "messages": [
-            out
-            for index, message in enumerate(request.messages)
-            for out in _message_out(message, f"$.messages[{index}]", names, unsaid)
-        ],
+        "messages": list(_messages(conversation, names, unsaid)),
+        **_tools(request, names, unsaid, extra.pop(HOSTED, [])),
+        **present(
+            response_format=_format_out(request.response_format),
+            reasoning_effort=effort_of(request.thinking, unsaid),
+            stop=list(request.stop) or None,
+            user=user_id(request, unsaid),
+        ),
+        **({} if request.max_tokens is None else {limit: request.max_tokens}),
+        **sampling_out(request, SAMPLING, unsaid, extensions=EXTENSIONS),
     }
-    tools = [_tool_out(tool, names, unsaid) for tool in request.tools or ()]
-    tools += extra.pop(HOSTED, ())
-    if tools:
-        body["tools"] = tools
-        body |= present(tool_choice=_choice_out(request, names))
-        if not request.parallel_tool_calls:
-            body["parallel_tool_calls"] = False
-    elif request.tools is not None and unsaid.same:
-        body["tools"] = []
-    body |= present(
-        response_format=_format_out(request.response_format),
-        reasoning_effort=effort_of(request.thinking, unsaid),
-        max_tokens=request.max_tokens,
-        stop=list(request.stop) or None,
-    )
-    body |= sampling_out(request, SAMPLING, unsaid, extensions=EXTENSIONS)
-    metadata = dict(request.metadata)
-    body |= present(user=metadata.pop("user_id", None), metadata=metadata or None)
+    metadata = {key: value for key, value in request.metadata.items() if key != "user_id"}
+    body |= present(metadata=metadata or None)
+    options = extra.pop("stream_options", {})
     if request.stream:
-        body["stream"] = True
-        body["stream_options"] = {
-            **(extra.pop("stream_options", None) or {}),
-            "include_usage": True,
-        }
+        body |= {"stream": True, "stream_options": {**options, "include_usage": True}}
     notes = (*unsaid.notes(), *names.notes())
     return Outgoing("/chat/completions", body | extra, names, notes)
 
 
-def _message_out(message: Message, path: str, names: Names, unsaid: Unsaid) -> Iterator[Json]:
-    results = [part for part in message.parts if isinstance(part, ToolResult)]
-    for result in results:
-        yield from _result_out(result, path, unsaid)
-    parts = [part for part in message.parts if not isinstance(part, ToolResult)]
-    if results and not parts:
-        return
-    extra = unsaid.carried(message.extra, path)
+# Messages.
+
+
+def _messages(messages: Iterable[Message], names: Names, unsaid: Unsaid) -> Iterator[Json]:
+    """All messages. The pictures in results, which only users may show, come after the last of
+    them: nothing may stand between the results of one turn."""
+    shown: list[Json] = []
+    for index, message in enumerate(messages):
+        path = f"$.messages[{index}]"
+        results = [part for part in message.parts if isinstance(part, ToolResult)]
+        rest = [part for part in message.parts if not isinstance(part, ToolResult)]
+        for result in results:
+            yield _result(result, path, unsaid)
+            shown += _pictures(result, path, unsaid)
+        if rest or not results:
+            if shown:
+                yield {"role": "user", "content": shown}
+                shown = []
+            yield from _message(message, rest, path, names, unsaid)
+    if shown:
+        yield {"role": "user", "content": shown}
+
+
+def _message(
+    message: Message, parts: Sequence[Part], path: str, names: Names, unsaid: Unsaid
+) -> Iterator[Json]:
+    extra = dict(unsaid.carried(message.extra, path))
     if message.role != "assistant":
         role = "user" if message.role == "tool" else message.role
-        yield {"role": role, "content": _content_out(parts, path, unsaid), **extra}
+        yield {"role": role, "content": _content(parts, path, unsaid), **extra}
         return
     calls = [part for part in parts if isinstance(part, ToolCall)]
     said = [part for part in parts if not isinstance(part, (ToolCall, Reasoning))]
-    out: Json = {"role": "assistant", "content": _content_out(said, path, unsaid) or None}
+    content = _content([part for part in said if _may_say(part, path, unsaid)], path, unsaid)
+    out = {"role": "assistant", "content": content or None}
     out |= reasoning_out([part for part in parts if isinstance(part, Reasoning)])
+    out |= present(**{DETAILS: extra.pop(OWN_DETAILS, None)})
     if calls:
-        out["tool_calls"] = [_call_out(call, names, path, unsaid) for call in calls]
-    elif out["content"] is None:
-        out["content"] = ""
-    yield out | extra
+        out["tool_calls"] = [_call(call, names, path, unsaid) for call in calls]
+    elif not content and parts and not extra and len(out) == 2:
+        return  # All that it said was of a kind that cannot be said here.
+    yield {**out, "content": out["content"] if calls or content else ""} | extra
 
 
-def _result_out(result: ToolResult, path: str, unsaid: Unsaid) -> Iterator[Json]:
-    """A result, and the pictures in it, which only users may show."""
+def _may_say(part: Part, path: str, unsaid: Unsaid) -> bool:
+    """Whether an assistant may have said this: pictures and files are for users."""
+    if unsaid.same or not isinstance(part, (Image, Document)):
+        return True
+    unsaid.drop("a picture or document of an assistant", path)
+    return False
+
+
+def _result(result: ToolResult, path: str, unsaid: Unsaid) -> Json:
     content: Any = result.content
-    pictures: list[Part] = []
     if not isinstance(content, str):
-        pictures = [part for part in content if isinstance(part, Image) or _is_file(part)]
-        content = _content_out([part for part in content if part not in pictures], path, unsaid)
+        kept = [part for part in content if unsaid.same or not _is_shown(part)]
+        content = _content(kept, path, unsaid) or ""
     if result.is_error:
         unsaid.drop("a result's error flag", path)
-    unsaid.carried(result.extra, path)
-    yield {"role": "tool", "tool_call_id": result.call_id, "content": content}
-    if pictures:
+    extra = dict(unsaid.carried(result.extra, path))
+    named = present(name=extra.pop(OWN_NAME, None))
+    answers = _identity(result.call_id, unsaid)
+    return {"role": "tool", "tool_call_id": answers, **named, "content": content, **extra}
+
+
+def _pictures(result: ToolResult, path: str, unsaid: Unsaid) -> list[Json]:
+    if unsaid.same or isinstance(result.content, str):
+        return []
+    shown = [part for part in result.content if _is_shown(part)]
+    if shown:
         unsaid.change("pictures in a result are shown by the user", path)
-        yield {"role": "user", "content": [_part_out(part, path, unsaid) for part in pictures]}
+    return [out for part in shown if (out := _part(part, path, unsaid))]
 
 
-def _is_file(part: Part) -> bool:
-    return isinstance(part, Document) and part.data is not None
+def _is_shown(part: Part) -> bool:
+    return isinstance(part, Image) or (isinstance(part, Document) and part.data is not None)
 
 
-def _content_out(parts: Iterable[Part], path: str, unsaid: Unsaid) -> str | list[Json]:
+def _identity(identity: str, unsaid: Unsaid) -> str:
+    return identity if unsaid.same else short_id(identity, _LONGEST_ID)
+
+
+def _content(parts: Iterable[Part], path: str, unsaid: Unsaid) -> str | list[Json]:
     message = Message("user", tuple(parts))
     text = only_texts(message)
     if text is not None:
         return text
-    written = (_part_out(part, path, unsaid) for part in message.parts)
+    written = (_part(part, path, unsaid) for part in message.parts)
     return [part for part in written if part]
 
 
-def _part_out(part: Part, path: str, unsaid: Unsaid) -> Json:
+def _part(part: Part, path: str, unsaid: Unsaid) -> Json:
     match part:
         case Text():
             if part.extra.get("type") == "refusal":
                 return {"type": "refusal", "refusal": part.text}
             return {"type": "text", "text": part.text, **unsaid.carried(part.extra, path)}
         case Image():
-            picture = {"url": url_of(part)} | present(detail=part.detail)
-            return {"type": "image_url", "image_url": picture, **unsaid.carried(part.extra, path)}
-        case Document() if part.data is not None and part.media_type.startswith("audio/"):
-            audio = {"data": part.data, "format": part.media_type.removeprefix("audio/")}
-            return {"type": "input_audio", "input_audio": audio}
-        case Document() if part.data is not None or part.extra.get("file_id"):
-            data = url_of(part) if part.data is not None else None
-            file = present(filename=part.title or None, file_data=data)
-            return {"type": "file", "file": file | unsaid.carried(part.extra, path)}
+            extra = dict(unsaid.carried(part.extra, path))
+            picture = {"url": url_of(part), **present(detail=part.detail)}
+            inner = extra.pop("image_url", {})
+            return {"type": "image_url", "image_url": picture | inner, **extra}
         case Document():
-            unsaid.change("a document is written as text", path)
-            unsaid.carried(part.extra, path)
-            return {"type": "text", "text": document_as_text(part)}
+            return _document(part, path, unsaid)
         case Other() if unsaid.same:
             return part.data
         case _:
@@ -157,57 +194,97 @@ def _part_out(part: Part, path: str, unsaid: Unsaid) -> Json:
             return {}
 
 
+def _document(part: Document, path: str, unsaid: Unsaid) -> Json:
+    extra = dict(unsaid.carried(part.extra, path))
+    kind, _, form = part.media_type.partition("/")
+    if kind == "audio" and part.data is not None and (form in _AUDIO or unsaid.same):
+        audio = {"data": part.data, "format": _AUDIO.get(form, form)}
+        return {"type": "input_audio", "input_audio": audio | extra.pop("input_audio", {}), **extra}
+    if kind in ("audio", "video"):
+        unsaid.drop(f"a document of the kind {part.media_type!r}", path)
+        return {}
+    if part.data is not None or "file" in extra:
+        data = url_of(part) if part.data is not None else None
+        file = present(filename=part.title or None, file_data=data)
+        return {"type": "file", "file": file | extra.pop("file", {}), **extra}
+    unsaid.change("a document is written as text", path)
+    return {"type": "text", "text": document_as_text(part)}
+
+
 def reasoning_out(thoughts: list[Reasoning]) -> Json:
+    """What an assistant thought, with the signatures as OpenRouter has them."""
     if not thoughts:
         return {}
     out: Json = {"reasoning_content": "".join(thought.text for thought in thoughts)}
     if any(thought.signature for thought in thoughts):
-        out["reasoning_details"] = [_detail(thought) for thought in thoughts]
+        out[DETAILS] = [_detail(thought) for thought in thoughts]
     return out
 
 
 def _detail(thought: Reasoning) -> Json:
-    """A thought with its signature, as OpenRouter has it."""
     if not thought.text:
         return {"type": "reasoning.encrypted", "data": thought.signature}
     return {"type": "reasoning.text", "text": thought.text} | present(signature=thought.signature)
 
 
-def _call_out(call: ToolCall, names: Names, path: str, unsaid: Unsaid) -> Json:
+def _call(call: ToolCall, names: Names, path: str, unsaid: Unsaid) -> Json:
     name = names.write(call.name, call.namespace)
     extra = dict(unsaid.carried(call.extra, path))
+    identity = _identity(call.id, unsaid)
+    written = extra.pop(WRITTEN, None)
     if call.freeform and unsaid.same:
         custom = {"name": name, "input": call.input}
-        return {"id": call.id, "type": "custom", "custom": custom, **extra}
-    arguments = extra.pop(WRITTEN, None) or call.arguments_json
+        return {"id": identity, "type": "custom", "custom": custom, **extra}
+    arguments = written or call.arguments_json
     function = {"name": name, "arguments": arguments, **extra.pop("function", {})}
-    return {"id": call.id, "type": "function", "function": function, **extra}
+    return {"id": identity, "type": "function", "function": function, **extra}
 
 
-def _tool_out(tool: Tool, names: Names, unsaid: Unsaid) -> Json:
+# Tools and settings.
+
+
+def _tools(request: Request, names: Names, unsaid: Unsaid, hosted: list[Json]) -> Json:
+    tools = [_tool(tool, names, unsaid) for tool in request.tools or ()] + hosted
+    if not tools:
+        return {"tools": []} if request.tools is not None and unsaid.same else {}
+    parallel = None if request.parallel_tool_calls else False
+    choice = _choice(request, names, unsaid)
+    return {"tools": tools} | present(tool_choice=choice, parallel_tool_calls=parallel)
+
+
+def _tool(tool: Tool, names: Names, unsaid: Unsaid) -> Json:
     path = f"$.tools[{tool.name!r}]"
     name = names.write(tool.name, tool.namespace)
-    if tool.freeform and unsaid.same:
-        custom = {"name": name, "description": tool.description, **tool.extra}
-        return {"type": "custom", "custom": custom}
-    function = as_function(tool, unsaid, path)
-    out = {"name": name, "description": function.description, "parameters": function.parameters}
-    out |= present(strict=function.strict)
-    return {"type": "function", "function": out | unsaid.carried(function.extra, path)}
+    kind = "custom" if tool.freeform and unsaid.same else "function"
+    offered = tool if kind == "custom" else as_function(tool, unsaid, path)
+    extra = dict(unsaid.carried(offered.extra, path))
+    outer = extra.pop(OWN_OUTER, {})
+    inner: Json = {"name": name}
+    if offered.description:
+        inner["description"] = offered.description
+    if kind == "function":
+        schema = offered.parameters if unsaid.same else object_schema(offered.parameters)
+        inner |= present(parameters=schema or None, strict=offered.strict)
+    return {"type": kind, kind: inner | extra, **outer}
 
 
-def _choice_out(request: Request, names: Names) -> Any:
+def _choice(request: Request, names: Names, unsaid: Unsaid) -> Any:
     choice = request.tool_choice
-    named = choice_names(choice, names, request.tools or ())
-    if not named:
+    tools = request.tools or ()
+    if choice.validated:
+        unsaid.drop("a choice that is held to the schema", "$.tool_choice")
+    if not choice.names:
         return None if choice.mode == "auto" else choice.mode
-    functions = [{"type": "function", "function": {"name": name}} for name in named]
-    if len(functions) == 1 and choice.mode == "required":
-        return functions[0]
-    return {
-        "type": "allowed_tools",
-        "allowed_tools": {"mode": choice.mode, "tools": functions},
-    }
+    custom = {tool.name for tool in tools if tool.freeform and unsaid.same}
+    written = zip(choice.names, choice_names(choice, names, tools), strict=True)
+    named = [_named("custom" if name in custom else "function", out) for name, out in written]
+    if len(named) == 1 and choice.mode == "required":
+        return named[0]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": named}}
+
+
+def _named(kind: str, name: str) -> Json:
+    return {"type": kind, kind: {"name": name}}
 
 
 def _format_out(form: ResponseFormat | None) -> Json | None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...types import Image, Reasoning, Text, ToolCall
+from ...types import Image, Other, Reasoning, Text, ToolCall
 from ..fields import OWN, Fields, Json, present
-from .words import ID, ITEM, TEXTS
+from .words import ID, ITEM, MADE_ID, STATUS, TEXTS
 
 BETWEEN = "\n\n"
 """Stands between the texts of one thought."""
@@ -23,15 +23,16 @@ _OF_A_PART = frozenset({"annotations", "logprobs", "prompt_cache_breakpoint"})
 # Read.
 
 
-def thought(fields: Fields) -> Reasoning:
-    """What a model thought. The id and the division into texts matter to this API alone."""
+def thought(fields: Fields) -> Reasoning | Other:
+    """What a model thought. One that shows neither words nor a signature is known by its id alone,
+    which only this API can look up."""
+    item = fields.rest()
     summary, content = fields.take("summary", list) or [], fields.take("content", list) or []
     text = BETWEEN.join(texts_of(summary) or texts_of(content))
     signature = fields.take("encrypted_content", str)
-    identity = fields.text("id")
-    extra = leftover(fields)
-    if identity:
-        extra[ID] = identity
+    if not text and signature is None:
+        return Other({"type": "reasoning", **item})
+    extra = _bookkeeping(fields) | leftover(fields)
     if content or len(summary) > 1:
         extra[TEXTS] = {"summary": summary} | ({"content": content} if content else {})
     return Reasoning(text, signature, extra)
@@ -39,7 +40,8 @@ def thought(fields: Fields) -> Reasoning:
 
 def texts_of(parts: Iterable[Any]) -> list[str]:
     """What the texts say that a thought is made of."""
-    return [str(part.get("text") or "") for part in parts if isinstance(part, dict)]
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def picture(fields: Fields) -> Image | None:
@@ -58,7 +60,29 @@ def leftover(fields: Fields) -> Json:
     return {key: value for key, value in fields.rest().items() if value != []}
 
 
+def reminders(fields: Fields) -> Json:
+    """What an item is known by and how far it has come: this API alone wants to hear it again, and
+    not if we made it up."""
+    found = _bookkeeping(fields)
+    return {} if MADE_ID.match(found.get(ID, "")) else found
+
+
+def _bookkeeping(fields: Fields) -> Json:
+    found = {ID: fields.peek("id"), STATUS: fields.peek("status")}
+    return {key: value for key, value in found.items() if isinstance(value, str) and value}
+
+
 # Written.
+
+
+def said(extra: Json) -> Json:
+    """What an `extra` says to others than us."""
+    return {key: value for key, value in extra.items() if not key.startswith(OWN)}
+
+
+def remembered(extra: Json) -> Json:
+    """What an item is known by and how far it has come, in its own fields."""
+    return present(id=extra.get(ID), status=extra.get(STATUS))
 
 
 def message_item(texts: Iterable[Text]) -> Json:
@@ -70,7 +94,7 @@ def message_item(texts: Iterable[Text]) -> Json:
             content.append(text_part(text))
         else:
             content[-1] |= _of_the_part(text)
-        item |= of_the_message(text)
+        item |= remembered(text.extra) | of_the_message(text)
     return item
 
 
@@ -94,23 +118,23 @@ def of_the_message(text: Text) -> Json:
     """What a text's `extra` says of its whole message, which it ends."""
     return {
         key: value
-        for key, value in text.extra.items()
-        if key not in _OF_A_PART and key != "type" and not key.startswith(OWN)
+        for key, value in said(text.extra).items()
+        if key not in _OF_A_PART and key != "type"
     }
 
 
 def reasoning_item(thought: Reasoning) -> Json:
     """What a model thought. Its id is left to the caller."""
     plain = [{"type": "summary_text", "text": thought.text}] if thought.text else []
-    extra = {key: value for key, value in thought.extra.items() if not key.startswith(OWN)}
     texts = thought.extra.get(TEXTS) or {"summary": plain}
-    return {"type": "reasoning", **texts} | present(encrypted_content=thought.signature) | extra
+    item = {"type": "reasoning", **texts} | present(encrypted_content=thought.signature)
+    return item | present(status=thought.extra.get(STATUS)) | said(thought.extra)
 
 
 def call_item(call: ToolCall, name: str, text: str) -> Json:
     """A call, with its arguments or its input as this text."""
-    kind, said = _CALLS[call.freeform]
-    item = {"type": kind, "call_id": call.id, "name": name, said: text}
+    kind, told = _CALLS[call.freeform]
+    item = {"type": kind, "call_id": call.id, "name": name, told: text}
     return item | present(namespace=call.namespace)
 
 
@@ -119,5 +143,5 @@ _CALLS = {False: ("function_call", "arguments"), True: ("custom_tool_call", "inp
 
 def image_item(image: Image) -> Json:
     """A picture that a model made."""
-    said: Json = image.extra.get(ITEM) or {"output_format": image.media_type.removeprefix("image/")}
-    return {"type": "image_generation_call", "status": "completed", "result": image.data, **said}
+    told: Json = image.extra.get(ITEM) or {"output_format": image.media_type.removeprefix("image/")}
+    return {"type": "image_generation_call", "status": "completed", "result": image.data, **told}

@@ -167,6 +167,7 @@ class CallItem(OutputItem):
         return self._event(f"{self._events}.delta", delta=text)
 
     def ended(self, call: ToolCall, extra: Json) -> Iterator[Json]:
+        """`extra` is what the item says beside the call."""
         if not self._pieces:
             yield self.more(call.input)
         text = "".join(self._pieces)

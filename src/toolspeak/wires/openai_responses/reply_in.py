@@ -62,8 +62,8 @@ class Decoder:
     """Events of a stream, or a whole response, to events. What came in pieces is not told again
     when it comes whole; what did not come in pieces is."""
 
-    def __init__(self, names: Names, new_id: Callable[[], str]) -> None:
-        self._calls = Calls(names, new_id)
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
         self._items: dict[int, _Item] = {}
         self._by_id: dict[str, _Item] = {}
         self._started = self._refused = False

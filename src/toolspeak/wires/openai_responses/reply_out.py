@@ -29,15 +29,15 @@ from ...types import (
     Usage,
 )
 from ..common import names_of
-from ..fields import WRITTEN, Json, Unsaid
+from ..fields import Json, Unsaid
 from ..framing import sse
 from ..names import ANY_NAME
 from ..openai_chat.failures import encode_failure
 from ..wire import Envelope
-from .items import image_item, of_the_message
+from .items import image_item, is_refusal, of_the_message, said
 from .output import CallItem, MessageItem, OutputItem, ReasoningItem, WholeItem
 from .request_out import settings
-from .words import ID, INSTRUCTIONS, NAME, STOPS, STOPS_OUT
+from .words import FILTERED, ID, INSTRUCTIONS, NAME, STOPS, STOPS_OUT
 
 _LONGEST = 48
 """What of a response's id is part of its items' ids, which have to be short."""
@@ -105,7 +105,7 @@ def _events(reply: Reply) -> Iterator[Event]:
                 yield ReasoningDelta(part.text, part.signature, part.extra)
             case ToolCall():
                 space, freeform = part.namespace, part.freeform
-                yield CallStart(calls, part.id, part.name, None, space, freeform)
+                yield CallStart(calls, part.id, part.name, None, space, freeform, part.extra)
                 yield CallEnd(calls, part)
                 calls += 1
             case Image() | Other():
@@ -123,6 +123,8 @@ class _Writer:
         self._head: Json = {}
         self._same = False
         """The reply came by this very API: its every `extra` rides along."""
+        self._refused = False
+        """The model said why it does not answer."""
         self._usage: Usage | None = None
         self._open: OutputItem | None = None
         self._output: list[Json] = []
@@ -130,11 +132,8 @@ class _Writer:
         """How many items have begun."""
 
     def feed(self, event: Event) -> Iterator[Json]:
-        if isinstance(event, Started):
-            yield from self._begin(event)
-            return
         if not self._head:
-            yield from self._begin(Started())
+            yield from self._begin(event if isinstance(event, Started) else Started())
         yield from self._event(event)
 
     def _event(self, event: Event) -> Iterator[Json]:
@@ -144,12 +143,12 @@ class _Writer:
             case ReasoningDelta():
                 yield from self._thought(event)
             case CallStart():
-                prefix = "ctc" if event.freeform else "fc"
-                yield from self._next(CallItem(self._count, self._id(prefix), event))
+                identity = self._id("ctc" if event.freeform else "fc", event.extra)
+                yield from self._next(CallItem(self._count, identity, event))
             case ArgumentsDelta() if isinstance(self._open, CallItem):
                 yield self._open.more(event.json)
             case CallEnd() if isinstance(self._open, CallItem):
-                yield from self._open.ended(event.call, self._carried(event.call.extra))
+                yield from self._open.ended(event.call, said(self._carried(event.call.extra)))
                 self._keep()
             case CallRejected() if isinstance(self._open, CallItem):
                 if event.index == self._open.call_index:
@@ -173,7 +172,7 @@ class _Writer:
         own = f"resp_{self._envelope.id.removeprefix('resp_') or 0}"
         carried = (event.extra or {}) if self._same else {}
         self._head = {
-            "id": event.id if event.id.startswith("resp_") else own,
+            "id": event.id if self._same and event.id else own,
             "object": "response",
             "created_at": self._envelope.created,
             "model": event.model or request.model,
@@ -196,15 +195,32 @@ class _Writer:
         return {"type": f"response.{event}", "response": response}
 
     def _finish(self, event: Finish) -> Iterator[Json]:
-        reason = STOPS_OUT.get(event.stop_reason or "")
-        if event.stop_reason == "pause" and event.raw_stop_reason in STOPS:
-            reason = event.raw_stop_reason
+        reason = self._reason(event)
         status = "incomplete" if reason else "completed"
-        yield from self._close(status)
-        self._head |= (event.extra or {}) if self._same else {}
-        usage = _usage_out(event.usage or self._usage or Usage())
-        details = {"reason": reason} if reason else None
-        yield self._response(status, status, incomplete_details=details, usage=usage)
+        error = None
+        if event.stop_reason == "error":
+            status = "failed"
+            message = f"the model stopped in error: {event.raw_stop_reason or 'it does not say why'}"
+            error = {"code": "server_error", "message": message}
+        yield from self._close("completed" if status == "completed" else "incomplete")
+        self._head |= self._carried(event.extra)
+        usage = event.usage or self._usage or Usage()
+        yield self._response(
+            status,
+            status,
+            error=error,
+            incomplete_details={"reason": reason} if reason else None,
+            usage=_usage_out(usage, self._carried(usage.extra)),
+        )
+
+    def _reason(self, event: Finish) -> str | None:
+        """Why the response is incomplete, if it is. A refusal that the model has put in words is an
+        answer; of any other, no more than this can be said."""
+        if event.stop_reason == "pause" and event.raw_stop_reason in STOPS:
+            return event.raw_stop_reason
+        if event.stop_reason == "refusal" and not self._refused:
+            return FILTERED
+        return STOPS_OUT.get(event.stop_reason or "")
 
     def _failed(self, failure: Failure) -> Iterator[Json]:
         """SDKs raise at the first of these events, and Codex waits for the second."""
@@ -216,7 +232,10 @@ class _Writer:
 
     # The items.
 
-    def _id(self, prefix: str) -> str:
+    def _id(self, prefix: str, extra: Json | None = None, item: str = "") -> str:
+        """The id of the next item: the upstream's, if it is known."""
+        if known := item or self._carried(extra).get(ID):
+            return known
         suffix = self._head["id"].removeprefix("resp_")[:_LONGEST]
         return f"{prefix}_{self._count}_{suffix}"
 
@@ -232,41 +251,49 @@ class _Writer:
             self._open = None
 
     def _close(self, status: str = "completed") -> Iterator[Json]:
-        """What is open ends. Calls end by themselves."""
+        """What is open ends. A call that does not end by itself is not made."""
         if isinstance(self._open, MessageItem):
             yield from self._open.ended(status)
         elif isinstance(self._open, ReasoningItem):
             yield from self._open.ended(None, {})
+        elif isinstance(self._open, CallItem):
+            yield from self._open.taken_back()
+            self._open = None
         self._keep()
 
     def _carried(self, extra: Json | None) -> Json:
-        own = (extra or {}) if self._same else {}
-        return {key: value for key, value in own.items() if key != WRITTEN}
+        return (extra or {}) if self._same else {}
+
+    def _is_open(self, kind: type[OutputItem], item: str) -> bool:
+        """Whether more of an item can be said, or of one that goes by no id."""
+        return isinstance(self._open, kind) and item in ("", self._open.id)
 
     def _text(self, event: TextDelta) -> Iterator[Json]:
-        refused = bool(event.extra) and event.extra.get("type") == "refusal"
+        refused = is_refusal(Text("", event.extra or {}))
         extra = self._carried(event.extra)
-        if not event.text and not extra:
+        item = event.item or extra.get(ID, "")
+        about = said(extra)
+        if not event.text and not about:
             return
-        if not isinstance(self._open, MessageItem):
-            yield from self._next(MessageItem(self._count, self._id("msg")))
+        if not self._is_open(MessageItem, item):
+            yield from self._next(MessageItem(self._count, self._id("msg", item=item)))
         assert isinstance(self._open, MessageItem)
         if event.text:
+            self._refused = self._refused or refused
             yield from self._open.more(event.text, refused)
-        if extra:
-            yield from self._open.told(extra)
-            if of_the_message(Text("", extra)):
+        if about:
+            yield from self._open.told(about)
+            if of_the_message(Text("", about)):
                 yield from self._close()
 
     def _thought(self, event: ReasoningDelta) -> Iterator[Json]:
         extra = self._carried(event.extra)
         ends = event.signature is not None or bool(event.extra)
-        is_open = isinstance(self._open, ReasoningItem)
+        is_open = self._is_open(ReasoningItem, event.item)
         if not event.text and not is_open and event.signature is None:
             return
         if not is_open:
-            # A thought that comes whole has the id that its maker knows.
-            identity = extra.get(ID) or self._id("rs")
+            identity = self._id("rs", extra, event.item)
             yield from self._next(ReasoningItem(self._count, identity))
         assert isinstance(self._open, ReasoningItem)
         if event.text:
@@ -284,7 +311,8 @@ class _Writer:
         if not item:
             return
         yield from self._close()
-        whole = WholeItem(self._count, str(item.get("id") or self._id("ig")))
+        known = item.get("id")
+        whole = WholeItem(self._count, known if isinstance(known, str) else self._id("ig"))
         self._count += 1
         yield from whole.told(item)
         self._output.append(whole.item)
@@ -293,21 +321,21 @@ class _Writer:
 def _echo(request: Request, carried: Json) -> Json:
     """What a response repeats of its request, in the client's own words."""
     names = names_of(request, ANY_NAME, keeps_namespaces=True)
-    said = settings(request, names, Unsaid(NAME, request.wire))
+    asked = settings(request, names, Unsaid(NAME, request.wire))
     first = request.messages[0] if request.messages else None
     if first is not None and first.extra.get(INSTRUCTIONS):
-        said["instructions"] = "".join(text.text for text in first.parts if isinstance(text, Text))
-    return {key: said.get(key, carried.get(key, usual)) for key, usual in _ECHOED.items()}
+        asked["instructions"] = "".join(text.text for text in first.parts if isinstance(text, Text))
+    return {key: asked.get(key, carried.get(key, usual)) for key, usual in _ECHOED.items()}
 
 
-def _usage_out(usage: Usage) -> Json:
+def _usage_out(usage: Usage, carried: Json) -> Json:
+    read = {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_written}
+    written = {"reasoning_tokens": usage.reasoning}
     return {
         "input_tokens": usage.input,
-        "input_tokens_details": {
-            "cached_tokens": usage.cached,
-            "cache_write_tokens": usage.cache_written,
-        },
         "output_tokens": usage.output,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": usage.input + usage.output,
+        **carried,
+        "input_tokens_details": read | carried.get("input_tokens_details", {}),
+        "output_tokens_details": written | carried.get("output_tokens_details", {}),
     }

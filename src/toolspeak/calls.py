@@ -33,6 +33,8 @@ ID_KEYS = ("id", "tool_call_id", "call_id")
 _ENVELOPES = ("tool_calls", "tool_call", "function_call")
 _WRAPPER_NAME = re.compile(r"(?:tool|function)[._]?call\b|tool_call[<>]")
 _BESIDE_NAME = frozenset((*NAME_KEYS, *ID_KEYS, "type", "index"))
+_NO_LOSS = frozenset((*_BESIDE_NAME, *ARGUMENT_KEYS, "role"))
+"""What may stand in a call's object without saying more than the call does."""
 RESERVED_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *ID_KEYS, *_ENVELOPES)
 """Keys that cannot be the name of a tool in `{"f": {…}}`."""
 
@@ -48,6 +50,8 @@ class Draft(Struct, frozen=True):
     repairs: tuple[str, ...] = ()
     bare: bool = False
     """An object with a name but nothing that could be its arguments."""
+    others: tuple[str, ...] = ()
+    """Keys beside the call that it has no use for."""
 
 
 class Ledger:
@@ -148,7 +152,13 @@ def drafts(
             if any(isinstance(value.get(key), str) for key in NAME_KEYS):
                 yield Draft(problem=f"the object is a call, and holds others as {envelope!r}")
                 return
-            yield from drafts(value[envelope], declared, name_is_key=name_is_key)
+            said = ("content",) * (
+                envelope == "tool_calls" and isinstance(value.get("content"), str)
+            )
+            others = _others(value, (envelope, *said))
+            for draft in drafts(value[envelope], declared, name_is_key=name_is_key):
+                yield structs.replace(draft, others=others + draft.others) if others else draft
+                others = ()
             return
     yield _draft(value, declared, name_is_key)
 
@@ -199,6 +209,8 @@ def _name_in(value: dict[str, Any], declared: Collection[str] | None) -> tuple[s
 
 def _with_strays(draft: Draft, value: dict[str, Any], declared: Collection[str] | None) -> Draft:
     """A call, with arguments that have slipped out of the object that holds the others."""
+    others = _others(value)
+    draft = structs.replace(draft, others=others) if others else draft
     tool = declared.get(draft.name) if isinstance(declared, Mapping) else None
     if not isinstance(tool, Tool) or not isinstance(draft.arguments, dict):
         return draft
@@ -207,10 +219,21 @@ def _with_strays(draft: Draft, value: dict[str, Any], declared: Collection[str] 
     clashes = [key for key in strays if draft.arguments.get(key, strays[key]) != strays[key]]
     if clashes:
         return Draft(draft.name, problem=f"the object says two things about {clashes[0]!r}")
+    others = tuple(key for key in others if key not in strays)
     if strays.keys() <= draft.arguments.keys():
-        return draft
+        return structs.replace(draft, others=others)
     repairs = (*draft.repairs, "arguments-beside-name")
-    return structs.replace(draft, arguments={**draft.arguments, **strays}, repairs=repairs)
+    arguments = {**draft.arguments, **strays}
+    return structs.replace(draft, arguments=arguments, repairs=repairs, others=others)
+
+
+def _others(value: dict[str, Any], known: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The keys of an object that hold more than a call."""
+    return tuple(
+        key
+        for key, item in value.items()
+        if key not in _NO_LOSS and key not in known and item not in (None, "", [], {})
+    )
 
 
 def _wrapped(

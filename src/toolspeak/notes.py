@@ -20,10 +20,10 @@ NOTES: dict[str, str] = {
     "renamed": "A tool's name was spelled in another way than it was declared.",
     "guessed-name": "A call names no tool, and its arguments fit only one.",
     "coerced": "A value was made into what the schema asks for; `where` is its path.",
-    "id-replaced": "A call's id was already taken by another call.",
+    "id-replaced": "A call's id was taken by another call, or came after its arguments.",
     "repeated": "The same call, or one with the same id, stands there twice; it is made once.",
     "wrong-closer": "A call was closed by the end of another tag.",
-    "unclosed": "The reply ends inside the marker that closes a call.",
+    "unclosed": "The marker or bracket that closes a call is missing, or the reply ends in it.",
     "schema-unusable": "A tool's schema cannot be used as it is; what could be checked was.",
     # Repairs: none changes what stands inside a string.
     "repaired-arguments-beside-name": "The arguments stood beside the name, under no key.",
@@ -38,6 +38,7 @@ NOTES: dict[str, str] = {
     "repaired-missing-closer": "Closing brackets were missing before the closing marker.",
     "repaired-missing-quote": "The last text's closing quote was missing.",
     "repaired-missing-tag": "The closing tag of a parameter was missing.",
+    "repaired-other-keys": "What stood beside the call in its JSON object was left out.",
     "repaired-other-signs": "A sign stood in place of another: `=` for `:`, `(` for `{`.",
     "repaired-positional": "Arguments without names were named in the order of the schema.",
     "repaired-noise": "Prose or reasoning between the marker and the call was left out.",
@@ -52,6 +53,7 @@ NOTES: dict[str, str] = {
     "repaired-wrong-tag": "A parameter was closed by another tag.",
     "repaired-wrapped-call": "The call was itself the argument of a call of `tool_call`.",
     # Around calls.
+    "stray-closer": "A closing tag follows a call that was closed: a value may have held one too.",
     "after-answer": "What looks like a call follows an answer that was complete; it is prose.",
     "foreign-result": "The reply holds a result that only a tool could give; it was left out.",
     "control-token": "A token of some chat template stood in the text, and was left out.",

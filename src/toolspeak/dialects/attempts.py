@@ -11,9 +11,9 @@ import re
 from ..events import CallEnd, CallRejected
 from . import bodies
 from .desk import Desk, Faulty, Prose, TooLong
-from .grammar import Grammar, Markers, markers_of
+from .grammar import Grammar, Markers, closers_of, markers_of
 from .reader import Found, Steps
-from .template import Form
+from .template import CALL_SLOTS, JSON_SLOTS, UNSPOKEN, Form
 
 _END_TAG = re.compile(r"</(?:[\w:.\-]{1,30}(>?)|\Z)|<\Z()")
 _LONGEST_LINK = 200
@@ -43,6 +43,9 @@ class Attempts:
         """The calls so far stood in a list, or in a wrapper: there is no reason to expect more."""
         self._said_chatter = False
         self._turn_is_over = False
+        self._late: tuple[str, ...] = ()
+        """What the last call should have been closed by."""
+        self._said_stray = False
         self.ran_out = False
         """The last attempt to read a call came to the end of the text."""
 
@@ -92,6 +95,10 @@ class Attempts:
             return True
         return False
 
+    def answer(self) -> None:
+        """The final answer begins: all that follows is prose."""
+        self._turn_is_over = True
+
     def _remark_on_chatter(self) -> None:
         """Say once that a tool is named again after the answer."""
         if not self._said_chatter and self._reader.text[self._reader.at] not in "{[`":
@@ -120,10 +127,11 @@ class Attempts:
         """Read calls with what closes them, or as much of them as a call may have as text."""
         desk = self._desk
         desk.rejections = 0
-        desk.noise = desk.closed = False
+        desk.noise = desk.closed = desk.unclosed = False
         desk.fence = ()
         inert = any(form.opener == opener for opener, _ in form.dialect.inert)
-        strict = (self._grammar.scope.strict and bool(form.closer)) or inert
+        ends = bool(form.closer) or form.body in JSON_SLOTS | CALL_SLOTS
+        strict = (self._grammar.scope.strict and ends) or inert
         made = desk.count
         if strict or self._exhaustive:
             desk.defer()
@@ -153,7 +161,9 @@ class Attempts:
     def _is_closed(self, form: Form, *, or_ends: bool) -> Found:
         """Whether one of a form's closing markers comes next, or the end of the text."""
         reader = self._reader
-        if self._desk.closed:
+        if self._desk.unclosed:
+            return False
+        if self._desk.closed or not form.closer:
             return True
         mark = reader.offset()
         closers = markers_of((*self._desk.fence, *form.closers))
@@ -192,6 +202,7 @@ class Attempts:
         reader, output, desk = self._reader, self._output, self._desk
         earlier = self._open if output.quiet else {}
         self._open = dict.fromkeys((*desk.fence, *form.closers, *earlier))
+        self._late, self._said_stray = (), False
         space = ""
         closed = not form.closer
         while True:
@@ -214,6 +225,8 @@ class Attempts:
         if reader.ended and self._begins_closer(closers):
             output.note("unclosed", "a call's closing marker is cut off", reader.text[reader.at :])
             reader.at = len(reader.text)
+        elif desk.unclosed or not (closed or desk.closed or form.closer in UNSPOKEN):
+            self._remark_on_end(form)
         text = reader.release()
         if desk.rejections:
             output.say(text)
@@ -221,6 +234,31 @@ class Attempts:
         else:
             output.edge()
             output.say(space)
+
+    def _remark_on_end(self, form: Form) -> None:
+        """A call is made all the same, unless trust is strict. Its closer may still come."""
+        if not self._desk.cut_off and not self._desk.rejections:
+            message = "the call is not closed where it ends"
+            self._output.note("unclosed", message, form.closer or "]")
+            self._late = form.closers
+
+    def closes_late(self, literal: str) -> bool:
+        """Deal with a closer behind a call: the call has lacked it, or has it twice. In the midst of
+        text, it may be that one of the call's values held the same, and was cut short by it."""
+        last = self._desk.dialect if self._desk.count else None
+        if last is None or literal not in closers_of(last):
+            return False
+        late, again = literal in self._late, self._output.quiet
+        if again and not late:
+            self._output.note("repaired-extra-closer", f"{literal} stands there again", literal)
+        elif not late and not self._said_stray:
+            self._said_stray = True
+            message = f"{literal} closes nothing here: the last call may have been cut short by it"
+            self._output.note("stray-closer", message, literal)
+        if late or again:
+            self._late = ()
+            self._reader.at += len(literal)
+        return late or again
 
     def _foreign_closer(self, form: Form) -> Found:
         """Some other tag's end, where a tag's own should be."""

@@ -240,10 +240,13 @@ def read_calls(desk: Desk, form: Form, header: Header) -> Found:
         mark = reader.offset()
         if not (yield from _call(desk, form, bare=not in_list and not form.opener)):
             reader.seek(mark)
+            desk.unclosed = in_list
             return found
         found = True
     if in_list and (yield from gap(desk, "]")) == "]":
         yield from reader.literal("]")
+    else:
+        desk.unclosed = in_list
     desk.listed = in_list and found
     return found
 

@@ -58,6 +58,8 @@ class Desk:
         self._started: CallStart | None = None
         """A call whose arguments are being streamed."""
         self._streamed: list[str] = []
+        self._started_as = ""
+        """The id that the call was begun with."""
         self._mark = 0
         """Where the last tentative call ended, since the hold."""
         self.cut_off = False
@@ -76,6 +78,8 @@ class Desk:
         """The dialect of the last call."""
         self.closed = False
         """The marker that closes the call was read with its body."""
+        self.unclosed = False
+        """The bracket is missing that closes the list of calls."""
         self.noise = False
         """Prose or reasoning stands between the marker and the body."""
         self.fence: tuple[str, ...] = ()
@@ -85,7 +89,7 @@ class Desk:
         """Calls from here on count only if the trial succeeds."""
         self.defer()
         self.rejections = 0
-        self.noise = False
+        self.noise = self.closed = self.unclosed = False
         self.fence = ()
         self.cut_off = self.steps_back = self.embedded = False
         self.reader.hold()
@@ -156,6 +160,7 @@ class Desk:
             return False
         self._started = CallStart(self.count, self._identity(identity), declared, form.dialect.name)
         self._streamed = []
+        self._started_as = identity
         self.output.emit(self._started)
         return True
 
@@ -215,6 +220,9 @@ class Desk:
             events: list[Event] = [started, ArgumentsDelta(self.count, dumps(arguments))]
         else:
             events = []
+            if identity not in ("", self._started_as):
+                message = f"the id {identity!r} came after the arguments had been passed on"
+                self.remark("id-replaced", message, identity)
         self._ledger.record(started.id, verdict.name, arguments)
         call = ToolCall(id=started.id, name=verdict.name, arguments=arguments, raw=raw)
         events.append(CallEnd(self.count, call))

@@ -12,7 +12,18 @@ from typing import Any
 from msgspec import Struct, structs
 
 from ..toolset import PREFIXES, variants
-from .template import CALL_SLOTS, COMMON_THOUGHTS, JSON_SLOTS, Dialect, Form, Literal, Slot
+from .template import (
+    CALL_SLOTS,
+    COMMON_THOUGHTS,
+    JSON_SLOTS,
+    UNSPOKEN,
+    Dialect,
+    Form,
+    Literal,
+    Slot,
+    markers,
+    pieces,
+)
 
 _SPECIAL = re.compile(r"<[|｜]|\[|<\w+:")
 """Control tokens, which can be taken out of any text without loss."""
@@ -34,6 +45,10 @@ class Marker(Struct, frozen=True, eq=False):
     """It opens a span that ends with this, and that only a tool could have written."""
     last: bool = False
     """It is not text if nothing follows it."""
+    answers: bool = False
+    """It begins the final answer, behind which nothing is a call."""
+    closes: bool = False
+    """It ends a call, or a value in one."""
     frames: tuple[Dialect, ...] = ()
     """It begins the header of a message in these dialects."""
     line_start: bool = False
@@ -255,6 +270,16 @@ def _shared_grammar(scope: Scope, has_tools: bool) -> Grammar:
     )
 
 
+@lru_cache(maxsize=256)
+def closers_of(dialect: Dialect) -> frozenset[str]:
+    """The tags that end a dialect's calls and their values."""
+    found = {closer for form in dialect.forms for closer in form.closers if "$" not in closer}
+    *_, last = pieces(dialect.param) or (None,)
+    if isinstance(last, Literal):
+        found.update(markers(last.core))
+    return frozenset(text for text in found - UNSPOKEN if text.startswith(("</", "<|/")))
+
+
 def _closed_if_any(forms: list[Form]) -> list[Form]:
     """Where some dialect closes its calls, the same one without an end is not complete."""
     closed = {(form.header, _body_kind(form)) for form in forms if form.closer}
@@ -356,6 +381,10 @@ def _add_frame(dialect: Dialect, meaning: dict[str, Marker], *, everything: bool
         _add(meaning, opener, foreign=closer, line_start=dialect.own_line)
     for token in dialect.last:
         _add(meaning, token, last=True)
+    for token in dialect.answers if everything else ():
+        _add(meaning, token, answers=True)
+    for token in closers_of(dialect):
+        _add(meaning, token, closes=True)
     for token in dialect.silent:
         if everything or _SPECIAL.match(token):
             _add(meaning, token, silent=True)

@@ -230,6 +230,11 @@ class Parser:
             return (yield from self._leave_out(literal, marker.foreign))
         if marker.last:
             return (yield from self._is_last(literal))
+        if marker.answers:
+            self._attempts.answer()
+            return False
+        if marker.closes:
+            return not self._output.code.inside() and self._attempts.closes_late(literal)
         if marker.inert:
             self._output.say(literal)
             self._reader.at += len(literal)

@@ -109,6 +109,10 @@ class Keys(Struct, frozen=True):
 
 CHATML_TURN = ("<|im_start|>assistant\n", "<|im_start|>", "<|im_end|>")
 LLAMA_TURN = ("<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|end_of_text|>")
+UNSPOKEN = frozenset(
+    (*LLAMA_TURN, "</s>", "<|call|>", "<|stop|>", "<|end_message|>", "<bot_end>", "[/TOOL_CALLS]")
+)
+"""Closers that end a turn: servers keep such tokens to themselves, and nobody misses them."""
 NAME_IS_KEY = Keys("", "")
 """`{"get_weather": {"city": "Oslo"}}`."""
 
@@ -156,6 +160,8 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """Other markers that models are seen to close a call with."""
     ends_turn: str = ""
     """A closer after which nothing is the model's to say: calls behind it rest on invention."""
+    answers: tuple[str, ...] = ()
+    """What the final answer begins with: behind it, nothing is a call."""
     between: str = "\n"
     """What stands between two calls."""
     param: str = ""

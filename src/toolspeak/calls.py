@@ -152,10 +152,8 @@ def drafts(
             if any(isinstance(value.get(key), str) for key in NAME_KEYS):
                 yield Draft(problem=f"the object is a call, and holds others as {envelope!r}")
                 return
-            said = ("content",) * (
-                envelope == "tool_calls" and isinstance(value.get("content"), str)
-            )
-            others = _others(value, (envelope, *said))
+            has_text = envelope == "tool_calls" and isinstance(value.get("content"), str)
+            others = _others(value, (envelope, "content") if has_text else (envelope,))
             for draft in drafts(value[envelope], declared, name_is_key=name_is_key):
                 yield structs.replace(draft, others=others + draft.others) if others else draft
                 others = ()

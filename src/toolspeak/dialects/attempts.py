@@ -11,7 +11,7 @@ import re
 from ..events import CallEnd, CallRejected
 from . import bodies
 from .desk import Desk, Faulty, Prose, TooLong
-from .grammar import Grammar, Markers, closers_of, markers_of
+from .grammar import Grammar, Markers, markers_of
 from .reader import Found, Steps
 from .template import CALL_SLOTS, JSON_SLOTS, UNSPOKEN, Form
 
@@ -243,10 +243,10 @@ class Attempts:
             self._late = form.closers
 
     def closes_late(self, literal: str) -> bool:
-        """Deal with a closer behind a call: the call has lacked it, or has it twice. In the midst of
-        text, it may be that one of the call's values held the same, and was cut short by it."""
+        """Deal with a closer behind a call: the call has lacked it, or has it twice. In the midst
+        of text, it may be that one of the call's values held the same, and was cut short by it."""
         last = self._desk.dialect if self._desk.count else None
-        if last is None or literal not in closers_of(last):
+        if last is None or literal not in last.closers:
             return False
         late, again = literal in self._late, self._output.quiet
         if again and not late:

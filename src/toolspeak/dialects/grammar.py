@@ -16,13 +16,10 @@ from .template import (
     CALL_SLOTS,
     COMMON_THOUGHTS,
     JSON_SLOTS,
-    UNSPOKEN,
     Dialect,
     Form,
     Literal,
     Slot,
-    markers,
-    pieces,
 )
 
 _SPECIAL = re.compile(r"<[|｜]|\[|<\w+:")
@@ -270,16 +267,6 @@ def _shared_grammar(scope: Scope, has_tools: bool) -> Grammar:
     )
 
 
-@lru_cache(maxsize=256)
-def closers_of(dialect: Dialect) -> frozenset[str]:
-    """The tags that end a dialect's calls and their values."""
-    found = {closer for form in dialect.forms for closer in form.closers if "$" not in closer}
-    *_, last = pieces(dialect.param) or (None,)
-    if isinstance(last, Literal):
-        found.update(markers(last.core))
-    return frozenset(text for text in found - UNSPOKEN if text.startswith(("</", "<|/")))
-
-
 def _closed_if_any(forms: list[Form]) -> list[Form]:
     """Where some dialect closes its calls, the same one without an end is not complete."""
     closed = {(form.header, _body_kind(form)) for form in forms if form.closer}
@@ -383,7 +370,7 @@ def _add_frame(dialect: Dialect, meaning: dict[str, Marker], *, everything: bool
         _add(meaning, token, last=True)
     for token in dialect.answers if everything else ():
         _add(meaning, token, answers=True)
-    for token in closers_of(dialect):
+    for token in dialect.closers:
         _add(meaning, token, closes=True)
     for token in dialect.silent:
         if everything or _SPECIAL.match(token):

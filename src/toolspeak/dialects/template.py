@@ -227,6 +227,14 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
             found.append(_form(self, (Literal(before), Literal(after)), ()))
         return tuple(found)
 
+    @cached_property
+    def closers(self) -> frozenset[str]:
+        """The tags that end a call, or a value in one."""
+        ends = markers(self.param.rpartition("$value")[2]) if self.param else ()
+        found = {*ends, *(closer for form in self.forms for closer in form.closers)}
+        tags = (text for text in found - UNSPOKEN if "$" not in text)
+        return frozenset(text for text in tags if text.startswith(("</", "<|/")))
+
 
 class Form(Struct, frozen=True, eq=False):
     """One way to open and read a call, as the parser uses it."""

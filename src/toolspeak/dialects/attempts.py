@@ -55,6 +55,7 @@ class Attempts:
         if last and len(forms) > 1:
             forms = tuple(sorted(forms, key=lambda form: form.dialect is not last))
         faulty: list[Form] = []
+        foreign = 0
         self._desk.cut_off = False
         for index, form in enumerate(forms):
             self._desk.steps_back = index + 1 < len(forms) or bool(faulty)
@@ -70,12 +71,26 @@ class Attempts:
             except Faulty:
                 self._reader.restore()
                 faulty.append(form)
-            except Prose:
+            except Prose as prose:
                 self._reader.restore()
+                foreign = max(foreign, prose.size)
         self._desk.steps_back = self._desk.embedded = False
         if faulty:
             return (yield from self._attempt(faulty[0]))
+        if foreign and not self._exhaustive:
+            self._say_unread(foreign)
+            return True
         return self._desk.cut_off and self.cut_short()
+
+    def _say_unread(self, size: int) -> None:
+        """Let go of text that was read already, and is none of our calls."""
+        reader = self._reader
+        self._output.say(reader.text[reader.at : reader.at + size])
+        reader.at += size
+
+    def is_prose(self, forms: tuple[Form, ...]) -> bool:
+        """Whether what none of these forms can read is nothing to speak of."""
+        return bool(forms) and all(map(self._is_embedded, forms))
 
     def _is_embedded(self, form: Form) -> bool:
         """Whether a form counts only because trust is lenient; control tokens always count."""
@@ -183,8 +198,7 @@ class Attempts:
         self._debt += size
         if self._debt <= _RESCAN_FREE + _RESCAN_FACTOR * reader.reach:
             return False
-        self._output.say(reader.text[reader.at : reader.at + size])
-        reader.at += size
+        self._say_unread(size)
         return True
 
     def _overflow(self) -> None:

@@ -30,6 +30,11 @@ class Faulty(Exception):
 class Prose(Exception):
     """What looked like a call names no declared tool: it is prose. Stays inside too."""
 
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        """How much of it is a call all the same: nothing in its arguments is another."""
+
 
 class Desk:
     """What a body needs to know, and where it reports."""
@@ -268,7 +273,8 @@ class Desk:
     def _reject(self, verdict: Verdict, start: int) -> None:
         if self.embedded and (verdict.code == "unknown-tool" or not self.declared(verdict.name)):
             self.retract()
-            raise Prose
+            is_call = verdict.code == "unknown-tool" and verdict.name
+            raise Prose(self.reader.offset() if is_call else 0)
         if self.steps_back:
             self.retract()
             raise Faulty

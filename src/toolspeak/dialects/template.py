@@ -230,7 +230,7 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     @cached_property
     def closers(self) -> frozenset[str]:
         """The tags that end a call, or a value in one."""
-        ends = markers(self.param.rpartition("$value")[2]) if self.param else ()
+        ends = markers(self.param.rpartition("$value")[2])
         found = {*ends, *(closer for form in self.forms for closer in form.closers)}
         tags = (text for text in found - UNSPOKEN if "$" not in text)
         return frozenset(text for text in tags if text.startswith(("</", "<|/")))

@@ -131,7 +131,8 @@ class WholeMessage:
         self._desk.remark("unclosed", "the call is not closed where it ends", closer or "]")
 
     def _remark_on_token(self, token: str) -> None:
-        if token in self._grammar.silent and not self._grammar.scope.named:
+        expected = any(token in dialect.silent for dialect in self._grammar.scope.named)
+        if token in self._grammar.silent and not expected:
             self._desk.remark("control-token", f"{token} belongs to no text", token)
 
     def _stray_end(self) -> Found:

@@ -10,7 +10,7 @@ NOTES: dict[str, str] = {
     "invalid-arguments": "A call's arguments do not fit the tool's schema, and cannot be made to.",
     "placeholder": "A call's arguments only stand for values (`...`, `<city>`): it is an example.",
     "unexpected-dialect": "Trust is strict, and a call is in another dialect than expected.",
-    "example": "A call stands in inline code or in a code fence within a longer reply.",
+    "example": "A call stands in inline code, in a fence in a longer reply, or in a prompt retold.",
     "echoed": "A call repeats one that stands in a tool result or document.",
     "truncated": "The reply ends inside a call, which is not made.",
     "too-long": "A call is longer than allowed.",

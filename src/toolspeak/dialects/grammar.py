@@ -52,6 +52,8 @@ class Marker(Struct, frozen=True, eq=False):
     """It counts only at the beginning of a line."""
     word_start: bool = False
     """It counts only at the beginning of a word."""
+    bare: bool = False
+    """It is a bracket, which may be part of anything."""
 
 
 class Markers:
@@ -200,7 +202,8 @@ def grammar_of(scope: Scope, tools: tuple[str, ...] | None) -> Grammar:
 @lru_cache(maxsize=64)
 def unconditional(grammar: Grammar) -> Grammar:
     """The same markers wherever they stand: no span hides them, no line or word has to begin."""
-    free = {"inert": "", "foreign": "", "line_start": False, "word_start": False}
+    hidden = ("line_start", "word_start", "bare")
+    free = {"inert": "", "foreign": "", **dict.fromkeys(hidden, False)}
     meaning = {text: structs.replace(marker, **free) for text, marker in grammar.meaning.items()}
     return structs.replace(grammar, meaning=meaning)
 
@@ -285,6 +288,7 @@ def _beginning_of(forms: list[Form]) -> Marker:
         forms=tuple(sorted(forms, key=lambda form: form.body == "code")),
         line_start=named or first.dialect.own_line or first.opener.startswith("````"),
         word_start=not first.opener and first.body in CALL_SLOTS,
+        bare=bool(_bare(first)),
     )
 
 

@@ -12,9 +12,7 @@ what no form can read becomes text again.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, Literal
 
 from .. import calls
@@ -33,22 +31,10 @@ from .messages import Messages
 from .reader import Found, Steps
 from .registry import AUTO, EVERYTHING, scope_of
 from .scan import MORE
+from .surroundings import Surroundings
 from .template import Dialect
 from .whole import WholeMessage
 
-_DEFINES = re.compile(r"\b(?:def|class|fn|func|function)\s+\Z")
-_NOT_RUN = re.compile(
-    r"(?:#|//)[^\n]*\Z"
-    r"|\n[ \t]*(?:async |if|elif|else|for|while|try|except|finally|with|def|class|return)\b[^\n]*\Z"
-    r"|[:{][ \t]*\n(?:[ \t]+[^\n]*\n|\n)*+[ \t]+[^\n]*\Z"
-)
-"""Code before a call that is a comment, or that leaves open whether the call is ever made."""
-_INSIDE = r"""[A-Za-z_]\w*\((?:[^()\n"']|"[^"\n]*"|'[^'\n]*')*"""
-_QUOTED = re.compile(rf"""{_INSIDE}["'][^()\n]*\Z""")
-_ARGUMENT = re.compile(rf"""{_INSIDE}(?:["'][^()\n]*|=\s*)\Z""")
-"""The beginning of some call: what follows stands in a text that is its argument, or is one."""
-_BRACKETS = ("{", "[")
-_LONGEST_MARK = 64
 _NESTED = 4
 """How deeply calls may be hidden in other calls' arguments."""
 MAX_CALL = 8_000_000
@@ -98,6 +84,7 @@ class Parser:
         self._attempts = Attempts(self._desk, self._grammar, exhaustive=self._exhaustive)
         self._messages = Messages(self._desk, self._attempts)
         self._whole_message = WholeMessage(self._desk, self._grammar)
+        self._around = Surroundings(self._desk, trust)
         self._markers = self._grammar.markers
         if self._grammar.names:
             self._markers = Both(self._grammar.markers, self._grammar.names)
@@ -211,18 +198,20 @@ class Parser:
             return False
         if marker.word_start and last and (last.isalnum() or last in "_.\\-"):
             return False
-        if (marker.word_start or literal in _BRACKETS) and self._only_mentioned(literal):
+        if (marker.word_start or marker.bare) and self._around.mention(literal):
             return False
         self._attempts.ran_out = False
         if marker.forms:
-            if (yield from self._is_example(literal)) or self._attempts.come_too_late():
+            if (yield from self._around.show(literal, marker)):
+                return False
+            if self._attempts.come_too_late():
                 return False
             if (yield from self._attempts.forms(marker.forms)):
                 return True
         for dialect in marker.frames:
             if (yield from self._message(dialect, _opener_of(dialect, literal))):
                 return True
-        if marker.thought and (yield from self._is_example(literal)):
+        if marker.thought and (yield from self._around.show(literal, marker)):
             return False
         if marker.thought:
             self._reader.at += len(literal)
@@ -230,13 +219,13 @@ class Parser:
             yield from self._whole()
             return True
         if marker.ends_thought:
-            if not (yield from self._reclassify(literal)):
+            if not (yield from self._reclassify(literal, marker)):
                 return False
             yield from self._whole()
             return True
         if marker.silent:
-            return (yield from self._leave_out_token(literal))
-        if marker.foreign and not (yield from self._is_example(literal)):
+            return (yield from self._leave_out_token(literal, marker))
+        if marker.foreign and not (yield from self._around.show(literal, marker)):
             return (yield from self._leave_out(literal, marker.foreign))
         if marker.last:
             return (yield from self._is_last(literal))
@@ -244,7 +233,8 @@ class Parser:
             self._attempts.answer()
             return False
         if marker.closes:
-            return not (yield from self._in_code(literal)) and self._attempts.closes_late(literal)
+            in_code = yield from self._around.are_code(marker)
+            return not in_code and self._attempts.closes_late(literal)
         if marker.inert:
             self._output.say(literal)
             self._reader.at += len(literal)
@@ -270,9 +260,9 @@ class Parser:
         self._output.edge()
         return True
 
-    def _leave_out_token(self, literal: str) -> Found:
+    def _leave_out_token(self, literal: str, marker: Marker) -> Found:
         """A control token; one that is expected is remarked on in the midst of a line."""
-        if (yield from self._in_code(literal)):
+        if (yield from self._around.are_code(marker)):
             return False
         self._reader.at += len(literal)
         expected = any(literal in dialect.silent for dialect in self._grammar.scope.named)
@@ -310,59 +300,6 @@ class Parser:
             assert dialect.frame is not None
             yield from self._think(dialect.frame.ends, dialect.frame.openers)
         return bool(follows)
-
-    def _only_mentioned(self, literal: str) -> bool:
-        """Whether what begins here is an argument of something else; or code defines it, has it in
-        a comment, or behind a condition."""
-        tail = self._output.tail
-        if literal in _BRACKETS:
-            return _ARGUMENT.search(tail) is not None
-        if _DEFINES.search(tail) or _QUOTED.search(tail):
-            return True
-        return bool(self._output.code.fence) and _NOT_RUN.search(tail) is not None
-
-    def _is_example(self, literal: str) -> Found:
-        """Whether a call that begins here is only shown: it stands in inline code or in a fence. A
-        fence that is all of the reply is dealt with before."""
-        if self._trust == "lenient" or not (yield from self._in_code(literal)):
-            return False
-        self._output.note("example", f"{literal} stands inside of code: it is an example", literal)
-        return True
-
-    def _in_code(self, literal: str) -> Found:
-        """Whether the text has come to a place inside of code. Backticks that are not paired before
-        the end of their paragraph are no more than that."""
-        code = self._output.code
-        inside = code.inside()
-        if inside and (ticks := code.in_question()):
-            inside = yield from self._are_paired(ticks, self._grammar.meaning[literal])
-            code.settle(paired=inside)
-        return inside
-
-    def _are_paired(self, ticks: str, marker: Marker) -> Found:
-        """Whether the backticks come again. What the marker begins has no part in where the
-        paragraph ends."""
-        reader = self._reader
-        closers = [closer for form in marker.forms for closer in form.closers]
-        ends = tuple(
-            text
-            for text in (*closers, marker.thought, marker.foreign)
-            if text and not set(text) & {"`", "$"}
-        )
-        pattern = _paragraph_marks(ends)
-        reader.hold()
-        found, over = "", not ends
-        try:
-            while found != ticks and not (over and found[:1] == "\n"):
-                found = yield from self._desk.bounded(reader.until(pattern, _LONGEST_MARK))
-                over = over or found in ends
-                if not found:
-                    break
-        except TooLong:
-            pass
-        paired = found == ticks or reader.offset() > self._desk.max_call
-        reader.restore()
-        return paired
 
     def _remark_on(self, literal: str) -> None:
         """A marker that stays text: a call that is cut off, or none at all."""
@@ -429,11 +366,11 @@ class Parser:
             self._output.emit(*(event for event in found if isinstance(event, kinds)))
             self._desk.count += sum(isinstance(event, CallEnd) for event in found)
 
-    def _reclassify(self, literal: str) -> Found:
+    def _reclassify(self, literal: str, marker: Marker) -> Found:
         """A close tag that nothing opened: the prompt had opened it."""
         if self._output.thought or self._reasoning_open is not None:
             return False
-        if (yield from self._in_code(literal)):
+        if (yield from self._around.are_code(marker)):
             return False
         self._reader.at += len(literal)
         if self._desk.count:
@@ -462,12 +399,6 @@ class Everything(Parser):
 
     def _think(self, closers: tuple[str, ...], before: tuple[str, ...]) -> Steps:
         yield from ()
-
-
-@lru_cache(maxsize=256)
-def _paragraph_marks(ends: tuple[str, ...]) -> re.Pattern[str]:
-    """What to look for to know whether backticks are paired."""
-    return re.compile("|".join(["`+", r"\n[ \t\r]{0,16}\n", *map(re.escape, ends)]))
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

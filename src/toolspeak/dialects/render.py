@@ -25,7 +25,18 @@ from .registry import get
 from .render_tagged import fill_tag, render_params
 from .syntax import CALL_NAME, render_braces, render_call, render_line, render_yaml
 from .tagged import CannotCarry
-from .template import CALL_SLOTS, JSON_SLOTS, NAME_IS_KEY, Dialect, Literal, Slot, Tag, pieces
+from .template import (
+    CALL_SLOTS,
+    CONCLUSIONS,
+    INTRODUCTIONS,
+    JSON_SLOTS,
+    NAME_IS_KEY,
+    Dialect,
+    Literal,
+    Slot,
+    Tag,
+    pieces,
+)
 
 _NAME = re.compile(r"[A-Za-z_$@*/][\w.\-:/$@*]*")
 _ID = re.compile(r"[\w.\-:/$@*]+")
@@ -82,9 +93,9 @@ def render_tools(dialect: str | Dialect, tools: Iterable[Any], *, compact: bool 
         about = "You have tools. These are all of them, with the JSON Schema of their parameters:"
         lines = [about, dialect.tools.replace("$tools", listed)]
     lines += [
-        "To call a tool, write exactly this, with the tool's name and your arguments:",
+        INTRODUCTIONS[0],
         *_examples(dialect, declared),
-        "You will be given the result. When a call needs the result of another, wait for it. "
+        f"{CONCLUSIONS[0]} When a call needs the result of another, wait for it. "
         "When no tool is needed, answer in plain text. Do not say that tools are unavailable.",
     ]
     return "\n\n".join(lines)
@@ -127,7 +138,7 @@ def _examples(dialect: Dialect, tools: Sequence[Tool]) -> list[str]:
     shown = [render_calls(dialect, [first], tools)]
     if dialect.parallel and len(tools) > 1:
         both = render_calls(dialect, [first, sample_call(tools[1], "call_2")], tools)
-        return [*shown, "Several calls at once look like this:", both]
+        return [*shown, INTRODUCTIONS[1], both]
     return shown if dialect.parallel else [*shown, "Make one call at a time."]
 
 

@@ -127,6 +127,15 @@ COMMON_THOUGHTS = (
 """Reasoning that is told from text whatever the dialect."""
 
 
+INTRODUCTIONS = (
+    "To call a tool, write exactly this, with the tool's name and your arguments:",
+    "Several calls at once look like this:",
+    "User: Please use ",
+)
+CONCLUSIONS = ("You will be given the result.", "Assistant: It is done.")
+"""Between these words a prompt shows calls; and if a reply recites them, it shows the same."""
+
+
 class Frame(Struct, frozen=True):
     """How messages are headed, where a reply is several of them, each for somebody."""
 

@@ -183,7 +183,10 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key:
     if name and (_is_record(value, name, declared) or _is_schema(arguments)):
         return Draft(name, problem="this describes a tool, or what it did, and does not call it")
     if name and any(key in value for key in ARGUMENT_KEYS):
-        return _with_strays(Draft(name, arguments, identity), value, declared)
+        tool = declared.get(name) if isinstance(declared, Mapping) else None
+        own = properties(tool.parameters) if isinstance(tool, Tool) else ()
+        draft = Draft(name, arguments, identity, others=_others(value, own))
+        return _with_strays(draft, value, declared)
     if name:
         return _without_arguments(name, identity, value, declared)
     if len(value) == 1:
@@ -207,8 +210,6 @@ def _name_in(value: dict[str, Any], declared: Collection[str] | None) -> tuple[s
 
 def _with_strays(draft: Draft, value: dict[str, Any], declared: Collection[str] | None) -> Draft:
     """A call, with arguments that have slipped out of the object that holds the others."""
-    others = _others(value)
-    draft = structs.replace(draft, others=others) if others else draft
     tool = declared.get(draft.name) if isinstance(declared, Mapping) else None
     if not isinstance(tool, Tool) or not isinstance(draft.arguments, dict):
         return draft
@@ -217,15 +218,13 @@ def _with_strays(draft: Draft, value: dict[str, Any], declared: Collection[str] 
     clashes = [key for key in strays if draft.arguments.get(key, strays[key]) != strays[key]]
     if clashes:
         return Draft(draft.name, problem=f"the object says two things about {clashes[0]!r}")
-    others = tuple(key for key in others if key not in strays)
     if strays.keys() <= draft.arguments.keys():
-        return structs.replace(draft, others=others)
+        return draft
     repairs = (*draft.repairs, "arguments-beside-name")
-    arguments = {**draft.arguments, **strays}
-    return structs.replace(draft, arguments=arguments, repairs=repairs, others=others)
+    return structs.replace(draft, arguments={**draft.arguments, **strays}, repairs=repairs)
 
 
-def _others(value: dict[str, Any], known: tuple[str, ...] = ()) -> tuple[str, ...]:
+def _others(value: dict[str, Any], known: Collection[str]) -> tuple[str, ...]:
     """The keys of an object that hold more than a call."""
     return tuple(
         key

@@ -20,6 +20,7 @@ Outcome = Literal["calls", "cut off", "text"]
 
 _FENCE = "```"
 _BEFORE_JSON = frozenset("{[`")
+_BEFORE_CALLS = frozenset("[`")
 _TICKS = re.compile(r"`*")
 _WORD = re.compile(r"[\w+\-]*")
 _LONGEST_WORD = 40
@@ -36,11 +37,14 @@ class WholeMessage:
     def read(self) -> Generator[None, None, Outcome]:
         """Try every form that may be all of the message, and a fence around any other."""
         first = yield from self._desk.reader.peek()
+        may_be_name = self._desk.may_be_tool(first)
         for form in self._grammar.whole:
-            if not form.opener and form.body in JSON_SLOTS and not form.header:
+            if form.opener:
+                may_begin = form.opener[0] == first and (yield from self._sees(form.opener))
+            elif form.body in JSON_SLOTS and not form.header:
                 may_begin = first in _BEFORE_JSON
             else:
-                may_begin = not form.opener or (yield from self._sees(form.opener))
+                may_begin = may_be_name or first in _BEFORE_CALLS
             if may_begin:
                 outcome = yield from self._trial(self._form(form))
                 if outcome != "text":

@@ -37,7 +37,7 @@ class CodeSpans:
             self._plain(text)
             return
         for token in _TOKEN.findall(text):
-            if self._run and token[0] == self._run[0]:
+            if self._run and self._goes_on(token):
                 self._run += token
                 continue
             self._end_run(before_text=token.strip()[:1].isalnum())
@@ -64,6 +64,14 @@ class CodeSpans:
         self._paired = paired
         self._inline = self._inline if paired else 0
 
+    def _goes_on(self, token: str) -> bool:
+        """Whether a token belongs to the marks before it: more of them, or space that may be all
+        that follows a fence on its line."""
+        if token[0] in "`~":
+            return token[0] == self._run[-1]
+        fence = self._run_begins_line and len(self._run) >= _FENCE_TICKS
+        return fence and token.isspace() and "\n" not in token
+
     def _plain(self, text: str) -> None:
         _, newline, last = text.rpartition("\n")
         if newline and not self._paired:
@@ -72,7 +80,7 @@ class CodeSpans:
             self._blank = not last.strip()
 
     def _end_run(self, *, before_text: bool) -> None:
-        run, self._run = self._run, ""
+        run, self._run = self._run.rstrip(), ""
         if not run:
             return
         if len(run) >= _FENCE_TICKS and self._run_begins_line:

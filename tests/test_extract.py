@@ -241,6 +241,16 @@ def test_ordinary_values_are_no_placeholders(value: str) -> None:
     assert calls(TAGGED.replace("Oslo", value)) == [("get_weather", {"city": value})]
 
 
+@pytest.mark.parametrize("dialect", ts.DIALECTS)
+def test_a_recited_prompt_calls_nothing(dialect: str) -> None:
+    tools = [TOOLS[0], {"name": "now", "parameters": {"type": "object", "properties": {}}}]
+    for examples in (True, False):
+        prompt = ts.augment_system_prompt("Be helpful.", tools, dialect, examples=examples)
+        for named in ("auto", dialect):
+            assert calls(prompt, tools=tools, dialect=named) == []
+    assert calls(f"{prompt}\n\nSo let me see. {TAGGED}", tools=tools) == [OSLO]
+
+
 def test_code_before_a_call_does_not_hide_it() -> None:
     for before in ("`x` and `y`.", f"{FENCE}python\nx = 1\n{FENCE}", "it`s fine"):
         assert calls(f"{before}\n{TAGGED}") == [OSLO]

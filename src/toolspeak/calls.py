@@ -33,6 +33,8 @@ ID_KEYS = ("id", "tool_call_id", "call_id")
 _ENVELOPES = ("tool_calls", "tool_call", "function_call")
 _WRAPPER_NAME = re.compile(r"(?:tool|function)[._]?call\b|tool_call[<>]")
 _BESIDE_NAME = frozenset((*NAME_KEYS, *ID_KEYS, "type", "index"))
+_NO_LOSS = frozenset((*_BESIDE_NAME, *ARGUMENT_KEYS, "role"))
+"""What may stand in a call's object without saying more than the call does."""
 RESERVED_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *ID_KEYS, *_ENVELOPES)
 """Keys that cannot be the name of a tool in `{"f": {…}}`."""
 _NO_STRAYS = _BESIDE_NAME.union(RESERVED_KEYS)
@@ -50,6 +52,8 @@ class Draft(Struct, frozen=True):
     repairs: tuple[str, ...] = ()
     bare: bool = False
     """An object with a name but nothing that could be its arguments."""
+    others: tuple[str, ...] = ()
+    """Keys beside the call that it has no use for."""
 
 
 class Ledger:
@@ -150,7 +154,11 @@ def drafts(
             if any(isinstance(value.get(key), str) for key in NAME_KEYS):
                 yield Draft(problem=f"the object is a call, and holds others as {envelope!r}")
                 return
-            yield from drafts(value[envelope], declared, name_is_key=name_is_key)
+            has_text = envelope == "tool_calls" and isinstance(value.get("content"), str)
+            others = _others(value, (envelope, "content") if has_text else (envelope,))
+            for draft in drafts(value[envelope], declared, name_is_key=name_is_key):
+                yield structs.replace(draft, others=others + draft.others) if others else draft
+                others = ()
             return
     yield _draft(value, declared, name_is_key)
 
@@ -177,7 +185,10 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key:
     if name and (_is_record(value, name, declared) or _is_schema(arguments)):
         return Draft(name, problem="this describes a tool, or what it did, and does not call it")
     if name and any(key in value for key in ARGUMENT_KEYS):
-        return _with_strays(Draft(name, arguments, identity), value, declared)
+        tool = declared.get(name) if isinstance(declared, Mapping) else None
+        own = properties(tool.parameters) if isinstance(tool, Tool) else ()
+        draft = Draft(name, arguments, identity, others=_others(value, own))
+        return _with_strays(draft, value, declared)
     if name:
         return _without_arguments(name, identity, value, declared)
     if len(value) == 1:
@@ -215,6 +226,15 @@ def _with_strays(draft: Draft, value: dict[str, Any], declared: Collection[str] 
         return draft
     repairs = (*draft.repairs, "arguments-beside-name")
     return structs.replace(draft, arguments={**given, **strays}, repairs=repairs)
+
+
+def _others(value: dict[str, Any], known: Collection[str]) -> tuple[str, ...]:
+    """The keys of an object that hold more than a call."""
+    return tuple(
+        key
+        for key, item in value.items()
+        if key not in _NO_LOSS and key not in known and item not in (None, "", [], {})
+    )
 
 
 def _wrapped(

@@ -336,3 +336,12 @@ def test_arguments_stream_as_they_come() -> None:
     found = events(chunks(text, 8), arguments="incremental")
     deltas = [event for event in found if type(event).__name__ == "ArgumentsDelta"]
     assert len(deltas) > 8
+
+
+def test_an_id_that_comes_too_late() -> None:
+    text = '<tool_call>{"name": "t", "arguments": {"a": 1}, "id": "own"}</tool_call>'
+    assert [call.id for call in parse([text]).calls] == ["own"]
+    streamed = parse(chunks(text, 3), arguments="incremental")
+    assert [note.code for note in streamed.notes] == ["id-replaced"]
+    twice = parse([text + text.replace("1", "2")], arguments="incremental")
+    assert [note.code for note in twice.notes] == ["id-replaced"] * 2

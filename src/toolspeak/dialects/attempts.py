@@ -13,7 +13,7 @@ from . import bodies
 from .desk import Desk, Faulty, Prose, TooLong
 from .grammar import Grammar, Markers, markers_of
 from .reader import Found, Steps
-from .template import Form
+from .template import CALL_SLOTS, JSON_SLOTS, UNSPOKEN, Form
 
 _END_TAG = re.compile(r"</(?:[\w:.\-]{1,30}(>?)|\Z)|<\Z()")
 _LONGEST_LINK = 200
@@ -43,6 +43,9 @@ class Attempts:
         """The calls so far stood in a list, or in a wrapper: there is no reason to expect more."""
         self._said_chatter = False
         self._turn_is_over = False
+        self._late: tuple[str, ...] = ()
+        """What the last call should have been closed by."""
+        self._said_stray = False
         self.ran_out = False
         """The last attempt to read a call came to the end of the text."""
 
@@ -52,6 +55,7 @@ class Attempts:
         if last and len(forms) > 1:
             forms = tuple(sorted(forms, key=lambda form: form.dialect is not last))
         faulty: list[Form] = []
+        foreign = 0
         self._desk.cut_off = False
         for index, form in enumerate(forms):
             self._desk.steps_back = index + 1 < len(forms) or bool(faulty)
@@ -67,12 +71,26 @@ class Attempts:
             except Faulty:
                 self._reader.restore()
                 faulty.append(form)
-            except Prose:
+            except Prose as prose:
                 self._reader.restore()
+                foreign = max(foreign, prose.size)
         self._desk.steps_back = self._desk.embedded = False
         if faulty:
             return (yield from self._attempt(faulty[0]))
+        if foreign and not self._exhaustive:
+            self._say_unread(foreign)
+            return True
         return self._desk.cut_off and self.cut_short()
+
+    def _say_unread(self, size: int) -> None:
+        """Let go of text that was read already, and is none of our calls."""
+        reader = self._reader
+        self._output.say(reader.text[reader.at : reader.at + size])
+        reader.at += size
+
+    def is_prose(self, forms: tuple[Form, ...]) -> bool:
+        """Whether what none of these forms can read is nothing to speak of."""
+        return bool(forms) and all(map(self._is_embedded, forms))
 
     def _is_embedded(self, form: Form) -> bool:
         """Whether a form counts only because trust is lenient; control tokens always count."""
@@ -91,6 +109,10 @@ class Attempts:
             self._remark_on_chatter()
             return True
         return False
+
+    def answer(self) -> None:
+        """The final answer begins: all that follows is prose."""
+        self._turn_is_over = True
 
     def _remark_on_chatter(self) -> None:
         """Say once that a tool is named again after the answer."""
@@ -120,10 +142,11 @@ class Attempts:
         """Read calls with what closes them, or as much of them as a call may have as text."""
         desk = self._desk
         desk.rejections = 0
-        desk.noise = desk.closed = False
+        desk.noise = desk.closed = desk.unclosed = False
         desk.fence = ()
         inert = any(form.opener == opener for opener, _ in form.dialect.inert)
-        strict = (self._grammar.scope.strict and bool(form.closer)) or inert
+        ends = bool(form.closer) or form.body in JSON_SLOTS | CALL_SLOTS
+        strict = (self._grammar.scope.strict and ends) or inert
         made = desk.count
         if strict or self._exhaustive:
             desk.defer()
@@ -153,7 +176,9 @@ class Attempts:
     def _is_closed(self, form: Form, *, or_ends: bool) -> Found:
         """Whether one of a form's closing markers comes next, or the end of the text."""
         reader = self._reader
-        if self._desk.closed:
+        if self._desk.unclosed:
+            return False
+        if self._desk.closed or not form.closer:
             return True
         mark = reader.offset()
         closers = markers_of((*self._desk.fence, *form.closers))
@@ -173,8 +198,7 @@ class Attempts:
         self._debt += size
         if self._debt <= _RESCAN_FREE + _RESCAN_FACTOR * reader.reach:
             return False
-        self._output.say(reader.text[reader.at : reader.at + size])
-        reader.at += size
+        self._say_unread(size)
         return True
 
     def _overflow(self) -> None:
@@ -192,6 +216,7 @@ class Attempts:
         reader, output, desk = self._reader, self._output, self._desk
         earlier = self._open if output.quiet else {}
         self._open = dict.fromkeys((*desk.fence, *form.closers, *earlier))
+        self._late, self._said_stray = (), False
         space = ""
         closed = not form.closer
         while True:
@@ -214,6 +239,8 @@ class Attempts:
         if reader.ended and self._begins_closer(closers):
             output.note("unclosed", "a call's closing marker is cut off", reader.text[reader.at :])
             reader.at = len(reader.text)
+        elif desk.unclosed or not (closed or desk.closed or form.closer in UNSPOKEN):
+            self._remark_on_end(form)
         text = reader.release()
         if desk.rejections:
             output.say(text)
@@ -221,6 +248,31 @@ class Attempts:
         else:
             output.edge()
             output.say(space)
+
+    def _remark_on_end(self, form: Form) -> None:
+        """A call is made all the same, unless trust is strict. Its closer may still come."""
+        if not self._desk.cut_off and not self._desk.rejections:
+            message = "the call is not closed where it ends"
+            self._output.note("unclosed", message, form.closer or "]")
+            self._late = form.closers
+
+    def closes_late(self, literal: str) -> bool:
+        """Deal with a closer behind a call: the call has lacked it, or has it twice. In the midst
+        of text, it may be that one of the call's values held the same, and was cut short by it."""
+        last = self._desk.dialect if self._desk.count else None
+        if last is None or literal not in last.closers:
+            return False
+        late, again = literal in self._late, self._output.quiet
+        if again and not late:
+            self._output.note("repaired-extra-closer", f"{literal} stands there again", literal)
+        elif not late and not self._said_stray:
+            self._said_stray = True
+            message = f"{literal} closes nothing here: the last call may have been cut short by it"
+            self._output.note("stray-closer", message, literal)
+        if late or again:
+            self._late = ()
+            self._reader.at += len(literal)
+        return late or again
 
     def _foreign_closer(self, form: Form) -> Found:
         """Some other tag's end, where a tag's own should be."""

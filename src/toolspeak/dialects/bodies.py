@@ -240,10 +240,13 @@ def read_calls(desk: Desk, form: Form, header: Header) -> Found:
         mark = reader.offset()
         if not (yield from _call(desk, form, bare=not in_list and not form.opener)):
             reader.seek(mark)
+            desk.unclosed = in_list
             return found
         found = True
     if in_list and (yield from gap(desk, "]")) == "]":
         yield from reader.literal("]")
+    else:
+        desk.unclosed = in_list
     desk.listed = in_list and found
     return found
 
@@ -271,7 +274,8 @@ def _call(desk: Desk, form: Form, *, bare: bool) -> Found:
         return False
     if form.body == "builtin" and not name.endswith(".call"):
         return False
-    if not form.opener and desk.declared(name) is None:
+    known = bool(form.opener) or desk.declared(name) is not None
+    if not known and (bare or not desk.embedded):
         return False
     if bare and desk.tools is None:
         return False
@@ -279,7 +283,7 @@ def _call(desk: Desk, form: Form, *, bare: bool) -> Found:
     if state != DONE and (yield from _last_call_before_closer(desk, form, start)):
         state = DONE
     if state != DONE:
-        desk.cut_off = state == MORE and is_unfinished_call(reader.held()[start:])
+        desk.cut_off = state == MORE and known and is_unfinished_call(reader.held()[start:])
         return False
     name = name.removesuffix(".call") if form.body == "builtin" else name
     text = name + reader.held()[after_name:]

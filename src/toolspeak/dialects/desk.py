@@ -30,6 +30,11 @@ class Faulty(Exception):
 class Prose(Exception):
     """What looked like a call names no declared tool: it is prose. Stays inside too."""
 
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        """How much of it is a call all the same: nothing in its arguments is another."""
+
 
 class Desk:
     """What a body needs to know, and where it reports."""
@@ -58,6 +63,8 @@ class Desk:
         self._started: CallStart | None = None
         """A call whose arguments are being streamed."""
         self._streamed: list[str] = []
+        self._started_as = ""
+        """The id that the call was begun with."""
         self._mark = 0
         """Where the last tentative call ended, since the hold."""
         self.cut_off = False
@@ -76,6 +83,8 @@ class Desk:
         """The dialect of the last call."""
         self.closed = False
         """The marker that closes the call was read with its body."""
+        self.unclosed = False
+        """The bracket is missing that closes the list of calls."""
         self.noise = False
         """Prose or reasoning stands between the marker and the body."""
         self.fence: tuple[str, ...] = ()
@@ -85,7 +94,7 @@ class Desk:
         """Calls from here on count only if the trial succeeds."""
         self.defer()
         self.rejections = 0
-        self.noise = False
+        self.noise = self.closed = self.unclosed = False
         self.fence = ()
         self.cut_off = self.steps_back = self.embedded = False
         self.reader.hold()
@@ -156,6 +165,7 @@ class Desk:
             return False
         self._started = CallStart(self.count, self._identity(identity), declared, form.dialect.name)
         self._streamed = []
+        self._started_as = identity
         self.output.emit(self._started)
         return True
 
@@ -215,6 +225,9 @@ class Desk:
             events: list[Event] = [started, ArgumentsDelta(self.count, dumps(arguments))]
         else:
             events = []
+            if identity not in ("", self._started_as):
+                message = f"the id {identity!r} came after the arguments had been passed on"
+                self.remark("id-replaced", message, identity)
         self._ledger.record(started.id, verdict.name, arguments)
         call = ToolCall(id=started.id, name=verdict.name, arguments=arguments, raw=raw)
         events.append(CallEnd(self.count, call))
@@ -260,7 +273,8 @@ class Desk:
     def _reject(self, verdict: Verdict, start: int) -> None:
         if self.embedded and (verdict.code == "unknown-tool" or not self.declared(verdict.name)):
             self.retract()
-            raise Prose
+            is_call = verdict.code == "unknown-tool" and verdict.name
+            raise Prose(self.reader.offset() if is_call else 0)
         if self.steps_back:
             self.retract()
             raise Faulty

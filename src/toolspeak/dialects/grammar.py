@@ -12,7 +12,15 @@ from typing import Any
 from msgspec import Struct, structs
 
 from ..toolset import PREFIXES, variants
-from .template import CALL_SLOTS, COMMON_THOUGHTS, JSON_SLOTS, Dialect, Form, Literal, Slot
+from .template import (
+    CALL_SLOTS,
+    COMMON_THOUGHTS,
+    JSON_SLOTS,
+    Dialect,
+    Form,
+    Literal,
+    Slot,
+)
 
 _SPECIAL = re.compile(r"<[|｜]|\[|<\w+:")
 """Control tokens, which can be taken out of any text without loss."""
@@ -34,12 +42,18 @@ class Marker(Struct, frozen=True, eq=False):
     """It opens a span that ends with this, and that only a tool could have written."""
     last: bool = False
     """It is not text if nothing follows it."""
+    answers: bool = False
+    """It begins the final answer, behind which nothing is a call."""
+    closes: bool = False
+    """It ends a call, or a value in one."""
     frames: tuple[Dialect, ...] = ()
     """It begins the header of a message in these dialects."""
     line_start: bool = False
     """It counts only at the beginning of a line."""
     word_start: bool = False
     """It counts only at the beginning of a word."""
+    bare: bool = False
+    """It is a bracket, which may be part of anything."""
 
 
 class Markers:
@@ -188,7 +202,8 @@ def grammar_of(scope: Scope, tools: tuple[str, ...] | None) -> Grammar:
 @lru_cache(maxsize=64)
 def unconditional(grammar: Grammar) -> Grammar:
     """The same markers wherever they stand: no span hides them, no line or word has to begin."""
-    free = {"inert": "", "foreign": "", "line_start": False, "word_start": False}
+    hidden = ("line_start", "word_start", "bare")
+    free = {"inert": "", "foreign": "", **dict.fromkeys(hidden, False)}
     meaning = {text: structs.replace(marker, **free) for text, marker in grammar.meaning.items()}
     return structs.replace(grammar, meaning=meaning)
 
@@ -273,6 +288,7 @@ def _beginning_of(forms: list[Form]) -> Marker:
         forms=tuple(sorted(forms, key=lambda form: form.body == "code")),
         line_start=named or first.dialect.own_line or first.opener.startswith("````"),
         word_start=not first.opener and first.body in CALL_SLOTS,
+        bare=bool(_bare(first)),
     )
 
 
@@ -356,6 +372,10 @@ def _add_frame(dialect: Dialect, meaning: dict[str, Marker], *, everything: bool
         _add(meaning, opener, foreign=closer, line_start=dialect.own_line)
     for token in dialect.last:
         _add(meaning, token, last=True)
+    for token in dialect.answers if everything else ():
+        _add(meaning, token, answers=True)
+    for token in dialect.closers:
+        _add(meaning, token, closes=True)
     for token in dialect.silent:
         if everything or _SPECIAL.match(token):
             _add(meaning, token, silent=True)

@@ -57,6 +57,7 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
                 reader.seek(mark)
             if found and desk.cut_off:
                 desk.remark("truncated", "the last of several calls is cut off, and is not made")
+            desk.unclosed = in_list
             return found
         found = True
         mark = reader.offset()
@@ -64,6 +65,8 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
         yield from reader.literal("]")
     elif in_list and found and (yield from _sees_closer(desk, form)):
         desk.remark("repaired-missing-closer", "the list of calls is not closed", "]")
+    else:
+        desk.unclosed = in_list
     desk.listed = in_list and found
     if found:
         yield from past_brackets(desk, form)
@@ -172,10 +175,9 @@ def _hand_in(desk: Desk, form: Form, read: Read, start: int) -> bool:
     name_is_key = form.dialect.keys == NAME_IS_KEY
     declared = desk.tools.tools if desk.tools else None
     found = list(drafts(read.value, declared, name_is_key=name_is_key))
-    if not form.opener:
-        _say_content(desk, read.value, found)
+    _say_content(desk, read.value, found)
     for draft in found:
-        repairs = (*read.repairs, *draft.repairs)
+        repairs = (*read.repairs, *draft.repairs, *("other-keys",) * bool(draft.others))
         desk.draft(form, structs.replace(draft, repairs=repairs), start)
     return bool(found)
 

@@ -7,7 +7,7 @@ from ..types import Note
 from .code_spans import CodeSpans
 
 MAX_NOTES = 200
-_TAIL = 80
+_TAIL = 400
 SHOWN = 400
 """How much of a text a note shows."""
 

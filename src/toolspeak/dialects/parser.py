@@ -12,7 +12,6 @@ what no form can read becomes text again.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -27,16 +26,15 @@ from ..types import Note
 from .attempts import Attempts
 from .desk import Desk, TooLong
 from .echoes import Echoes
-from .grammar import Both, Markers, grammar_of, markers_of, unconditional
+from .grammar import Both, Marker, Markers, grammar_of, markers_of, unconditional
 from .messages import Messages
 from .reader import Found, Steps
 from .registry import AUTO, EVERYTHING, scope_of
 from .scan import MORE
+from .surroundings import Surroundings
 from .template import Dialect
 from .whole import WholeMessage
 
-_DEFINES = re.compile(r"\b(?:def|class|fn|func|function)\s+\Z")
-_COMMENT = re.compile(r"(?:#|//)[^\n]*\Z")
 _NESTED = 4
 """How deeply calls may be hidden in other calls' arguments."""
 MAX_CALL = 8_000_000
@@ -86,6 +84,7 @@ class Parser:
         self._attempts = Attempts(self._desk, self._grammar, exhaustive=self._exhaustive)
         self._messages = Messages(self._desk, self._attempts)
         self._whole_message = WholeMessage(self._desk, self._grammar)
+        self._around = Surroundings(self._desk, trust)
         self._markers = self._grammar.markers
         if self._grammar.names:
             self._markers = Both(self._grammar.markers, self._grammar.names)
@@ -199,17 +198,20 @@ class Parser:
             return False
         if marker.word_start and last and (last.isalnum() or last in "_.\\-"):
             return False
-        if marker.word_start and self._only_mentioned():
+        if (marker.word_start or marker.bare) and self._around.mention(literal):
             return False
         self._attempts.ran_out = False
-        if marker.forms and (self._is_example(literal) or self._attempts.come_too_late()):
-            return False
-        if marker.forms and (yield from self._attempts.forms(marker.forms)):
-            return True
+        if marker.forms:
+            if (yield from self._around.show(literal, marker)):
+                return False
+            if self._attempts.come_too_late():
+                return False
+            if (yield from self._attempts.forms(marker.forms)):
+                return True
         for dialect in marker.frames:
             if (yield from self._message(dialect, _opener_of(dialect, literal))):
                 return True
-        if marker.thought and self._is_example(literal):
+        if marker.thought and (yield from self._around.show(literal, marker)):
             return False
         if marker.thought:
             self._reader.at += len(literal)
@@ -217,19 +219,22 @@ class Parser:
             yield from self._whole()
             return True
         if marker.ends_thought:
-            if not self._reclassify(literal):
+            if not (yield from self._reclassify(literal, marker)):
                 return False
             yield from self._whole()
             return True
         if marker.silent:
-            self._reader.at += len(literal)
-            if not self._grammar.scope.named:
-                self._output.note("control-token", f"{literal} belongs to no text", literal)
-            return True
-        if marker.foreign and not self._is_example(literal):
+            return (yield from self._leave_out_token(literal, marker))
+        if marker.foreign and not (yield from self._around.show(literal, marker)):
             return (yield from self._leave_out(literal, marker.foreign))
         if marker.last:
             return (yield from self._is_last(literal))
+        if marker.answers:
+            self._attempts.answer()
+            return False
+        if marker.closes:
+            in_code = yield from self._around.are_code(marker)
+            return not in_code and self._attempts.closes_late(literal)
         if marker.inert:
             self._output.say(literal)
             self._reader.at += len(literal)
@@ -253,6 +258,18 @@ class Parser:
         raw = reader.release()
         self._output.note("foreign-result", "the reply holds a result that no tool has given", raw)
         self._output.edge()
+        return True
+
+    def _leave_out_token(self, literal: str, marker: Marker) -> Found:
+        """A control token; one that is expected is remarked on in the midst of a line."""
+        if (yield from self._around.are_code(marker)):
+            return False
+        self._reader.at += len(literal)
+        expected = any(literal in dialect.silent for dialect in self._grammar.scope.named)
+        if expected and self._output.last not in ("", "\n"):
+            expected = (yield from self._reader.peek()) in ("", "\n", "<", "[")
+        if not expected:
+            self._output.note("control-token", f"{literal} belongs to no text", literal)
         return True
 
     def _is_last(self, literal: str) -> Found:
@@ -284,25 +301,10 @@ class Parser:
             yield from self._think(dialect.frame.ends, dialect.frame.openers)
         return bool(follows)
 
-    def _only_mentioned(self) -> bool:
-        """Whether code defines what begins here, or has it in a comment."""
-        tail = self._output.tail
-        if _DEFINES.search(tail):
-            return True
-        return bool(self._output.code.fence) and _COMMENT.search(tail) is not None
-
-    def _is_example(self, literal: str) -> bool:
-        """Whether a call that begins here is only shown: it stands in inline code or in a fence. A
-        fence that is all of the reply is dealt with before."""
-        code = self._output.code
-        if self._trust == "lenient" or not code.inside():
-            return False
-        code.show_call()
-        self._output.note("example", f"{literal} stands inside of code: it is an example", literal)
-        return True
-
     def _remark_on(self, literal: str) -> None:
         """A marker that stays text: a call that is cut off, or none at all."""
+        if self._attempts.is_prose(self._grammar.meaning[literal].forms):
+            return
         rest = self._reader.text[self._reader.at : self._reader.at + 1000]
         if self._attempts.ran_out and not self._said_cut_off:
             self._said_cut_off = True
@@ -364,9 +366,11 @@ class Parser:
             self._output.emit(*(event for event in found if isinstance(event, kinds)))
             self._desk.count += sum(isinstance(event, CallEnd) for event in found)
 
-    def _reclassify(self, literal: str) -> bool:
+    def _reclassify(self, literal: str, marker: Marker) -> Found:
         """A close tag that nothing opened: the prompt had opened it."""
-        if self._output.thought or self._reasoning_open is not None or self._output.code.inside():
+        if self._output.thought or self._reasoning_open is not None:
+            return False
+        if (yield from self._around.are_code(marker)):
             return False
         self._reader.at += len(literal)
         if self._desk.count:

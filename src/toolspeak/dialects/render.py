@@ -18,19 +18,30 @@ from ..errors import Unrepresentable
 from ..jsonish import depth_of
 from ..literals import MAX_DEPTH
 from ..schema import properties, required_of, resolve, types_of
-from ..tools import as_tools
+from ..tools import as_tools, first_sentence
 from ..types import Tool, ToolCall, ToolResult
 from .elements import render_elements
 from .registry import get
 from .render_tagged import fill_tag, render_params
 from .syntax import CALL_NAME, render_braces, render_call, render_line, render_yaml
 from .tagged import CannotCarry
-from .template import CALL_SLOTS, JSON_SLOTS, NAME_IS_KEY, Dialect, Literal, Slot, Tag, pieces
+from .template import (
+    CALL_SLOTS,
+    CONCLUSIONS,
+    INTRODUCTIONS,
+    JSON_SLOTS,
+    NAME_IS_KEY,
+    Dialect,
+    Literal,
+    Slot,
+    Tag,
+    pieces,
+)
 
 _NAME = re.compile(r"[A-Za-z_$@*/][\w.\-:/$@*]*")
 _ID = re.compile(r"[\w.\-:/$@*]+")
 _SLOT = re.compile(r"\$([a-z_]+)")
-_SENTENCE = re.compile(r".{0,119}?[.!?](?=\s|$)|.{0,120}")
+_LONGEST_SENTENCE = 120
 _JOINS = {"python": ", ", "statements": "\n", "semicolons": "; "}
 _NESTING = MAX_DEPTH - 10
 """Room for what a dialect wraps around the arguments."""
@@ -82,9 +93,9 @@ def render_tools(dialect: str | Dialect, tools: Iterable[Any], *, compact: bool 
         about = "You have tools. These are all of them, with the JSON Schema of their parameters:"
         lines = [about, dialect.tools.replace("$tools", listed)]
     lines += [
-        "To call a tool, write exactly this, with the tool's name and your arguments:",
+        INTRODUCTIONS[0],
         *_examples(dialect, declared),
-        "You will be given the result. When a call needs the result of another, wait for it. "
+        f"{CONCLUSIONS[0]} When a call needs the result of another, wait for it. "
         "When no tool is needed, answer in plain text. Do not say that tools are unavailable.",
     ]
     return "\n\n".join(lines)
@@ -103,8 +114,8 @@ def _line(tool: Tool) -> str:
         f"{key}{'' if key in required else '?'}: {_kind(declared[key], tool.parameters)}"
         for key in ordered
     )
-    sentence = _SENTENCE.match(" ".join(tool.description.split()))
-    about = f" — {sentence[0]}" if sentence and sentence[0] else ""
+    sentence = first_sentence(tool.description)[:_LONGEST_SENTENCE]
+    about = f" — {sentence}" if sentence else ""
     return f"- {tool.name}({written}){about}"
 
 
@@ -127,7 +138,7 @@ def _examples(dialect: Dialect, tools: Sequence[Tool]) -> list[str]:
     shown = [render_calls(dialect, [first], tools)]
     if dialect.parallel and len(tools) > 1:
         both = render_calls(dialect, [first, sample_call(tools[1], "call_2")], tools)
-        return [*shown, "Several calls at once look like this:", both]
+        return [*shown, INTRODUCTIONS[1], both]
     return shown if dialect.parallel else [*shown, "Make one call at a time."]
 
 

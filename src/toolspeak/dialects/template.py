@@ -109,6 +109,10 @@ class Keys(Struct, frozen=True):
 
 CHATML_TURN = ("<|im_start|>assistant\n", "<|im_start|>", "<|im_end|>")
 LLAMA_TURN = ("<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|end_of_text|>")
+UNSPOKEN = frozenset(
+    (*LLAMA_TURN, "</s>", "<|call|>", "<|stop|>", "<|end_message|>", "<bot_end>", "[/TOOL_CALLS]")
+)
+"""Closers that end a turn: servers keep such tokens to themselves, and nobody misses them."""
 NAME_IS_KEY = Keys("", "")
 """`{"get_weather": {"city": "Oslo"}}`."""
 
@@ -121,6 +125,15 @@ COMMON_THOUGHTS = (
     ("<|START_THINKING|>", "<|END_THINKING|>"),
 )
 """Reasoning that is told from text whatever the dialect."""
+
+
+INTRODUCTIONS = (
+    "To call a tool, write exactly this, with the tool's name and your arguments:",
+    "Several calls at once look like this:",
+    "User: Please use ",
+)
+CONCLUSIONS = ("You will be given the result.", "Assistant: It is done.")
+"""Between these words a prompt shows calls; and if a reply recites them, it shows the same."""
 
 
 class Frame(Struct, frozen=True):
@@ -156,6 +169,8 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """Other markers that models are seen to close a call with."""
     ends_turn: str = ""
     """A closer after which nothing is the model's to say: calls behind it rest on invention."""
+    answers: tuple[str, ...] = ()
+    """What the final answer begins with: behind it, nothing is a call."""
     between: str = "\n"
     """What stands between two calls."""
     param: str = ""
@@ -220,6 +235,14 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
         if before.strip() and after.strip():
             found.append(_form(self, (Literal(before), Literal(after)), ()))
         return tuple(found)
+
+    @cached_property
+    def closers(self) -> frozenset[str]:
+        """The tags that end a call, or a value in one."""
+        ends = markers(self.param.rpartition("$value")[2])
+        found = {*ends, *(closer for form in self.forms for closer in form.closers)}
+        tags = (text for text in found - UNSPOKEN if "$" not in text)
+        return frozenset(text for text in tags if text.startswith(("</", "<|/")))
 
 
 class Form(Struct, frozen=True, eq=False):

@@ -13,13 +13,14 @@ from ..events import CallEnd
 from . import bodies
 from .desk import Desk, TooLong
 from .grammar import Grammar, markers_of
-from .reader import Found, Steps
+from .reader import Found
 from .template import JSON_SLOTS, Form
 
 Outcome = Literal["calls", "cut off", "text"]
 
 _FENCE = "```"
 _BEFORE_JSON = frozenset("{[`")
+_BEFORE_CALLS = frozenset("[`")
 _TICKS = re.compile(r"`*")
 _WORD = re.compile(r"[\w+\-]*")
 _LONGEST_WORD = 40
@@ -36,11 +37,14 @@ class WholeMessage:
     def read(self) -> Generator[None, None, Outcome]:
         """Try every form that may be all of the message, and a fence around any other."""
         first = yield from self._desk.reader.peek()
+        may_be_name = self._desk.may_be_tool(first)
         for form in self._grammar.whole:
-            if not form.opener and form.body in JSON_SLOTS and not form.header:
+            if form.opener:
+                may_begin = form.opener[0] == first and (yield from self._sees(form.opener))
+            elif form.body in JSON_SLOTS and not form.header:
                 may_begin = first in _BEFORE_JSON
             else:
-                may_begin = not form.opener or (yield from self._sees(form.opener))
+                may_begin = may_be_name or first in _BEFORE_CALLS
             if may_begin:
                 outcome = yield from self._trial(self._form(form))
                 if outcome != "text":
@@ -81,7 +85,8 @@ class WholeMessage:
         desk = self._desk
         if not (yield from desk.bounded(bodies.read(desk, form))) or desk.rejections:
             return False
-        return (yield from self._only((*desk.fence, *form.closers, *self._grammar.silent)))
+        wanted = "" if desk.closed else form.closer or "".join(desk.fence)
+        return (yield from self._only((*desk.fence, *form.closers), wanted))
 
     def _fenced(self) -> Found:
         """A code fence of any language around calls that have markers."""
@@ -97,20 +102,23 @@ class WholeMessage:
             match = markers.pattern.match(reader.text, reader.at)
             forms = self._grammar.meaning[match[0]].forms if match else ()
             if not forms or reader.text.startswith(ticks, reader.at):
-                return (yield from self._only((*closers, ticks, *self._grammar.silent)))
+                return (yield from self._only((*closers, ticks), ticks))
             for form in forms:
                 mark = reader.offset()
                 if (yield from desk.bounded(bodies.read(desk, form))) and not desk.rejections:
                     closers = form.closers
-                    yield from self._swallow(closers)
+                    if not (yield from self._swallow(closers, form.closer)) and not desk.closed:
+                        self._remark_on_end(form.closer)
                     break
                 reader.seek(mark)
                 desk.rejections = 0
             else:
                 return False
 
-    def _swallow(self, closers: tuple[str, ...]) -> Steps:
+    def _swallow(self, closers: tuple[str, ...], wanted: str) -> Found:
+        """Read any of these; returns whether the one that is wanted was among them."""
         reader, markers = self._desk.reader, markers_of(closers)
+        found = not wanted
         while True:
             yield from self._desk.bounded(reader.space())
             match = markers.pattern.match(reader.text, reader.at)
@@ -118,12 +126,17 @@ class WholeMessage:
                 yield
             elif match:
                 reader.at = match.end()
+                found = found or match[0] == wanted
                 self._remark_on_token(match[0])
             else:
-                return
+                return found
+
+    def _remark_on_end(self, closer: str) -> None:
+        self._desk.remark("unclosed", "the call is not closed where it ends", closer or "]")
 
     def _remark_on_token(self, token: str) -> None:
-        if token in self._grammar.silent and not self._grammar.scope.named:
+        expected = any(token in dialect.silent for dialect in self._grammar.scope.named)
+        if token in self._grammar.silent and not expected:
             self._desk.remark("control-token", f"{token} belongs to no text", token)
 
     def _stray_end(self) -> Found:
@@ -145,13 +158,16 @@ class WholeMessage:
         reader.seek(mark)
         return False
 
-    def _only(self, closers: tuple[str, ...]) -> Found:
-        """Whether nothing is left but these, the last of them cut off perhaps."""
-        reader = self._desk.reader
-        yield from self._swallow(closers)
+    def _only(self, closers: tuple[str, ...], wanted: str) -> Found:
+        """Whether nothing is left but these, the last of them cut off perhaps, and tokens that are
+        no text. That the one is missing which is wanted is remarked on."""
+        reader, closers = self._desk.reader, (*closers, *self._grammar.silent)
+        closed = yield from self._swallow(closers, wanted)
         if (yield from self._stray_end()):
-            yield from self._swallow(closers)
+            closed = (yield from self._swallow(closers, wanted)) or closed
         if not reader.ended:
             return False
+        if (self._desk.unclosed or not closed) and not self._desk.cut_off:
+            self._remark_on_end(wanted)
         rest = reader.at < len(reader.text)
         return not rest or markers_of(closers).may_grow(reader.text, reader.at)

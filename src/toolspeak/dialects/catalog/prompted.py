@@ -68,6 +68,7 @@ DIALECTS = (
         evidence="prose",
         also_closes=("Observation:",),
         ends_turn="Observation:",
+        answers=("Final Answer:",),
         parallel=False,
         result="Observation: $content",
         about="ReAct prompts",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import structs
@@ -13,7 +13,6 @@ from ...notes import NOTES
 from ...types import Image, Note, Other, StopReason, Usage
 from ..assembly import Calls
 from ..fields import Json
-from ..names import Names
 from .failures import decode_failure
 from .request_in import is_other, media
 from .words import CANDIDATE, NAME, STOPS, Cased, signature_in

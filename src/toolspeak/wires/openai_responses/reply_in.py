@@ -9,7 +9,6 @@ from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDel
 from ...types import Failure, Other, StopReason, Usage
 from ..assembly import Calls
 from ..fields import Fields, Json
-from ..names import Names
 from ..openai_chat.failures import decode_failure
 from .items import BETWEEN, leftover, picture, thought
 from .words import NAME, STOPS

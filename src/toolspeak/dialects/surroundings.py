@@ -1,0 +1,106 @@
+"""What the text around a marker says of it: whether it is a call, or only shown or mentioned."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from ..judge import Trust
+from .desk import Desk, TooLong
+from .grammar import Marker
+from .reader import Found
+from .template import CONCLUSIONS, INTRODUCTIONS
+
+_DEFINES = re.compile(r"\b(?:def|class|fn|func|function)\s+\Z")
+_NOT_RUN = re.compile(
+    r"(?:#|//)[^\n]*\Z"
+    r"|\n[ \t]*(?:async |if|elif|else|for|while|try|except|finally|with|def|class|return)\b[^\n]*\Z"
+    r"|[:{][ \t]*\n(?:[ \t]+[^\n]*\n|\n)*+[ \t]+[^\n]*\Z"
+)
+"""Code before a call that is a comment, or that leaves open whether the call is ever made."""
+_INSIDE = r"""[A-Za-z_]\w*\((?:[^()\n"']|"[^"\n]*"|'[^'\n]*')*"""
+_QUOTED = re.compile(rf"""{_INSIDE}["'][^()\n]*\Z""")
+_ARGUMENT = re.compile(rf"""{_INSIDE}(?:["'][^()\n]*|=\s*)\Z""")
+"""The beginning of some call: what follows stands in a text that is its argument, or is one."""
+_BEGINS, _ENDS = ("|".join(map(re.escape, words)) for words in (INTRODUCTIONS, CONCLUSIONS))
+_RECITED = re.compile(rf"(?:{_BEGINS})(?!.*(?:{_ENDS}))", re.S)
+"""The words with which a prompt begins to show calls, and not those with which it ends."""
+_BRACKETS = ("{", "[")
+_LONGEST_MARK = 64
+
+
+class Surroundings:
+    """Looks at what was said before a marker, and behind it where need be."""
+
+    def __init__(self, desk: Desk, trust: Trust) -> None:
+        self._desk = desk
+        self._reader = desk.reader
+        self._output = desk.output
+        self._trust = trust
+
+    def mention(self, literal: str) -> bool:
+        """Whether what begins here is an argument of something else; or code defines it, has it in
+        a comment, or behind a condition."""
+        tail = self._output.tail
+        if literal in _BRACKETS:
+            return _ARGUMENT.search(tail) is not None
+        if _DEFINES.search(tail) or _QUOTED.search(tail):
+            return True
+        return bool(self._output.code.fence) and _NOT_RUN.search(tail) is not None
+
+    def show(self, literal: str, marker: Marker) -> Found:
+        """Whether a call that begins here is only shown: it stands in inline code or in a fence, or
+        is recited from the prompt. A fence that is all of the reply is dealt with before."""
+        if self._trust == "lenient":
+            return False
+        if _RECITED.search(self._output.tail):
+            where = "behind the words with which a prompt shows it"
+        elif (yield from self.are_code(marker)):
+            where = "inside of code"
+        else:
+            return False
+        self._output.note("example", f"{literal} stands {where}: it is an example", literal)
+        return True
+
+    def are_code(self, marker: Marker) -> Found:
+        """Whether the text has come to a place inside of code. Backticks that are not paired before
+        the end of their paragraph are no more than that."""
+        code = self._output.code
+        inside = code.inside()
+        if inside and (ticks := code.in_question()):
+            inside = yield from self._pair(ticks, marker)
+            code.settle(paired=inside)
+        return inside
+
+    def _pair(self, ticks: str, marker: Marker) -> Found:
+        """Whether the backticks come again. What the marker begins has no part in where the
+        paragraph ends."""
+        reader = self._reader
+        ends = _ends_of(marker)
+        marks = _paragraph_marks(ends)
+        reader.hold()
+        found, over = "", not ends
+        try:
+            while found != ticks and not (over and found[:1] == "\n"):
+                found = yield from self._desk.bounded(reader.until(marks, _LONGEST_MARK))
+                over = over or found in ends
+                if not found:
+                    break
+        except TooLong:
+            pass
+        paired = found == ticks or reader.offset() > self._desk.max_call
+        reader.restore()
+        return paired
+
+
+def _ends_of(marker: Marker) -> tuple[str, ...]:
+    """What may end that which a marker begins."""
+    closers = (closer for form in marker.forms for closer in form.closers)
+    ends = (*closers, marker.thought, marker.foreign)
+    return tuple(dict.fromkeys(end for end in ends if end and "`" not in end and "$" not in end))
+
+
+@lru_cache(maxsize=256)
+def _paragraph_marks(ends: tuple[str, ...]) -> re.Pattern[str]:
+    """What to look for to know whether backticks are paired."""
+    return re.compile("|".join(["`+", r"\n[ \t\r]{0,16}\n", *map(re.escape, ends)]))

@@ -96,6 +96,46 @@ def test_problems_say_where(
     assert problem in capsys.readouterr().err
 
 
+def test_a_file_may_be_its_own_output(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text(json.dumps({"model": "m", "messages": MESSAGES}))
+    assert main(["convert", str(path), "-o", str(path), *TO_ANTHROPIC]) == 0
+    assert json.loads(path.read_text())["system"] == "Be brief."
+    path.write_text('{"messages": []}\nnope')
+    assert main(["convert", str(path), "-o", str(path), *TO_ANTHROPIC]) == 2
+    assert path.read_text() == '{"messages": []}\nnope'
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_lost_of_a_reply_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    thought = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+    reply = {"type": "message", "content": [thought], "stop_reason": "end_turn"}
+    convert(tmp_path, json.dumps(reply), "--from", "anthropic", "--to", "ollama")
+    assert "signature" in capsys.readouterr().err
+
+
+def test_a_stream_in_an_array_is_one_reply(tmp_path: Path) -> None:
+    chunks = [
+        {"candidates": [{"content": {"parts": [{"text": text}]}, "finishReason": reason}]}
+        for text, reason in (("Hel", None), ("lo", "STOP"))
+    ]
+    found = convert(tmp_path, json.dumps(chunks), "--from", "gemini", "--to", "openai_chat")
+    assert json.loads(found)["choices"][0]["message"]["content"] == "Hello"
+
+
+def test_lists_and_dumps(tmp_path: Path) -> None:
+    two = json.dumps([{"messages": MESSAGES[:2], "model": name} for name in "ab"])
+    found = json.loads(convert(tmp_path, two, *TO_ANTHROPIC))
+    assert [body["model"] for body in found] == ["a", "b"]
+    envelope = Envelope(Request(model="m", messages=()), "1")
+    dump = WIRES["openai_responses"].encode_reply(fold(SCENARIOS[0].reply), envelope)
+    text = json.dumps({**dump, "prompt": None})
+    answer = convert(tmp_path, text, "--from", "openai_responses", "--to", "openai_chat")
+    assert json.loads(answer)["choices"][0]["message"]["content"] == "Hello."
+
+
 def test_unknown_wires_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", "-", "--from", "soap", "--to", "anthropic"]) == 2
     assert "there is no wire 'soap'; known are openai_chat" in capsys.readouterr().err
@@ -147,16 +187,22 @@ def test_quirks() -> None:
         "user": "u",
         "messages": MESSAGES,
     }
-    openai = adapted(body, provider_of("openai").quirks)
+    openai, _ = adapted(body, provider_of("openai").quirks)
     assert "max_tokens" not in openai
     assert openai["max_completion_tokens"] == 5
-    mistral = adapted(body, provider_of("mistral").quirks)
+    mistral, notes = adapted(body, provider_of("mistral").quirks)
+    assert [note.where for note in notes] == ["$.user"]
     assert mistral["tool_choice"] == "any"
     assert "user" not in mistral
     identity = mistral["messages"][2]["tool_calls"][0]["id"]
     assert len(identity) == 9
     assert identity.isalnum()
     assert mistral["messages"][3]["tool_call_id"] == identity
-    assert adapted(body, Quirks()) == body
+    assert adapted(body, Quirks()) == (body, ())
     named = {"type": "function", "function": {"name": "f"}}
-    assert adapted({"tool_choice": named}, provider_of("mistral").quirks) == {"tool_choice": named}
+    unchanged, _ = adapted({"tool_choice": named}, provider_of("mistral").quirks)
+    assert unchanged == {"tool_choice": named}
+    thought = {"messages": [{"role": "assistant", "content": "a", "reasoning_content": "b"}]}
+    groq, notes = adapted(thought, provider_of("groq").quirks)
+    assert groq == {"messages": [{"role": "assistant", "content": "a"}]}
+    assert [note.where for note in notes] == ["$.messages[].reasoning_content"]

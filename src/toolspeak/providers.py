@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import string
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import resources
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from .errors import UsageError
 from .extract import extract
 from .native import native
 from .tools import as_tools
-from .types import Message, Rejection, Request, ToolCall, ToolResult
+from .types import Message, Note, Rejection, Request, ToolCall, ToolResult
 from .wires import wire_of
 
 Shape = dict[str, Any]
@@ -33,6 +33,7 @@ class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
     rename: dict[str, str] = {}
     replace: dict[str, dict[str, str]] = {}
     drop: tuple[str, ...] = ()
+    drop_in_messages: tuple[str, ...] = ()
     call_ids: int | None = None
     """How many letters and digits the id of a call has to have."""
 
@@ -67,31 +68,40 @@ def provider_of(name: str) -> Provider:
     return PROVIDERS[name]
 
 
-def adapted(body: Shape, quirks: Quirks) -> Shape:
-    """A request as this provider wants it."""
+def adapted(body: Shape, quirks: Quirks) -> tuple[Shape, tuple[Note, ...]]:
+    """A request as this provider wants it, and what is lost by that."""
     out: Shape = {}
     for key, value in body.items():
         if key not in quirks.drop:
             known = quirks.replace.get(key, {})
             changed = known.get(value, value) if isinstance(value, str) else value
             out[quirks.rename.get(key, key)] = changed
-    if quirks.call_ids and isinstance(body.get("messages"), list):
-        out["messages"] = list(_with_ids(body["messages"], quirks.call_ids))
+    messages = body.get("messages")
+    if isinstance(messages, list):
+        out["messages"] = [_message(message, quirks) for message in messages]
+    lost = [key for key in quirks.drop if key in body]
+    lost += [
+        f"messages[].{key}"
+        for key in quirks.drop_in_messages
+        if isinstance(messages, list) and any(key in message for message in messages)
+    ]
+    notes = (Note("unsupported", f"the provider takes no {key}", f"$.{key}") for key in lost)
+    return out, tuple(notes)
+
+
+def _message(message: Shape, quirks: Quirks) -> Shape:
+    out = {key: value for key, value in message.items() if key not in quirks.drop_in_messages}
+    return _with_ids(out, quirks.call_ids) if quirks.call_ids else out
+
+
+def _with_ids(message: Shape, length: int) -> Shape:
+    """A message whose calls have ids of this length. A call and its result get the same."""
+    out = dict(message)
+    if calls := message.get("tool_calls"):
+        out["tool_calls"] = [{**call, "id": _fitted(call["id"], length)} for call in calls]
+    if answered := message.get("tool_call_id"):
+        out["tool_call_id"] = _fitted(answered, length)
     return out
-
-
-def _with_ids(messages: Iterable[Shape], length: int) -> Iterator[Shape]:
-    """Messages whose calls have ids of this length. A call and its result get the same."""
-    for message in messages:
-        calls = [
-            {**call, "id": _fitted(call["id"], length)} for call in message.get("tool_calls", ())
-        ]
-        answered = message.get("tool_call_id")
-        yield {
-            **message,
-            **({"tool_calls": calls} if calls else {}),
-            **({"tool_call_id": _fitted(answered, length)} if answered else {}),
-        }
 
 
 def _fitted(identity: str, length: int) -> str:

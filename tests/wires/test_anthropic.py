@@ -127,7 +127,8 @@ def test_claude_code_is_read() -> None:
         ToolCall(id="toolu_1", name="Bash", arguments={"command": "ls"}),
         ToolCall(id="toolu_2", name="ToolSearch", arguments={"query": "q"}),
     )
-    reference = Other({"type": "tool_reference", "tool_name": "Later"})
+    block = {"type": "tool_reference", "tool_name": "Later"}
+    reference = Text("The tool 'Later' can be called now.", {"~block": block})
     assert request.messages[4].parts == (
         ToolResult(call_id="toolu_1", name="Bash", content="a", is_error=True),
         ToolResult(
@@ -346,6 +347,105 @@ def test_one_of_several_tools() -> None:
     assert body["tool_choice"] == {"type": "any"}
 
 
+def chat(*messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": list(messages), **fields}
+
+
+HI = {"role": "user", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected", "noted"),
+    [
+        (chat(HI, temperature=1.5), {"temperature": 1}, "above 1"),
+        (chat(HI, temperature=0.5, top_p=0.9), {"temperature": 0.5, "top_p": None}, "top_p"),
+        (
+            chat(HI, reasoning_effort="high", temperature=0.2, max_tokens=9),
+            {"temperature": None, "thinking": {"type": "adaptive"}},
+            "temperature beside thinking",
+        ),
+        (chat(HI, stop=["\n", "END"]), {"stop_sequences": ["END"]}, "white space"),
+        (
+            chat({"role": "system", "content": "Be brief."}),
+            {"system": None, "messages": [{"role": "user", "content": "Be brief."}]},
+            "instructions alone",
+        ),
+        (
+            chat(
+                HI,
+                reasoning_effort="low",
+                tool_choice="required",
+                tools=[{"type": "function", "function": {"name": "f"}}],
+            ),
+            {"tool_choice": None},
+            "forced",
+        ),
+        (
+            chat(HI, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}),
+            {
+                "messages": [
+                    HI,
+                    {
+                        "role": "assistant",
+                        "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+                    },
+                ]
+            },
+            "",
+        ),
+    ],
+)
+def test_what_the_api_would_refuse_is_not_sent(
+    body: dict[str, Any], expected: dict[str, Any], noted: str
+) -> None:
+    outgoing = MESSAGES.encode_request(CHAT.decode_request(body))
+    assert {key: outgoing.body.get(key) for key in expected} == expected
+    assert noted in " ".join(note.message for note in outgoing.notes)
+
+
+def test_small_budgets_are_raised() -> None:
+    request = Request(model="m", messages=(), thinking=Thinking(enabled=True, budget=512))
+    assert written(request)["thinking"] == {"type": "enabled", "budget_tokens": 1024}
+    assert written(request)["max_tokens"] == 8192 + 1024
+
+
+def test_results_come_first_and_ids_stay_apart() -> None:
+    calls = tuple(ToolCall(id=identity, name="f", arguments={}) for identity in ("a.b", "a_b"))
+    results = tuple(ToolResult(call_id=call.id, name="f", content="x") for call in calls)
+    mixed = Message("user", (results[0], Text("between"), results[1]))
+    body = written(Request(model="m", messages=(Message("assistant", calls), mixed)))
+    made = [block["id"] for block in body["messages"][0]["content"]]
+    blocks = body["messages"][1]["content"]
+    assert [block["type"] for block in blocks] == ["tool_result", "tool_result", "text"]
+    assert [block["tool_use_id"] for block in blocks[:2]] == made
+    assert len(set(made)) == 2
+
+
+def test_media_that_the_api_does_not_take() -> None:
+    recording = Document(data="AA", media_type="audio/wav")
+    messages = (
+        Message("user", (Text("Hi"), recording)),
+        Message("assistant", (Text("a"), Image(data="AA"))),
+    )
+    outgoing = MESSAGES.encode_request(Request(model="m", messages=messages))
+    assert [message["content"] for message in outgoing.body["messages"]] == ["Hi", "a"]
+    noted = " ".join(note.message for note in outgoing.notes)
+    assert "audio/wav" in noted
+    assert "picture or document of an assistant" in noted
+
+
+@pytest.mark.parametrize("through", ["openai_chat", "openai_responses", "gemini"])
+def test_redacted_thoughts_survive_clients_of_other_apis(through: str) -> None:
+    block = {"type": "redacted_thinking", "data": "eA=="}
+    reply = fold(MESSAGES.decode_reply({"content": [block, {"type": "text", "text": "a"}]}))
+    client = WIRES[through]
+    heard_by_client = fold(client.decode_reply(client.encode_reply(reply, Envelope(read(), "1"))))
+    history = (Message("user", (Text("Hi"),)), Message("assistant", heard_by_client.parts))
+    sent_back = client.encode_request(Request(model="m", messages=history, wire=client.name)).body
+    request = client.decode_request(sent_back, model="m")
+    assert block in MESSAGES.encode_request(request).body["messages"][1]["content"]
+
+
 # Replies.
 
 
@@ -430,6 +530,75 @@ def test_a_stream_with_everything() -> None:
     decoder = StreamDecoder(MESSAGES)
     streamed = b"".join(encoder.feed(event) for event in MESSAGES.decode_reply(again))
     assert fold([*decoder.feed(streamed), *decoder.finish()]).parts == reply.parts
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
+@pytest.mark.parametrize("arguments", ["", '{"a'])
+def test_a_call_that_is_cut_off_is_none(reason: str, arguments: str) -> None:
+    """The block is closed all the same; only then comes the reason."""
+    decoder = StreamDecoder(MESSAGES)
+    frames = (
+        {"type": "message_start", "message": {"id": "m", "usage": {}}},
+        start(0, type="tool_use", id="t", name="rm", input={}),
+        delta(0, type="input_json_delta", partial_json=arguments),
+        stop(0),
+        {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {}},
+        {"type": "message_stop"},
+    )
+    events = [event for frame in frames for event in decoder.value(frame)]
+    reply = fold([*events, *decoder.finish()])
+    assert reply.calls == ()
+    assert [(one.code, one.name) for one in reply.rejected] == [("truncated", "rm")]
+    assert reply.stop_reason == "length"
+
+
+def test_an_empty_call_before_another_block_is_one() -> None:
+    reply = fold(
+        heard(
+            start(0, type="tool_use", id="t", name="now", input={}),
+            stop(0),
+            start(1, type="text", text="There."),
+            stop(1),
+        )
+    )
+    assert [call.name for call in reply.calls] == ["now"]
+    assert reply.text == "There."
+
+
+def test_blocks_that_begin_twice() -> None:
+    block = start(0, type="tool_use", id="t", name="f", input={}, key=1, freeform=1)
+    reply = fold(heard(block, block, delta(0, type="input_json_delta", partial_json="{}"), stop(0)))
+    assert len(reply.calls) == 1
+    assert not reply.calls[0].freeform
+
+
+def test_a_citation_is_about_its_own_block() -> None:
+    citation = {"type": "char_location"}
+    events = heard(
+        start(0, type="text", text=""),
+        delta(0, type="text_delta", text="cited"),
+        delta(0, type="citations_delta", citation=citation),
+        stop(0),
+        start(1, type="text", text=""),
+        delta(1, type="text_delta", text=" mine"),
+        stop(1),
+    )
+    encoder = MESSAGES.encoder(Envelope(read(), "1"))
+    decoder = StreamDecoder(MESSAGES)
+    data = b"".join(map(encoder.feed, events))
+    again = fold([*decoder.feed(data), *decoder.finish()])
+    assert again.parts == (Text("cited"), Text("", {"citations": [citation]}), Text(" mine"))
+
+
+@pytest.mark.parametrize("body", [{}, {"detail": "Not Found"}, {"type": "message"}])
+def test_what_is_no_reply_is_a_failure(body: dict[str, Any]) -> None:
+    assert fold(MESSAGES.decode_reply(body)).failure
+
+
+def test_an_error_event_without_a_type() -> None:
+    decoder = StreamDecoder(MESSAGES)
+    events = [*decoder.feed(sse({"message": "too busy"}, "error")), *decoder.finish()]
+    assert fold(events).failure
 
 
 def test_a_stream_that_breaks_off() -> None:

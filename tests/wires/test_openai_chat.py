@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -532,3 +533,225 @@ def test_an_images_detail() -> None:
     assert part == Image(url="https://x/a.png", detail="low")
     body = CHAT.encode_request(read(messages=[{"role": "user", "content": [given]}])).body
     assert body["messages"] == [{"role": "user", "content": [given]}]
+
+
+# What a reviewer could break.
+
+
+def test_pictures_come_after_all_results_of_a_turn() -> None:
+    picture = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "AA"},
+    }
+    used = [{"type": "tool_use", "id": name, "name": "f", "input": {}} for name in "ab"]
+    results = [{"type": "tool_result", "tool_use_id": name, "content": [picture]} for name in "ab"]
+    request = WIRES["anthropic"].decode_request(
+        {"messages": [{"role": "assistant", "content": used}, {"role": "user", "content": results}]}
+    )
+    written = CHAT.encode_request(request).body["messages"]
+    assert [one["role"] for one in written] == ["assistant", "tool", "tool", "user"]
+    assert len(written[-1]["content"]) == 2
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+def test_a_call_that_is_cut_off_is_none(reason: str) -> None:
+    for arguments in ("", '{"a": 1'):
+        reply = fold(heard(piece(0, "a", "rm", arguments), reason=reason))
+        assert reply.calls == ()
+        assert [one.code for one in reply.rejected] == ["truncated"]
+    whole = fold(heard(piece(0, "a", "rm", '{"a": 1}'), reason=reason))
+    assert len(whole.calls) == 1
+
+
+def test_calls_that_are_none_leave_no_reason_to_call() -> None:
+    reply = fold(heard(piece(0, "a", "f", "not json")))
+    assert reply.stop_reason == "stop"
+    assert reply.rejected[0].raw == "not json"
+
+
+def test_arguments_are_passed_on_whole_or_as_they_come() -> None:
+    frames = [piece(0, "a", "f", "{'x': 1,"), piece(0, None, None, "}")]
+    assert [event.json for event in heard(*frames) if isinstance(event, ArgumentsDelta)] == [
+        '{"x":1}'
+    ]
+    decoder = StreamDecoder(CHAT, arguments="incremental")
+    events = list(decoder.feed(b"".join(map(sse, frames))))
+    assert [event.json for event in events if isinstance(event, ArgumentsDelta)] == [
+        "{'x': 1,",
+        "}",
+    ]
+
+
+def test_interleaving_takes_linear_time() -> None:
+    def seconds(count: int) -> float:
+        decoder = StreamDecoder(CHAT)
+        frames = [piece(0, "a", "f", '{"x": [1')]
+        frames += [piece(0, None, None, ',{"a":1}'), chunk({"reasoning_content": "x"})] * count
+        data = b"".join(map(sse, frames))
+        begun = time.process_time()
+        list(decoder.feed(data))
+        return time.process_time() - begun
+
+    seconds(100)
+    small, large = (min(seconds(count) for _ in range(2)) for count in (500, 4000))
+    assert large < 8 * small * 3
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"stop": 5},
+        {"stop": [5]},
+        {"stop": {"a": 1}},
+        {"stream_options": 5},
+        {"messages": [{"role": "assistant", "reasoning_details": 5}]},
+    ],
+)
+def test_junk_is_a_wire_error(fields: dict[str, Any]) -> None:
+    with pytest.raises(WireError):
+        read(**fields)
+
+
+def test_a_result_says_itself_which_call_it_answers() -> None:
+    packed = '{"tool_call_id": "other", "content": "hi"}'
+    request = read(messages=[{"role": "tool", "tool_call_id": "mine", "content": packed}])
+    assert request.messages[0].parts == (ToolResult(call_id="mine", name="", content=packed),)
+    odd = '{"tool_calls": "none", "content": "x"}'
+    assert message({"role": "assistant", "content": odd}).parts == (Text(odd),)
+
+
+def test_a_users_id_that_is_too_long_is_hashed() -> None:
+    request = WIRES["anthropic"].decode_request(
+        {"messages": [], "metadata": {"user_id": "x" * 150}}
+    )
+    outgoing = CHAT.encode_request(request)
+    assert len(outgoing.body["user"]) <= 64
+    assert "user" in " ".join(note.message for note in outgoing.notes)
+
+
+RIDES: list[dict[str, Any]] = [
+    {"role": "tool", "tool_call_id": "c", "name": "f", "content": "x", "cache_control": {"a": 1}},
+    {
+        "role": "tool",
+        "tool_call_id": "c",
+        "content": [{"type": "text", "text": "x", "cache_control": {"a": 1}}],
+    },
+    {
+        "role": "user",
+        "content": [{"type": "image_url", "image_url": {"url": "https://x", "format": "png"}}],
+    },
+    {"role": "user", "content": [{"type": "file", "file": {"file_id": "f"}, "x": 1}]},
+    {
+        "role": "assistant",
+        "content": "a",
+        "reasoning_content": "hm",
+        "reasoning_details": [
+            {"type": "reasoning.text", "text": "hm", "signature": "s", "format": "f", "index": 0}
+        ],
+    },
+]
+
+
+@pytest.mark.parametrize("given", RIDES, ids=str)
+def test_messages_ride_along(given: dict[str, Any]) -> None:
+    assert CHAT.encode_request(read(messages=[given])).body["messages"] == [given]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response_format": {"type": "structural_tag", "structures": []}},
+        {"max_completion_tokens": 5},
+        {"tools": [{"type": "function", "function": {"name": "f"}, "cache_control": {"a": 1}}]},
+        {
+            "tools": [{"type": "custom", "custom": {"name": "f"}}],
+            "tool_choice": {"type": "custom", "custom": {"name": "f"}},
+        },
+        {"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
+    ],
+    ids=str,
+)
+def test_settings_ride_along(fields: dict[str, Any]) -> None:
+    body = {"model": "m", "messages": [], **fields}
+    assert CHAT.encode_request(CHAT.decode_request(body)).body == body
+
+
+def test_what_rides_on_replies() -> None:
+    function = {"name": "f", "arguments": "{}"}
+    signed = {"google": {"thought_signature": "s"}}
+    call = {"id": "c", "type": "function", "function": function, "extra_content": signed}
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "cost": 0.5}
+    answered = {
+        "id": "gen-1",
+        "choices": [{"message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}],
+        "usage": usage,
+    }
+    reply = fold(CHAT.decode_reply(answered))
+    again = CHAT.encode_reply(reply, Envelope(read(), "1"))
+    assert again["id"] == "gen-1"
+    assert again["choices"][0]["message"]["tool_calls"] == [call]
+    assert again["usage"]["cost"] == 0.5
+    noted = {note.where for note in WIRES["anthropic"].notes_on(reply)}
+    assert noted == {"$.parts.extra_content", "$.cost"}
+
+
+def test_refusals_stay_refusals() -> None:
+    answered = {
+        "choices": [{"message": {"content": None, "refusal": "No."}, "finish_reason": "stop"}]
+    }
+    reply = fold(CHAT.decode_reply(answered))
+    again = CHAT.encode_reply(reply, Envelope(read(), "1"))["choices"][0]
+    assert (again["message"]["content"], again["message"]["refusal"]) == (None, "No.")
+    assert again["finish_reason"] == "stop"
+    refused = fold(WIRES["anthropic"].decode_reply({"content": [], "stop_reason": "refusal"}))
+    elsewhere = CHAT.encode_reply(refused, Envelope(read(), "1"))["choices"][0]
+    assert elsewhere["finish_reason"] == "content_filter"
+
+
+def test_freeform_text_under_another_key() -> None:
+    names = CHAT.encode_request(
+        Request(model="m", messages=(), tools=(Tool(name="patch", freeform=True),))
+    ).names
+    for arguments, expected in (
+        ('{"patch": "x"}', {"input": "x"}),
+        ('{"input": "x"}', {"input": "x"}),
+        ('{"input": {"a": 1}}', None),
+        ('{"input": null}', None),
+    ):
+        call = {"id": "c", "function": {"name": "patch", "arguments": arguments}}
+        answered = {"choices": [{"message": {"tool_calls": [call]}}]}
+        reply = fold(CHAT.decode_reply(answered, names))
+        assert [made.arguments for made in reply.calls] == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize("body", [{}, {"detail": "Not Found"}, {"choices": []}])
+def test_what_is_no_reply_is_a_failure(body: dict[str, Any]) -> None:
+    assert fold(CHAT.decode_reply(body)).failure
+
+
+def test_harmless_oddities_of_replies() -> None:
+    answered = {
+        "id": 5,
+        "choices": [{"message": {"content": "a"}}],
+        "usage": {"prompt_tokens": 1.0},
+    }
+    assert fold(CHAT.decode_reply(answered)).failure is None
+    decoder = StreamDecoder(CHAT)
+    data = sse(chunk({"content": "a"})) + b"data: [DONE] \n\n"
+    assert fold([*decoder.feed(data), *decoder.finish()]).failure is None
+
+
+def test_errors_in_streams_have_a_status_by_their_words() -> None:
+    error = {"error": {"message": "slow down", "type": "rate_limit_error"}}
+    failure = fold(heard(error)).failure
+    assert failure
+    assert (failure.kind, failure.status) == ("rate_limit", 429)
+
+
+def test_the_order_of_a_reply_is_noted_where_it_is_lost() -> None:
+    content = [
+        {"type": "text", "text": "a"},
+        {"type": "thinking", "thinking": "b", "signature": "s"},
+    ]
+    reply = fold(WIRES["anthropic"].decode_reply({"content": content}))
+    assert "order" in CHAT.notes_on(reply)[0].message

@@ -11,6 +11,7 @@ import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from toolspeak import (
     ArgumentsDelta,
@@ -44,13 +45,15 @@ from toolspeak import (
     fold,
 )
 from toolspeak.wires import Envelope, StreamDecoder
+from toolspeak.wires.assembly import Calls
 from toolspeak.wires.common import OPENAI_NAMES
 from toolspeak.wires.fields import HOSTED
 from toolspeak.wires.framing import ServerSentEvents, decode_json
 from toolspeak.wires.names import Names
+from toolspeak.wires.anthropic import WIRE as ANTHROPIC
 from toolspeak.wires.openai_chat import WIRE as CHAT
 from toolspeak.wires.openai_responses import WIRE
-from toolspeak.wires.openai_responses.words import ID, TEXTS
+from toolspeak.wires.openai_responses.words import ID, STATUS, TEXTS
 
 Json = dict[str, Any]
 SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -177,7 +180,7 @@ def test_what_codex_asks() -> None:
     assert request.stream
     assert request.extra[HOSTED] == [SEARCH]
     assert request.extra["text"] == {"verbosity": "low"}
-    assert codes(request.notes) == ["skipped-tool"]
+    assert request.notes == ()
 
 
 def test_what_codex_asks_goes_on_as_it_came() -> None:
@@ -285,11 +288,18 @@ ITEMS: list[tuple[str, Any, list[Message]]] = [
             Message(
                 "assistant",
                 (
-                    Reasoning("", None, {ID: "rs_1"}),
-                    Text("A"),
-                    Text("No.", {"type": "refusal"}),
+                    Other(
+                        {"type": "reasoning", "id": "rs_1", "summary": [], "status": "completed"}
+                    ),
+                    Text("A", {ID: "msg_1"}),
+                    Text("No.", {"type": "refusal", ID: "msg_1", STATUS: "completed"}),
                     Other({"type": "web_search_call", "id": "ws_1", "status": "completed"}),
-                    ToolCall(id="call_1", name="f", arguments={}),
+                    ToolCall(
+                        id="call_1",
+                        name="f",
+                        arguments={},
+                        extra={ID: "fc_1", STATUS: "completed"},
+                    ),
                 ),
             )
         ],
@@ -461,6 +471,8 @@ def test_a_system_message_from_elsewhere_is_an_item() -> None:
         ({"tool_choice": {"type": "function"}}, "$.tool_choice.name"),
         ({"tool_choice": {"type": "allowed_tools", "tools": 1}}, "$.tool_choice.tools"),
         ({"tool_choice": {"type": "allowed_tools", "tools": [1]}}, "$.tool_choice.tools[0]"),
+        ({"tools": [{"type": "namespace", "name": "n", "tools": 1}]}, "$.tools[0].tools"),
+        ({"tools": [{"type": "namespace", "tools": [WEATHER]}]}, "$.tools[0].name"),
         ({"text": {"format": 1}}, "$.text.format"),
         ({"reasoning": {"effort": 1}}, "$.reasoning.effort"),
         ({"temperature": "hot"}, "$.temperature"),
@@ -512,7 +524,9 @@ def test_tool_choice(choice: Any, meant: ToolChoice) -> None:
     assert request.tool_choice == meant
     assert sent(request)["tool_choice"] == choice
     hosted = "web_search" in str(choice) or "mcp" in str(choice)
-    assert codes(request.notes) == ["skipped-tool"] * hosted
+    assert request.notes == WIRE.encode_request(request).notes == ()
+    said = " ".join(note.message for note in ANTHROPIC.encode_request(request).notes)
+    assert ("no words for tool_choice" in said) == hosted
 
 
 def test_a_choice_that_was_changed_since_is_not_the_one_that_came() -> None:
@@ -704,7 +718,7 @@ def test_a_text_about_the_message_ends_it() -> None:
 
 
 def events(*frames: Json, names: Names | None = None) -> list[Event]:
-    decoder = WIRE.decoder(names or Names((), OPENAI_NAMES), iter_ids())
+    decoder = WIRE.decoder(Calls(names or Names((), OPENAI_NAMES), iter_ids(), incremental=True))
     told = [event for frame in frames for event in decoder.feed(frame)]
     return [*told, *decoder.finish()] if decoder.complete else told
 
@@ -805,7 +819,9 @@ STREAMED: list[Json] = [
     done(3, **CUSTOM),
     completed(THOUGHT, MESSAGE, CALL, CUSTOM),
 ]
-PARTS = (THINKS, Text("Hello."), OSLO, PATCHES)
+HELLO = Text("Hello.", {ID: "item_0"})
+OSLO_HEARD = replace(OSLO, extra={ID: "item_1"})
+PARTS = (THINKS, HELLO, OSLO_HEARD, replace(PATCHES, extra={ID: "item_2"}))
 
 
 def test_a_stream() -> None:
@@ -858,7 +874,7 @@ def test_items_without_indexes_go_by_their_ids() -> None:
         completed(CALL, MESSAGE),
     ]
     told = events(*({k: v for k, v in f.items() if k != "output_index"} for f in stream))
-    assert fold(told).parts == (Text("Hello."), OSLO)
+    assert fold(told).parts == (HELLO, OSLO_HEARD)
 
 
 def test_items_whose_deltas_come_in_turns() -> None:
@@ -987,7 +1003,7 @@ def test_a_refusal_is_a_text_of_its_own() -> None:
         completed(),
     )
     reply = fold(told)
-    assert reply.parts == (Text("I won't.", {"type": "refusal"}),)
+    assert reply.parts == (Text("I won't.", {"type": "refusal", ID: "item_0"}),)
     assert reply.stop_reason == "refusal"
 
 
@@ -1020,9 +1036,14 @@ def test_thoughts_in_their_own_words_and_in_a_summary_are_told_once() -> None:
     assert part.extra[TEXTS] == {"summary": item["summary"], "content": item["content"]}
 
 
-def test_a_thought_that_says_nothing_is_none() -> None:
+def test_a_thought_that_shows_nothing_is_known_by_its_id() -> None:
     empty = {"id": "rs_1", "type": "reasoning", "summary": []}
-    assert fold(events(completed(empty, MESSAGE))).parts == (Text("Hello."),)
+    told = events(completed(empty, MESSAGE))
+    assert fold(told).parts == (Other(empty), HELLO)
+    assert response(told)["output"][0] == empty
+    for wire in (ANTHROPIC, CHAT):
+        encoder = wire.encoder(ENVELOPE)
+        assert b"thinking" not in b"".join(map(encoder.feed, told))
 
 
 def test_hosted_tools_and_pictures_are_parts() -> None:
@@ -1086,7 +1107,7 @@ BYTES = b"".join(
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50, 10_000])
 def test_a_stream_cut_anywhere(size: int) -> None:
-    stream = StreamDecoder(WIRE)
+    stream = StreamDecoder(WIRE, arguments="incremental")
     told: list[Event] = []
     for at in range(0, len(BYTES), size):
         told += stream.feed(BYTES[at : at + size])

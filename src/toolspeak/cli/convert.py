@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,17 +14,17 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import UsageError, WireError
-from ..events import fold
+from ..events import Event, fold
 from ..types import Note, Request
 from ..wires import WIRES, Envelope, StreamDecoder, Wire, wire_of
 from ..wires.framing import decode_json, encode_json
 
 _CONVERSATION = {"gemini": "contents", "openai_responses": "input"}
 """Where a request keeps the conversation, if not in `messages`."""
-_REQUEST = ("messages", "contents", "input", "prompt")
+_REQUEST = frozenset({"messages", "contents", "input", "prompt"})
 _REPLY = frozenset({"choices", "candidates", "output", "response", "stop_reason", "done"})
 _STREAM = (b"data:", b"event:", b":")
-_NO_REQUEST = Request(model="", messages=())
+_NO_REQUEST = Request(model="", messages=(), extra={"stream_options": {"include_usage": True}})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,13 +57,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write(pieces: Iterable[bytes], path: str) -> None:
+    """Write to standard output, or to a file that is there only when all of it is."""
     if path == "-":
         for piece in pieces:
             sys.stdout.buffer.write(piece)
         sys.stdout.flush()
         return
-    with Path(path).open("wb") as file:
-        file.writelines(pieces)
+    unfinished = Path(f"{path}.part")
+    try:
+        with unfinished.open("wb") as file:
+            file.writelines(pieces)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _watched(file: BinaryIO) -> Iterator[bytes]:
@@ -94,79 +101,80 @@ class _Conversion:
         iterator = iter(lines)
         first = next((line for line in iterator if line.strip()), b"")
         if first.startswith(_STREAM):
-            yield from self._stream(_chained(first, iterator))
+            yield from self._stream(chain([first], iterator))
             return
         try:
             value = decode_json(first)
         except WireError:
             # Not all of it stands on one line: then it is one value.
-            value = decode_json(b"".join(_chained(first, iterator)))
-            yield self._pretty(value)
+            value = decode_json(b"".join(chain([first], iterator)))
+            yield _pretty(self._value(value))
             return
         if isinstance(value, dict) and value.get("done") is False:
-            yield from self._stream(_chained(first, iterator))
-            return
-        yield from self._lines(value, iterator)
+            yield from self._stream(chain([first], iterator))
+        else:
+            yield from self._lines(value, iterator)
 
     def _lines(self, value: Any, following: Iterator[bytes]) -> Iterator[bytes]:
         if self._kind_of(value) == "message":
-            rest = [decode_json(line) for line in following if line.strip()]
-            yield from self._transcript([value, *rest])
+            rest = [_read(line, number) for number, line in enumerate(following, 2) if line.strip()]
+            for message in self._messages([value, *rest]):
+                yield encode_json(message) + b"\n"
             return
-        yield encode_json(self._converted(value, 1)) + b"\n"
+        yield encode_json(self._value(value)) + b"\n"
         for number, line in enumerate(following, 2):
             if line.strip():
-                yield encode_json(self._converted(_read(line, number), number)) + b"\n"
+                yield encode_json(self._value(_read(line, number), number)) + b"\n"
 
-    def _pretty(self, value: Any) -> bytes:
-        if isinstance(value, list):
-            converted = [self._converted(item, index + 1) for index, item in enumerate(value)]
-        else:
-            converted = self._converted(value, 1)
-        return (
-            json.dumps(converted, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
-        )
-
-    def _converted(self, value: Any, number: int) -> Any:
+    def _value(self, value: Any, number: int = 1) -> Any:
+        """A request, a reply, a conversation, or a list of the first two."""
         try:
             match self._kind_of(value):
                 case "request":
                     return self._request(value)
                 case "message":
-                    [body] = self._messages([value]) or [{}]
-                    return body
-                case _:
+                    return self._messages(value if isinstance(value, list) else [value])
+                case "reply":
                     return self._reply(value)
+                case _:
+                    return [self._value(item, index) for index, item in enumerate(value, number)]
         except WireError as error:
             raise UsageError(f"value {number}: {error}") from None
 
     def _kind_of(self, value: Any) -> str:
-        if self._kind != "auto":
-            return self._kind
+        if isinstance(value, list) and value:
+            kind = self._kind_of(value[0])
+            parts_of_one = kind == "reply" and self._source.name == "gemini"
+            return kind if kind == "message" or parts_of_one else "list"
         if not isinstance(value, dict):
             raise UsageError("Expected an object: a request, a reply or a message")
-        if any(key in value for key in _REQUEST):
-            return "request"
-        if not _REPLY.isdisjoint(value):
+        if self._kind != "auto":
+            return self._kind
+        said = {key for key, item in value.items() if item is not None}
+        if said & _REPLY:
             return "reply"
-        return "message" if "role" in value or "type" in value else "reply"
+        if said & _REQUEST:
+            return "request"
+        return "message" if said & {"role", "type"} else "reply"
+
+    def _note(self, *notes: Note) -> None:
+        self.notes |= dict.fromkeys(notes)
 
     def _request(self, body: Any) -> Any:
         request = self._source.decode_request(body)
         outgoing = self._target.encode_request(request)
-        self.notes |= dict.fromkeys((*request.notes, *outgoing.notes))
+        self._note(*request.notes, *outgoing.notes)
+        if request.model and "model" not in outgoing.body:
+            message = f"the model stands in the path: {outgoing.path}"
+            self._note(Note("rephrased", message, "$.model"))
         return outgoing.body
 
     def _reply(self, body: Any) -> Any:
         reply = fold(self._source.decode_reply(body))
-        self.notes |= dict.fromkeys(reply.notes)
+        self._note(*reply.notes, *self._target.notes_on(reply))
         if reply.failure:
             raise UsageError(reply.failure.message)
         return self._target.encode_reply(reply, Envelope(_NO_REQUEST, reply.id))
-
-    def _transcript(self, messages: list[Any]) -> Iterator[bytes]:
-        for message in self._messages(messages):
-            yield encode_json(message) + b"\n"
 
     def _messages(self, messages: list[Any]) -> list[Any]:
         """A conversation without anything around it. Instructions that a request would keep apart
@@ -180,13 +188,19 @@ class _Conversion:
         return said
 
     def _stream(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        decoder = StreamDecoder(self._source)
+        decoder = StreamDecoder(self._source, arguments="incremental")
         encoder = self._target.encoder(Envelope(_NO_REQUEST))
-        for line in lines:
-            for event in decoder.feed(line):
-                yield encoder.feed(event)
-        for event in decoder.finish():
+        events: list[Event] = []
+        heard = (event for line in lines for event in decoder.feed(line))
+        for event in chain(heard, decoder.finish()):
+            events.append(event)
             yield encoder.feed(event)
+        reply = fold(events)
+        self._note(*reply.notes, *self._target.notes_on(reply))
+
+
+def _pretty(value: Any) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
 def _read(line: bytes, number: int) -> Any:
@@ -194,8 +208,3 @@ def _read(line: bytes, number: int) -> Any:
         return decode_json(line)
     except WireError as error:
         raise UsageError(f"line {number}: {error.problem}") from None
-
-
-def _chained(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest

@@ -37,6 +37,8 @@ class ScriptedServer:
         self.bodies: list[Any] = []
         """What was asked, as it came."""
         self.paths: list[str] = []
+        self.problems: list[Exception] = []
+        """What turns have raised, which the client only hears of."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
@@ -80,7 +82,13 @@ def _handler(script: ScriptedServer) -> type[BaseHTTPRequestHandler]:
             except WireError as error:
                 self._fail(wire, error.failure)
                 return
-            self._answer(wire, where, request, script.next_turn(request))
+            try:
+                events = script.next_turn(request)
+            except Exception as problem:
+                script.problems.append(problem)
+                self._fail(wire, Failure("internal", f"the script says: {problem!r}", 500))
+                return
+            self._answer(wire, where, request, events)
 
         def do_HEAD(self) -> None:
             self._send(200, b"")

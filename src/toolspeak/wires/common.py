@@ -125,6 +125,20 @@ def _spellings(name: str) -> list[tuple[str, str]]:
     return [("exact", name), ("alike", re.sub(r"[\W_]", "", name).casefold()), _ALL]
 
 
+def whose(
+    history: History, given: str, named: str, path: str, notes: list[Note]
+) -> tuple[str, str, Json]:
+    """The id and the name of the call that a result answers, where results need not say; and the
+    id that it came with, to ride along."""
+    identity, name = history.answered(given, named, loose=True)
+    if identity == given:
+        return identity, name, {}
+    if given or named not in ("", name):
+        message = f"a result of {named or given!r} is taken for that of a call of {name!r}"
+        notes.append(Note("renamed", message, path))
+    return identity, name, {GIVEN_ID: given}
+
+
 def call_from_text(
     identity: str, name: str, arguments: Any, path: str, notes: list[Note], **fields: Any
 ) -> ToolCall:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ..calls import new_id
 from ..errors import WireError
-from ..events import Event, Started
+from ..events import Event, Finish, Started
 from ..types import (
     Failure,
     Image,
@@ -132,6 +132,11 @@ class Wire(Struct, frozen=True, kw_only=True):
         yield from stream.finish()
 
 
+def _says(event: Event) -> bool:
+    """Whether an event is part of what a model said, and not only around it."""
+    return not isinstance(event, (Started, Note, Finish))
+
+
 def _signature(part: Part) -> str | None:
     return part.signature if isinstance(part, Reasoning) else None
 
@@ -196,12 +201,14 @@ class StreamDecoder:
         yield from self._guarded(self._end())
 
     def _end(self) -> Iterator[Event]:
-        if self._decoder.complete or (self.done and self._said):
-            yield from self._decoder.finish()
-        elif self.done:
-            yield Failure("upstream", "there is no reply in what the upstream sent", 502)
-        else:
+        if not (self._decoder.complete or self.done):
             yield Failure("upstream", "the upstream's stream broke off before its end", 502)
+            return
+        last = list(self._decoder.finish())
+        if self._decoder.complete or self._said or any(map(_says, last)):
+            yield from last
+        else:
+            yield Failure("upstream", "there is no reply in what the upstream sent", 502)
 
     def _frames(self, frames: Iterable[Frame]) -> Iterator[Event]:
         for frame in frames:
@@ -223,7 +230,7 @@ class StreamDecoder:
                 if isinstance(event, Failure):
                     self._over = True
                     return
-                self._said = self._said or not isinstance(event, (Started, Note))
+                self._said = self._said or _says(event)
         except WireError as error:
             self._over = True
             message = f"the upstream's reply cannot be read: {error}"

@@ -25,7 +25,7 @@ from ...types import (
 )
 from ..common import History
 from ..fields import HOSTED, Fields, Json, name_of
-from .words import NAME, REDACTED, SAMPLING
+from .words import NAME, OWN_BLOCK, REDACTED, SAMPLING
 
 _CHOICES = ("auto", "any", "tool", "none")
 
@@ -138,6 +138,9 @@ def _block(item: Any, path: str, history: History) -> Part:
             )
         case "tool_result":
             return _result(fields, history)
+        case "tool_reference":
+            said = f"The tool {fields.text('tool_name')!r} can be called now."
+            return Text(said, {OWN_BLOCK: dict(item)})
         case _:
             return Other(dict(item))
 

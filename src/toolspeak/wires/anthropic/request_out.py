@@ -34,7 +34,7 @@ from ..common import (
 from ..fields import HOSTED, Json, Unsaid, present
 from ..names import NameRule, Names
 from ..wire import Outgoing
-from .words import EFFORTS, NAME, REDACTED, SAMPLING
+from .words import EFFORTS, NAME, OWN_BLOCK, REDACTED, SAMPLING
 
 _NAMES = NameRule(r"a-zA-Z0-9_\-", 128)
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_\-]")
@@ -153,8 +153,11 @@ def _block(part: Part, path: str, names: Names, unsaid: Unsaid) -> Iterator[Json
     match part:
         case Text():
             extra = {key: value for key, value in part.extra.items() if key != "type"}
-            if part.text:
-                yield {"type": "text", "text": part.text, **unsaid.carried(extra, path)}
+            carried = unsaid.carried(extra, path)
+            if OWN_BLOCK in carried:
+                yield carried[OWN_BLOCK]
+            elif part.text:
+                yield {"type": "text", "text": part.text, **carried}
         case Reasoning():
             yield from _thought(part, path, unsaid)
         case Image() | Document():

@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import structs
-
 from ...errors import WireError
-from ...events import CallEnd, Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
+from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...notes import NOTES
 from ...types import Image, Note, Other, StopReason, Usage
 from ..assembly import Calls
-from ..fields import Json
+from ..common import GIVEN_ID, set_apart
+from ..fields import OWN, Json
 from .failures import decode_failure
 from .request_in import is_other, media
-from .words import CANDIDATE, NAME, STOPS, Cased, signature_in
+from .words import (
+    BOOKKEEPING,
+    CANDIDATE,
+    NAME,
+    STOPS,
+    TOTAL,
+    USED,
+    Cased,
+    number_of,
+    signature_in,
+)
 
 
 class Decoder:
@@ -45,16 +54,14 @@ class Decoder:
     def finish(self) -> Iterator[Event]:
         for key in self._left:
             yield Note("unsupported", f"{key} of the reply is not carried", key)
-        if self._raw_stop == "MALFORMED_FUNCTION_CALL":
-            said = str(self._extra.get(f"{CANDIDATE}finishMessage") or "")
-            yield Note("malformed", NOTES["malformed"], said[:1000])
-        yield Finish(self._reason(), self._raw_stop, self._usage, self._extra or None)
-
-    def _reason(self) -> StopReason:
-        if self._blocked:
-            return "filter"
-        reason = STOPS.get(self._raw_stop or "", "stop")
-        return "calls" if reason == "stop" and self._calls.count else reason
+        raw = self._raw_stop
+        reason: StopReason = "filter" if self._blocked else STOPS.get(raw or "", "stop")
+        if raw and (reason == "error" or (raw not in STOPS and not self._blocked)):
+            said = str(self._extra.get(f"{OWN}{CANDIDATE}finishMessage") or "")[:1000]
+            if raw.startswith("MALFORMED"):
+                yield Note("malformed", NOTES["malformed"], said)
+            yield Note("rephrased", f"the reply ended with {raw}: that is {reason!r}", said)
+        yield Finish(self._calls.reason(reason), raw, self._usage, self._extra or None)
 
     def _chunk(self, fields: Cased) -> Iterator[Event]:
         identity, model = fields.text("responseId"), fields.text("modelVersion")
@@ -80,7 +87,9 @@ class Decoder:
                 yield from self._part(Cased(item, path), item)
         if candidate.are_left():
             self._raw_stop = candidate.text("finishReason") or self._raw_stop
-            self._extra |= {f"{CANDIDATE}{key}": value for key, value in candidate.rest().items()}
+            for key, value in candidate.rest().items():
+                own = OWN if key in BOOKKEEPING else ""
+                self._extra[f"{own}{CANDIDATE}{key}"] = value
 
     def _besides(self, fields: Cased) -> None:
         """What stands beside the candidates."""
@@ -89,7 +98,7 @@ class Decoder:
         feedback = fields.peek("promptFeedback")
         if isinstance(feedback, dict) and (reason := Cased(feedback).any("blockReason")):
             self._blocked, self._raw_stop = True, str(reason)
-        self._extra |= fields.rest()
+        self._extra |= set_apart(fields.rest(), BOOKKEEPING)
 
     def _part(self, fields: Cased, item: Json) -> Iterator[Event]:
         """What a part says, after the signature of the thought that led to it."""
@@ -119,22 +128,21 @@ class Decoder:
             raise WireError("arguments in pieces, which nobody has asked for", call.at("args"))
         identity, name, arguments = call.text("id"), call.need("name", str), call.any("args")
         extra = part.rest() | ({"functionCall": rest} if (rest := call.rest()) else {})
-        for event in self._calls.whole(identity, name, arguments):
-            if isinstance(event, CallEnd):
-                event = CallEnd(event.index, structs.replace(event.call, extra=extra))
-            yield event
+        extra |= {} if identity else {GIVEN_ID: ""}
+        yield from self._calls.whole(identity, name, arguments, extra=extra)
+
+
+_COUNTS = ("prompt", "toolUsePrompt", "candidates", "thoughts", "cachedContent", "total")
 
 
 def _usage(fields: Cased) -> Usage:
-    prompt, said = _count(fields, "promptTokenCount"), _count(fields, "candidatesTokenCount")
-    cached, thought = (
-        _count(fields, "cachedContentTokenCount"),
-        _count(fields, "thoughtsTokenCount"),
-    )
-    fields.any("totalTokenCount")
-    return Usage(prompt, said + thought, cached, 0, thought, fields.rest())
+    prompt, used, said, thought, cached, total = (_count(fields, word) for word in _COUNTS)
+    extra = set_apart(fields.rest(), BOOKKEEPING)
+    extra |= {USED: used} if used else {}
+    extra |= {TOTAL: total} if total not in (0, prompt + used + said + thought) else {}
+    return Usage(prompt + used, said + thought, cached, 0, thought, extra)
 
 
-def _count(fields: Cased, key: str) -> int:
-    value = fields.any(key)
-    return value if isinstance(value, int) else 0
+def _count(fields: Cased, word: str) -> int:
+    value = number_of(fields.any(f"{word}TokenCount"))
+    return int(value) if isinstance(value, (int, float)) else 0

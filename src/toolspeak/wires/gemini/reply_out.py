@@ -20,12 +20,13 @@ from ...types import (
     ToolCall,
     Usage,
 )
+from ..common import GIVEN_ID, put_back
 from ..fields import Json, present
 from ..framing import encode_line
 from ..wire import Envelope
 from .failures import encode_failure
 from .request_out import call_out, media_out, signed
-from .words import CANDIDATE, NAME, STOPS, STOPS_OUT, wrapped
+from .words import CANDIDATE, NAME, STOPS, STOPS_OUT, USED, wrapped
 
 
 def encode_reply(reply: Reply, envelope: Envelope) -> Json:
@@ -53,7 +54,8 @@ def _part(part: Part, *, same: bool) -> Json:
         case Reasoning():
             return {"text": part.text, "thought": True, **extra} if part.text or extra else {}
         case ToolCall():
-            call = call_out(part, part.name) | extra.pop("functionCall", {})
+            call = call_out(part, part.name, extra.pop(GIVEN_ID, part.id))
+            call |= extra.pop("functionCall", {})
             return {"functionCall": call, **extra}
         case Image():
             source, key = media_out(part)
@@ -73,7 +75,7 @@ def _last(parts: list[Json], finish: Finish, *, same: bool) -> Json:
     }
     usage = _usage(finish.usage or Usage(), same=same)
     out: Json = {"candidates": [candidate], "usageMetadata": usage}
-    for key, value in (finish.extra or {}).items() if same else ():
+    for key, value in put_back(finish.extra or {}).items() if same else ():
         where = candidate if key.startswith(CANDIDATE) else out
         where[key.removeprefix(CANDIDATE)] = value
     return out
@@ -83,21 +85,22 @@ def _reason(finish: Finish, *, same: bool) -> str:
     """The upstream's own word, if it still says what happened."""
     reason: StopReason = finish.stop_reason or "stop"
     raw = finish.raw_stop_reason or ""
-    if same and STOPS.get(raw) == ("stop" if reason == "calls" else reason):
+    if same and raw and STOPS.get(raw, "stop") == ("stop" if reason == "calls" else reason):
         return raw
     return STOPS_OUT.get(reason, "STOP")
 
 
 def _usage(usage: Usage, *, same: bool) -> Json:
+    carried = usage.extra if same else {}
     counts = {
-        "promptTokenCount": usage.input,
+        "promptTokenCount": max(0, usage.input - carried.get(USED, 0)),
         "candidatesTokenCount": max(0, usage.output - usage.reasoning),
         "totalTokenCount": usage.input + usage.output,
     }
     known = present(
         cachedContentTokenCount=usage.cached or None, thoughtsTokenCount=usage.reasoning or None
     )
-    return counts | known | (usage.extra if same else {})
+    return counts | known | put_back(carried)
 
 
 class Encoder:

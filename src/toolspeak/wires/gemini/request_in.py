@@ -28,7 +28,7 @@ from ...types import (
     ToolChoice,
     ToolResult,
 )
-from ..common import History, call_from_text
+from ..common import GIVEN_ID, History, call_from_text, whose
 from ..fields import HOSTED, Json, name_of
 from .schemas import plain_schema
 from .words import NAME, RESPONSE, SAMPLING, Cased, signature_in
@@ -58,7 +58,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     notes: list[Note] = []
     named = fields.text("model")
     messages = (*_system(fields, notes), *_contents(fields, notes))
-    tools, hosted = _tools(fields, notes)
+    tools, hosted = _tools(fields)
     choice, left = _tool_choice(fields, notes)
     config = fields.inner("generationConfig") or Cased({})
     sampling = {key: config.number(word) for key, word in SAMPLING.items()}
@@ -164,7 +164,7 @@ def _part(
     if call := fields.inner("functionCall"):
         parts.append(history.made(_call(call, fields, history, notes)))
     elif result := fields.inner("functionResponse"):
-        parts.append(_result(result, fields, history))
+        parts.append(_result(result, fields, history, notes))
     elif fields.has("text"):
         text, extra = fields.text("text"), fields.rest()
         if text or extra or not signature:
@@ -196,22 +196,25 @@ def _sign(parts: list[Part], signature: str) -> None:
 
 
 def _call(call: Cased, part: Cased, history: History, notes: list[Note]) -> ToolCall:
-    identity = call.text("id") or history.new_id()
+    given = call.text("id")
     name, arguments = call.need("name", str), call.any("args")
     rest = call.rest()
     extra = part.rest() | ({"functionCall": rest} if rest else {})
-    return call_from_text(identity, name, arguments, call.at("args"), notes, extra=extra)
+    extra |= {} if given else {GIVEN_ID: ""}
+    identity, path = given or history.new_id(), call.at("args")
+    return call_from_text(identity, name, arguments, path, notes, extra=extra)
 
 
-def _result(result: Cased, part: Cased, history: History) -> ToolResult:
-    identity, name = history.answered(result.text("id"), result.text("name"))
+def _result(result: Cased, part: Cased, history: History, notes: list[Note]) -> ToolResult:
+    given, named = result.text("id"), result.text("name")
+    identity, name, own = whose(history, given, named, result.path, notes)
     response = result.any("response")
     text, is_error = said_by(response)
     shown: list[Text | Image | Document | Other] = []
     for item, path in result.each("parts"):
         shown.append(media(Cased(item, path)) or Other(dict(item)))
     rest = result.rest()
-    extra = part.rest() | ({"functionResponse": rest} if rest else {})
+    extra = own | part.rest() | ({"functionResponse": rest} if rest else {})
     if response != response_of(text, is_error):
         extra[RESPONSE] = response
     content = (*([Text(text)] if text else []), *shown) if shown else text
@@ -256,7 +259,7 @@ def media(fields: Cased) -> Image | Document | None:
 # Tools and settings.
 
 
-def _tools(fields: Cased, notes: list[Note]) -> tuple[tuple[Tool, ...] | None, list[Json]]:
+def _tools(fields: Cased) -> tuple[tuple[Tool, ...] | None, list[Json]]:
     """The tools that may be offered to any model, and those that only Google can run."""
     if not fields.has("tools"):
         return None, []
@@ -266,11 +269,7 @@ def _tools(fields: Cased, notes: list[Note]) -> tuple[tuple[Tool, ...] | None, l
         group = Cased(item, path)
         for declaration, at in group.each("functionDeclarations"):
             tools.append(_tool(Cased(declaration, at)))
-        rest = group.rest()
-        for kind in rest:
-            message = f"a tool of the kind {kind!r} cannot be offered"
-            notes.append(Note("skipped-tool", message, path))
-        hosted += [rest] if rest else []
+        hosted += [{kind: settings} for kind, settings in group.rest().items()]
     return tuple(tools), hosted
 
 

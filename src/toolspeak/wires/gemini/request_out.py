@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -22,11 +23,12 @@ from ...types import (
     ToolResult,
 )
 from ..common import (
-    History,
+    GIVEN_ID,
     as_function,
     choice_names,
     document_as_text,
     effort_of,
+    kind_of,
     names_of,
     sampling_out,
 )
@@ -38,9 +40,13 @@ from .words import NAME, PLACEHOLDERS, RESPONSE, SAMPLING
 
 _NAMES = NameRule(r"a-zA-Z0-9_.:\-", 64, "a-zA-Z_")
 _FULL_NAMES = ("models/", "tunedModels/", "publishers/", "projects/")
-_LEVELS = ("minimal", "low", "medium", "high")
+_LEVELS = ("low", "medium", "high")
+"""Some models have a `minimal` one, too."""
 _BUDGETS = {"minimal": 512, "low": 1024, "medium": 8192, "high": 24_576}
 """For Gemini 2, which knows no levels."""
+_NEEDS_NO_SIGNATURES = re.compile("gemini-[12]")
+_TAKES_NO_WISHES = re.compile(r"gemini-(1|2\.0)|-image|-tts")
+"""Models that refuse to be told how much to think."""
 
 
 def encode_request(request: Request) -> Outgoing:
@@ -49,7 +55,7 @@ def encode_request(request: Request) -> Outgoing:
     names = names_of(request, _NAMES)
     extra = dict(unsaid.carried(request.extra, "$"))
     system, messages = _apart(request.messages, unsaid)
-    body: Json = {"contents": list(_contents(messages, _Writer(names, unsaid)))}
+    body: Json = {"contents": list(_contents(messages, _Writer(names, unsaid, request.model)))}
     if system:
         body["systemInstruction"] = system
     body |= _tools(request, names, unsaid, extra)
@@ -94,35 +100,33 @@ def _apart(messages: tuple[Message, ...], unsaid: Unsaid) -> tuple[Json, list[tu
 def _contents(messages: Iterable[tuple[Message, str]], writer: _Writer) -> Iterator[Json]:
     """Contents in turns: the results of one turn's calls have to stand in one."""
     turn: Json = {}
+    has_results = False
     for message, path in messages:
         role = "model" if message.role == "assistant" else "user"
         extra = writer.unsaid.carried(message.extra, path)
         parts = writer.parts(message, path)
+        gives_results = any("functionResponse" in part for part in parts)
         if not parts and not writer.unsaid.same:
             writer.unsaid.drop("an empty message", path)
-        elif turn and role == turn["role"] and not extra and _has_results(turn["parts"] + parts):
+        elif turn and role == turn["role"] and not extra and (has_results or gives_results):
             turn["parts"] += parts
+            has_results = True
         else:
             if turn:
                 yield turn
             turn = {"role": role, "parts": parts, **extra}
+            has_results = gives_results
     if turn:
         yield turn
-
-
-def _has_results(parts: list[Json]) -> bool:
-    return any("functionResponse" in part for part in parts)
 
 
 class _Writer:
     """Writes the parts of a conversation."""
 
-    def __init__(self, names: Names, unsaid: Unsaid) -> None:
+    def __init__(self, names: Names, unsaid: Unsaid, model: str = "") -> None:
         self._names = names
         self.unsaid = unsaid
-        self._history = History()
-        self._made_up: set[str] = set()
-        """The ids that the client never gave, and need not be told."""
+        self._is_signed = not _NEEDS_NO_SIGNATURES.search(model)
         self._written: dict[str, str] = {}
         """The names of the calls, by their ids."""
 
@@ -131,7 +135,7 @@ class _Writer:
         Gemini 3 refuses the first call of a turn."""
         parts = signed(message.parts, lambda part: self._part(part, path), lambda text: text)
         first = next((part for part in parts if "functionCall" in part), None)
-        if first is not None:
+        if first is not None and self._is_signed:
             first.setdefault("thoughtSignature", PLACEHOLDERS[0])
         return parts
 
@@ -153,13 +157,13 @@ class _Writer:
             case Other():
                 if self.unsaid.same:
                     return dict(part.data)
-                self.unsaid.drop(f"a part of the kind {part.data.get('type', 'other')!r}", path)
+                self.unsaid.drop(f"a part of the kind {kind_of(part)!r}", path)
                 return {}
 
     def _media(self, part: Image | Document, path: str) -> Json:
         extra = dict(self.unsaid.carried(part.extra, path))
         if isinstance(part, Document):
-            if part.data is None and part.url is None:
+            if part.data is None and (part.text or part.url is None):
                 self.unsaid.change("a document is written as text", path)
                 return {"text": document_as_text(part), **extra}
             if part.title:
@@ -170,15 +174,10 @@ class _Writer:
         return {key: {**source, **extra.pop(key, {})}, **extra}
 
     def _call(self, call: ToolCall, path: str) -> Json:
-        if self.unsaid.same and call.id == self._history.new_id():
-            self._made_up.add(call.id)
-        self._history.made(call)
         extra = dict(self.unsaid.carried(call.extra, path))
         extra.pop(WRITTEN, None)
         name = self._written[call.id] = self._names.write(call.name, call.namespace)
-        out = call_out(call, name)
-        if call.id in self._made_up:
-            del out["id"]
+        out = call_out(call, name, extra.pop(GIVEN_ID, call.id))
         return {"functionCall": {**out, **extra.pop("functionCall", {})}, **extra}
 
     def _result(self, result: ToolResult, path: str) -> Json:
@@ -186,7 +185,7 @@ class _Writer:
         response = extra.pop(RESPONSE, None)
         if response is None or said_by(response) != (result.text, result.is_error):
             response = response_of(result.text, result.is_error)
-        identity = None if result.call_id in self._made_up else result.call_id
+        identity = extra.pop(GIVEN_ID, result.call_id) or None
         name = self._written.get(result.call_id) or self._names.write(result.name)
         out = present(id=identity, name=name, response=response)
         content = () if isinstance(result.content, str) else result.content
@@ -238,9 +237,9 @@ def _unplaced(signature: str, thought: Json | None) -> Iterator[Json]:
         yield {"text": "", "thoughtSignature": signature}
 
 
-def call_out(call: ToolCall, name: str) -> Json:
-    """A call."""
-    return {"id": call.id, "name": name, "args": call.arguments}
+def call_out(call: ToolCall, name: str, identity: str) -> Json:
+    """A call; it need not have an id."""
+    return {**present(id=identity or None), "name": name, "args": call.arguments}
 
 
 def media_out(part: Image | Document, *, known: bool = False) -> tuple[Json, str]:
@@ -314,17 +313,53 @@ def _format(form: ResponseFormat | None) -> Json:
 
 
 def _thinking(thinking: Thinking, model: str, unsaid: Unsaid) -> Json:
-    """A budget or a level, of which only one may be given."""
-    out: Json = present(includeThoughts=thinking.shown)
-    if thinking.enabled is False or thinking.effort == "none":
-        return {**out, "thinkingBudget": 0}
-    if thinking.effort is None:
-        budget = -1 if thinking.enabled and thinking.budget is None else thinking.budget
-        return out | present(thinkingBudget=budget)
-    if thinking.budget is not None:
+    """A budget or a level, of which only one may be given: what a model does not take, it refuses.
+    Whether to think at all is the first question, to which few of them know a no."""
+    effort, budget = thinking.effort, thinking.budget
+    is_off = thinking.enabled is False or effort == "none" or budget == 0
+    if unsaid.same:
+        if is_off or (thinking.enabled and budget is None and effort is None):
+            budget = 0 if is_off else -1
+        level = effort.upper() if effort and not is_off else None
+        return present(includeThoughts=thinking.shown, thinkingBudget=budget, thinkingLevel=level)
+    if _TAKES_NO_WISHES.search(model):
+        if (thinking.enabled or effort or budget) and not is_off:
+            unsaid.drop(f"how {model} has to think, its effort or budget", "$.thinking")
+        return {}
+    if effort and budget and not is_off:
         unsaid.drop("a budget beside an effort", "$.thinking")
-    level: Any = effort_of(thinking, unsaid, _LEVELS)
-    if "gemini-2" not in model:
-        return {**out, "thinkingLevel": level.upper()}
-    unsaid.change(f"{level!r} effort is a budget of {_BUDGETS[level]} tokens", "$.thinking")
-    return {**out, "thinkingBudget": _BUDGETS[level]}
+    how = _budget if "gemini-2" in model else _level
+    return present(includeThoughts=thinking.shown) | how(thinking, model, unsaid, is_off=is_off)
+
+
+def _budget(thinking: Thinking, model: str, unsaid: Unsaid, *, is_off: bool) -> Json:
+    """For Gemini 2: tokens, of which each model has its own least and most."""
+    is_pro = "-pro" in model
+    least, most = (128, 32_768) if is_pro else (512 if "-lite" in model else 1, 24_576)
+    if is_off and is_pro:
+        unsaid.change(f"{model} cannot but think; its effort is the least", "$.thinking")
+        return {"thinkingBudget": least}
+    if is_off:
+        return {"thinkingBudget": 0}
+    if thinking.effort:
+        level: Any = effort_of(thinking, unsaid, _BUDGETS)
+        unsaid.change(f"{level!r} effort is a budget of {_BUDGETS[level]} tokens", "$.thinking")
+        return {"thinkingBudget": _BUDGETS[level]}
+    if thinking.budget is None:
+        return {"thinkingBudget": -1} if thinking.enabled else {}
+    budget = min(max(thinking.budget, least), most)
+    if budget != thinking.budget:
+        unsaid.change(f"the budget of {model} is from {least} to {most} tokens", "$.thinking")
+    return {"thinkingBudget": budget}
+
+
+def _level(thinking: Thinking, model: str, unsaid: Unsaid, *, is_off: bool) -> Json:
+    """For the models since, which think if nothing is said, and some of them in any case."""
+    if is_off:
+        unsaid.change(f"{model} may not but think; its effort is the least", "$.thinking")
+        return {"thinkingLevel": "LOW"}
+    if thinking.effort:
+        known = ("low", "high") if "gemini-3-pro" in model else _LEVELS
+        level: Any = effort_of(thinking, unsaid, known)
+        return {"thinkingLevel": level.upper()}
+    return present(thinkingBudget=thinking.budget)

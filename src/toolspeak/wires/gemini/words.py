@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...types import StopReason
-from ..fields import OWN, Fields, Json
+from ..fields import OWN, Fields, Json, T
 
 NAME = "gemini"
 SAMPLING = {
@@ -26,6 +26,27 @@ RESPONSE = f"{OWN}response"
 """In the `extra` of a result: the object that it came as."""
 CANDIDATE = "candidate."
 """So begins, in the `extra` of a reply, what stood beside the content of its candidate."""
+TOTAL, USED = f"{OWN}totalTokenCount", f"{OWN}toolUsePromptTokenCount"
+"""In the `extra` of usage: what the counts of tokens are not enough to tell."""
+BOOKKEEPING = frozenset(
+    {
+        "avgLogprobs",
+        "finishMessage",
+        "safetyRatings",
+        "tokenCount",
+        "createTime",
+        "modelStatus",
+        "promptFeedback",
+        "promptTokensDetails",
+        "cacheTokensDetails",
+        "candidatesTokensDetails",
+        "thoughtsTokensDetails",
+        "toolUsePromptTokensDetails",
+        "serviceTier",
+        "trafficType",
+    }
+)
+"""What a reply says of how it was made."""
 STOPS: dict[str, StopReason] = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
@@ -51,6 +72,7 @@ STOPS: dict[str, StopReason] = {
             "UNEXPECTED_TOOL_CALL",
             "TOO_MANY_TOOL_CALLS",
             "MALFORMED_RESPONSE",
+            "MISSING_THOUGHT_SIGNATURE",
             "NO_IMAGE",
             "IMAGE_OTHER",
         ),
@@ -64,6 +86,16 @@ STOPS_OUT = {"length": "MAX_TOKENS", "filter": "SAFETY", "refusal": "SAFETY", "e
 def camel(key: str) -> str:
     """A field's name in camelCase, however it is spelled."""
     return re.sub(r"(?<=[a-z0-9])_([a-z0-9])", lambda match: match[1].upper(), key)
+
+
+_NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?")
+
+
+def number_of(value: Any) -> Any:
+    """A number, which Google's JSON may have as a string; anything else as it is."""
+    if not isinstance(value, str) or not _NUMBER.fullmatch(value):
+        return value
+    return int(value) if value.lstrip("-").isdigit() else float(value)
 
 
 class Cased(Fields):
@@ -83,6 +115,19 @@ class Cased(Fields):
             if name != key and self._left.get(name) is None:
                 self._left[name] = self._left.pop(key)
                 self._spelled[name] = key
+
+    def take(self, key: str, kind: type[T]) -> T | None:
+        if kind is int:
+            self._read_number(key)
+        return super().take(key, kind)
+
+    def number(self, key: str) -> float | None:
+        self._read_number(key)
+        return super().number(key)
+
+    def _read_number(self, key: str) -> None:
+        if isinstance(value := self._left.get(key), str):
+            self._left[key] = number_of(value)
 
     def inner(self, key: str) -> Cased | None:
         value = self.take(key, dict)

@@ -20,7 +20,7 @@ from ...types import (
     ToolCall,
     ToolResult,
 )
-from ..common import GIVEN_ID, History, call_from_text
+from ..common import History, call_from_text, whose
 from ..fields import HOSTED, Fields, Json, name_of
 from .words import GENERATE, NAME, SAMPLING, call_in, image
 
@@ -112,15 +112,10 @@ def _calls(fields: Fields, history: History, notes: list[Note]) -> Iterator[Tool
 def _result(fields: Fields, text: str, history: History, notes: list[Note]) -> ToolResult:
     """A result: for the call with its id, or of its name, or for the first that has none."""
     given, named = fields.text("tool_call_id"), fields.text("tool_name", "name")
-    identity, name = history.answered(given, named, loose=True)
-    extra: Json = {} if identity == given else {GIVEN_ID: given}
-    if extra and (given or name != (named or name)):
-        message = f"a result of {named or given!r} is taken for that of a call of {name!r}"
-        notes.append(Note("renamed", message, fields.path))
+    identity, name, own = whose(history, given, named, fields.path, notes)
     shown = tuple(_images(fields))
     content = (*([Text(text)] if text else []), *shown) if shown else text
-    extra |= fields.rest()
-    return ToolResult(call_id=identity, name=name, content=content, extra=extra)
+    return ToolResult(call_id=identity, name=name, content=content, extra=fields.rest() | own)
 
 
 # Tools and settings.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ... import jsonish
 from ...types import Image, Other, Reasoning, Text, ToolCall
 from ..fields import OWN, Fields, Json, present
 from .words import ID, ITEM, MADE_ID, STATUS, TEXTS
@@ -129,6 +130,14 @@ def reasoning_item(thought: Reasoning) -> Json:
     texts = thought.extra.get(TEXTS) or {"summary": plain}
     item = {"type": "reasoning", **texts} | present(encrypted_content=thought.signature)
     return item | present(status=thought.extra.get(STATUS)) | said(thought.extra)
+
+
+def input_of(call: ToolCall) -> str:
+    """What a call says, as text."""
+    given = call.arguments.get("input")
+    if not call.freeform or isinstance(given, str):
+        return call.input
+    return "" if given is None else jsonish.dumps(given)
 
 
 def call_item(call: ToolCall, name: str, text: str) -> Json:

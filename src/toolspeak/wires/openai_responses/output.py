@@ -15,7 +15,7 @@ from ...calls import equal
 from ...events import CallStart
 from ...types import Reasoning, Text, ToolCall
 from ..fields import Json
-from .items import call_item, is_refusal, message_item, reasoning_item, text_part
+from .items import call_item, input_of, is_refusal, message_item, reasoning_item, text_part
 
 
 class OutputItem:
@@ -169,9 +169,9 @@ class CallItem(OutputItem):
     def ended(self, call: ToolCall, extra: Json) -> Iterator[Json]:
         """`extra` is what the item says beside the call."""
         if not self._pieces:
-            yield self.more(call.input)
+            yield self.more(input_of(call))
         text = "".join(self._pieces)
-        yield from self._over("completed", text if _says(text, call) else call.input, extra)
+        yield from self._over("completed", text if _says(text, call) else input_of(call), extra)
 
     def taken_back(self) -> Iterator[Json]:
         """The call is not made. A client that acts on items has to see that this one is not whole;
@@ -189,7 +189,7 @@ class CallItem(OutputItem):
 def _says(text: str, call: ToolCall) -> bool:
     """Whether the text that was sent is what the call came to be."""
     if call.freeform:
-        return text == call.input
+        return text == input_of(call)
     try:
         return equal(jsonish.decoder.decode(text), call.arguments)
     except (ValueError, RecursionError):

@@ -5,45 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
+
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Failure, Other, StopReason, Usage
 from ..assembly import Calls
-from ..fields import Fields, Json
+from ..common import STATUSES
+from ..fields import Fields, Json, present
 from ..openai_chat.failures import decode_failure
 from .items import BETWEEN, leftover, picture, thought
-from .words import NAME, STOPS
+from .words import ID, NAME, STOPS
 
 _CALLS = ("function_call", "custom_tool_call")
-_OF_A_CALL = ("caller", "async")
-"""What a call's item says beside the call, and has to say again when it comes back."""
+_OF_A_CALL = ("call_id", "name", "namespace", "arguments", "input")
 _OWN_TO_A_REPLY = (
     *("object", "created_at", "completed_at", "status", "output", "usage", "error"),
     *("incomplete_details", "tools", "tool_choice", "instructions", "metadata"),
     *("previous_response_id", "user"),
 )
 """What a response says that the one to the client says for itself."""
-_STATUSES = {
-    "invalid_request_error": 400,
-    "invalid_prompt": 400,
-    "context_length_exceeded": 400,
-    "authentication_error": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "rate_limit_exceeded": 429,
-    "rate_limit_error": 429,
-    "insufficient_quota": 429,
-    "upstream_error": 502,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-    "server_is_overloaded": 529,
-}
 
 
 class _Item:
     """An item of the output, and what of it has been told."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, identity: str) -> None:
         self.kind = kind
+        self.id = identity
         self.told: set[int] = set()
         """The parts of which some words came, or all."""
         self.closed: set[int] = set()
@@ -63,6 +51,7 @@ class Decoder:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
+        self._all: list[_Item] = []
         self._items: dict[int, _Item] = {}
         self._by_id: dict[str, _Item] = {}
         self._started = self._refused = False
@@ -88,13 +77,15 @@ class Decoder:
             yield from told(self, fields)
 
     def finish(self) -> Iterator[Event]:
-        for item in self._items.values():
+        for item in self._all:
             for index, text in item.refusals.items():
                 yield from self._refusal(item, index, text)
-        yield from self._calls.finish(cut=self._stop == "length")
-        reason = self._stop
-        if reason == "stop":
-            reason = "calls" if self._calls.count else "refusal" if self._refused else "stop"
+            if item.given is not None:
+                yield from self._calls.end(item, item.given)
+        yield from self._calls.finish(self._stop)
+        reason = self._calls.reason(self._stop)
+        if reason == "stop" and self._refused:
+            reason = "refusal"
         yield Finish(reason, self._raw_stop, self._usage, self._extra)
 
     # The response.
@@ -133,12 +124,13 @@ class Decoder:
 
     # The items.
 
-    def _new(self, kind: str, index: int | None, *identities: str) -> _Item:
-        item = _Item(kind)
+    def _new(self, kind: str, index: int | None, identity: str, call: str = "") -> _Item:
+        item = _Item(kind, identity)
+        self._all.append(item)
         if index is not None:
             self._items[index] = item
-        for identity in filter(None, identities):
-            self._by_id[identity] = item
+        for known in filter(None, (identity, call)):
+            self._by_id[known] = item
         return item
 
     def _known(self, index: int | None, fields: Fields) -> _Item:
@@ -162,11 +154,14 @@ class Decoder:
         return found or self._new(kind, index, identity)
 
     def _added(self, fields: Fields) -> Iterator[Event]:
+        """An item begins; some servers say so twice."""
         given = Fields(fields.any("item"), fields.at("item"))
         index = fields.take("output_index", int)
         kind, identities = _word(given, "type"), (_word(given, "id"), _word(given, "call_id"))
-        item = self._new(kind, index, *identities)
-        if kind in _CALLS:
+        known = (self._by_id[identity] for identity in identities if identity in self._by_id)
+        item = next(known, None) or self._new(kind, index, *identities)
+        if kind in _CALLS and item.kind in _CALLS and not item.over:
+            item.kind = item.kind if item.started else kind
             yield from self._call(item, given)
 
     def _done(self, fields: Fields) -> Iterator[Event]:
@@ -194,7 +189,7 @@ class Decoder:
         item, index = self._at(fields, "message"), fields.take("content_index", int) or 0
         item.told.add(index)
         if delta := fields.text("delta"):
-            yield from self._calls.beside(TextDelta(delta))
+            yield from self._calls.beside(TextDelta(delta, item=item.id))
 
     def _text_whole(self, fields: Fields) -> Iterator[Event]:
         item, index = self._at(fields, "message"), fields.take("content_index", int) or 0
@@ -203,7 +198,7 @@ class Decoder:
     def _words(self, item: _Item, index: int, text: str) -> Iterator[Event]:
         if text and index not in item.told:
             item.told.add(index)
-            yield from self._calls.beside(TextDelta(text))
+            yield from self._calls.beside(TextDelta(text, item=item.id))
 
     def _refusal_more(self, fields: Fields) -> Iterator[Event]:
         """Refusals are short, and one text each: they wait until they are whole."""
@@ -219,7 +214,7 @@ class Decoder:
         if text and index not in item.told:
             item.told.add(index)
             self._refused = True
-            yield from self._calls.beside(TextDelta(text, {"type": "refusal"}))
+            yield from self._calls.beside(TextDelta(text, {"type": "refusal"}, item.id))
 
     def _part_over(self, fields: Fields) -> Iterator[Event]:
         item, index = self._at(fields, "message"), fields.take("content_index", int) or 0
@@ -235,14 +230,14 @@ class Decoder:
             return
         yield from self._words(item, index, fields.text("text"))
         if extra := leftover(fields):
-            yield from self._calls.beside(TextDelta("", extra))
+            yield from self._calls.beside(TextDelta("", extra, item.id))
 
     def _message_over(self, item: _Item, fields: Fields) -> Iterator[Event]:
         fields.any("role")
         for index, (part, path) in enumerate(fields.each("content")):
             yield from self._part(item, index, Fields(part, path))
         if extra := leftover(fields):
-            yield from self._calls.beside(TextDelta("", extra))
+            yield from self._calls.beside(TextDelta("", extra, item.id))
 
     # What is thought.
 
@@ -271,14 +266,19 @@ class Decoder:
             return
         gap = BETWEEN if item.told and index not in item.told else ""
         item.told.add(index)
-        yield from self._calls.beside(ReasoningDelta(gap + text))
+        yield from self._calls.beside(ReasoningDelta(gap + text, item=item.id))
 
     def _thought_over(self, item: _Item, fields: Fields) -> Iterator[Event]:
+        identity = _word(fields, "id")
         thinking = thought(fields)
-        text = "" if item.told else thinking.text
-        if item.told or text or thinking.signature is not None:
-            told = ReasoningDelta(text, thinking.signature, thinking.extra or None)
-            yield from self._calls.beside(told)
+        if isinstance(thinking, Other) and not item.told:
+            told: Event = PartAdded(thinking)
+        elif isinstance(thinking, Other):
+            told = ReasoningDelta("", None, {ID: identity} if identity else None, item.id)
+        else:
+            text = "" if item.told else thinking.text
+            told = ReasoningDelta(text, thinking.signature, thinking.extra or None, item.id)
+        yield from self._calls.beside(told)
 
     # What is called.
 
@@ -288,10 +288,11 @@ class Decoder:
         item.started = True
         yield from self._calls.start(
             item,
-            fields.text("call_id", "id"),
+            _word(fields, "call_id") or _word(fields, "id"),
             name,
             namespace=fields.take("namespace", str),
             freeform=item.kind == "custom_tool_call",
+            extra={ID: item.id} if item.id else None,
         )
 
     def _arguments(self, fields: Fields) -> Iterator[Event]:
@@ -303,16 +304,23 @@ class Decoder:
     def _arguments_whole(self, fields: Fields) -> Iterator[Event]:
         """The item's end, which follows, says the same; not with every server."""
         item = self._at(fields, "function_call")
-        item.given = fields.any("arguments", "input")
-        yield from ()
+        given = fields.any("arguments", "input")
+        if item.streamed:
+            return
+        if item.started and isinstance(given, str):
+            item.streamed = True
+            yield from self._calls.more(item, given)
+        else:
+            item.given = given
 
     def _call_over(self, item: _Item, fields: Fields) -> Iterator[Event]:
         yield from self._call(item, fields)
         text = fields.any("arguments", "input")
         given = None if item.streamed else item.given if text is None else text
-        extra = {key: fields.peek(key) for key in _OF_A_CALL if fields.has(key)}
         cut = fields.peek("status") == "incomplete"
-        yield from self._calls.end(item, given, cut=cut, **extra)
+        for known in _OF_A_CALL:
+            fields.any(known)
+        yield from self._calls.end(item, given, cut=cut, extra=leftover(fields))
 
     _EVENTS: ClassVar[dict[str, Callable[[Decoder, Fields], Iterator[Event]]]] = {
         "response.created": _lifecycle,
@@ -361,18 +369,24 @@ def _about(fields: Fields) -> Json:
 def _usage(fields: Fields) -> Usage:
     read = fields.inner("input_tokens_details") or Fields({})
     written = fields.inner("output_tokens_details") or Fields({})
-    return Usage(
+    counted = Usage(
         input=fields.take("input_tokens", int) or 0,
         output=fields.take("output_tokens", int) or 0,
         cached=read.take("cached_tokens", int) or 0,
         cache_written=read.take("cache_write_tokens", int) or 0,
         reasoning=written.take("reasoning_tokens", int) or 0,
     )
+    if fields.peek("total_tokens") == counted.input + counted.output:
+        fields.any("total_tokens")
+    beside = present(
+        input_tokens_details=read.rest() or None, output_tokens_details=written.rest() or None
+    )
+    return replace(counted, extra=fields.rest() | beside)
 
 
 def _failure(given: Any) -> Failure:
     """What has gone wrong, which comes with no status."""
     error = given.get("error", given) if isinstance(given, dict) else given
     words = [error.get("code"), error.get("type")] if isinstance(error, dict) else []
-    status = next((_STATUSES[word] for word in map(str, words) if word in _STATUSES), 500)
+    status = next((STATUSES[word] for word in map(str, words) if word in STATUSES), 500)
     return decode_failure(status, {"error": error})

@@ -170,9 +170,10 @@ class _Writer:
         self._usage = event.usage
         request = self._envelope.request
         own = f"resp_{self._envelope.id.removeprefix('resp_') or 0}"
+        is_known = event.id and (self._same or event.id.startswith("resp_"))
         carried = (event.extra or {}) if self._same else {}
         self._head = {
-            "id": event.id if self._same and event.id else own,
+            "id": event.id if is_known else own,
             "object": "response",
             "created_at": self._envelope.created,
             "model": event.model or request.model,
@@ -199,9 +200,8 @@ class _Writer:
         status = "incomplete" if reason else "completed"
         error = None
         if event.stop_reason == "error":
-            status = "failed"
-            message = f"the model stopped in error: {event.raw_stop_reason or 'it does not say why'}"
-            error = {"code": "server_error", "message": message}
+            status, why = "failed", event.raw_stop_reason or "error"
+            error = {"code": "server_error", "message": f"the model stopped: {why}"}
         yield from self._close("completed" if status == "completed" else "incomplete")
         self._head |= self._carried(event.extra)
         usage = event.usage or self._usage or Usage()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -27,8 +27,19 @@ from ...types import (
 )
 from ..common import History, call_from_text, image_from, split_data_url
 from ..fields import HOSTED, Fields, Json, name_of
-from .items import leftover, picture, thought
-from .words import CHOICE, CUSTOM, INSTRUCTIONS, NAME, SAMPLING, SUMMARY
+from .items import leftover, picture, reminders, thought
+from .words import (
+    CHOICE,
+    CUSTOM,
+    HOSTED_CHOICE,
+    HOSTED_CHOICES,
+    ID,
+    INSTRUCTIONS,
+    NAME,
+    SAMPLING,
+    SPACE,
+    SUMMARY,
+)
 
 
 def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:
@@ -44,8 +55,8 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     return Request(
         model=fields.text("model") or model,
         messages=_messages(fields, notes),
-        tools=_tools(fields, notes, own),
-        tool_choice=_tool_choice(fields, notes, own),
+        tools=_tools(fields, own),
+        tool_choice=_tool_choice(fields, own),
         parallel_tool_calls=parallel is not False,
         response_format=_response_format(fields, own),
         thinking=_thinking(fields, own),
@@ -69,29 +80,31 @@ class _Turns:
     def __init__(self, notes: list[Note]) -> None:
         self.notes = notes
         self.history = History()
-        self.messages: list[Message] = []
+        self._turns: list[tuple[Role, list[Part], Json]] = []
 
-    def say(self, role: Role, parts: tuple[Part, ...], extra: Json) -> None:
-        self.messages.append(Message(role, parts, extra))
+    def say(self, role: Role, parts: Iterable[Part], extra: Json) -> None:
+        self._turns.append((role, list(parts), extra))
 
     def join(self, role: Literal["assistant", "tool"], *parts: Part) -> None:
-        last = self.messages[-1] if self.messages else None
-        if last is not None and last.role == role:
-            self.messages[-1] = Message(role, (*last.parts, *parts))
+        if self._turns and self._turns[-1][0] == role:
+            self._turns[-1][1].extend(parts)
         else:
-            self.messages.append(Message(role, parts))
+            self.say(role, parts, {})
+
+    def messages(self) -> tuple[Message, ...]:
+        return tuple(Message(role, tuple(parts), extra) for role, parts, extra in self._turns)
 
 
 def _messages(fields: Fields, notes: list[Note]) -> tuple[Message, ...]:
     turns = _Turns(notes)
     if instructions := fields.text("instructions"):
-        turns.say("system", (Text(instructions),), {INSTRUCTIONS: True})
+        turns.say("system", [Text(instructions)], {INSTRUCTIONS: True})
     given = fields.peek("input")
     if isinstance(given, str):
-        turns.say("user", (Text(fields.need("input", str)),), {})
+        turns.say("user", [Text(fields.need("input", str))], {})
     for item, path in fields.each("input"):
         _item(item, path, turns)
-    return tuple(turns.messages)
+    return turns.messages()
 
 
 def _item(item: Any, path: str, turns: _Turns) -> None:
@@ -118,8 +131,8 @@ def _message(fields: Fields, turns: _Turns) -> None:
     role = fields.need("role", str)
     match role:
         case "system" | "developer" | "user":
-            parts = tuple(content(fields, "content"))
-            turns.say(role, parts, leftover(fields))
+            parts = list(content(fields, "content"))
+            turns.say(role, parts, reminders(fields) | leftover(fields))
         case "assistant":
             turns.join("assistant", *_said(fields))
         case _:
@@ -128,15 +141,20 @@ def _message(fields: Fields, turns: _Turns) -> None:
 
 
 def _said(fields: Fields) -> list[Part]:
-    """What an assistant said. The last text tells what is said of the whole message."""
+    """What an assistant said. Its texts are held together by the id of the message, and the last
+    tells what is said of all of it."""
     given = fields.peek("content")
-    parts: list[Part] = list(content(fields, "content"))
-    for index, part in enumerate(parts):
-        if not isinstance(part, Text) and isinstance(given, list):
+    known = reminders(fields)
+    named = {ID: known[ID]} if ID in known else {}
+    parts: list[Part] = []
+    for index, said in enumerate(content(fields, "content")):
+        if isinstance(said, Text):
+            parts.append(replace(said, extra=said.extra | named))
+        else:
             # Only this API lets an assistant show things: as an item of its own it stays here.
-            shown = {"type": "message", "role": "assistant", "content": [given[index]]}
-            parts[index] = Other(shown)
-    if of_the_message := leftover(fields):
+            shown = [given[index]] if isinstance(given, list) else []
+            parts.append(Other({"type": "message", "role": "assistant", "content": shown}))
+    if of_the_message := known | leftover(fields):
         last = parts.pop() if parts and isinstance(parts[-1], Text) else Text("")
         assert isinstance(last, Text)
         parts.append(replace(last, extra=last.extra | of_the_message))
@@ -144,28 +162,24 @@ def _said(fields: Fields) -> list[Part]:
 
 
 def _call(fields: Fields, freeform: bool, turns: _Turns) -> ToolCall:
+    known = reminders(fields)
     identity = fields.text("call_id", "id") or turns.history.new_id()
     name, namespace = fields.need("name", str), fields.take("namespace", str)
-    if freeform:
-        arguments = {"input": fields.text("input")}
+    path = fields.at("arguments")
+    given = fields.text("input") if freeform else fields.any("arguments")
+    extra = known | leftover(fields)
+    if not freeform:
+        call = call_from_text(
+            identity, name, given, path, turns.notes, namespace=namespace, extra=extra
+        )
+    else:
         call = ToolCall(
             id=identity,
             name=name,
-            arguments=arguments,
+            arguments={"input": given},
             namespace=namespace,
             freeform=True,
-            extra=leftover(fields),
-        )
-    else:
-        arguments, path = fields.any("arguments"), fields.at("arguments")
-        call = call_from_text(
-            identity,
-            name,
-            arguments,
-            path,
-            turns.notes,
-            namespace=namespace,
-            extra=leftover(fields),
+            extra=extra,
         )
     return turns.history.made(call)
 
@@ -176,7 +190,7 @@ def _result(fields: Fields, freeform: bool, turns: _Turns) -> ToolResult:
     said: Any = parts
     if not parts or (len(parts) == 1 and isinstance(parts[0], Text) and not parts[0].extra):
         said = "".join(part.text for part in parts if isinstance(part, Text))
-    extra = leftover(fields) | ({CUSTOM: True} if freeform else {})
+    extra = reminders(fields) | leftover(fields) | ({CUSTOM: True} if freeform else {})
     return ToolResult(call_id=identity, name=name, content=said, extra=extra)
 
 
@@ -237,20 +251,19 @@ def _file(fields: Fields) -> Document:
 # The tools.
 
 
-def _tools(fields: Fields, notes: list[Note], own: Json) -> tuple[Tool, ...] | None:
+def _tools(fields: Fields, own: Json) -> tuple[Tool, ...] | None:
     if not fields.has("tools"):
         return None
     tools: list[Tool] = []
-    hosted: list[Any] = []
+    hosted: list[Json] = []
     for item, path in fields.each("tools"):
         given = Fields(item, path)
         match kind := given.text("type") or "function":
             case "function" | "custom":
                 tools.append(_tool(given, kind == "custom"))
-            case "namespace":
-                tools += _namespace(given, notes)
+            case "namespace" if item.get("tools"):
+                tools += _namespace(given, hosted)
             case _:
-                notes.append(_skipped(kind, path))
                 hosted.append(item)
     if hosted:
         own[HOSTED] = hosted
@@ -269,7 +282,7 @@ def _tool(fields: Fields, freeform: bool, namespace: str | None = None) -> Tool:
     )
 
 
-def _namespace(fields: Fields, notes: list[Note]) -> Iterator[Tool]:
+def _namespace(fields: Fields, hosted: list[Json]) -> Iterator[Tool]:
     """The tools of a namespace. Each remembers what is said of it."""
     name = fields.need("name", str)
     inner = list(fields.each("tools"))
@@ -281,34 +294,35 @@ def _namespace(fields: Fields, notes: list[Note]) -> Iterator[Tool]:
             tool = _tool(given, kind == "custom", name)
             yield replace(tool, extra=tool.extra | about)
         else:
-            notes.append(_skipped(kind, path))
+            hosted.append(item | {SPACE: {"name": name, **rest}})
 
 
-def _skipped(kind: str, path: str) -> Note:
-    return Note("skipped-tool", f"only {NAME} upstreams can be offered {kind!r} tools", path)
-
-
-def _tool_choice(fields: Fields, notes: list[Note], own: Json) -> ToolChoice:
+def _tool_choice(fields: Fields, own: Json) -> ToolChoice:
+    """What a choice means, and in `own` all that it says, if that is more."""
     given, path = fields.any("tool_choice"), fields.at("tool_choice")
     choice = choice_of(given, path)
-    if isinstance(given, dict) and _is_hosted(given):
+    chosen = _chosen(given)
+    if any(map(is_hosted, chosen)):
+        own[HOSTED_CHOICES if choice.names else HOSTED_CHOICE] = given
+    elif any("namespace" in tool for tool in chosen):
         own[CHOICE] = given
-        notes.append(Note("skipped-tool", f"only {NAME} upstreams can be told this choice", path))
     return choice
 
 
-def _is_hosted(given: Json) -> bool:
-    """Whether a choice is about tools that only this API can run."""
-    tools = given["tools"] if given.get("type") == "allowed_tools" else [given]
-    return any(_runs_here(tool) for tool in tools)
+def _chosen(given: Any) -> list[Json]:
+    """The tools that a choice is about."""
+    if not isinstance(given, dict):
+        return []
+    return (given.get("tools") or []) if given.get("type") == "allowed_tools" else [given]
 
 
-def _runs_here(tool: Json) -> bool:
-    return tool.get("type", "function") not in ("function", "custom")
+def is_hosted(tool: Json) -> bool:
+    """Whether only this API can run a tool."""
+    return (tool.get("type") or "function") not in ("function", "custom")
 
 
 def choice_of(given: Any, path: str) -> ToolChoice:
-    """A choice of tools, as any API may say it."""
+    """What a `tool_choice` means, without the tools that only this API can run."""
     if given is None:
         return ToolChoice()
     if isinstance(given, str):
@@ -319,7 +333,7 @@ def choice_of(given: Any, path: str) -> ToolChoice:
     kind = choice.text("type")
     if kind == "allowed_tools":
         return _allowed(choice)
-    if _runs_here(given):
+    if is_hosted(given):
         return ToolChoice()
     return ToolChoice("required", (choice.need("name", str),))
 
@@ -327,7 +341,7 @@ def choice_of(given: Any, path: str) -> ToolChoice:
 def _allowed(fields: Fields) -> ToolChoice:
     mode = fields.text("mode")
     tools = [Fields(item, path) for item, path in fields.each("tools")]
-    named = tuple(tool.need("name", str) for tool in tools if not _runs_here(tool.rest()))
+    named = tuple(tool.need("name", str) for tool in tools if not is_hosted(tool.rest()))
     if tools and not named:
         # Nothing may be called but what elsewhere cannot be.
         return ToolChoice("none")

@@ -30,29 +30,46 @@ from ..common import (
     object_schema,
     only_texts,
     sampling_out,
+    short_id,
     url_of,
+    user_id,
 )
 from ..fields import HOSTED, WRITTEN, Json, Unsaid, present
 from ..names import Names
 from ..wire import Outgoing
-from .items import call_item, image_item, message_item, of_the_message, reasoning_item
-from .request_in import choice_of
+from .items import (
+    call_item,
+    image_item,
+    input_of,
+    is_refusal,
+    message_item,
+    of_the_message,
+    reasoning_item,
+    remembered,
+    said,
+)
+from .request_in import choice_of, is_hosted
 from .words import (
     CHOICE,
     CUSTOM,
     EFFORTS,
+    HOSTED_CHOICE,
+    HOSTED_CHOICES,
     ID,
     INSTRUCTIONS,
     ITEM,
     MADE_ID,
     NAME,
     SAMPLING,
+    SPACE,
     SUMMARY,
     TEXTS,
 )
 
 _FEWEST_TOKENS = 16
 """The least that OpenAI lets a reply be limited to."""
+_LONGEST_ID = 64
+"""What OpenAI lets a call's id be."""
 
 
 def encode_request(request: Request) -> Outgoing:
@@ -111,18 +128,21 @@ class _Input:
             self._unsaid.carried(message.extra, path)
         elif parts or not results:
             role = "user" if message.role == "tool" else message.role
-            extra = dict(self._unsaid.carried(message.extra, path))
-            extra.pop(INSTRUCTIONS, None)
-            content = self._content(parts, path)
-            yield {"type": "message", "role": role, "content": content, **extra}
+            item = {"type": "message", "role": role, "content": self._content(parts, path)}
+            yield item | _beside(self._unsaid.carried(message.extra, path))
 
     def _assistant(self, parts: list[Part], path: str) -> Iterator[Json]:
-        """What an assistant did, in order: the texts in a row are one message."""
+        """What an assistant did, in order: the texts in a row are one message, unless they came in
+        several."""
         texts: list[Text] = []
         for part in parts:
             if isinstance(part, Text):
-                texts.append(self._text(part, path))
-                if not of_the_message(texts[-1]):
+                text = self._text(part, path)
+                if texts and text.extra.get(ID) != texts[-1].extra.get(ID):
+                    yield from _message(texts)
+                    texts = []
+                texts.append(text)
+                if not of_the_message(text):
                     continue
             yield from _message(texts)
             texts = []
@@ -131,9 +151,9 @@ class _Input:
 
     def _text(self, text: Text, path: str) -> Text:
         """A text with what it may say here."""
-        if text.extra == {"type": "refusal"}:
-            return text
-        return replace(text, extra=self._unsaid.carried(text.extra, path))
+        refusal = {"type": "refusal"} if is_refusal(text) else {}
+        rest = {key: value for key, value in text.extra.items() if key not in refusal}
+        return replace(text, extra=refusal | self._unsaid.carried(rest, path))
 
     def _item(self, part: Part, path: str) -> Iterator[Json]:
         match part:
@@ -165,22 +185,28 @@ class _Input:
         yield item
 
     def _call(self, call: ToolCall, path: str) -> Json:
-        extra = dict(self._unsaid.carried(call.extra, path))
-        text = extra.pop(WRITTEN, None) or call.input
+        extra = self._unsaid.carried(call.extra, path)
+        text = extra.get(WRITTEN) or input_of(call)
         if call.freeform:
             self._freeform.add(call.id)
-        return call_item(call, self._names.write(call.name, call.namespace), text) | extra
+        named = replace(call, id=self._identity(call.id))
+        item = call_item(named, self._names.write(call.name, call.namespace), text)
+        return item | _beside(extra)
+
+    def _identity(self, identity: str) -> str:
+        return identity if self._unsaid.same else short_id(identity, _LONGEST_ID)
 
     def _result(self, result: ToolResult, path: str) -> Json:
-        extra = dict(self._unsaid.carried(result.extra, path))
-        is_custom = extra.pop(CUSTOM, False) or result.call_id in self._freeform
+        extra = self._unsaid.carried(result.extra, path)
+        is_custom = extra.get(CUSTOM) or result.call_id in self._freeform
         output: Any = result.content
         if not isinstance(output, str):
             output = self._content(output, path)
         if result.is_error:
             self._unsaid.drop("a result's error flag", path)
         kind = "custom_tool_call_output" if is_custom else "function_call_output"
-        return {"type": kind, "call_id": result.call_id, "output": output, **extra}
+        identity = self._identity(result.call_id)
+        return {"type": kind, "call_id": identity, "output": output, **_beside(extra)}
 
     def _content(self, parts: Iterable[Part], path: str) -> str | list[Json]:
         message = Message("user", tuple(parts))
@@ -220,12 +246,17 @@ class _Input:
         return {"type": "input_file", **file, **extra}
 
 
+def _beside(extra: Json) -> Json:
+    """What an item says beside what it holds."""
+    return remembered(extra) | said(extra)
+
+
 def _message(texts: list[Text]) -> Iterator[Json]:
     """What an assistant said, in the shortest form that says it all."""
     match texts:
-        case [Text(said, extra)] if not extra:
-            if said:
-                yield {"type": "message", "role": "assistant", "content": said}
+        case [Text(text, extra)] if not extra:
+            if text:
+                yield {"type": "message", "role": "assistant", "content": text}
         case []:
             pass
         case _:
@@ -243,20 +274,22 @@ def _kind(part: Part) -> str:
 def settings(request: Request, names: Names, unsaid: Unsaid) -> Json:
     """All that a request says beside its conversation."""
     extra = dict(unsaid.carried(request.extra, "$"))
-    hosted, kept = extra.pop(HOSTED, []), extra.pop(CHOICE, None)
+    hosted = extra.pop(HOSTED, [])
+    kept = [extra.pop(key, None) for key in (CHOICE, HOSTED_CHOICE, HOSTED_CHOICES)]
     body: Json = {}
-    if tools := [*_tools(request, names, unsaid), *hosted]:
-        body |= {"tools": tools} | present(tool_choice=_choice_out(request, names, kept))
+    if tools := _tools(request, names, unsaid, hosted):
+        chosen = _choice_out(request, names, next(filter(None, kept), None))
+        body |= {"tools": tools} | present(tool_choice=chosen)
         if not request.parallel_tool_calls:
             body["parallel_tool_calls"] = False
     elif request.tools is not None and unsaid.same:
         body["tools"] = []
-    metadata = dict(request.metadata)
+    metadata = {key: value for key, value in request.metadata.items() if key != "user_id"}
     body |= present(
         text=_joined(extra, "text", present(format=_format_out(request.response_format))),
         reasoning=_joined(extra, "reasoning", _reasoning_out(request, unsaid, extra)),
         max_output_tokens=_limit(request, unsaid),
-        user=metadata.pop("user_id", None),
+        user=user_id(request, unsaid),
         metadata=metadata or None,
     )
     return body | sampling_out(request, SAMPLING, unsaid) | extra
@@ -277,7 +310,8 @@ def _limit(request: Request, unsaid: Unsaid) -> int | None:
 
 def _reasoning_out(request: Request, unsaid: Unsaid, extra: Json) -> Json:
     summary = extra.pop(SUMMARY, "auto") if request.thinking.shown else None
-    return present(effort=effort_of(request.thinking, unsaid, EFFORTS), summary=summary)
+    thinking = replace(request.thinking, shown=None)
+    return present(effort=effort_of(thinking, unsaid, EFFORTS), summary=summary)
 
 
 def _format_out(form: ResponseFormat | None) -> Json | None:
@@ -293,22 +327,31 @@ def _format_out(form: ResponseFormat | None) -> Json | None:
     )
 
 
-def _tools(request: Request, names: Names, unsaid: Unsaid) -> list[Json]:
+def _tools(request: Request, names: Names, unsaid: Unsaid, hosted: list[Json]) -> list[Json]:
     """The tools, those of one namespace together."""
     out: list[Json] = []
-    spaces: dict[str, Json] = {}
+    spaces: dict[str, list[Json]] = {}
     for tool in request.tools or ():
         item = _tool(tool, names, unsaid)
         about = item.pop("namespace", {})
         if tool.namespace is None:
             out.append(item)
-            continue
-        if tool.namespace not in spaces:
-            space = {"type": "namespace", "name": tool.namespace, "description": tool.namespace}
-            spaces[tool.namespace] = space | about | {"tools": []}
-            out.append(spaces[tool.namespace])
-        spaces[tool.namespace]["tools"].append(item)
+        else:
+            _within({"name": tool.namespace, **about}, spaces, out).append(item)
+    for item in hosted:
+        plain = {key: value for key, value in item.items() if key != SPACE}
+        (_within(item[SPACE], spaces, out) if SPACE in item else out).append(plain)
     return out
+
+
+def _within(about: Json, spaces: dict[str, list[Json]], out: list[Json]) -> list[Json]:
+    """The tools of a namespace so far."""
+    name = about["name"]
+    if name not in spaces:
+        spaces[name] = []
+        space = {"type": "namespace", "description": name, **about, "tools": spaces[name]}
+        out.append(space)
+    return spaces[name]
 
 
 def _tool(tool: Tool, names: Names, unsaid: Unsaid) -> Json:
@@ -333,7 +376,7 @@ def _flat(form: Any) -> Any:
 def _choice_out(request: Request, names: Names, kept: Any) -> Any:
     choice = request.tool_choice
     if kept is not None and choice_of(kept, "$.tool_choice") == choice:
-        return kept
+        return _renamed(kept, names)
     tools = request.tools or ()
     freeform = {tool.name for tool in tools if tool.freeform}
     written = zip(choice.names, choice_names(choice, names, tools), strict=True)
@@ -345,3 +388,12 @@ def _choice_out(request: Request, names: Names, kept: Any) -> Any:
     if len(named) == 1 and choice.mode == "required":
         return named[0]
     return {"type": "allowed_tools", "mode": choice.mode, "tools": named}
+
+
+def _renamed(choice: Json, names: Names) -> Json:
+    """A choice as it was given, with the names as they go out."""
+    if choice.get("type") == "allowed_tools":
+        return choice | {"tools": [_renamed(tool, names) for tool in choice["tools"]]}
+    if is_hosted(choice):
+        return choice
+    return choice | {"name": names.write(choice["name"], choice.get("namespace"))}

@@ -19,6 +19,7 @@ from toolspeak import (
     ToolCall,
     ToolResult,
     fold,
+    or_reasoning,
 )
 
 CALL = ToolCall(id="c1", name="f", arguments={"a": "é"}, raw="<f>")
@@ -74,3 +75,12 @@ def test_derived_properties() -> None:
     assert ToolCall(id="c", name="f", arguments={"a": "\ud800"}).arguments_json == '{"a":"\\ud800"}'
     parts = (Text("a"), Image(url="x"), Text("b"))
     assert ToolResult(call_id="c", name="f", content=parts).text == "a\nb"
+
+
+def test_reasoning_stands_in_for_an_answer() -> None:
+    thought: list[Event] = [ReasoningDelta("h"), ReasoningDelta("m"), Finish("stop")]
+    reply = fold(or_reasoning(thought))
+    assert (reply.text, reply.reasoning) == ("hm", "hm")
+    assert [note.code for note in reply.notes] == ["reasoning-as-text"]
+    spoken: list[Event] = [ReasoningDelta("hm"), TextDelta("a"), Finish("stop")]
+    assert list(or_reasoning(spoken)) == spoken

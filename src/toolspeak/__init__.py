@@ -39,6 +39,7 @@ from .events import (
     Started,
     TextDelta,
     fold,
+    or_reasoning,
 )
 from .extract import Extraction, extract
 from .prompts import augment_system_prompt
@@ -120,6 +121,7 @@ __all__ = [
     "for_model",
     "format_tool_result",
     "format_tools",
+    "or_reasoning",
     "parse_tool_calls",
     "render_calls",
     "render_results",

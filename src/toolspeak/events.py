@@ -183,6 +183,25 @@ def fold(events: Iterable[Event]) -> Reply:
     )
 
 
+def or_reasoning(events: Iterable[Event]) -> Iterator[Event]:
+    """The same events; and where a model has only thought, what it thought as its answer. For
+    clients that cannot do without one."""
+    thoughts: list[str] = []
+    spoke = False
+    for event in events:
+        match event:
+            case ReasoningDelta():
+                thoughts.append(event.text)
+            case TextDelta() | CallStart() | PartAdded() | Failure():
+                spoke = spoke or not isinstance(event, TextDelta) or bool(event.text)
+            case Finish() if thoughts and not spoke:
+                yield TextDelta("".join(thoughts))
+                yield Note("reasoning-as-text", "the reply is all reasoning; it is the answer too")
+            case _:
+                pass
+        yield event
+
+
 _Content = TextDelta | ReasoningDelta | ToolCall | Image | Other
 
 

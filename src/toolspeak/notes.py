@@ -31,6 +31,7 @@ NOTES: dict[str, str] = {
     "skipped-tool": "A tool of a kind that only its own API can run is not offered.",
     "renamed-tool": "A tool's name is one that an API refuses; it goes out under another.",
     "late-arguments": "Arguments came for a call that was over, or had never begun.",
+    "reasoning-as-text": "A reply is nothing but reasoning, which is given as its text too.",
     # Repairs: none changes what stands inside a string.
     "repaired-arguments-beside-name": "The arguments stood beside the name, under no key.",
     "repaired-bare-input": "The input was bare text, for a tool that needs only one parameter.",

@@ -10,6 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.wires import (
+    test_anthropic,
+    test_gemini,
+    test_ollama,
+    test_openai_chat,
+    test_openai_responses,
+)
 from tests.wires.scenarios import SCENARIOS, Scenario, answer, called, facets, meaning
 from tests.wires.test_matrix import SAID, remarks, unsaid
 from toolspeak import (
@@ -202,13 +209,22 @@ def replaced(value: Any, path: tuple[Any, ...], other: Any) -> Any:
     return value
 
 
+RICH: dict[str, list[Any]] = {
+    "openai_chat": [test_openai_chat.RICH],
+    "openai_responses": [test_openai_responses.CODEX],
+    "anthropic": [test_anthropic.CLAUDE_CODE],
+    "ollama": [test_ollama.CLIENT, test_ollama.GENERATE],
+    "gemini": [test_gemini.CLIENT],
+}
+"""Requests with words that our own encoders do not use."""
+
+
 @EACH_WIRE
 @LOOSE
-@given(data=st.data(), scenario=st.sampled_from(SCENARIOS))
-def test_a_broken_request_is_a_wire_error(
-    wire: Wire, data: st.DataObject, scenario: Scenario
-) -> None:
-    body = wire.encode_request(scenario.request).body
+@given(data=st.data())
+def test_a_broken_request_is_a_wire_error(wire: Wire, data: st.DataObject) -> None:
+    bodies = [wire.encode_request(scenario.request).body for scenario in SCENARIOS]
+    body = data.draw(st.sampled_from([*bodies, *RICH[wire.name] * len(bodies)]))
     for _ in range(data.draw(st.integers(1, 3))):
         path = data.draw(st.sampled_from(list(places(body))))
         body = replaced(body, path, data.draw(junk))
@@ -249,6 +265,15 @@ def test_a_broken_stream_is_a_failure(wire: Wire, data: st.DataObject, scenario:
     events = [event for piece in pieces(bytes(stream), 16) for event in decoder.feed(piece)]
     events += decoder.finish()
     relay(events)
+
+
+@EACH_WIRE
+@LOOSE
+@given(data=st.binary(max_size=300), size=st.integers(1, 50))
+def test_random_bytes_are_a_failure(wire: Wire, data: bytes, size: int) -> None:
+    decoder = StreamDecoder(wire)
+    events = [event for piece in pieces(data, size) for event in decoder.feed(piece)]
+    assert fold([*events, *decoder.finish()]).failure
 
 
 def relay(events: list[Event]) -> None:

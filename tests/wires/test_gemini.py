@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
@@ -45,12 +46,15 @@ from toolspeak import (
     fold,
 )
 from toolspeak.errors import WireError
+from toolspeak.wires import WIRES
 from toolspeak.wires.gemini import WIRE, Encoder, framing_for
 from toolspeak.wires.wire import Envelope, StreamDecoder
 
 SKIP = "skip_thought_signature_validator"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 OSLO = ToolCall(id="c1", name="get_weather", arguments={"city": "Oslo"})
+NO_ID = {"~id": ""}
+"""What is remembered of a call or result that came without an id."""
 ENVELOPE = Envelope(Request(model="gemini-9", messages=(), wire="gemini"), "r1", 1_700_000_000)
 
 
@@ -178,16 +182,13 @@ REQUEST = Request(
         "frequency_penalty": 0.2,
     },
     wire="gemini",
-    notes=(
-        Note("skipped-tool", "a tool of the kind 'googleSearch' cannot be offered", "$.tools[1]"),
-    ),
     extra={
         "safetySettings": CLIENT["safetySettings"],
         "cachedContent": "cachedContents/1",
         "labels": {"team": "a"},
         "generationConfig": {"candidateCount": 1},
         "toolConfig": {"retrievalConfig": {"languageCode": "no"}},
-        "tools": [{"googleSearch": {}}],
+        "~tools": [{"googleSearch": {}}],
     },
 )
 
@@ -236,10 +237,8 @@ def test_snake_case_says_the_same() -> None:
     extra = request.extra
     assert extra["safety_settings"] == CLIENT["safetySettings"]
     assert extra["generationConfig"] == {"candidate_count": 1}
-    assert request.notes[0].message == "a tool of the kind 'google_search' cannot be offered"
-    assert structs.replace(request, extra={}, notes=()) == structs.replace(
-        REQUEST, extra={}, notes=()
-    )
+    assert extra["~tools"] == [{"google_search": {}}]
+    assert structs.replace(request, extra={}) == structs.replace(REQUEST, extra={})
 
 
 def test_mixed_case_as_googles_sdk_sends_it() -> None:
@@ -321,7 +320,10 @@ def test_system_instructions_in_every_shape(instruction: Any) -> None:
         ),
         ({}, Other({})),
         ({"functionCall": {"id": "c1", "name": "get_weather", "args": {"city": "Oslo"}}}, OSLO),
-        ({"functionCall": {"name": "now"}}, ToolCall(id="call_1", name="now", arguments={})),
+        (
+            {"functionCall": {"name": "now"}},
+            ToolCall(id="call_1", name="now", arguments={}, extra=NO_ID),
+        ),
     ],
 )
 def test_each_kind_of_part(part: dict[str, Any], expected: Any) -> None:
@@ -450,6 +452,91 @@ def test_calls_and_results_without_ids_find_each_other() -> None:
         "call_1",
         "call_3",
     ]
+
+
+@pytest.mark.parametrize("identity", ["call_1", "call_2", "x", ""])
+@pytest.mark.parametrize("answered", ["call_1", "call_2", "x", ""])
+def test_ids_ride_along_however_they_are_spelled(identity: str, answered: str) -> None:
+    call: dict[str, Any] = {"name": "f", "args": {}} | ({"id": identity} if identity else {})
+    result = {"name": "f", "response": {"result": "a"}} | ({"id": answered} if answered else {})
+    body = {
+        "contents": [
+            {"role": "model", "parts": [{"functionCall": call, "thoughtSignature": SKIP}]},
+            {"role": "user", "parts": [{"functionResponse": result}]},
+        ]
+    }
+    request = decode(body)
+    assert WIRE.encode_request(request).body == body
+    elsewhere = WIRE.encode_request(structs.replace(request, wire="ollama")).body["contents"]
+    [[made], [given]] = [content["parts"] for content in elsewhere]
+    assert made["functionCall"]["id"] == given["functionResponse"]["id"] == identity or "call_1"
+    was_guessed = bool(answered) and answered != (identity or "call_1")
+    assert codes(request.notes) == (["renamed"] if was_guessed else [])
+
+
+def test_a_result_of_another_name_is_for_the_call_that_waits() -> None:
+    calls = [{"functionCall": {"name": name, "args": {}}} for name in ("now", "get_weather")]
+    results = [
+        {"functionResponse": {"name": name, "response": {"result": "a"}}}
+        for name in ("getWeather", "what")
+    ]
+    contents = [{"role": "model", "parts": calls}, {"role": "user", "parts": results}]
+    request = decode({"contents": contents})
+    given = [part for part in request.messages[1].parts if isinstance(part, ToolResult)]
+    assert [(part.call_id, part.name) for part in given] == [
+        ("call_2", "get_weather"),
+        ("call_1", "now"),
+    ]
+    assert [note.where for note in request.notes] == [
+        f"$.contents[1].parts[{index}].functionResponse" for index in range(2)
+    ]
+
+
+@pytest.mark.parametrize("model", ["gemini-2.5-flash", "models/gemini-2.0-flash"])
+def test_models_that_sign_nothing_need_no_placeholder(model: str) -> None:
+    request = Request(model=model, messages=(Message("assistant", (OSLO,)),))
+    [content] = WIRE.encode_request(request).body["contents"]
+    assert "thoughtSignature" not in content["parts"][0]
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [("100", 100), (100.0, 100), ("100.0", 100), ("1e2", 100), (100, 100), ("-1", -1)],
+)
+def test_numbers_may_be_strings(given: Any, found: int) -> None:
+    config = {"maxOutputTokens": given, "topK": given, "thinkingConfig": {"thinkingBudget": given}}
+    request = decode({"contents": "a", "generationConfig": config})
+    assert (request.max_tokens, request.sampling) == (found, {"top_k": found})
+    assert request.thinking in (Thinking(budget=found), Thinking(enabled=True))
+    temperature = decode({"contents": "a", "generation_config": {"temperature": "0.5"}})
+    assert temperature.sampling == {"temperature": 0.5}
+
+
+@pytest.mark.parametrize("given", ["x", "1.5", "", "0x10", "1_000", "1e999", True, 1.5, "9" * 5000])
+def test_other_strings_are_no_numbers(given: Any) -> None:
+    with pytest.raises(WireError):
+        decode({"contents": "a", "generationConfig": {"maxOutputTokens": given}})
+
+
+@pytest.mark.parametrize("kind", ["audio/wav", "video/mp4", "application/pdf", "image/png"])
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_anything_may_be_shown_by_anybody(kind: str, role: Any) -> None:
+    """A model's pictures, too: those that draw are asked to go on from there."""
+    part = (Image if kind.startswith("image") else Document)(data="AA==", media_type=kind)
+    assert written(part, role=role) == [{"inlineData": {"mimeType": kind, "data": "AA=="}}]
+
+
+def test_many_results_take_no_longer_each() -> None:
+    count = 3000
+    calls = [{"functionCall": {"name": f"f{index}", "args": {}}} for index in range(count)]
+    results = [
+        {"role": "user", "parts": [{"functionResponse": {"name": f"f{index}", "response": {}}}]}
+        for index in reversed(range(count))
+    ]
+    started = time.process_time()
+    request = decode({"contents": [{"role": "model", "parts": calls}, *results]})
+    assert len(WIRE.encode_request(request).body["contents"]) == 2
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize(
@@ -648,16 +735,49 @@ def test_each_way_to_think(config: dict[str, Any], thinking: Thinking) -> None:
     ("thinking", "model", "config"),
     [
         (Thinking(effort="xhigh"), "gemini-3", {"thinkingLevel": "HIGH"}),
-        (Thinking(effort="none"), "gemini-3", {"thinkingBudget": 0}),
+        (Thinking(effort="minimal"), "gemini-3.7-flash", {"thinkingLevel": "LOW"}),
+        (Thinking(effort="medium"), "gemini-3.1-pro-preview", {"thinkingLevel": "MEDIUM"}),
+        (Thinking(effort="medium"), "gemini-3-pro-preview", {"thinkingLevel": "LOW"}),
+        (Thinking(effort="none"), "gemini-3-pro-preview", {"thinkingLevel": "LOW"}),
+        (Thinking(enabled=False), "gemini-3.5-flash-lite", {"thinkingLevel": "LOW"}),
+        (Thinking(enabled=False, shown=False), "gemini-2.5-pro", {"thinkingBudget": 128}),
+        (Thinking(enabled=False), "gemini-2.5-flash", {"thinkingBudget": 0}),
+        (Thinking(budget=0), "gemini-2.5-flash-lite", {"thinkingBudget": 0}),
+        (Thinking(effort="none"), "gemini-2.0-flash", {}),
+        (Thinking(effort="high", shown=True), "gemini-2.0-flash", {}),
+        (Thinking(enabled=True, budget=2000), "gemini-2.5-flash-image", {}),
+        (Thinking(enabled=True), "gemini-3-flash", {}),
+        (Thinking(enabled=True), "gemini-2.5-flash-lite", {"thinkingBudget": -1}),
         (Thinking(effort="low", budget=5), "gemini-3", {"thinkingLevel": "LOW"}),
+        (Thinking(budget=31_999), "gemini-3-flash", {"thinkingBudget": 31_999}),
+        (Thinking(budget=31_999), "gemini-2.5-pro", {"thinkingBudget": 31_999}),
+        (Thinking(budget=31_999), "gemini-2.5-flash", {"thinkingBudget": 24_576}),
+        (Thinking(budget=100), "gemini-2.5-pro", {"thinkingBudget": 128}),
         (Thinking(effort="medium"), "gemini-2.5-pro", {"thinkingBudget": 8192}),
     ],
 )
 def test_efforts_are_levels_or_budgets(
     thinking: Thinking, model: str, config: dict[str, Any]
 ) -> None:
-    request = Request(model=model, messages=(), thinking=thinking)
-    assert WIRE.encode_request(request).body["generationConfig"] == {"thinkingConfig": config}
+    sent = WIRE.encode_request(Request(model=model, messages=(), thinking=thinking))
+    found = sent.body.get("generationConfig", {}).get("thinkingConfig", {})
+    shown = {} if thinking.shown is None or not config else {"includeThoughts": thinking.shown}
+    assert found == config | shown
+    is_off = thinking.enabled is False or thinking.effort == "none"
+    kept = {
+        "thinkingLevel": (thinking.effort or "").upper(),
+        "thinkingBudget": 0 if is_off else -1 if thinking.budget is None else thinking.budget,
+    }
+    was_left_to_it = config == {} and (is_off or thinking == Thinking(enabled=True))
+    exact = was_left_to_it or (config and all(kept[key] == config[key] for key in config))
+    assert bool(sent.notes) is not bool(exact and thinking.budget in (None, *config.values()))
+
+
+def test_a_client_of_gemini_says_itself_how_to_think() -> None:
+    for config in ({"thinkingBudget": 0}, {"thinkingBudget": 5}, {"thinkingLevel": "MINIMAL"}):
+        body = {"contents": "a", "generationConfig": {"thinkingConfig": config}}
+        sent = WIRE.encode_request(decode(body, model="gemini-2.5-pro"))
+        assert (sent.body["generationConfig"], sent.notes) == ({"thinkingConfig": config}, ())
 
 
 def test_other_kinds_of_answer_ride_along() -> None:
@@ -781,7 +901,7 @@ REPLY = Reply(
         Reasoning("Hm æ."),
         Text("Let me."),
         Reasoning("", "c2ln"),
-        ToolCall(id="new", name="get_weather", arguments={"city": "Oslo"}),
+        ToolCall(id="new", name="get_weather", arguments={"city": "Oslo"}, extra=NO_ID),
         ToolCall(id="x", name="now", arguments={}),
     ),
     dialect="native",
@@ -789,7 +909,7 @@ REPLY = Reply(
     model="gemini-9-001",
     stop_reason="calls",
     raw_stop_reason="STOP",
-    usage=Usage(10, 8, 4, 0, 3, {"promptTokensDetails": USAGE["promptTokensDetails"]}),
+    usage=Usage(10, 8, 4, 0, 3, {"~promptTokensDetails": USAGE["promptTokensDetails"]}),
     wire="gemini",
     extra={"candidate.groundingMetadata": {"a": 1}},
 )
@@ -840,16 +960,74 @@ def test_a_stream_that_breaks_off_is_a_failure() -> None:
         ("MALFORMED_FUNCTION_CALL", "error"),
         ("UNEXPECTED_TOOL_CALL", "error"),
         ("TOO_MANY_TOOL_CALLS", "error"),
+        ("MISSING_THOUGHT_SIGNATURE", "error"),
+        ("OTHER", "error"),
         ("SOMETHING_NEW", "stop"),
     ],
 )
 def test_each_reason_to_stop(reason: str, stop: str) -> None:
-    body = chunk({"text": "a"}, finishReason=reason)
+    body = chunk({"text": "a"}, finishReason=reason, finishMessage="because")
     reply = fold(WIRE.decode_reply(body))
     assert (reply.stop_reason, reply.raw_stop_reason) == (stop, reason)
-    if reason != "SOMETHING_NEW":
-        out = WIRE.encode_reply(reply, ENVELOPE)
-        assert out["candidates"][0]["finishReason"] == reason
+    out = WIRE.encode_reply(reply, ENVELOPE)
+    assert out["candidates"][0]["finishReason"] == reason
+    strange = stop == "error" or reason == "SOMETHING_NEW"
+    noted = [(f"the reply ended with {reason}, which is taken for {stop!r}", "because")]
+    assert [(note.message, note.where) for note in reply.notes] == (noted if strange else [])
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason"),
+    [
+        ("stop", "STOP"),
+        ("calls", "STOP"),
+        ("stop_sequence", "STOP"),
+        ("length", "MAX_TOKENS"),
+        ("filter", "SAFETY"),
+        ("refusal", "SAFETY"),
+        ("error", "OTHER"),
+    ],
+)
+def test_each_reason_of_another_api(stop: Any, reason: str) -> None:
+    reply = fold([Started(wire="anthropic"), TextDelta("a"), Finish(stop, "end_turn")])
+    assert WIRE.encode_reply(reply, ENVELOPE)["candidates"][0]["finishReason"] == reason
+
+
+def test_a_reply_goes_to_its_own_clients_as_it_came_and_elsewhere_without_a_word() -> None:
+    body = {
+        **chunk(
+            {"text": "a"},
+            {"functionCall": {"name": "f", "args": {}}},
+            finishReason="STOP",
+            safetyRatings=[{"category": "x"}],
+            avgLogprobs=-0.5,
+        ),
+        "usageMetadata": {
+            "promptTokenCount": 10,
+            "toolUsePromptTokenCount": 4,
+            "candidatesTokenCount": 5,
+            "thoughtsTokenCount": 2,
+            "totalTokenCount": 22,
+            "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 10}],
+            "trafficType": "ON_DEMAND",
+        },
+        "modelVersion": "m",
+        "responseId": "r",
+        "createTime": "2026-01-01T00:00:00Z",
+        "promptFeedback": {"safetyRatings": []},
+    }
+    reply = fold(WIRE.decode_reply(body))
+    assert reply.usage
+    assert (reply.usage.input, reply.usage.output, reply.usage.reasoning) == (14, 7, 2)
+    assert WIRE.encode_reply(reply, ENVELOPE) == body
+    assert reply.notes == ()
+    for wire in WIRES.values():
+        assert wire.notes_on(reply) == ()
+
+
+def test_grounding_is_missed_elsewhere() -> None:
+    [note] = WIRES["anthropic"].notes_on(REPLY)[-1:]
+    assert "candidate.groundingMetadata" in note.message
 
 
 def test_a_malformed_call_is_shown() -> None:
@@ -1214,7 +1392,8 @@ def test_what_the_sdk_sends_back_is_what_it_got() -> None:
         client.models.generate_content(**(ask() | {"contents": contents}))
     _, model, tool = decode(asked[1][1]).messages[1:]
     assert model == Message("assistant", (Reasoning("Hm.", "c2ln"), OSLO, Text("Hi\u2028 æ")))
-    assert tool.parts == (ToolResult(call_id="c1", name="get_weather", content="Sunny"),)
+    result = ToolResult(call_id="c1", name="get_weather", content="Sunny", extra=NO_ID)
+    assert tool.parts == (result,)
 
 
 def test_the_sdk_reads_structured_output() -> None:

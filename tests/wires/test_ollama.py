@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,7 @@ from toolspeak import (
     Image,
     Message,
     Note,
+    Other,
     PartAdded,
     Reasoning,
     ReasoningDelta,
@@ -41,12 +43,16 @@ from toolspeak import (
     fold,
 )
 from toolspeak.errors import WireError
+from toolspeak.wires import WIRES
 from toolspeak.wires.ollama import WIRE
 from toolspeak.wires.wire import Envelope, StreamDecoder
 
 PIXEL = "iVBORw0KGgo="
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-OSLO = ToolCall(id="call_1", name="get_weather", arguments={"city": "Oslo"})
+NO_ID = {"~id": ""}
+"""What is remembered of a call or result that came without an id."""
+OSLO = ToolCall(id="call_1", name="get_weather", arguments={"city": "Oslo"}, extra=NO_ID)
+SUNNY = ToolResult(call_id="call_1", name="get_weather", content="Sunny", extra=NO_ID)
 HELLO = Message("user", (Text("Hello"),))
 ENVELOPE = Envelope(Request(model="m", messages=(), wire="ollama"), "r1", 1_700_000_000)
 decode = WIRE.decode_request
@@ -113,7 +119,7 @@ REQUEST = Request(
         Message("system", (Text("Be brief."),)),
         Message("user", (Text("Weather here?"), Image(data=PIXEL))),
         Message("assistant", (Reasoning("Hm."), Text("One moment."), OSLO)),
-        Message("tool", (ToolResult(call_id="call_1", name="get_weather", content="Sunny"),)),
+        Message("tool", (SUNNY,)),
     ),
     tools=(Tool(name="get_weather", description="The weather.", parameters=SCHEMA),),
     response_format=ResponseFormat({"type": "object"}),
@@ -253,6 +259,106 @@ def test_ids_that_a_client_gives_ride_along() -> None:
     assert sent(*messages_of(*body), wire="anthropic") == (body, [])
 
 
+@pytest.mark.parametrize("results", [("call_2", "call_1"), ("call_1", "call_2"), ("", "")])
+@pytest.mark.parametrize("calls", [("call_1", "call_2"), ("call_2", "call_1"), ("b", "a")])
+def test_ids_ride_along_however_they_are_spelled(
+    calls: tuple[str, str], results: tuple[str, str]
+) -> None:
+    made = [
+        {"id": one, "type": "function", "function": {"index": index, "name": "f", "arguments": {}}}
+        for index, one in enumerate(calls)
+    ]
+    given = [
+        {
+            "role": "tool",
+            "tool_name": "f",
+            "content": text,
+            **({"tool_call_id": one} if one else {}),
+        }
+        for text, one in zip("ab", results, strict=True)
+    ]
+    body = [{"role": "assistant", "content": "", "tool_calls": made}, *given]
+    assert sent(*messages_of(*body), wire="ollama") == (body, [])
+
+
+def answers(*names: str) -> list[ToolResult]:
+    return [ToolResult(call_id=identity, name="f", content=f"of {identity}") for identity in names]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [Message("tool", tuple(answers("b", "c", "a")))],
+        [Message("tool", (result,)) for result in answers("c", "a", "b")],
+        [Message("user", (*answers("c"), Text("!"))), Message("user", tuple(answers("b", "a")))],
+        [
+            Message("tool", tuple(answers("b"))),
+            Message("user", (Text("!"),)),
+            Message("tool", tuple(answers("a", "c"))),
+        ],
+    ],
+)
+def test_results_stand_in_the_order_of_their_calls(given: list[Message]) -> None:
+    calls = [ToolCall(id=one, name="f", arguments={"n": one}) for one in "abc"]
+    again = Message("assistant", (ToolCall(id="d", name="f", arguments={}),))
+    late = Message("tool", tuple(answers("d")))
+    asked = Message("assistant", tuple(calls))
+    messages, notes = sent(HELLO, asked, *given, again, late, wire="openai_chat")
+    said = [message["content"] for message in messages if message["role"] == "tool"]
+    assert said == ["of a", "of b", "of c", "of d"]
+    was_between = any(message.role == "user" for message in given)
+    assert notes == ["results come before what is said between them"] * was_between
+    read = messages_of(*messages)
+    found = [part for message in read for part in message.parts if isinstance(part, ToolResult)]
+    assert [part.call_id for part in found] == [f"call_{number}" for number in (1, 2, 3, 4)]
+
+
+def test_many_results_take_no_longer_each() -> None:
+    count = 10_000
+    calls = [{"function": {"name": f"f{index}", "arguments": {}}} for index in range(count)]
+    results = [
+        {"role": "tool", "tool_name": f"f{index}", "content": ""}
+        for index in reversed(range(count))
+    ]
+    started = time.process_time()
+    read = messages_of({"role": "assistant", "tool_calls": calls}, *results)
+    sent(*read, wire="anthropic")
+    mixed = [{"id": f"call_{count + index}", **call} for index, call in enumerate(calls)]
+    messages_of({"role": "assistant", "tool_calls": [*mixed, *calls]})
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("result", "found", "is_guess"),
+    [
+        ({"tool_name": "get_weather"}, "call_2", False),
+        ({"tool_name": "getWeather"}, "call_2", True),
+        ({"tool_name": "weather_tool"}, "call_1", True),
+        ({"tool_call_id": "zzz"}, "call_1", True),
+        ({"tool_call_id": "zzz", "tool_name": "get_weather"}, "call_2", True),
+        ({"tool_call_id": "call_2", "tool_name": "x"}, "call_2", False),
+        ({}, "call_1", False),
+    ],
+)
+def test_a_result_is_for_a_call_that_waits(
+    result: dict[str, Any], found: str, is_guess: bool
+) -> None:
+    calls = [{"function": {"name": name, "arguments": {}}} for name in ("now", "get_weather")]
+    body = [
+        {"role": "assistant", "tool_calls": calls},
+        {"role": "tool", "content": "a", **result},
+    ]
+    request = decode({"model": "m", "messages": body})
+    [given] = request.messages[1].parts
+    assert isinstance(given, ToolResult)
+    assert (given.call_id, given.name) == (found, {"call_1": "now"}.get(found, "get_weather"))
+    assert [(note.code, note.where) for note in request.notes] == (
+        [("renamed", "$.messages[1]")] if is_guess else []
+    )
+    _, again = WIRE.encode_request(request).body["messages"]
+    assert again.get("tool_call_id") == result.get("tool_call_id")
+
+
 def test_arguments_that_cannot_be_read_are_noted() -> None:
     call = {"function": {"name": "f", "arguments": "{"}}
     message = {"role": "assistant", "tool_calls": [call]}
@@ -265,10 +371,12 @@ def test_results_with_pictures_and_errors() -> None:
         ToolResult(call_id="1", name="f", content=(Text("Look"), Image(data=PIXEL))),
         ToolResult(call_id="2", name="g", content="no", is_error=True),
     )
-    messages, notes = sent(Message("tool", results[:1]), Message("tool", results[1:]), HELLO)
-    assert messages == [
+    calls = [ToolCall(id=str(number), name="f", arguments={}) for number in (1, 2)]
+    asked = Message("assistant", tuple(calls))
+    messages, notes = sent(asked, Message("tool", results[:1]), Message("tool", results[1:]), HELLO)
+    assert messages[1:] == [
         {"role": "tool", "tool_name": "f", "content": "Look"},
-        {"role": "tool", "tool_name": "g", "content": "no"},
+        {"role": "tool", "tool_name": "f", "content": "no"},
         {"role": "user", "content": "", "images": [PIXEL]},
         {"role": "user", "content": "Hello"},
     ]
@@ -281,6 +389,7 @@ def test_results_with_pictures_and_errors() -> None:
     [result] = message.parts
     assert isinstance(result, ToolResult)
     assert result.content == (Text("Look"), Image(data=PIXEL))
+    assert sent(message, wire="ollama") == ([shown], [])
 
 
 def test_results_before_what_the_user_says() -> None:
@@ -318,8 +427,31 @@ def test_results_before_what_the_user_says() -> None:
             [{"role": "user", "content": '<document title="b">\na\n</document>'}],
             [
                 "a document is written as text",
-                "ollama has no words for a document by value; it is left out",
+                "ollama has no words for a document by value (application/pdf); it is left out",
             ],
+        ),
+        (
+            Message("user", (Text("a"), Document(data="x", media_type="audio/wav"))),
+            [{"role": "user", "content": "a"}],
+            ["ollama has no words for a document by value (audio/wav); it is left out"],
+        ),
+        (
+            Message("user", (Text("a"), Other({"type": "b"}), Other({"executableCode": {}}))),
+            [{"role": "user", "content": "a"}],
+            [
+                "ollama has no words for a part of the kind 'b'; it is left out",
+                "ollama has no words for a part of the kind 'executableCode'; it is left out",
+            ],
+        ),
+        (
+            Message("assistant", (Text("a"), Image(data="x"))),
+            [{"role": "assistant", "content": "a", "images": ["x"]}],
+            [],
+        ),
+        (
+            Message("tool", (ToolResult(call_id="1", name="f", content=(Document(url="u"),)),)),
+            [{"role": "tool", "tool_name": "f", "content": "<document>\nu\n</document>"}],
+            ["a document is written as text"],
         ),
         (
             Message("assistant", (Reasoning("a", "c2ln"), Text("b"), Reasoning("c"), Text("d"))),
@@ -400,8 +532,9 @@ def test_tools_of_other_kinds_ride_along() -> None:
     tool = {"type": "web_search"}
     request = decode({"model": "m", "messages": [], "tools": [tool, {"name": "f"}]})
     assert request.tools == (Tool(name="f"),)
-    assert [note.code for note in request.notes] == ["skipped-tool"]
     assert WIRE.encode_request(request).body["tools"][1] == tool
+    notes = WIRES["openai_chat"].encode_request(request).notes
+    assert [note.code for note in notes] == ["skipped-tool"]
 
 
 @pytest.mark.parametrize(
@@ -424,15 +557,20 @@ def test_each_way_to_think(think: Any, thinking: Thinking) -> None:
     [
         (Thinking(effort="xhigh"), "gpt-oss:20b", "high"),
         (Thinking(budget=500), "gpt-oss:20b", "low"),
-        (Thinking(effort="high"), "qwen3", True),
-        (Thinking(budget=500), "qwen3", True),
+        (Thinking(enabled=True), "gpt-oss:20b", None),
+        (Thinking(enabled=True), "llama3.1", None),
+        (Thinking(enabled=True, effort="high"), "llama3.1", None),
+        (Thinking(enabled=True, budget=500), "llama3.1", None),
         (Thinking(effort="none"), "qwen3", False),
-        (Thinking(enabled=False, shown=True), "qwen3", False),
+        (Thinking(enabled=False, shown=True), "llama3.1", False),
     ],
 )
 def test_efforts_of_other_apis(thinking: Thinking, model: str, think: Any) -> None:
-    request = Request(model=model, messages=(), thinking=thinking)
-    assert WIRE.encode_request(request).body["think"] == think
+    """A model that cannot think refuses the wish, and one that can does not need it."""
+    sent = WIRE.encode_request(Request(model=model, messages=(), thinking=thinking))
+    assert sent.body.get("think") == think
+    is_lost = bool(thinking.effort or thinking.budget) and think != thinking.effort and think != 0
+    assert bool(sent.notes) is is_lost
 
 
 @pytest.mark.parametrize(
@@ -454,6 +592,7 @@ def test_each_format(given: Any, form: ResponseFormat | None) -> None:
     ("options", "expected"),
     [
         ({"num_predict": 5, "stop": "END"}, (5, ("END",), {})),
+        ({"num_predict": 5.0, "stop": ["a", ""]}, (5, ("a",), {})),
         ({"num_predict": -1}, (None, (), {"options": {"num_predict": -1}})),
         (None, (None, (), {})),
     ],
@@ -537,8 +676,13 @@ REPLY = Reply(
     parts=(
         Reasoning("Hm æ."),
         Text("Let me."),
-        ToolCall(id="new", name="get_weather", arguments={"city": "Oslo"}),
-        ToolCall(id="x", name="now", arguments={}),
+        ToolCall(
+            id="new",
+            name="get_weather",
+            arguments={"city": "Oslo"},
+            extra={**NO_ID, "~index": 0},
+        ),
+        ToolCall(id="x", name="now", arguments={}, extra={"~index": 0}),
     ),
     dialect="native",
     model="m",
@@ -546,7 +690,7 @@ REPLY = Reply(
     raw_stop_reason="stop",
     usage=Usage(10, 8),
     wire="ollama",
-    extra={"total_duration": 9},
+    extra={"~total_duration": 9},
 )
 
 
@@ -695,6 +839,49 @@ def test_the_grammar_of_what_a_prompt_gets() -> None:
     assert whole == {**HEAD, **said, **END, **counts}
 
 
+@pytest.mark.parametrize("calls", [[], [{"id": "x"}, {}]])
+@pytest.mark.parametrize("reason", ["stop", "length", "unload", "something new"])
+def test_a_reply_goes_to_its_own_clients_as_it_came(
+    calls: list[dict[str, Any]], reason: str
+) -> None:
+    made = [
+        {**call, "function": {"index": index, "name": "f", "arguments": {"a": 1}, "more": 2}}
+        for index, call in enumerate(calls)
+    ]
+    beside = {"tool_calls": made} if made else {}
+    body = {
+        **HEAD,
+        "remote_model": "r",
+        "remote_host": "h",
+        "message": {"role": "assistant", "content": "a", "thinking": "b", **beside},
+        **END,
+        "done_reason": reason,
+        "eval_duration": 7,
+    }
+    reply = fold(WIRE.decode_reply(body))
+    assert WIRE.encode_reply(reply, ENVELOPE) == body
+    assert reply.notes == ()
+    for wire in WIRES.values():
+        lost = [note.message for note in wire.notes_on(reply) if wire is not WIRE]
+        assert all(" function;" in message for message in lost)
+    lines = [{**body, "message": {"role": "assistant", "content": ""}}]
+    if made:
+        said = {"role": "assistant", "content": "", **beside}
+        lines = [{**HEAD, "remote_host": "h", "message": said, "done": False}, *lines]
+    events = heard(ndjson(lines))
+    assert fold(events).notes == ()
+    last = written(events)
+    assert last[-1] == lines[-1]
+    assert [call for line in last for call in line["message"].get("tool_calls", ())] == made
+
+
+@pytest.mark.parametrize("reason", ["filter", "refusal"])
+def test_what_a_reply_cannot_say_is_noted(reason: Any) -> None:
+    reply = fold([Started(wire="anthropic"), TextDelta("No."), Finish(reason, "refusal")])
+    assert WIRE.encode_reply(reply, ENVELOPE)["done_reason"] == "stop"
+    assert remarks(WIRE.notes_on(reply)) == ["ollama has no words for a refusal; it is left out"]
+
+
 def test_durations_ride_along() -> None:
     assert written(heard(ndjson(LINES)))[-1]["total_duration"] == 9
     assert WIRE.encode_reply(REPLY, ENVELOPE)["total_duration"] == 9
@@ -823,7 +1010,7 @@ def test_what_the_sdk_sends_back_is_what_it_got() -> None:
         client.chat(**ask(messages=[first.message, result]))
     model, tool = decode(asked[1][1]).messages
     assert model.parts == (Reasoning("Hm."), Text("Hi\u2028 æ\x85"), OSLO)
-    assert tool.parts == (ToolResult(call_id="call_1", name="get_weather", content="Sunny"),)
+    assert tool.parts == (SUNNY,)
 
 
 def test_the_sdk_reads_what_a_prompt_gets() -> None:

@@ -50,6 +50,69 @@ def message(given: dict[str, Any]) -> Message:
     return found
 
 
+RICH: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
+        {
+            "role": "user",
+            "name": "Eva",
+            "content": [
+                {"type": "text", "text": "What is this?"},
+                {"type": "image_url", "image_url": {"url": "https://x/a.png", "detail": "low"}},
+                {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}},
+                {"type": "file", "file": {"file_data": "data:application/pdf;base64,AA"}},
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "hm",
+            "reasoning_details": [{"type": "reasoning.text", "text": "hm", "signature": "s"}],
+            "tool_calls": [
+                {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
+                {"id": "b", "type": "custom", "custom": {"name": "g", "input": "x"}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "a", "name": "f", "content": "25"},
+        {"role": "tool", "tool_call_id": "b", "content": [{"type": "text", "text": "ok"}]},
+        {"role": "assistant", "content": "Done.", "refusal": "No."},
+        {"role": "function", "name": "h", "content": "old"},
+    ],
+    "tools": [
+        {
+            "type": "function",
+            "function": {"name": "f", "description": "d", "parameters": {}, "strict": True},
+        },
+        {"type": "custom", "custom": {"name": "g", "format": {"type": "text"}}},
+        {"type": "web_search"},
+    ],
+    "functions": [{"name": "h", "parameters": {"type": "object"}}],
+    "tool_choice": {
+        "type": "allowed_tools",
+        "allowed_tools": {
+            "mode": "auto",
+            "tools": [{"type": "function", "function": {"name": "f"}}],
+        },
+    },
+    "parallel_tool_calls": False,
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "n", "schema": {"type": "object"}, "strict": True},
+    },
+    "reasoning_effort": "low",
+    "stop": ["END"],
+    "max_completion_tokens": 100,
+    "temperature": 0.5,
+    "seed": 7,
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "user": "u",
+    "metadata": {"a": "b"},
+    "logit_bias": {"1": 2},
+}
+"""A request with all that this API has words for."""
+
 MESSAGES: list[tuple[dict[str, Any], Message]] = [
     ({"role": "user", "content": "Hi"}, Message("user", (Text("Hi"),))),
     (

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import WireError
 from ..events import Event, fold
@@ -39,7 +39,9 @@ class ScriptedServer:
         self.paths: list[str] = []
         self.problems: list[Exception] = []
         """What turns have raised, which the client only hears of."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(
+            ("127.0.0.1", 0), type("Handler", (_Handler,), {"script": self})
+        )
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     @property
@@ -63,77 +65,75 @@ class ScriptedServer:
         return list(turn(request) if callable(turn) else turn)
 
 
-def _handler(script: ScriptedServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Handler(BaseHTTPRequestHandler):
+    """Answers for a script, which the class is made with."""
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            script.paths.append(self.path)
-            where = route(self.path)
-            if where is None:
-                self._send(404, encode_json({"error": f"no wire has the path {self.path}"}))
-                return
-            wire = wire_of(where.wire)
-            try:
-                decoded = decode_json(body)
-                script.bodies.append(decoded)
-                request = wire.decode_request(decoded, model=where.model, stream=where.stream)
-            except WireError as error:
-                self._fail(wire, error.failure)
-                return
-            try:
-                events = script.next_turn(request)
-            except Exception as problem:
-                script.problems.append(problem)
-                self._fail(wire, Failure("internal", f"the script says: {problem!r}", 500))
-                return
-            self._answer(wire, where, request, events)
+    script: ClassVar[ScriptedServer]
+    protocol_version = "HTTP/1.1"
 
-        def do_HEAD(self) -> None:
-            self._send(200, b"")
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.script.paths.append(self.path)
+        where = route(self.path)
+        if where is None:
+            self._send(404, encode_json({"error": f"no wire has the path {self.path}"}))
+            return
+        wire = wire_of(where.wire)
+        try:
+            decoded = decode_json(body)
+            self.script.bodies.append(decoded)
+            request = wire.decode_request(decoded, model=where.model, stream=where.stream)
+        except WireError as error:
+            self._fail(wire, error.failure)
+            return
+        try:
+            events = self.script.next_turn(request)
+        except Exception as problem:
+            self.script.problems.append(problem)
+            self._fail(wire, Failure("internal", f"the script says: {problem!r}", 500))
+            return
+        self._answer(wire, where, request, events)
 
-        def do_GET(self) -> None:
-            self._send(404, encode_json({"error": f"there is nothing at {self.path}"}))
+    def do_HEAD(self) -> None:
+        self._send(200, b"")
 
-        def _answer(self, wire: Wire, where: Route, request: Request, events: list[Event]) -> None:
-            failure = next((event for event in events if isinstance(event, Failure)), None)
-            if failure and (not request.stream or events[0] is failure):
-                self._fail(wire, failure)
-                return
-            envelope = Envelope(request, f"id_{len(script.requests)}", _CREATED)
-            if not request.stream:
-                self._send(200, encode_json(wire.encode_reply(fold(events), envelope)))
-                return
-            encoder = (
-                gemini.Encoder(envelope, array=True) if where.array else wire.encoder(envelope)
-            )
-            self._stream(wire, map(encoder.feed, events), array=where.array)
+    def do_GET(self) -> None:
+        self._send(404, encode_json({"error": f"there is nothing at {self.path}"}))
 
-        def _stream(self, wire: Wire, written: Iterable[bytes], *, array: bool) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json" if array else wire.content_type)
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            for data in _cut(written, script.piece):
-                self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
-                self.wfile.flush()
-            self.wfile.write(b"0\r\n\r\n")
+    def _answer(self, wire: Wire, where: Route, request: Request, events: list[Event]) -> None:
+        failure = next((event for event in events if isinstance(event, Failure)), None)
+        if failure and (not request.stream or events[0] is failure):
+            self._fail(wire, failure)
+            return
+        envelope = Envelope(request, f"id_{len(self.script.requests)}", _CREATED)
+        if not request.stream:
+            self._send(200, encode_json(wire.encode_reply(fold(events), envelope)))
+            return
+        encoder = gemini.Encoder(envelope, array=True) if where.array else wire.encoder(envelope)
+        self._stream(wire, map(encoder.feed, events), array=where.array)
 
-        def _fail(self, wire: Wire, failure: Failure) -> None:
-            self._send(failure.status, encode_json(wire.encode_failure(failure)))
+    def _stream(self, wire: Wire, written: Iterable[bytes], *, array: bool) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json" if array else wire.content_type)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for data in _cut(written, self.script.piece):
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
 
-        def _send(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def _fail(self, wire: Wire, failure: Failure) -> None:
+        self._send(failure.status, encode_json(wire.encode_failure(failure)))
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            """A test has its own ways to say what happened."""
+    def _send(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
-    return Handler
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """A test has its own ways to say what happened."""
 
 
 def _cut(written: Iterable[bytes], piece: int | None) -> Iterator[bytes]:

@@ -38,7 +38,10 @@ class Route(Struct, frozen=True):
 
 def route(target: str) -> Route | None:
     """What the path of a request, with its query, says; None for a path that no wire has."""
-    address = urlsplit(target)
+    try:
+        address = urlsplit(target)
+    except ValueError:
+        return None
     path = address.path.rstrip("/")
     if path in _PATHS:
         return Route(_PATHS[path])

@@ -7,7 +7,6 @@ from typing import Any
 
 from ...errors import WireError
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
-from ...notes import NOTES
 from ...types import Image, Note, Other, StopReason, Usage
 from ..assembly import Calls
 from ..common import GIVEN_ID, set_apart
@@ -58,9 +57,8 @@ class Decoder:
         reason: StopReason = "filter" if self._blocked else STOPS.get(raw or "", "stop")
         if raw and (reason == "error" or (raw not in STOPS and not self._blocked)):
             said = str(self._extra.get(f"{OWN}{CANDIDATE}finishMessage") or "")[:1000]
-            if raw.startswith("MALFORMED"):
-                yield Note("malformed", NOTES["malformed"], said)
-            yield Note("rephrased", f"the reply ended with {raw}: that is {reason!r}", said)
+            code = "malformed" if raw.startswith("MALFORMED") else "rephrased"
+            yield Note(code, f"the reply ended with {raw}, which is taken for {reason!r}", said)
         yield Finish(self._calls.reason(reason), raw, self._usage, self._extra or None)
 
     def _chunk(self, fields: Cased) -> Iterator[Event]:

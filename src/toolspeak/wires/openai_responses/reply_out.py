@@ -331,11 +331,12 @@ def _echo(request: Request, carried: Json) -> Json:
 def _usage_out(usage: Usage, carried: Json) -> Json:
     read = {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_written}
     written = {"reasoning_tokens": usage.reasoning}
-    return {
+    counts: Json = {
         "input_tokens": usage.input,
-        "output_tokens": usage.output,
-        "total_tokens": usage.input + usage.output,
-        **carried,
         "input_tokens_details": read | carried.get("input_tokens_details", {}),
+        "output_tokens": usage.output,
         "output_tokens_details": written | carried.get("output_tokens_details", {}),
+        "total_tokens": usage.input + usage.output,
     }
+    details = counts.keys() - {"total_tokens"}
+    return counts | {key: value for key, value in carried.items() if key not in details}

@@ -1,0 +1,32 @@
+"""Which wire a client speaks, by the path of its request."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolspeak.wires.routes import Route, route
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("/v1/chat/completions", Route("openai_chat")),
+        ("/chat/completions", Route("openai_chat")),
+        ("/v1/responses/", Route("openai_responses")),
+        ("/v1/messages?beta=true", Route("anthropic")),
+        ("/api/chat", Route("ollama")),
+        ("/api/generate", Route("ollama")),
+        ("/v1beta/models/m:generateContent", Route("gemini", "m", False)),
+        ("/v1/models/m:generateContent?key=k", Route("gemini", "m", False)),
+        ("/models/m:generateContent", Route("gemini", "m", False)),
+        ("/v1beta/models/m:streamGenerateContent?alt=sse", Route("gemini", "m", True)),
+        ("/v1beta/models/m:streamGenerateContent", Route("gemini", "m", True, array=True)),
+        ("/v1beta/models/a%2Fb:generateContent", Route("gemini", "a/b", False)),
+        ("/v1beta/models/a/b:generateContent", Route("gemini", "a/b", False)),
+        ("/v1/models", None),
+        ("/", None),
+        ("//[x", None),
+    ],
+)
+def test_routes(target: str, expected: Route | None) -> None:
+    assert route(target) == expected

@@ -107,6 +107,13 @@ class Fields:
             return []
         return [(item, f"{self.path}.{key}[{index}]") for index, item in enumerate(items)]
 
+    def one_or_more(self, key: str) -> list[tuple[Any, str]]:
+        """The items of an array; an object that stands there alone is its only one."""
+        value = self.peek(key)
+        if not isinstance(value, dict):
+            return self.each(key)
+        return [(self.any(key), self.at(key))]
+
     def inner(self, key: str) -> Fields | None:
         """The object in a field, to be taken apart too."""
         value = self.take(key, dict)

@@ -30,6 +30,7 @@ from ..types import (
     ToolResult,
 )
 from .assembly import Calls
+from .common import kind_of
 from .fields import OWN, WRITTEN, Json
 from .framing import Frame, Framing, decode_json
 from .names import NO_NAMES, Names
@@ -112,8 +113,8 @@ class Wire(Struct, frozen=True, kw_only=True):
             lost.append(("a picture", "$.parts"))
         if "order" in self.mute_on and _is_mixed(parts):
             lost.append(("the order of thoughts, words and calls", "$.parts"))
-        if "refusals" in self.mute_on and reply.stop_reason in ("refusal", "filter"):
-            lost.append(("a refusal", "$.stop_reason"))
+        if "refusals" in self.mute_on and reply.stop_reason in _UNUSUAL:
+            lost.append((f"why the reply stops: {reply.stop_reason}", "$.stop_reason"))
         if reply.wire != self.name:
             lost += _of_another_api(reply)
         return tuple(
@@ -141,6 +142,7 @@ def _signature(part: Part) -> str | None:
     return part.signature if isinstance(part, Reasoning) else None
 
 
+_UNUSUAL = frozenset({"refusal", "filter", "error", "pause"})
 _ORDER: dict[type[Part], int] = {Reasoning: 0, Text: 1, ToolCall: 2}
 
 
@@ -154,7 +156,7 @@ def _of_another_api(reply: Reply) -> Iterator[tuple[str, str]]:
     """What only the API can say that a reply came by."""
     for part in reply.parts:
         if isinstance(part, Other):
-            yield f"a part of the kind {part.data.get('type')!r}", "$.parts"
+            yield f"a part of the kind {kind_of(part)!r}", "$.parts"
         elif not isinstance(part, ToolResult):
             yield from ((key, f"$.parts.{key}") for key in part.extra if key not in _MARKS)
     for key in (*reply.extra, *(reply.usage.extra if reply.usage else ())):

@@ -25,6 +25,7 @@ from ..common import (
     digest,
     effort_of,
     joined,
+    kind_of,
     names_of,
     narrowed,
     object_schema,
@@ -172,7 +173,7 @@ def _block(part: Part, path: str, names: Names, unsaid: Unsaid) -> Iterator[Json
             if unsaid.same:
                 yield part.data
             else:
-                unsaid.drop(f"a part of the kind {part.data.get('type', 'other')!r}", path)
+                unsaid.drop(f"a part of the kind {kind_of(part)!r}", path)
 
 
 def _thought(part: Reasoning, path: str, unsaid: Unsaid) -> Iterator[Json]:

@@ -31,7 +31,7 @@ from ...types import (
 from ..common import GIVEN_ID, History, call_from_text, whose
 from ..fields import HOSTED, Json, name_of
 from .schemas import plain_schema
-from .words import NAME, RESPONSE, SAMPLING, Cased, signature_in
+from .words import NAME, PARAMETERS, RESPONSE, SAMPLING, SCHEMA, Cased, signature_in
 
 _ROLES: dict[str, Any] = {
     "user": "user",
@@ -63,11 +63,12 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     config = fields.inner("generationConfig") or Cased({})
     sampling = {key: config.number(word) for key, word in SAMPLING.items()}
     thinking, unknown = _thinking(config)
+    form, own = _response_format(config)
     settings: Json = {
-        "response_format": _response_format(config),
+        "response_format": form,
         "thinking": thinking,
         "max_tokens": config.take("maxOutputTokens", int),
-        "stop": tuple(map(str, config.take("stopSequences", list) or ())),
+        "stop": config.texts("stopSequences"),
         "sampling": {key: value for key, value in sampling.items() if value is not None},
     }
     unknown |= config.rest()
@@ -80,6 +81,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         wire=NAME,
         notes=tuple(notes),
         extra=fields.rest()
+        | own
         | ({"generationConfig": unknown} if unknown else {})
         | ({"toolConfig": left} if left else {})
         | ({HOSTED: hosted} if hosted else {}),
@@ -265,9 +267,9 @@ def _tools(fields: Cased) -> tuple[tuple[Tool, ...] | None, list[Json]]:
         return None, []
     tools: list[Tool] = []
     hosted: list[Json] = []
-    for item, path in fields.each("tools"):
+    for item, path in fields.one_or_more("tools"):
         group = Cased(item, path)
-        for declaration, at in group.each("functionDeclarations"):
+        for declaration, at in group.one_or_more("functionDeclarations"):
             tools.append(_tool(Cased(declaration, at)))
         hosted += [{kind: settings} for kind, settings in group.rest().items()]
     return tuple(tools), hosted
@@ -275,13 +277,15 @@ def _tools(fields: Cased) -> tuple[tuple[Tool, ...] | None, list[Json]]:
 
 def _tool(fields: Cased) -> Tool:
     parameters = fields.take("parametersJsonSchema", dict)
+    own: Json = {}
     if parameters is None and fields.has("parameters"):
-        parameters = plain_schema(fields.any("parameters"), fields.at("parameters"))
+        own = {PARAMETERS: fields.any("parameters")}
+        parameters = plain_schema(own[PARAMETERS], fields.at("parameters"))
     return Tool(
         name=fields.need("name", str),
         description=fields.text("description"),
         parameters=parameters or {},
-        extra=fields.rest(),
+        extra=fields.rest() | own,
     )
 
 
@@ -305,18 +309,20 @@ def _tool_choice(fields: Cased, notes: list[Note]) -> tuple[ToolChoice, Json]:
     return structs.replace(_CHOICES[mode], names=names if mode != "NONE" else ()), left
 
 
-def _response_format(config: Cased) -> ResponseFormat | None:
+def _response_format(config: Cased) -> tuple[ResponseFormat | None, Json]:
+    """What the answer has to be; and the schema, if it is of Gemini's own kind."""
     kind = config.peek("responseMimeType")
     if kind not in (None, "application/json", "text/plain"):
-        return None
+        return None, {}
     config.any("responseMimeType")
     key = "responseJsonSchema" if config.has("responseJsonSchema") else "responseSchema"
     schema, path = config.any(key), config.at(key)
     if schema is not None and not isinstance(schema, dict):
         raise WireError(f"Expected `object`, got `{name_of(schema)}`", path)
-    if schema is None and kind != "application/json":
-        return None
-    return ResponseFormat(None if schema is None else plain_schema(schema, path))
+    if schema is None:
+        return (ResponseFormat() if kind == "application/json" else None), {}
+    own = {SCHEMA: schema} if key == "responseSchema" else {}
+    return ResponseFormat(plain_schema(schema, path)), own
 
 
 def _thinking(config: Cased) -> tuple[Thinking, Json]:

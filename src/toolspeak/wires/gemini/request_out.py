@@ -36,7 +36,8 @@ from ..fields import HOSTED, WRITTEN, Json, Unsaid, present
 from ..names import NameRule, Names
 from ..wire import Outgoing
 from .request_in import response_of, said_by
-from .words import NAME, PLACEHOLDERS, RESPONSE, SAMPLING
+from .schemas import plain_schema
+from .words import NAME, PARAMETERS, PLACEHOLDERS, RESPONSE, SAMPLING, SCHEMA
 
 _NAMES = NameRule(r"a-zA-Z0-9_.:\-", 64, "a-zA-Z_")
 _FULL_NAMES = ("models/", "tunedModels/", "publishers/", "projects/")
@@ -44,6 +45,7 @@ _LEVELS = ("low", "medium", "high")
 """Some models have a `minimal` one, too."""
 _BUDGETS = {"minimal": 512, "low": 1024, "medium": 8192, "high": 24_576}
 """For Gemini 2, which knows no levels."""
+_LEAST = "thinking cannot be switched off; its effort is the least there is"
 _NEEDS_NO_SIGNATURES = re.compile("gemini-[12]")
 _TAKES_NO_WISHES = re.compile(r"gemini-(1|2\.0)|-image|-tts")
 """Models that refuse to be told how much to think."""
@@ -59,7 +61,8 @@ def encode_request(request: Request) -> Outgoing:
     if system:
         body["systemInstruction"] = system
     body |= _tools(request, names, unsaid, extra)
-    if config := _config(request, unsaid) | extra.pop("generationConfig", {}):
+    own = extra.pop(SCHEMA, None)
+    if config := _config(request, own, unsaid) | extra.pop("generationConfig", {}):
         body["generationConfig"] = config
     for key in request.metadata:
         unsaid.drop(f"metadata.{key}", f"$.metadata.{key}")
@@ -98,24 +101,26 @@ def _apart(messages: tuple[Message, ...], unsaid: Unsaid) -> tuple[Json, list[tu
 
 
 def _contents(messages: Iterable[tuple[Message, str]], writer: _Writer) -> Iterator[Json]:
-    """Contents in turns: the results of one turn's calls have to stand in one."""
+    """Contents in turns: the results of one turn's calls have to stand in one, and a turn of calls
+    has to follow one of the user's."""
     turn: Json = {}
-    has_results = False
+    joins = False
     for message, path in messages:
         role = "model" if message.role == "assistant" else "user"
         extra = writer.unsaid.carried(message.extra, path)
         parts = writer.parts(message, path)
-        gives_results = any("functionResponse" in part for part in parts)
+        is_reply = role == "model" and not writer.unsaid.same
+        joined = is_reply or any("functionResponse" in part for part in parts)
         if not parts and not writer.unsaid.same:
             writer.unsaid.drop("an empty message", path)
-        elif turn and role == turn["role"] and not extra and (has_results or gives_results):
+        elif turn and role == turn["role"] and not extra and (joins or joined):
             turn["parts"] += parts
-            has_results = True
+            joins = True
         else:
             if turn:
                 yield turn
             turn = {"role": role, "parts": parts, **extra}
-            has_results = gives_results
+            joins = joined
     if turn:
         yield turn
 
@@ -271,11 +276,14 @@ def _tool(tool: Tool, names: Names, unsaid: Unsaid) -> Json:
     if function.strict:
         unsaid.drop("strict tools", path)
     out: Json = {"name": names.write(tool.name, tool.namespace)}
-    out |= present(
-        description=function.description or None,
-        parametersJsonSchema=function.parameters or None,
-    )
-    return out | unsaid.carried(function.extra, path)
+    extra = dict(unsaid.carried(function.extra, path))
+    own = extra.pop(PARAMETERS, None)
+    out |= present(description=function.description or None)
+    if own is not None and plain_schema(own, path) == function.parameters:
+        out["parameters"] = own
+    elif function.parameters:
+        out["parametersJsonSchema"] = function.parameters
+    return out | extra
 
 
 def _choice(request: Request, names: Names, unsaid: Unsaid) -> Json:
@@ -295,20 +303,22 @@ def _choice(request: Request, names: Names, unsaid: Unsaid) -> Json:
     return present(mode=mode, allowedFunctionNames=named or None)
 
 
-def _config(request: Request, unsaid: Unsaid) -> Json:
+def _config(request: Request, own_schema: Json | None, unsaid: Unsaid) -> Json:
     out = sampling_out(request, SAMPLING, unsaid)
     out |= present(
         maxOutputTokens=request.max_tokens,
         stopSequences=list(request.stop) or None,
         thinkingConfig=_thinking(request.thinking, request.model, unsaid) or None,
     )
-    return out | _format(request.response_format)
+    return out | _format(request.response_format, own_schema)
 
 
-def _format(form: ResponseFormat | None) -> Json:
+def _format(form: ResponseFormat | None, own_schema: Json | None) -> Json:
     if form is None:
         return {}
     kind = {"responseMimeType": "application/json"}
+    if own_schema is not None and plain_schema(own_schema, "$") == form.schema:
+        return {**kind, "responseSchema": own_schema}
     return kind | present(responseJsonSchema=form.schema)
 
 
@@ -337,7 +347,7 @@ def _budget(thinking: Thinking, model: str, unsaid: Unsaid, *, is_off: bool) -> 
     is_pro = "-pro" in model
     least, most = (128, 32_768) if is_pro else (512 if "-lite" in model else 1, 24_576)
     if is_off and is_pro:
-        unsaid.change(f"{model} cannot but think; its effort is the least", "$.thinking")
+        unsaid.change(_LEAST, "$.thinking")
         return {"thinkingBudget": least}
     if is_off:
         return {"thinkingBudget": 0}
@@ -356,7 +366,7 @@ def _budget(thinking: Thinking, model: str, unsaid: Unsaid, *, is_off: bool) -> 
 def _level(thinking: Thinking, model: str, unsaid: Unsaid, *, is_off: bool) -> Json:
     """For the models since, which think if nothing is said, and some of them in any case."""
     if is_off:
-        unsaid.change(f"{model} may not but think; its effort is the least", "$.thinking")
+        unsaid.change(_LEAST, "$.thinking")
         return {"thinkingLevel": "LOW"}
     if thinking.effort:
         known = ("low", "high") if "gemini-3-pro" in model else _LEVELS

@@ -24,6 +24,8 @@ SAMPLING = {
 }
 RESPONSE = f"{OWN}response"
 """In the `extra` of a result: the object that it came as."""
+PARAMETERS, SCHEMA = f"{OWN}parameters", f"{OWN}responseSchema"
+"""In the `extra` of a tool or request: a schema that came as Gemini's own kind."""
 CANDIDATE = "candidate."
 """So begins, in the `extra` of a reply, what stood beside the content of its candidate."""
 TOTAL, USED = f"{OWN}totalTokenCount", f"{OWN}toolUsePromptTokenCount"

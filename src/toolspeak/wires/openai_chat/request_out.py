@@ -26,6 +26,7 @@ from ..common import (
     document_as_text,
     effort_of,
     joined,
+    kind_of,
     names_of,
     object_schema,
     only_texts,
@@ -189,7 +190,7 @@ def _part(part: Part, path: str, unsaid: Unsaid) -> Json:
         case Other() if unsaid.same:
             return part.data
         case _:
-            kind = part.data.get("type", "part") if isinstance(part, Other) else type(part).__name__
+            kind = kind_of(part) if isinstance(part, Other) else type(part).__name__
             unsaid.drop(f"a part of the kind {kind!r}", path)
             return {}
 

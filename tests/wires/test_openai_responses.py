@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -44,13 +45,13 @@ from toolspeak import (
     WireError,
     fold,
 )
-from toolspeak.wires import Envelope, StreamDecoder
+from toolspeak.wires import Envelope, StreamDecoder, Wire
+from toolspeak.wires.anthropic import WIRE as ANTHROPIC
 from toolspeak.wires.assembly import Calls
 from toolspeak.wires.common import OPENAI_NAMES
 from toolspeak.wires.fields import HOSTED
 from toolspeak.wires.framing import ServerSentEvents, decode_json
 from toolspeak.wires.names import Names
-from toolspeak.wires.anthropic import WIRE as ANTHROPIC
 from toolspeak.wires.openai_chat import WIRE as CHAT
 from toolspeak.wires.openai_responses import WIRE
 from toolspeak.wires.openai_responses.words import ID, STATUS, TEXTS
@@ -437,6 +438,102 @@ def test_items(given_input: Any, messages: list[Message]) -> None:
     assert list(WIRE.decode_request(back.body).messages) == messages
 
 
+KNOWN: list[Json] = [
+    {"type": "message", "role": "user", "content": "Hi", "id": "msg_0", "status": "completed"},
+    {"type": "reasoning", "id": "rs_1", "summary": []},
+    {
+        "type": "message",
+        "role": "assistant",
+        "id": "msg_1",
+        "status": "completed",
+        "content": [
+            {"type": "output_text", "text": "A", "annotations": []},
+            {"type": "output_text", "text": "B", "annotations": []},
+        ],
+    },
+    {
+        "type": "message",
+        "role": "assistant",
+        "id": "msg_2",
+        "status": "incomplete",
+        "content": [{"type": "output_text", "text": "C", "annotations": []}],
+        "phase": "commentary",
+    },
+    {
+        "type": "reasoning",
+        "id": "rs_2",
+        "summary": [{"type": "summary_text", "text": "D"}],
+        "status": "completed",
+    },
+    {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "call_1",
+        "name": "get_weather",
+        "arguments": "{}",
+        "status": "completed",
+        "caller": {"type": "direct"},
+    },
+    {
+        "type": "custom_tool_call",
+        "id": "ctc_1",
+        "call_id": "call_2",
+        "name": "apply_patch",
+        "input": "x",
+        "status": "completed",
+    },
+    {
+        "type": "function_call_output",
+        "id": "fco_1",
+        "call_id": "call_1",
+        "output": "ok",
+        "status": "completed",
+    },
+    {"type": "custom_tool_call_output", "id": "ctco_1", "call_id": "call_2", "output": "ok"},
+    {"type": "item_reference", "id": "msg_9"},
+]
+"""History of a conversation that OpenAI stores: an item without its id is another to it."""
+
+
+def test_items_go_back_under_the_ids_they_came_with() -> None:
+    request = decoded(input=KNOWN, store=True)
+    outgoing = WIRE.encode_request(request)
+    assert outgoing.body["input"] == KNOWN
+    assert outgoing.notes == ()
+    assert WIRE.decode_request(outgoing.body).messages == request.messages
+
+
+@pytest.mark.parametrize("wire", [CHAT, ANTHROPIC])
+def test_ids_of_items_mean_nothing_elsewhere(wire: Wire) -> None:
+    outgoing = wire.encode_request(decoded(input=KNOWN))
+    written = json.dumps(outgoing.body)
+    for identity in ("msg_0", "msg_1", "fc_1", "ctc_1", "fco_1", "~"):
+        assert f'"{identity}' not in written
+    said = " ".join(note.message for note in outgoing.notes)
+    assert "for id;" not in said
+    assert "status" not in said
+    assert "~" not in said
+
+
+def test_ids_that_we_made_up_do_not_go_back() -> None:
+    history = response(ANSWER)["output"]
+    assert [item["id"] for item in history] == ["rs_0_7", "msg_1_7", "fc_2_7", "fc_3_7", "ctc_4_7"]
+    items = again(input=history)["input"]
+    assert [item["type"] for item in items] == [item["type"] for item in history]
+    assert not any("id" in item or "status" in item for item in items)
+
+
+def test_many_results_in_a_row_take_no_time() -> None:
+    count = 50_000
+    items = [
+        {"type": "function_call_output", "call_id": f"c{i}", "output": ""} for i in range(count)
+    ]
+    started = time.process_time()
+    [message] = decoded(input=items).messages
+    assert time.process_time() - started < 3
+    assert len(message.parts) == count
+
+
 def test_instructions_stay_beside_the_input() -> None:
     request = decoded(instructions="Be brief.", input=[{"role": "system", "content": "B"}])
     assert [message.role for message in request.messages] == ["system", "system"]
@@ -542,6 +639,49 @@ def test_a_choice_that_was_changed_since_is_not_the_one_that_came() -> None:
     assert sent(changed)["tool_choice"] == "none"
 
 
+@pytest.mark.parametrize("tools", [{}, {"tools": None}, {"tools": []}])
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_a_choice_among_no_tools_is_only_a_mode(tools: Json, mode: Any) -> None:
+    request = decoded(tools=[WEATHER], tool_choice={"type": "allowed_tools", "mode": mode, **tools})
+    assert request.tool_choice == ToolChoice(mode)
+    assert sent(request).get("tool_choice", "auto") == mode
+
+
+def test_a_choice_keeps_its_namespace() -> None:
+    tools = [
+        {"type": "namespace", "name": name, "tools": [{**WEATHER, "name": "go.now"}]}
+        for name in ("n1", "n2")
+    ]
+    go = {"type": "function", "name": "go.now", "namespace": "n1"}
+    written = {**go, "name": "go_now"}
+    request = decoded(tools=tools, tool_choice=go)
+    assert request.tool_choice == ToolChoice("required", ("go.now",))
+    assert sent(request)["tool_choice"] == written
+    either = {"type": "allowed_tools", "mode": "auto", "tools": [go, {"type": "web_search"}]}
+    body = again(tools=tools, tool_choice=either)
+    assert body["tool_choice"] == {**either, "tools": [written, {"type": "web_search"}]}
+    changed = replace(request, tool_choice=ToolChoice("none"))
+    assert sent(changed)["tool_choice"] == "none"
+    assert not any("tool_choice" in note.message for note in CHAT.encode_request(request).notes)
+
+
+def test_hosted_tools_are_noted_only_where_they_cannot_be_offered() -> None:
+    inner = {"type": "web_search", "filters": {}}
+    space = {**AGENTS, "tools": [*AGENTS["tools"], inner]}
+    empty = {"type": "namespace", "name": "later", "tools": []}
+    only = {"type": "namespace", "name": "web", "description": "Web.", "tools": [inner]}
+    tools = [WEATHER, space, SEARCH, empty, only]
+    request = decoded(tools=tools)
+    same = WIRE.encode_request(request)
+    assert same.body["tools"] == tools
+    assert request.notes == same.notes == ()
+    skipped = [n.message for n in CHAT.encode_request(request).notes if n.code == "skipped-tool"]
+    assert len(skipped) == 2
+    assert "'web_search'" in skipped[0]
+    assert "'namespace'" in skipped[1]
+    assert WIRE.encode_reply(Reply(), Envelope(request, "1"))["tools"] == tools
+
+
 def test_no_tools_are_not_the_same_as_nothing_about_tools() -> None:
     assert decoded().tools is None
     assert decoded(tools=[]).tools == ()
@@ -634,6 +774,34 @@ def test_results_of_freeform_calls_are_of_their_own_kind() -> None:
     assert "error flag" in outgoing.notes[0].message
     alone = [{"type": "custom_tool_call_output", "call_id": "c", "output": "ok"}]
     assert again(input=alone, previous_response_id="resp_1")["input"] == alone
+
+
+def test_ids_of_calls_that_are_too_long_are_cut_alike() -> None:
+    call = ToolCall(id="c" * 100, name="f", arguments={})
+    result = ToolResult(call_id=call.id, name="f", content="ok")
+    parts = (Message("assistant", (call,)), Message("tool", (result,)))
+    made, answered = sent(Request(model="m", messages=parts))["input"]
+    assert made["call_id"] == answered["call_id"]
+    assert len(made["call_id"]) == 64
+
+
+INPUTS_ODD: list[tuple[Any, str]] = [({"a": 1}, '{"a":1}'), (None, ""), ([1], "[1]"), (3, "3")]
+
+
+@pytest.mark.parametrize(("given_input", "text"), INPUTS_ODD)
+def test_a_freeform_call_says_nothing_in_python(given_input: Any, text: str) -> None:
+    call = ToolCall(id="c", name="p", arguments={"input": given_input}, freeform=True)
+    request = Request(model="m", messages=(Message("assistant", (call,)),))
+    assert sent(request)["input"][0]["input"] == text
+    told: list[Event] = [CallStart(0, "c", "p", freeform=True), CallEnd(0, call), Finish("calls")]
+    assert response(told)["output"][0]["input"] == text
+    assert WIRE.encode_reply(fold(told), ENVELOPE)["output"][0]["input"] == text
+
+
+def test_a_thought_whose_text_is_none_has_no_words() -> None:
+    thought = {"type": "reasoning", "summary": [{"text": {"a": 1}}], "encrypted_content": "x"}
+    [message] = decoded(input=[thought]).messages
+    assert message.parts == (Reasoning("", "x"),)
 
 
 THOUGHTS: list[tuple[str, str, Reasoning, Json | None]] = [
@@ -905,6 +1073,56 @@ def test_items_whose_deltas_come_in_turns() -> None:
         ("Finish", None),
     ]
     assert [call.arguments for call in fold(told).calls] == [{"city": "Oslo"}, {}]
+
+
+def test_what_is_said_twice_happens_once() -> None:
+    twice = [frame for frame in STREAMED for _ in range(1 if frame["type"][-5:] == "delta" else 2)]
+    assert events(*twice) == events(*STREAMED)
+    late = [*STREAMED[:-1], *(f for f in STREAMED if f["type"].endswith("added")), STREAMED[-1]]
+    assert events(*late) == events(*STREAMED)
+
+
+def test_two_calls_that_share_an_index_are_two() -> None:
+    other = {**CALL, "id": "item_9", "call_id": "call_9"}
+    told = events(
+        added(0, **{**CALL, "arguments": ""}),
+        done(0, **CALL),
+        added(0, **{**other, "arguments": ""}),
+        done(0, **other),
+        completed(),
+    )
+    assert [call.id for call in fold(told).calls] == ["call_1", "call_9"]
+
+
+@pytest.mark.parametrize("given_arguments", [CALL["arguments"], {"city": "Oslo"}])
+@pytest.mark.parametrize("incremental", [True, False])
+def test_arguments_that_come_whole_in_an_item_that_does_not_end(
+    given_arguments: Any, incremental: bool
+) -> None:
+    stream = StreamDecoder(WIRE, arguments="incremental" if incremental else "validated")
+    told = [
+        event
+        for frame in (
+            CREATED,
+            added(0, **{**CALL, "arguments": ""}),
+            on(0, "function_call_arguments.done", arguments=given_arguments),
+            completed(),
+        )
+        for event in stream.value(frame)
+    ]
+    reply = fold([*told, *stream.finish()])
+    assert reply.calls == (OSLO_HEARD,)
+    assert reply.stop_reason == "calls"
+
+
+def test_a_call_whose_arguments_come_before_it() -> None:
+    told = events(
+        CREATED,
+        on(1, "custom_tool_call_input.done", input="*** Begin") | {"item_id": "item_2"},
+        added(1, **{**CUSTOM, "input": ""}),
+        completed(),
+    )
+    assert fold(told).calls == (PARTS[3],)
 
 
 def test_names_come_back_as_they_were_with_their_namespace() -> None:
@@ -1293,6 +1511,105 @@ def test_a_reply_that_came_by_the_same_wire_keeps_what_it_said() -> None:
     assert out["usage"] == came["usage"]
 
 
+STORED: list[Json] = [
+    {"id": "rs_a", "type": "reasoning", "summary": [], "status": "completed"},
+    {
+        "id": "rs_b",
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": "Hm."}],
+        "status": "completed",
+    },
+    {**MESSAGE, "id": "msg_a"},
+    {**MESSAGE, "id": "msg_b", "phase": "final_answer"},
+    {**CALL, "id": "fc_a", "caller": {"type": "direct"}, "score": 1},
+    {**CUSTOM, "id": "ctc_a", "status": "completed"},
+    {"id": "ws_a", "type": "web_search_call", "status": "completed"},
+]
+
+
+def streamed(*items: Json) -> Iterator[Json]:
+    """The events in which OpenAI tells of items."""
+    yield CREATED
+    for index, item in enumerate(items):
+        empty: Json = {"summary": [], "content": [], "arguments": "", "input": ""}
+        begun = {key: empty.get(key, value) for key, value in item.items()}
+        yield added(index, **begun)
+        about = {"item_id": item["id"]}
+        for part in item.get("content", ()):
+            yield on(index, "output_text.delta", delta=part["text"]) | about
+            yield on(index, "content_part.done", part=part) | about
+        for part in item.get("summary", ()):
+            yield on(index, "reasoning_summary_text.delta", delta=part["text"]) | about
+        if "arguments" in item:
+            yield on(index, "function_call_arguments.delta", delta=item["arguments"]) | about
+        if "input" in item:
+            yield on(index, "custom_tool_call_input.delta", delta=item["input"]) | about
+        yield done(index, **item)
+    yield completed(*items)
+
+
+@pytest.mark.parametrize("mode", ["incremental", "validated"])
+def test_items_keep_the_ids_that_the_upstream_knows(mode: Any) -> None:
+    stream = StreamDecoder(WIRE, arguments=mode)
+    told = [event for frame in streamed(*STORED) for event in stream.value(frame)]
+    told += stream.finish()
+    out = frames(told)
+    assert out[-1]["response"]["output"] == STORED
+    assert WIRE.encode_reply(fold(told), ENVELOPE)["output"] == STORED
+    ids = [item["id"] for item in STORED]
+    assert [f["item"]["id"] for f in out if f["type"].endswith("item.added")] == ids
+    assert [f["item"]["id"] for f in out if f["type"].endswith("item.done")] == ids
+    assert all(f["item_id"] == ids[f["output_index"]] for f in out if "item_id" in f)
+    assert heard_by_sdk(told)
+
+
+def test_whole_replies_keep_their_ids_too() -> None:
+    came = completed(*STORED)["response"]
+    reply = fold(WIRE.decode_reply(came))
+    assert WIRE.encode_reply(reply, ENVELOPE)["output"] == STORED
+    history = again(input=[*STORED], store=True)["input"]
+    assert history == STORED
+    parts = Request(model="m", messages=(Message("assistant", reply.parts),), wire=WIRE.name)
+    assert [item["id"] for item in sent(parts)["input"]] == [item["id"] for item in STORED]
+
+
+def test_ids_of_the_upstream_are_not_shown_elsewhere() -> None:
+    told = events(*streamed(*STORED))
+    for wire in (CHAT, ANTHROPIC):
+        encoder = wire.encoder(ENVELOPE)
+        written = b"".join(map(encoder.feed, told))
+        assert b"msg_a" not in written
+        assert b"fc_a" not in written
+        assert not any("~" in note.message for note in wire.notes_on(fold(told)))
+
+
+def test_a_response_begins_once() -> None:
+    kinds = [frame["type"] for frame in frames([*ANSWER[:1], *ANSWER])]
+    assert kinds.count("response.created") == 1
+    assert kinds == [frame["type"] for frame in frames(ANSWER)]
+
+
+def test_a_call_that_never_ends_is_not_made() -> None:
+    out = frames([CallStart(0, "c", "get_weather"), ArgumentsDelta(0, "{}"), Finish("stop")])
+    assert out[-2]["item"]["status"] == "incomplete"
+    assert out[-1]["response"]["output"] == []
+
+
+def test_usage_that_only_this_api_counts_rides_along() -> None:
+    usage = {
+        **USAGE,
+        "cost": 0.5,
+        "total_tokens": 99,
+        "input_tokens_details": {**USAGE["input_tokens_details"], "audio_tokens": 3},
+    }
+    told = events(completed(MESSAGE, usage=usage))
+    assert response(told)["usage"] == usage
+    elsewhere = [
+        replace(event, wire="x") if isinstance(event, Started) else event for event in told
+    ]
+    assert response(elsewhere)["usage"] == USAGE
+
+
 STATES: list[tuple[str, list[Event], str, Json | None, list[str]]] = [
     ("nothing", [Finish("stop")], "completed", None, []),
     (
@@ -1307,6 +1624,27 @@ STATES: list[tuple[str, list[Event], str, Json | None, list[str]]] = [
         [TextDelta("Hel"), Finish("filter")],
         "incomplete",
         {"reason": "content_filter"},
+        ["incomplete"],
+    ),
+    (
+        "refused in words",
+        [TextDelta("I won't.", {"type": "refusal"}), Finish("refusal")],
+        "completed",
+        None,
+        ["completed"],
+    ),
+    (
+        "refused, and no word why",
+        [Started(wire="anthropic"), TextDelta("Well"), Finish("refusal", "refusal")],
+        "incomplete",
+        {"reason": "content_filter"},
+        ["incomplete"],
+    ),
+    (
+        "ended in error",
+        [TextDelta("Well"), Finish("error", "MALFORMED_FUNCTION_CALL")],
+        "failed",
+        None,
         ["incomplete"],
     ),
     ("unsigned thoughts", [ReasoningDelta("A"), Finish("stop")], "completed", None, [""]),
@@ -1340,11 +1678,24 @@ def test_how_a_response_ends(
     assert (out["status"], out["incomplete_details"]) == (status, details)
     assert [item.get("status", "") for item in out["output"]] == items
     assert heard_by_sdk(told)
+    whole = WIRE.encode_reply(fold(told), ENVELOPE)
+    assert (whole["status"], whole["incomplete_details"]) == (status, details)
+
+
+def test_a_refusal_from_elsewhere_is_one_here() -> None:
+    came = {"choices": [{"message": {"refusal": "I won't."}, "finish_reason": "stop"}]}
+    told = list(CHAT.decode_reply(came))
+    out = WIRE.encode_reply(fold(told), ENVELOPE)
+    assert out["status"] == "completed"
+    assert out["output"][0]["content"] == [{"type": "refusal", "refusal": "I won't."}]
+    assert response(told)["output"] == out["output"]
+    heard = fold(WIRE.decode_reply(out))
+    assert (heard.text, heard.stop_reason) == ("I won't.", "refusal")
 
 
 def test_a_call_taken_back_is_closed_as_incomplete() -> None:
     closed = [
-        frame["item"] for frame in frames(STATES[4][1]) if frame["type"].endswith("item.done")
+        frame["item"] for frame in frames(STATES[7][1]) if frame["type"].endswith("item.done")
     ]
     assert closed[0]["status"] == "incomplete"
     assert closed[0]["arguments"] == '{"ci'

@@ -12,6 +12,7 @@ what no form can read becomes text again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -37,6 +38,9 @@ from .whole import WholeMessage
 
 _NESTED = 4
 """How deeply calls may be hidden in other calls' arguments."""
+_OPENER = re.compile(r"<[^<>]{2,}>|\[[A-Z_]{4,}\]")
+_TOKENS = ("<|", "<｜")
+"""What only a model's own tokens begin with: nobody writes them in an explanation."""
 MAX_CALL = 8_000_000
 """The longest call, in characters; a longer one becomes text."""
 
@@ -208,6 +212,8 @@ class Parser:
                 return False
             if (yield from self._attempts.forms(marker.forms)):
                 return True
+            if self._attempts.ran_out and self._only_opens(literal):
+                return True
         for dialect in marker.frames:
             if (yield from self._message(dialect, _opener_of(dialect, literal))):
                 return True
@@ -223,10 +229,12 @@ class Parser:
                 return False
             yield from self._whole()
             return True
+        if marker.foreign and not (yield from self._around.show(literal, marker)):
+            left_out = yield from self._leave_out(literal, marker.foreign)
+            if left_out or not marker.silent:
+                return left_out
         if marker.silent:
             return (yield from self._leave_out_token(literal, marker))
-        if marker.foreign and not (yield from self._around.show(literal, marker)):
-            return (yield from self._leave_out(literal, marker.foreign))
         if marker.last:
             return (yield from self._is_last(literal))
         if marker.answers:
@@ -242,6 +250,23 @@ class Parser:
             return True
         self._remark_on(literal)
         return False
+
+    def _only_opens(self, literal: str) -> bool:
+        """Whether the reply ends with what opens a call, and not a word of one came: that is no
+        text. Explanations end so too, in the midst of a line."""
+        if self._output.last not in ("", "\n") and not literal.startswith(_TOKENS):
+            return False
+        reader = self._reader
+        opened = rest = reader.text[reader.at :]
+        while rest and (match := self._grammar.markers.pattern.match(rest)):
+            if not self._grammar.meaning[match[0]].forms or not _OPENER.fullmatch(match[0]):
+                return False
+            rest = rest[match.end() :].lstrip()
+        if rest:
+            return False
+        reader.at = len(reader.text)
+        self._output.note("truncated", "a call is opened, and not a word of it came", opened)
+        return True
 
     def _leave_out(self, opener: str, closer: str) -> Found:
         """A result that the model repeats or invents; one that does not end is text."""

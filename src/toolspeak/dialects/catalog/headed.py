@@ -102,6 +102,7 @@ DIALECTS = (
         ),
         result=_DEEPSEEK_RESULT,
         results=_DEEPSEEK_RESULTS,
+        foreign=(("<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>"),),
         models=("deepseek-v3", "deepseek-r1", "deepseek-chat", "deepseek-reasoner", "cogito"),
         about="DeepSeek V3 and R1, Cogito v2",
     ),

@@ -202,6 +202,7 @@ DIALECTS = (
             for name in ("response", "message")
             for space in ("", " ")
         ),
+        last=("<|open|>", "<|close|>"),
         result='<|open|>result tool="$name" index="$number"<|sep|>$content<|close|>result<|sep|>',
         models=("kimi-k3", "kimi_k3"),
         about="Kimi K3; every argument says its type",

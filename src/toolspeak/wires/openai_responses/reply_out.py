@@ -269,10 +269,11 @@ class _Writer:
         return isinstance(self._open, kind) and item in ("", self._open.id)
 
     def _text(self, event: TextDelta) -> Iterator[Json]:
-        refused = is_refusal(Text("", event.extra or {}))
-        extra = self._carried(event.extra)
-        item = event.item or extra.get(ID, "")
-        about = said(extra)
+        item, refused, about = event.item, False, {}
+        if event.extra:
+            extra = self._carried(event.extra)
+            refused = is_refusal(Text("", event.extra))
+            item, about = item or extra.get(ID, ""), said(extra)
         if not event.text and not about:
             return
         if not self._is_open(MessageItem, item):

@@ -151,6 +151,8 @@ class _Input:
 
     def _text(self, text: Text, path: str) -> Text:
         """A text with what it may say here."""
+        if not text.extra:
+            return text
         refusal = {"type": "refusal"} if is_refusal(text) else {}
         rest = {key: value for key, value in text.extra.items() if key not in refusal}
         return replace(text, extra=refusal | self._unsaid.carried(rest, path))
@@ -189,9 +191,8 @@ class _Input:
         text = extra.get(WRITTEN) or input_of(call)
         if call.freeform:
             self._freeform.add(call.id)
-        named = replace(call, id=self._identity(call.id))
-        item = call_item(named, self._names.write(call.name, call.namespace), text)
-        return item | _beside(extra)
+        item = call_item(call, self._names.write(call.name, call.namespace), text)
+        return item | {"call_id": self._identity(call.id)} | _beside(extra)
 
     def _identity(self, identity: str) -> str:
         return identity if self._unsaid.same else short_id(identity, _LONGEST_ID)
@@ -248,7 +249,7 @@ class _Input:
 
 def _beside(extra: Json) -> Json:
     """What an item says beside what it holds."""
-    return remembered(extra) | said(extra)
+    return remembered(extra) | said(extra) if extra else {}
 
 
 def _message(texts: list[Text]) -> Iterator[Json]:

@@ -447,3 +447,29 @@ def test_the_last_part_of_a_name_means_only_one_tool() -> None:
         '<tool_call>{"name": "api.v1.now", "arguments": {}}</tool_call>', tools=tools
     )
     assert [call.name for call in found.calls] == ["now"]
+
+
+def test_digits_that_nobody_can_tell_apart_are_not_guessed() -> None:
+    tool = {"name": "f", "parameters": {"type": "object", "properties": {"v": {"type": "string"}}}}
+    calls = '[{"name":"f","arguments":{"v":1.1}},{"name":"f","arguments":{"v":1.10}}]'
+    enveloped = ts.extract(f'{{"tool_calls":{calls}}}', tools=[tool])
+    assert enveloped.calls == ()
+    assert {one.code for one in enveloped.rejected} <= {"invalid-arguments"}
+
+
+def test_the_order_of_arguments_without_names_has_to_be_certain() -> None:
+    """A short list of tools names the required parameters first, whatever the schema's order."""
+    kinds = {"unit": {"type": "string"}, "city": {"type": "string"}}
+    schema = {"type": "object", "properties": kinds, "required": ["city"]}
+    tool = {"name": "convert", "parameters": schema}
+    assert ts.extract('[convert("Oslo", "celsius")]', tools=[tool]).calls == ()
+    kinds["unit"] = {"type": "integer"}
+    [call] = ts.extract('[convert("Oslo", 3)]', tools=[tool]).calls
+    assert call.arguments == {"city": "Oslo", "unit": 3}
+
+
+def test_what_was_done_to_names_is_not_undone_in_texts() -> None:
+    properties = {"city": {"type": "string"}}
+    tool = {"name": "get_weather", "parameters": {"type": "object", "properties": properties}}
+    [call] = ts.extract(r'[get\_weather(city="LIKE x\_%")]', tools=[tool]).calls
+    assert call.arguments == {"city": r"LIKE x\_%"}

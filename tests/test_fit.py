@@ -278,3 +278,18 @@ def test_halves_of_surrogate_pairs() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
     assert fit({"\ud83d": 1, "n": "\ud83d"}, schema).faults
     assert not fit({"\ud83d": 1, "n": 2}, schema).faults
+
+
+def test_arguments_that_are_one_of_several_objects() -> None:
+    by_id = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    by_name = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    found = fit({"id": "3"}, {"anyOf": [by_id, by_name]})
+    assert found.arguments == {"id": 3}
+
+
+def test_a_lone_object_that_needs_more_than_a_list_around_it() -> None:
+    edit = {"type": "object", "properties": {"old": {"type": "string"}, "n": {"type": "integer"}}}
+    schema = {"type": "object", "properties": {"edits": {"type": "array", "items": edit}}}
+    assert fit({"edits": {"old": "x", "n": "3"}}, schema).arguments == {
+        "edits": [{"old": "x", "n": 3}]
+    }

@@ -102,14 +102,14 @@ def _mended(
     for _ in range(_ROUNDS):
         progress = False
         for error in validator.faults(value):
-            path = error.instance_path
-            if not path:
+            path, asked = error.instance_path, _asked(error, validator.schema)
+            if not path and not asked.keys() & {"anyOf", "oneOf"}:
                 continue
             before = _at(value, path)
             made = dotted(path[:-1]) in changes
             left = iter(range(_MOST_READINGS)) if readings is None else readings
-            place = _Place(validator.schema, path, source, left, wrapped=made)
-            after = _coerced(before, _asked(error, validator.schema), place)
+            place = _Place(validator.schema, path, source, left, wrapped=made or not path)
+            after = _coerced(before, asked, place)
             if after is _NOTHING and before is None and _is_optional(value, path, validator):
                 del _at(value, path[:-1])[path[-1]]
                 changes[dotted(path)] = Change(dotted(path), "null, which may as well be left out")
@@ -117,7 +117,10 @@ def _mended(
                 break
             if after is _NOTHING:
                 continue
-            _at(value, path[:-1])[path[-1]] = after
+            if path:
+                _at(value, path[:-1])[path[-1]] = after
+            else:
+                value = after
             message = f"{_shown(before)} became {_shown(after)}"
             changes[dotted(path)] = Change(dotted(path), message)
             progress = True
@@ -229,7 +232,7 @@ def _candidates(value: Any, schema: Mapping[str, Any], place: _Place) -> Iterato
     if isinstance(value, str):
         yield from _from_string(value, schema, place, types)
     elif "string" in types and isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield _digits(value, place.path, place.source)
+        yield from _digits(value, place.path, place.source)
     if "array" in types and not place.wrapped and _is_one_value(value):
         yield from _as_only_item(value, schema, structs.replace(place, wrapped=True))
 
@@ -254,10 +257,14 @@ def _is_one_value(value: Any) -> bool:
 def _as_only_item(value: Any, schema: Mapping[str, Any], place: _Place) -> Iterator[Any]:
     yield [value]
     items = schema.get("items")
-    if isinstance(items, dict):
-        one = _coerced(value, resolve(items, place.root), place)
-        if one is not _NOTHING:
-            yield [one]
+    if not isinstance(items, dict):
+        return
+    part = resolve(items, place.root)
+    if _may_be_mended(value, part, place.root) and next(place.readings, None) is not None:
+        yield [_mended(value, _part_of(part, place.root), place.source, place.readings)[0]]
+    one = _coerced(value, part, place)
+    if one is not _NOTHING:
+        yield [one]
 
 
 def _from_string(
@@ -290,11 +297,13 @@ def _folded(value: Any) -> str:
     return json.dumps(value) if isinstance(value, (int, float)) else ""
 
 
-def _digits(value: float, path: Path, source: str) -> str:
-    """A number as it stood in the source: 1.10 is not 1.1 where a text is asked for."""
+def _digits(value: float, path: Path, source: str) -> Iterator[str]:
+    """A number as it stood in the source: 1.10 is not 1.1 where a text is asked for. If it stands
+    there in both ways, nobody can tell which is meant."""
     exact = _written_at(path, source)
     if exact:
-        return exact
+        yield exact
+        return
     written = [found for found in _NUMBER.finditer(source) if float(found[0]) == value]
     keys = [step for step in path if isinstance(step, str)]
     named = [
@@ -302,7 +311,9 @@ def _digits(value: float, path: Path, source: str) -> str:
         for found in written
         if keys and re.search(rf"{re.escape(keys[-1])}\W{{1,4}}\s*\Z", source[: found.start()])
     ]
-    return next((found[0] for found in (*named, *written)), json.dumps(value))
+    spelled = {found[0] for found in named or written} or {json.dumps(value)}
+    if len(spelled) == 1:
+        yield from spelled
 
 
 class _Written(str):

@@ -17,7 +17,7 @@ import yaml
 from ..calls import Draft, equal
 from ..jsonish import without_fence
 from ..literals import MAX_DEPTH, NotAValue, Unfinished, ValueReader, is_joined, unescape
-from ..schema import from_text, properties, required_of, resolve
+from ..schema import from_text, properties, required_of, resolve, type_of, types_of
 from .tagged import Arguments, BadBody, CannotCarry
 
 CALL_NAME = re.compile(r"[A-Za-z_](?:[\w.\-]|\\_)*")
@@ -26,7 +26,8 @@ INTERPRETERS = ("python", "code_interpreter", "ipython")
 _NO_INPUT = ("", "none", "null", "n/a")
 _PYTHON = frozenset({"python-literal", "single-quotes", "comment"})
 """What is no repair in Python's own syntax."""
-_MARKDOWN = re.compile(r"\\+_")
+_MARKDOWN = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\\+_""", re.S)
+"""An underscore that is escaped; and texts, in which nothing is changed."""
 _ESCAPED_NAME = re.compile(r"\A[\w.\-]*\\+_|[(,]\s*\w*\\+_[\w\\]*\s*=")
 """A name that was escaped for Markdown; then all of the call was."""
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
@@ -66,7 +67,7 @@ class _TextLoader(yaml.BaseLoader):
 def parse_call(text: str, schema: Mapping[str, Any]) -> Draft:
     """One call in Python's syntax, from its name to its closing bracket. Arguments without a name
     have the names that the schema declares in their place."""
-    plain = _MARKDOWN.sub("_", text) if _ESCAPED_NAME.search(text) else text
+    plain = _MARKDOWN.sub(_unescaped, text) if _ESCAPED_NAME.search(text) else text
     marked, text = text != plain, plain
     name = text.partition("(")[0]
     reader = ValueReader(text, len(name) + 1, python=True)
@@ -87,12 +88,35 @@ def parse_call(text: str, schema: Mapping[str, Any]) -> Draft:
     return Draft(name, arguments, repairs=(*repairs, "markdown") if marked else tuple(repairs))
 
 
+def _unescaped(found: re.Match[str]) -> str:
+    return "_" if found[0].endswith("_") else found[0]
+
+
 def _named_by_place(given: list[Any], schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Arguments without names: one map of all of them, or one for each declared parameter."""
+    """Arguments without names: one map of all of them, or one for each declared parameter. Their
+    order is certain if it is the same with the required ones first, as short lists of tools have
+    it; or if only one of the two gives each parameter a value of its type."""
     declared = properties(schema)
     if len(given) == 1 and isinstance(given[0], dict) and given[0].keys() <= declared.keys():
         return given[0]
-    return dict(zip(declared, given, strict=False)) if len(given) <= len(declared) else None
+    if len(given) > len(declared):
+        return None
+    first = dict.fromkeys((*required_of(schema), *declared))
+    orders = {tuple(declared)[: len(given)], tuple(first)[: len(given)]}
+    named = [dict(zip(order, given, strict=True)) for order in orders]
+    fitting = [
+        arguments
+        for arguments in named
+        if all(_is_of_type(value, declared[key], schema) for key, value in arguments.items())
+    ]
+    found = named if len(named) == 1 else fitting
+    return found[0] if len(found) == 1 else None
+
+
+def _is_of_type(value: Any, part: Any, schema: Mapping[str, Any]) -> bool:
+    types = types_of(part, schema)
+    kind = type_of(value)
+    return not types or kind in types or (kind == "integer" and "number" in types)
 
 
 def is_unfinished_call(text: str) -> bool:

@@ -300,7 +300,7 @@ def only_texts(message: Message) -> str | None:
     match message.parts:
         case ():
             return ""
-        case (Text(text, extra),) if not extra:
+        case (Text(text, extra),) if all(key.startswith(OWN) for key in extra):
             return text
         case _:
             return None

@@ -473,3 +473,11 @@ def test_what_was_done_to_names_is_not_undone_in_texts() -> None:
     tool = {"name": "get_weather", "parameters": {"type": "object", "properties": properties}}
     [call] = ts.extract(r'[get\_weather(city="LIKE x\_%")]', tools=[tool]).calls
     assert call.arguments == {"city": r"LIKE x\_%"}
+
+
+def test_geminis_own_schemas_are_schemas() -> None:
+    schema = {"type": "OBJECT", "properties": {"n": {"type": "INTEGER", "nullable": True}}}
+    tools = [{"functionDeclarations": [{"name": "f", "parameters": schema}]}]
+    reply = ts.extract('<tool_call>{"name": "f", "arguments": {"n": "3"}}</tool_call>', tools=tools)
+    assert reply.calls[0].arguments == {"n": 3}
+    assert [note.code for note in reply.notes] == ["coerced"]

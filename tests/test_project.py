@@ -22,6 +22,7 @@ LAYERS = [
     {"jsonish"},
     {"types"},
     {"errors"},
+    {"openapi"},
     {"schema"},
     {"conversation"},
     {"callables"},
@@ -36,6 +37,7 @@ LAYERS = [
     {"providers"},
     {"testing"},
     {"cli"},
+    {"__main__"},
 ]
 """A module may import from its own layer and from those above it in this list."""
 

@@ -18,6 +18,7 @@ from msgspec import structs
 
 from .callables import tool_of
 from .errors import UsageError
+from .openapi import is_openapi, plain_schema
 from .types import Tool
 
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema")
@@ -88,6 +89,8 @@ def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     """A tool's schema. `true` is one too, and allows anything; `false` allows no arguments."""
     for key in _SCHEMAS:
         schema = given.get(key)
+        if is_openapi(schema):
+            return plain_schema(schema, key)
         if isinstance(schema, Mapping):
             return dict(schema)
         if schema is False:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from ..errors import UsageError
 def read_text(path: str) -> str:
     """The text of a file, or of standard input for "-". Bytes that are no text are kept visible."""
     data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    return data.decode("utf-8", "surrogateescape")
+    return data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
 
 
 def read_json(path: str) -> Any:

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from ... import jsonish
 from ...errors import WireError
+from ...openapi import plain_schema
 from ...types import (
     Document,
     Image,
@@ -30,7 +31,6 @@ from ...types import (
 )
 from ..common import GIVEN_ID, History, call_from_text, whose
 from ..fields import HOSTED, Json, name_of
-from .schemas import plain_schema
 from .words import NAME, PARAMETERS, RESPONSE, SAMPLING, SCHEMA, Cased, signature_in
 
 _ROLES: dict[str, Any] = {

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ...openapi import plain_schema
 from ...types import (
     Document,
     Image,
@@ -36,7 +37,6 @@ from ..fields import HOSTED, WRITTEN, Json, Unsaid, present
 from ..names import NameRule, Names
 from ..wire import Outgoing
 from .request_in import response_of, said_by
-from .schemas import plain_schema
 from .words import NAME, PARAMETERS, PLACEHOLDERS, RESPONSE, SAMPLING, SCHEMA
 
 _NAMES = NameRule(r"a-zA-Z0-9_.:\-", 64, "a-zA-Z_")

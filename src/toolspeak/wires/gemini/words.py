@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import base64
 import re
-from functools import lru_cache
 from typing import Any
 
+from ...openapi import camel
 from ...types import StopReason
 from ..fields import OWN, Fields, Json, T
 
@@ -82,12 +82,6 @@ STOPS: dict[str, StopReason] = {
     ),
 }
 STOPS_OUT = {"length": "MAX_TOKENS", "filter": "SAFETY", "refusal": "SAFETY", "error": "OTHER"}
-
-
-@lru_cache(1024)
-def camel(key: str) -> str:
-    """A field's name in camelCase, however it is spelled."""
-    return re.sub(r"(?<=[a-z0-9])_([a-z0-9])", lambda match: match[1].upper(), key)
 
 
 _NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?")

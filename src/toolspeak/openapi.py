@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import Any
 
-from ...errors import WireError
-from ...jsonish import depth_of
-from ...literals import MAX_DEPTH
-from ..fields import Json
-from .words import camel
+from .errors import WireError
+from .jsonish import depth_of
+from .literals import MAX_DEPTH
 
 _TYPES = {"STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"}
 _ONE = {"items", "additionalProperties", "not", "propertyNames", "contains"}
@@ -20,7 +20,18 @@ _NAMED = {"properties", "patternProperties", "$defs", "definitions", "defs"}
 _COUNTS = {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
 
 
-def plain_schema(schema: Any, path: str) -> Json:
+@lru_cache(1024)
+def camel(key: str) -> str:
+    """A key in camelCase, however it is spelled."""
+    return re.sub(r"(?<=[a-z0-9])_([a-z0-9])", lambda match: match[1].upper(), key)
+
+
+def is_openapi(schema: Any) -> bool:
+    """Whether a schema is of Gemini's own kind, by how it writes its types."""
+    return isinstance(schema, dict) and schema.get("type") in _TYPES
+
+
+def plain_schema(schema: Any, path: str) -> dict[str, Any]:
     """A schema as the rest of the world writes it."""
     if not isinstance(schema, dict):
         raise WireError("Expected a schema, which is an `object`", path)
@@ -32,7 +43,7 @@ def plain_schema(schema: Any, path: str) -> Json:
 def _plain(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
-    out: Json = {}
+    out: dict[str, Any] = {}
     for given, value in schema.items():
         key = given if given.startswith("$") else camel(given)
         if value is not None or key in ("default", "const"):
@@ -63,7 +74,7 @@ def _type(value: Any) -> Any:
     return value.lower() if isinstance(value, str) and value in _TYPES else value
 
 
-def _with_null(schema: Json) -> Json:
+def _with_null(schema: dict[str, Any]) -> dict[str, Any]:
     """The same schema, of which null is a value too."""
     kinds, choices, values = schema.get("type"), schema.get("anyOf"), schema.get("enum")
     if isinstance(kinds, str) and kinds != "null":

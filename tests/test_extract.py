@@ -481,3 +481,12 @@ def test_geminis_own_schemas_are_schemas() -> None:
     reply = ts.extract('<tool_call>{"name": "f", "arguments": {"n": "3"}}</tool_call>', tools=tools)
     assert reply.calls[0].arguments == {"n": 3}
     assert [note.code for note in reply.notes] == ["coerced"]
+
+
+def test_tools_that_their_maker_has_taught_the_model() -> None:
+    """Anthropic's own tools have no schema in the request; clients run them all the same."""
+    used = {"type": "tool_use", "id": "t", "name": "bash", "input": {"command": "ls"}}
+    tools = [{"type": "bash_20250124", "name": "bash"}, {"type": "web_search_20250305"}]
+    [call] = ts.extract({"content": [used]}, tools=tools).calls
+    assert (call.name, call.arguments) == ("bash", {"command": "ls"})
+    assert ts.as_tools([{"googleSearch": {}}, {"url_context": {}}]) == ()

@@ -29,6 +29,16 @@ _SENTENCE = re.compile(
     r"|(?<=\betc)\.(?=\s+[A-Z]|$)"
 )
 """Where a sentence ends: not at `e.g.`, and at `etc.` only if another begins."""
+_BY_CLIENT = re.compile(r"(?:bash|text_editor|computer|memory)_\d{8}")
+"""Anthropic's tools that the client runs; the model knows their schemas by heart."""
+_HOSTED = frozenset(
+    {
+        *("googleSearch", "google_search", "googleSearchRetrieval", "google_search_retrieval"),
+        *("googleMaps", "google_maps", "codeExecution", "code_execution", "urlContext"),
+        *("url_context", "computerUse", "computer_use", "fileSearch", "file_search"),
+    }
+)
+"""What Gemini runs itself: there, the name is the key."""
 _GROUPS = ("functionDeclarations", "function_declarations")
 
 
@@ -67,7 +77,10 @@ def _each(given: Any, path: str) -> Iterator[Tool]:
             for tool in _each(member, f"{path}.tools[{index}]"):
                 yield structs.replace(tool, namespace=given.get("name"))
         return
-    if kind not in _CALLABLE:
+    if _BY_CLIENT.match(str(kind)):
+        yield _tool(given, path)
+        return
+    if kind not in _CALLABLE or _HOSTED.issuperset(given):
         return  # One that the provider runs itself.
     inner = given.get(kind or "function")
     inner = inner if isinstance(inner, Mapping) else given

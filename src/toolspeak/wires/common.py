@@ -80,6 +80,8 @@ class History:
         self._unanswered: set[str] = set()
         self._waiting: dict[tuple[str, str], deque[str]] = {}
         """The calls in their order: of a name, of a name however it is spelled, and all."""
+        self._unsorted: list[ToolCall] = []
+        """The calls that are not there yet: most results have ids, and nobody asks."""
         self._count = 0
 
     def new_id(self) -> str:
@@ -93,8 +95,7 @@ class History:
         """Remember a call."""
         self._names[call.id] = call.name
         self._unanswered.add(call.id)
-        for key in _spellings(call.name):
-            self._waiting.setdefault(key, deque()).append(call.id)
+        self._unsorted.append(call)
         return call
 
     def answered(
@@ -109,6 +110,10 @@ class History:
         return identity, self._names.setdefault(identity, name) or name
 
     def _first(self, name: str) -> str:
+        for call in self._unsorted:
+            for key in _spellings(call.name):
+                self._waiting.setdefault(key, deque()).append(call.id)
+        self._unsorted = []
         for key in _spellings(name) if name else [_ALL]:
             waiting = self._waiting.get(key)
             while waiting and waiting[0] not in self._unanswered:

@@ -43,8 +43,10 @@ from .words import (
     OWN_OUTER,
     REASONING,
     SAMPLING,
+    THOUGHTS,
 )
 
+_CALLS = frozenset({"tool_calls", "function_call"})
 _PACKED = {"content", "tool_calls", "tool_call_id", "reasoning_content"}
 """What a message holds that is kept as JSON in another's content."""
 
@@ -103,10 +105,12 @@ def _message(item: Any, path: str, history: History, notes: list[Note]) -> Messa
         case "assistant":
             _unpack(fields, "tool_calls", notes)
             details = fields.peek(DETAILS)
-            parts: list[Part] = [*reasoning(fields), *_content(fields)]
+            thoughts = reasoning(fields) if fields.has_any(THOUGHTS) else ()
+            parts: list[Part] = [*thoughts, *_content(fields)]
             if refusal := fields.text("refusal"):
                 parts.append(Text(refusal, {"type": "refusal"}))
-            parts += _calls(fields, history, notes)
+            if fields.has_any(_CALLS):
+                parts += _calls(fields, history, notes)
             own = {OWN_DETAILS: details} if details else {}
             return Message("assistant", tuple(parts), fields.rest() | own)
         case "tool" | "function":
@@ -148,17 +152,17 @@ def _unpack(fields: Fields, key: str, notes: list[Note]) -> None:
             fields.update(packed)
 
 
-def _content(fields: Fields) -> Iterator[Text | Image | Document | Other]:
+def _content(fields: Fields) -> list[Text | Image | Document | Other]:
     content = fields.any("content")
+    if content is None or content == "":
+        return []
     if isinstance(content, str):
-        if content:
-            yield Text(content)
-    elif isinstance(content, list):
-        for index, item in enumerate(content):
-            yield part(item, f"{fields.at('content')}[{index}]")
-    elif content is not None:
-        kind = name_of(content)
-        raise WireError(f"Expected `string` or `array`, got `{kind}`", fields.at("content"))
+        return [Text(content)]
+    if isinstance(content, list):
+        path = fields.at("content")
+        return [part(item, f"{path}[{index}]") for index, item in enumerate(content)]
+    kind = name_of(content)
+    raise WireError(f"Expected `string` or `array`, got `{kind}`", fields.at("content"))
 
 
 def part(item: Any, path: str) -> Text | Image | Document | Other:

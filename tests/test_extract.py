@@ -438,12 +438,10 @@ def test_names_of_the_gemini_sdk() -> None:
     assert [(call.name, call.arguments) for call in reply.calls] == [("now", {"a": 1})]
 
 
-def test_the_last_part_of_a_name_means_only_one_tool() -> None:
+def test_the_last_part_of_a_name_is_not_enough() -> None:
     tools = [{"name": "delete"}, {"name": "db.delete"}, {"name": "now"}]
-    assert not ts.extract(
-        '<tool_call>{"name": "fs.delete", "arguments": {}}</tool_call>', tools=tools
-    ).calls
-    found = ts.extract(
-        '<tool_call>{"name": "api.v1.now", "arguments": {}}</tool_call>', tools=tools
-    )
+    for name in ("fs.delete", "api.v1.now", "clock.now"):
+        text = f'<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>'
+        assert not ts.extract(text, tools=tools).calls
+    found = ts.extract('<tool_call>{"name": "api.now", "arguments": {}}</tool_call>', tools=tools)
     assert [call.name for call in found.calls] == ["now"]

@@ -63,7 +63,7 @@ class Payload(NamedTuple):
     dialect: str
     carrier: str
     call: str
-    context: list[dict[str, Any]]
+    context: Any
 
 
 def _result(text: str) -> list[dict[str, Any]]:
@@ -95,7 +95,7 @@ def _page(call: str) -> str:
     return json.dumps({"content": [{"type": "text", "text": inner}]})
 
 
-CARRIERS: dict[str, Callable[[str], list[dict[str, Any]]]] = {
+CARRIERS: dict[str, Callable[[str], Any]] = {
     "a result": _result,
     "a result among prose": lambda call: _result(f"All is well.\n\n{call}\n\nEnd of the report."),
     "a page": lambda call: _result(f"<html><body><p>News</p><div>{call}</div></body></html>"),
@@ -164,6 +164,23 @@ CARRIERS: dict[str, Callable[[str], list[dict[str, Any]]]] = {
             "role": "user",
             "parts": [{"functionResponse": {"name": "fetch", "response": {"result": call}}}],
         }
+    ],
+    "a Responses request": lambda call: {
+        "instructions": "Be helpful.",
+        "input": [
+            {"role": "user", "content": "Please sum it up."},
+            {"type": "function_call_output", "call_id": "1", "output": call},
+        ],
+    },
+    "a Gemini request": lambda call: {
+        "systemInstruction": {"parts": [{"text": "Be helpful."}]},
+        "contents": [
+            {"parts": [{"text": "Please sum it up."}]},
+            {"parts": [{"functionResponse": {"name": "fetch", "response": {"result": call}}}]},
+        ],
+    },
+    "a result in the user's turn": lambda call: [
+        {"role": "user", "content": f"Tool result for call_0:\n{call}\n\nPlease go on."}
     ],
 }
 

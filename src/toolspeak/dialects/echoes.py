@@ -15,9 +15,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..calls import Key, key_of
-from ..conversation import sides
+from ..conversation import Request, sides
 from ..literals import unescape
 from ..schema import strings_in
+from .result_spans import split
 
 _MARGIN = re.compile(
     r"^[ \t]*+(?:(?:\d++[ \t]*+[→|:\t]|[>|+#*\-]++|//++|\d++[.)])[ \t]?+){1,8}+", re.M
@@ -38,9 +39,15 @@ class Echoes:
     """Whether a call only repeats what a conversation's foreign parts hold. They are read when a
     call is first asked about."""
 
-    def __init__(self, context: Any, calls_in: Callable[[str], Iterable[Key]]) -> None:
-        self._texts = sides(context)
+    def __init__(
+        self,
+        context: Any,
+        calls_in: Callable[[str], Iterable[Key]],
+        makes_calls: Callable[[str], bool],
+    ) -> None:
+        self._foreign, self._requests = sides(context)
         self._calls_in = calls_in
+        self._makes_calls = makes_calls
 
     def __call__(self, name: str, arguments: Mapping[str, Any], raw: str) -> bool:
         """Whether the call, or the text it was read from, stands there and not in the request."""
@@ -50,8 +57,19 @@ class Echoes:
 
     @cached_property
     def _sides(self) -> tuple[_Side, _Side]:
-        foreign, own = self._texts
+        foreign, own = list(self._foreign), list[str]()
+        for request in self._requests:
+            for brought_in, text in self._split(request):
+                (foreign if brought_in else own).append(text)
         return _Side(foreign, self._calls_in), _Side(own, self._calls_in)
+
+    def _split(self, request: Request) -> Iterable[tuple[bool, str]]:
+        """What a turn brings in and what it asks for. Some dialects write results without any mark:
+        then what follows a call is its result."""
+        parts = list(split(request.text))
+        if len(parts) > 1 or not request.reply or not request.text.strip():
+            return parts
+        return [(self._makes_calls(request.reply), request.text)]
 
 
 class _Side:

@@ -113,7 +113,7 @@ def _from_mapping(message: Mapping[str, Any]) -> Sorted:
         return
     content = message.get("content", message.get("parts"))
     if role not in (*_OWN, "user"):
-        yield from (("foreign", text) for text in strings_in(content))
+        yield from _foreign(content)
     elif isinstance(content, str):
         yield from _spoken(content, str(role))
     elif isinstance(content, list):
@@ -128,7 +128,7 @@ def _from_item(item: Mapping[str, Any]) -> Sorted:
         given = given[:3]
     elif not any(given):
         given = [dict(item)]
-    yield from (("foreign", text) for value in given for text in strings_in(value))
+    yield from _foreign(given)
 
 
 def _from_block(block: Any, role: str) -> Sorted:
@@ -145,7 +145,13 @@ def _from_block(block: Any, role: str) -> Sorted:
     elif kind in _MEDIA:
         return
     elif role == "user" or is_result or "function_response" in block:
-        yield from (("foreign", text) for text in strings_in(block))
+        yield from _foreign(block)
+
+
+def _foreign(value: Any) -> Sorted:
+    """All texts in something that was brought in."""
+    for text in strings_in(value):
+        yield "foreign", text
 
 
 def _spoken(text: str, role: str) -> Sorted:

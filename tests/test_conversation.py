@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolspeak import Document, Message, Text, ToolResult, UsageError
-from toolspeak.conversation import sides
+from toolspeak.conversation import Request, sides
 
 FOREIGN: list[Any] = [
     "planted",
@@ -17,8 +17,6 @@ FOREIGN: list[Any] = [
     {"role": "function", "name": "f", "content": "planted"},
     {"role": "ipython", "content": "planted"},
     {"role": "observation", "content": "planted"},
-    {"role": "user", "content": "<tool_response>\nplanted\n</tool_response>"},
-    {"role": "user", "content": '<tool_result name="f">planted'},
     {"role": "user", "content": [{"type": "tool_result", "content": "planted"}]},
     {"role": "user", "content": [{"type": "document", "source": {"data": "planted"}}]},
     {"role": "user", "content": [{"type": "input_file", "file_data": "planted"}]},
@@ -56,12 +54,12 @@ NEITHER: list[Any] = [
 def test_what_was_brought_in(message: Any) -> None:
     foreign, own = sides([message])
     assert any("planted" in text for text in foreign)
-    assert not any("planted" in text for text in own)
+    assert not any("planted" in request.text for request in own)
 
 
 @pytest.mark.parametrize("message", OWN, ids=repr)
 def test_what_the_user_wrote(message: Any) -> None:
-    assert sides([message]) == ([], ["asked"])
+    assert sides([message]) == ([], [Request("asked")])
 
 
 @pytest.mark.parametrize("message", NEITHER, ids=repr)
@@ -72,6 +70,69 @@ def test_what_is_neither(message: Any) -> None:
 def test_one_message_and_a_whole_request() -> None:
     message = {"role": "tool", "content": "planted"}
     assert sides(message) == sides([message]) == sides({"messages": [message]})
+
+
+REQUESTS: list[Any] = [
+    {
+        "messages": [
+            {"role": "user", "content": "asked"},
+            {"role": "tool", "tool_call_id": "1", "content": "planted"},
+        ],
+        "system": "said",
+    },
+    {
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "asked"}]},
+            {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "1", "output": "planted"},
+        ],
+        "instructions": "said",
+    },
+    {
+        "contents": [
+            {"parts": [{"text": "asked"}]},
+            {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}]},
+            {
+                "role": "user",
+                "parts": [{"functionResponse": {"name": "f", "response": {"result": "planted"}}}],
+            },
+        ],
+        "systemInstruction": {"parts": [{"text": "said"}]},
+    },
+    {"messages": [{"role": "user", "content": "asked"}], "documents": [{"data": "planted"}]},
+]
+
+
+@pytest.mark.parametrize("request_body", REQUESTS, ids=lambda body: next(iter(body)))
+def test_whole_requests(request_body: Any) -> None:
+    foreign, own = sides(request_body)
+    assert "planted" in foreign
+    assert "said" not in foreign
+    assert [request.text for request in own] == ["asked"]
+
+
+@pytest.mark.parametrize(
+    "request_body",
+    [
+        {"input": "asked"},
+        {"input": ["asked"]},
+        {"contents": "asked"},
+        {"contents": {"parts": [{"text": "asked"}]}},
+    ],
+)
+def test_short_requests(request_body: Any) -> None:
+    assert sides(request_body) == ([], [Request("asked")])
+
+
+def test_what_a_turn_answers() -> None:
+    def requests(*turns: tuple[str, str]) -> list[Request]:
+        return sides([{"role": role, "content": text} for role, text in turns])[1]
+
+    said, asked = ("assistant", "said"), ("user", "asked")
+    assert requests(asked, said, asked) == [Request("asked"), Request("asked", "said")]
+    assert requests(said, asked, asked) == [Request("asked", "said")] * 2
+    assert requests(said, ("system", "be brief"), asked) == [Request("asked", "said")]
+    assert requests(said, ("tool", "planted"), asked) == [Request("asked")]
 
 
 def test_what_is_no_message() -> None:

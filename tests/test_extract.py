@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 import toolspeak as ts
-from toolspeak.judge import is_placeholder
+from toolspeak.judge import is_placeholder, placeholder_in
 from toolspeak.notes import NOTES
 from toolspeak.testing import chunks, parse
 
@@ -208,6 +208,17 @@ def test_an_example_is_no_action(text: str) -> None:
         ("file_path", "<path>"),
         ("message", "<msg>"),
         ("token", "${YOUR_TOKEN}"),
+        ("pattern", "..."),
+        ("pattern", "…"),
+        ("pattern", "<pattern>"),
+        ("search_query", "<search query>"),
+        ("query", "your_query_here"),
+        ("query", "<your query>"),
+        ("content", "<your content goes here>"),
+        ("text", "YOUR_TEXT"),
+        ("query_id", "<query_id>"),
+        ("name", "[name]"),
+        ("name", "NAME"),
     ],
 )
 def test_placeholders(key: str, value: str) -> None:
@@ -230,10 +241,75 @@ def test_placeholders(key: str, value: str) -> None:
         ("html", "<div>"),
         ("new_string", "<span>"),
         ("old_string", "<strong>"),
+        ("pattern", "[a-z]"),
+        ("pattern", "[A-Z0-9]"),
+        ("pattern", "[^x]"),
+        ("pattern", "<string>"),
+        ("pattern", "{name}"),
+        ("pattern", "[name]"),
+        ("searchPattern", "NAME"),
+        ("regex", "$value"),
+        ("query", "<name>"),
+        ("code", "{{ name }}"),
+        ("text", "[text]"),
+        ("selector", "[type]"),
+        ("new_string", "<my component>"),
+        ("command", "[name]"),
+        ("allowed", "[a-z]"),
+        ("allowed", "[A-Z0-9_]"),
+        ("allowed", "[^a]"),
     ],
 )
 def test_what_only_looks_like_a_placeholder(key: str, value: str) -> None:
     assert not is_placeholder(value, key)
+
+
+NESTED = {
+    "name": "save",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "data": {"$ref": "#/$defs/data"},
+            "sort": {"enum": ["NAME", "SIZE"]},
+            "unit": {"anyOf": [{"const": "<value>"}, {"type": "null"}]},
+            "tags": {"type": "array", "items": {"enum": ["..."]}},
+        },
+        "$defs": {
+            "data": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "by": {"enum": ["NAME"]}},
+            }
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        ({"data": {"name": "<name>"}}, "data.name"),
+        ({"data": {"x": "..."}}, "data.x"),
+        ({"data": {"x": [{"city": "<city>"}]}}, "data.x.city"),
+        ({"data": {"by": "SIZE", "name": "NAME"}}, "data.name"),
+        ({"data": {"pattern": "[a-z]", "query": "<string>"}}, ""),
+        ({"data": {"by": "NAME"}}, ""),
+        ({"sort": "NAME", "unit": "<value>", "tags": ["..."]}, ""),
+    ],
+)
+def test_placeholders_within_and_values_that_are_listed(
+    arguments: dict[str, Any], where: str
+) -> None:
+    parameters = NESTED["parameters"]
+    assert isinstance(parameters, dict)
+    assert placeholder_in(arguments, parameters) == where
+
+
+def test_a_listed_value_is_meant() -> None:
+    for arguments, made in (({"sort": "NAME"}, True), ({"data": {"name": "<name>"}}, False)):
+        call = json.dumps({"name": "save", "arguments": arguments})
+        found = ts.extract(f"<tool_call>{call}</tool_call>", tools=[NESTED])
+        assert bool(found.calls) is made
+        assert found.rejected == () or found.rejected[0].path == "$.data.name"
 
 
 @pytest.mark.parametrize("value", ["Oslo", "NYC", "USD", "<b>bold</b>", "a < b", "{x}", "[1]"])
@@ -438,14 +514,12 @@ def test_names_of_the_gemini_sdk() -> None:
     assert [(call.name, call.arguments) for call in reply.calls] == [("now", {"a": 1})]
 
 
-def test_the_last_part_of_a_name_means_only_one_tool() -> None:
+def test_the_last_part_of_a_name_is_not_enough() -> None:
     tools = [{"name": "delete"}, {"name": "db.delete"}, {"name": "now"}]
-    assert not ts.extract(
-        '<tool_call>{"name": "fs.delete", "arguments": {}}</tool_call>', tools=tools
-    ).calls
-    found = ts.extract(
-        '<tool_call>{"name": "api.v1.now", "arguments": {}}</tool_call>', tools=tools
-    )
+    for name in ("fs.delete", "api.v1.now", "clock.now"):
+        text = f'<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>'
+        assert not ts.extract(text, tools=tools).calls
+    found = ts.extract('<tool_call>{"name": "api.now", "arguments": {}}</tool_call>', tools=tools)
     assert [call.name for call in found.calls] == ["now"]
 
 

@@ -46,11 +46,14 @@ ZEROCLAW = [
 """The tools of the system that has the short forms of GLM: they count only for declared tools."""
 
 NO_COMMAND = "3.2: no command is ever invented from a URL"
+NO_NAMESPACE = "2.5: a namespace that the declared name lacks is another tool's"
 NO_ALIAS = "2.5: only what was done to a declared name is undone; there are no other names for it"
 BY_SCHEMA = "2.8: the schema decides what a value may be"
 NEVER_EMPTY = "2.2: bad arguments are never made, neither as {} nor as a marker for bad JSON"
 APART = "2.9: reasoning is told from text, and never becomes it"
 OVERRULED = {
+    "zc-new-alias_google_workspace.search_gmail_messages": NO_NAMESPACE,
+    "zc-new-alias_a.b.c.final": NO_NAMESPACE,
     "zc-new-parse_glm_style_tool_call_integration": NO_COMMAND,
     "zc-old-parse_glm_style_tool_call_integration": NO_COMMAND,
     "zc-new-parse_tool_calls_handles_tool_call_inline_attributes_with_send_message_alias": NO_ALIAS,

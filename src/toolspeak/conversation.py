@@ -1,6 +1,6 @@
 """Who said what in a conversation, in whatever API's shape its messages are.
 
-What the user wrote is a request. What tools, documents and other roles brought in is foreign: a
+What a user's turn says is a request. What tools, documents and other roles brought in is foreign: a
 call that stands there is nobody's wish.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from .errors import UsageError
 from .schema import strings_in
@@ -16,50 +16,89 @@ from .types import Document, Message, Text, ToolResult
 
 _OWN = frozenset({"assistant", "model", "system", "developer", "ai"})
 """Roles whose own text is neither a request nor foreign."""
-_PLAIN_TEXT = frozenset({None, "text", "input_text"})
+_MODEL = frozenset({"assistant", "model", "ai"})
+_KEEPING = frozenset({"user", "system", "developer"})
+"""Roles whose turns do not end the model's own."""
+_PLAIN_TEXT = frozenset({None, "text", "input_text", "output_text"})
 _MEDIA = frozenset({"image", "image_url", "input_image", "input_audio", "audio", "video"})
 _BROUGHT_IN = re.compile(r"result|output|document|file|resource|response")
-_RESULT_SPAN = re.compile(
-    r"<(tool_responses?|tool_results?|function_results)\b[^>]*+>(.*?)(?:</\1>|\Z)", re.S
-)
-"""Results that a prompt has put into the user's turn, as many chat templates do."""
+_REQUESTS = ("messages", "input", "contents")
+"""Where the conversation stands in a request to OpenAI's Chat and Responses, Anthropic, Gemini."""
 
 
-def sides(context: Any) -> tuple[list[str], list[str]]:
-    """The texts that were brought in, and those that the user wrote."""
-    messages = _messages(context)
+class Request(NamedTuple):
+    """What a user's turn says."""
+
+    text: str
+    reply: str = ""
+    """What the model has said before it, with nothing but users' turns between."""
+
+
+def sides(context: Any) -> tuple[list[str], list[Request]]:
+    """The texts that were brought in, and those of the users' turns. A prompt may have put results
+    into those too: `dialects/result_spans.py` tells them apart."""
     foreign: list[str] = []
-    own: list[str] = []
-    for index, message in enumerate(messages):
-        for is_foreign, text in _sorted(message, index):
-            (foreign if is_foreign else own).append(text)
+    own: list[Request] = []
+    reply = ""
+    for index, message in enumerate(_messages(context)):
+        said: list[str] = []
+        for whose, text in _sorted(message, index):
+            if whose == "model":
+                said.append(text)
+            elif whose == "user":
+                own.append(Request(text, reply))
+            else:
+                foreign.append(text)
+        reply = "\n".join(said) or (reply if _role_of(message) in _KEEPING else "")
     return foreign, own
 
 
-Sorted = Iterator[tuple[bool, str]]
+Whose = Literal["user", "model", "foreign"]
+Sorted = Iterator[tuple[Whose, str]]
 
 
 def _messages(context: Any) -> Iterable[Any]:
-    if isinstance(context, Mapping) and isinstance(context.get("messages"), list):
-        return context["messages"]
+    if isinstance(context, Mapping) and "role" not in context:
+        given = next((context[key] for key in _REQUESTS if context.get(key)), None)
+        # What has no role in a whole request is the user's.
+        if isinstance(given, str):
+            given = [{"role": "user", "content": given}]
+        elif isinstance(given, Mapping):
+            given = [given]
+        if isinstance(given, (list, tuple)):
+            brought = context.get("documents")
+            documents = [{"type": "documents", "content": brought}] if brought else []
+            return [*documents, *map(_with_role, given)]
     alone = isinstance(context, (str, Mapping, Message, ToolResult, Document))
     return (context,) if alone else context
+
+
+def _with_role(message: Any) -> Any:
+    if isinstance(message, str):
+        return {"role": "user", "content": message}
+    if isinstance(message, Mapping) and not message.get("role") and "type" not in message:
+        return {**message, "role": "user"}
+    return message
+
+
+def _role_of(message: Any) -> Any:
+    if isinstance(message, Mapping):
+        return message.get("role")
+    return message.role if isinstance(message, Message) else None
 
 
 def _sorted(message: Any, index: int) -> Sorted:
     match message:
         case str():
-            yield True, message
+            yield "foreign", message
         case Message():
             for part in message.parts:
                 if isinstance(part, (ToolResult, Document)):
-                    yield True, part.text
-                elif isinstance(part, Text) and message.role == "user":
-                    yield from _request(part.text)
-                elif isinstance(part, Text) and message.role not in _OWN:
-                    yield True, part.text
+                    yield "foreign", part.text
+                elif isinstance(part, Text):
+                    yield from _spoken(part.text, message.role)
         case ToolResult() | Document():
-            yield True, message.text
+            yield "foreign", message.text
         case Mapping():
             yield from _from_mapping(message)
         case _:
@@ -74,9 +113,9 @@ def _from_mapping(message: Mapping[str, Any]) -> Sorted:
         return
     content = message.get("content", message.get("parts"))
     if role not in (*_OWN, "user"):
-        yield from ((True, text) for text in strings_in(content))
+        yield from _foreign(content)
     elif isinstance(content, str):
-        yield from _request(content) if role == "user" else ()
+        yield from _spoken(content, str(role))
     elif isinstance(content, list):
         for block in content:
             yield from _from_block(block, str(role))
@@ -89,7 +128,7 @@ def _from_item(item: Mapping[str, Any]) -> Sorted:
         given = given[:3]
     elif not any(given):
         given = [dict(item)]
-    yield from ((True, text) for value in given for text in strings_in(value))
+    yield from _foreign(given)
 
 
 def _from_block(block: Any, role: str) -> Sorted:
@@ -101,19 +140,25 @@ def _from_block(block: Any, role: str) -> Sorted:
     kind = block.get("type")
     is_text = kind in _PLAIN_TEXT and isinstance(block.get("text"), str)
     is_result = _BROUGHT_IN.search(str(kind)) or "functionResponse" in block
-    if is_text and role == "user":
-        yield from _request(block["text"])
-    elif kind in _MEDIA or is_text:
+    if is_text:
+        yield from _spoken(block["text"], role)
+    elif kind in _MEDIA:
         return
     elif role == "user" or is_result or "function_response" in block:
-        yield from ((True, text) for text in strings_in(block))
+        yield from _foreign(block)
 
 
-def _request(text: str) -> Sorted:
-    """The user's words, without the results that a prompt may have put among them."""
-    end = 0
-    for match in _RESULT_SPAN.finditer(text):
-        yield False, text[end : match.start()]
-        yield True, match[2]
-        end = match.end()
-    yield False, text[end:]
+def _foreign(value: Any) -> Sorted:
+    """All texts in something that was brought in."""
+    for text in strings_in(value):
+        yield "foreign", text
+
+
+def _spoken(text: str, role: str) -> Sorted:
+    """What a role says in its own words."""
+    if role == "user":
+        yield "user", text
+    elif role in _MODEL:
+        yield "model", text
+    elif role not in _OWN:
+        yield "foreign", text

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from .calls import Draft, arguments_of
 from .notes import NOTES
+from .schema import branch, resolve
 from .toolset import Toolset
 
 Trust = Literal["strict", "standard", "lenient"]
@@ -36,6 +37,23 @@ _STAND_INS = re.compile(
     r"|type|key|foo|bar)(?:[_ \-]?(?:\d+|name|value))?",
     re.I,
 )
+
+_YOURS = re.compile(r"<?your[_ ][\w ]+[_ ]here>?|<your[ _]\w+>|YOUR_[A-Z_]+")
+_CHARACTER_CLASS = re.compile(r"\[(?:\^[^\]]+|(?:\w-\w|\\\w|_|[^\w\s\]])+)\]")
+"""`[a-z]` and `[^x]` are patterns, not names in brackets."""
+_COMMANDS = frozenset({"command", "cmd"})
+_TEXTS = frozenset(
+    (
+        *("pattern", "regex", "regexp", "glob", "query", "selector", "xpath", "jsonpath", "sql"),
+        *("code", "script", "source", "expression", "html", "css", "xml", "json", "template"),
+        *("content", "contents", "text", "body", "snippet", "patch", "diff"),
+        *("find", "search", "replace", "replacement"),
+    )
+)
+_STRINGS = frozenset({"old_string", "new_string", "old_str", "new_str", "search_string"})
+"""Keys whose values are code or patterns, in which brackets and capitals mean something."""
+_CHOICES = ("anyOf", "oneOf", "allOf")
+_DEEPEST = 64
 
 
 class Verdict(Struct, frozen=True):
@@ -88,7 +106,8 @@ class Judge:
 
     def _as_action(self, name: str, arguments: dict[str, Any], raw: str) -> Verdict | None:
         """Why a call that could be made is only an example or an echo; None if it is neither."""
-        if self._trust != "lenient" and (where := placeholder_in(arguments)):
+        schema = self.tools.schema(name) if self.tools else None
+        if self._trust != "lenient" and (where := placeholder_in(arguments, schema)):
             problem = f"the value of {where!r} only stands for a value: this is an example"
             return Verdict(name, code="placeholder", problem=problem, path=f"$.{where}")
         if self._echoes and self._echoes(name, arguments, raw):
@@ -125,30 +144,76 @@ class Judge:
         return f"there is no tool named {name!r}; did it mean {near}?"
 
 
-def placeholder_in(arguments: Mapping[str, Any]) -> str:
-    """The first parameter whose value only stands for a value, as in an explanation; "" if none."""
-    for key, value in arguments.items():
-        for item in value if isinstance(value, list) else (value,):
-            if isinstance(item, str) and is_placeholder(item, key):
-                return key
+def placeholder_in(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> str:
+    """Where the first value stands that only stands for a value, as in an explanation; "" if there
+    is none. A value that the schema lists is meant."""
+    root = schema or {}
+    pending: list[tuple[str, str, Any, Any]] = [("", "", arguments, root)]
+    while pending:
+        where, key, value, declared = pending.pop()
+        if isinstance(value, str):
+            if is_placeholder(value, key) and not _lists(declared, root, value):
+                return where
+        elif where.count(".") >= _DEEPEST:
+            continue
+        elif isinstance(value, Mapping):
+            inner = _properties(declared, root)
+            pending += [
+                (f"{where}.{name}".lstrip("."), name, item, inner.get(name, {}))
+                for name, item in reversed(value.items())
+            ]
+        elif isinstance(value, list):
+            items = branch(declared, root, "array").get("items")
+            pending += [(where, key, item, items) for item in reversed(value)]
     return ""
 
 
-def is_placeholder(value: str, key: str) -> bool:
-    """Whether a text is `...`, `<value>`, `<city>`, `CITY`, `$CITY`, `YOUR_CITY` and the like."""
-    value = value.strip()
-    if value in _DOTS or _PLAINLY.fullmatch(value):
+def _properties(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters of an object within a schema."""
+    declared = branch(schema, root, "object").get("properties")
+    return declared if isinstance(declared, dict) else {}
+
+
+def _lists(schema: Any, root: Mapping[str, Any], value: str, depth: int = 8) -> bool:
+    """Whether a schema names this very value."""
+    schema = resolve(schema, root)
+    named = schema.get("enum")
+    if schema.get("const") == value or (isinstance(named, list) and value in named):
         return True
+    choices = (choice for word in _CHOICES for choice in schema.get(word) or () if depth)
+    return any(_lists(choice, root, value, depth - 1) for choice in choices)
+
+
+def is_placeholder(value: str, key: str) -> bool:
+    """Whether a text is `...`, `<value>`, `<city>`, `CITY`, `$CITY`, `YOUR_CITY` and the like. What
+    may be code or a pattern is so only if it could be nothing else."""
+    value = value.strip()
+    if value in _DOTS or _YOURS.fullmatch(value):
+        return True
+    if _holds_code(key):
+        own = value.startswith("<") and _plain(value[1:-1]) == _plain(key)
+        return own or re.fullmatch(r"\.{3,}", value) is not None
+    if _PLAINLY.fullmatch(value):
+        return True
+    if _CHARACTER_CLASS.fullmatch(value):
+        return False
+    any_name = _plain(key) not in _COMMANDS
     if bracketed := _BRACKETED.fullmatch(value):
         word = bracketed[bracketed.lastindex or 0].strip()
         return (
             f"_{_plain(word)}".endswith(f"_{_plain(key)}")
-            or _STAND_INS.fullmatch(word) is not None
+            or (any_name and _STAND_INS.fullmatch(word) is not None)
             or (_ABBREVIATION.fullmatch(value) is not None and _abbreviates(word.lower(), key))
         )
     if variable := _VARIABLE.fullmatch(value):
         return _is_shouted(variable[variable.lastindex or 0].upper(), key)
     return value.isupper() and value.replace("_", "").isalpha() and _is_shouted(value, key)
+
+
+def _holds_code(key: str) -> bool:
+    """`pattern`, `searchPattern` and `old_string` hold code; `query_id` and `text_color` do not."""
+    plain = _plain(key)
+    return plain in _STRINGS or plain.rpartition("_")[2] in _TEXTS
 
 
 def _is_shouted(word: str, key: str) -> bool:

@@ -15,7 +15,15 @@ from .fit import Fit, fit
 from .schema import properties
 from .types import Tool
 
-PREFIXES = ("functions.", "function.", "tools.", "tool.", "default_api.", "api.")
+PREFIXES = (
+    "functions.",
+    "function.",
+    "tools.",
+    "tool.",
+    "default_api.",
+    "api.",
+    "multi_tool_use.",
+)
 """What models put before names because their prompts do."""
 _PREFIX = re.compile("|".join(map(re.escape, PREFIXES)))
 _SEPARATOR = re.compile(r"[.\-/:\s]+")
@@ -31,7 +39,8 @@ class Toolset:
 
     def find(self, name: str) -> str | None:
         """The declared name that is meant: as it stands, or the only one that fits once it is
-        undone what providers and prompts do to names."""
+        undone what providers and prompts do to names. A namespace that is not the tool's own is
+        another tool's: `cache.delete` is no `delete`, and no `files.delete`."""
         if name in self.tools:
             return name
         for spelling in _spellings(name):
@@ -40,8 +49,10 @@ class Toolset:
             found = self._folded.get(_fold(spelling), ())
             if found:
                 return found[0] if len(found) == 1 else None
-        last = _last_part(name)
-        found = [one for one in self.names if _last_part(one) == last] if "." in name else []
+        if "." not in name:
+            return None
+        given = _parts(spelling)
+        found = [one for one in self.names if _parts(one)[-len(given) :] == given]
         return found[0] if len(found) == 1 else None
 
     def begins(self, text: str) -> bool:
@@ -101,8 +112,9 @@ def _spellings(name: str) -> Iterable[str]:
         yield bare
 
 
-def _last_part(name: str) -> str:
-    return _fold(name.strip().replace("\\", "").rpartition(".")[2])
+def _parts(name: str) -> list[str]:
+    """A name, behind the namespaces that it is in."""
+    return [_fold(part) for part in name.split(".")]
 
 
 def _fold(name: str) -> str:

@@ -74,7 +74,7 @@ class Parser:
         self._declared = as_tools(tools)
         toolset = None if self._declared is None else Toolset(self._declared)
         context = tuple(context) if isinstance(context, Iterator) else context
-        guard = Echoes(context, self._calls_in) if context else None
+        guard = Echoes(context, self._calls_in, self._makes_calls) if context else None
         judge = Judge(toolset, trust, guard)
         self._desk = Desk(judge, incremental=incremental, max_call=max_call, new_id=new_id)
         self._reader = self._desk.reader
@@ -95,6 +95,7 @@ class Parser:
         scope = self._grammar.scope
         self._desk.expected = scope.named
         self._desk.only_expected = scope.strict and bool(scope.named)
+        self._dialect = dialect
         self._trust: Trust = trust
         self._context = context
         self._new_id = new_id
@@ -149,6 +150,12 @@ class Parser:
             text = "\n\n".join(inside)
             if not text:
                 break
+
+    def _makes_calls(self, text: str) -> bool:
+        """Whether an earlier reply of the same model made a call, as far as anybody may think."""
+        trust = "standard" if self._trust == "strict" else self._trust
+        parser = Parser(dialect=self._dialect, tools=self._declared, trust=trust)
+        return any(isinstance(event, CallEnd) for event in parser.events([text]))
 
     # Text, up to the next marker.
 

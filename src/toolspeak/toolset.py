@@ -43,7 +43,8 @@ class Toolset:
         another tool's: `cache.delete` is no `delete`, and no `files.delete`."""
         if name in self.tools:
             return name
-        for spelling in _spellings(name):
+        spellings = list(_spellings(name))
+        for spelling in spellings:
             if spelling in self.tools:
                 return spelling
             found = self._folded.get(_fold(spelling), ())
@@ -51,7 +52,7 @@ class Toolset:
                 return found[0] if len(found) == 1 else None
         if "." not in name:
             return None
-        given = _parts(spelling)
+        given = _parts(spellings[-1])
         found = [one for one in self.names if _parts(one)[-len(given) :] == given]
         return found[0] if len(found) == 1 else None
 

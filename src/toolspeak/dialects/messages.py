@@ -15,6 +15,7 @@ from .template import Dialect, Form, Frame
 _LONGEST_HEADER = 300
 _LINE = re.compile(r"\n[^<]")
 """A line break that does not just stand between two parts of a header."""
+_PEOPLE = frozenset(("assistant", "user", "all", "self"))
 
 Follows = Literal["", "done", "text", "thought"]
 """What a header is followed by: nothing if it is none, "done" if all of the message is read."""
@@ -26,11 +27,17 @@ class Messages:
     def __init__(self, desk: Desk, attempts: Attempts) -> None:
         self._desk = desk
         self._attempts = attempts
+        self.boundary = -1
+        """Where in the whole text the last token stood that may have ended a message."""
 
-    def read(self, dialect: Dialect, opener: str) -> Generator[None, None, Follows]:
-        """A message's header, and the message itself if it is a call."""
+    def read(
+        self, dialect: Dialect, opener: str, *, only_calls: bool = False
+    ) -> Generator[None, None, Follows]:
+        """A message's header, and the message itself if it is a call. If only calls count, the
+        header of anything else is text."""
         reader, frame = self._desk.reader, dialect.frame
         assert frame is not None
+        at_boundary = self._is_boundary()
         reader.hold()
         header = yield from self._header(frame, opener)
         if header is None or not re.search(frame.header, header):
@@ -46,9 +53,27 @@ class Messages:
                 reader.restore()
                 return "done" if self._attempts.cut_short() else ""
             self._desk.output.note("malformed", f"a message to {name!r} is no JSON object", header)
+        stranger = recipient is not None and not tool and self._is_stranger(recipient[1])
+        if only_calls or (stranger and not opener and dialect not in self._desk.expected):
+            reader.restore()
+            self._attempts.give_up()
+            return ""
         reader.release()
         self._attempts.give_up()
+        if stranger or not at_boundary:
+            self._desk.output.note("control-token", "a message's header belongs to no text", header)
         return "thought" if re.search(frame.thought, header) else "text"
+
+    def _is_boundary(self) -> bool:
+        """Whether a message may begin here: with a line, or where another one has ended."""
+        reader = self._desk.reader
+        return self._desk.output.last in ("", "\n") or self.boundary == reader.base + reader.at
+
+    def _is_stranger(self, recipient: str) -> bool:
+        """Whether nobody is known who could be meant."""
+        return recipient not in _PEOPLE and not (
+            self._desk.tools and self._desk.declared(recipient)
+        )
 
     def _header(self, frame: Frame, opener: str) -> Generator[None, None, str | None]:
         reader = self._desk.reader

@@ -96,7 +96,8 @@ class Surroundings:
 def _ends_of(marker: Marker) -> tuple[str, ...]:
     """What may end that which a marker begins."""
     closers = (closer for form in marker.forms for closer in form.closers)
-    ends = (*closers, marker.thought, marker.foreign)
+    frames = (end for dialect in marker.frames if dialect.frame for end in dialect.frame.ends)
+    ends = (*closers, *frames, marker.thought, marker.foreign)
     return tuple(dict.fromkeys(end for end in ends if end and "`" not in end and "$" not in end))
 
 

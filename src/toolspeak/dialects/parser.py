@@ -284,7 +284,7 @@ class Parser:
             found = yield from self._desk.bounded(reader.until_marker(markers_of((closer,))))
         except TooLong:
             found = ""
-        if not found:
+        if not found or reader.offset() > self._desk.max_call:
             reader.restore()
             return self._attempts.give_up()
         raw = reader.release()

@@ -447,3 +447,12 @@ def test_the_last_part_of_a_name_means_only_one_tool() -> None:
         '<tool_call>{"name": "api.v1.now", "arguments": {}}</tool_call>', tools=tools
     )
     assert [call.name for call in found.calls] == ["now"]
+
+
+def test_a_message_to_a_tool_that_is_no_json_is_rejected_whole() -> None:
+    block = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>Oslo<|call|>"
+    found = ts.extract(f"Hm. {block}", tools=TOOLS)
+    assert found.text == f"Hm. {block}"
+    assert [(one.name, one.code, one.raw) for one in found.rejected] == [
+        ("get_weather", "malformed", block)
+    ]

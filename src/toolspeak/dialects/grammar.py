@@ -246,7 +246,7 @@ def _shared_grammar(scope: Scope, has_tools: bool) -> Grammar:
     for literal, marker in meaning.items():
         shorter = [other for other in meaning if literal.startswith(other)]
         frames = dict.fromkeys(dialect for other in shorter for dialect in meaning[other].frames)
-        meaning[literal] = structs.replace(marker, frames=tuple(frames))
+        meaning[literal] = structs.replace(marker, frames=_tools_first(frames))
     strong = [literal for literal, found in meaning.items() if found.forms and len(literal) > 3]
     bare = {opener for dialect in named for form in dialect.forms for opener in _bare(form)}
     return Grammar(
@@ -262,12 +262,17 @@ def _shared_grammar(scope: Scope, has_tools: bool) -> Grammar:
             ]
         ),
         start=tuple(text for dialect in named for text in dialect.start),
-        frames=tuple(d for d in (*named, *others) if d.frame and d.frame.first),
+        frames=_tools_first(d for d in (*named, *others) if d.frame and d.frame.first),
         thoughts=tuple(strong),
         ends_thought=_ends_of_thought(named, others),
         silent=tuple(text for text, marker in meaning.items() if marker.silent),
         last=tuple(text for text, marker in meaning.items() if marker.last),
     )
+
+
+def _tools_first(dialects: Iterable[Dialect]) -> tuple[Dialect, ...]:
+    """Where headers look the same, those are tried first that can say that a message is a call."""
+    return tuple(sorted(dialects, key=lambda d: not (d.frame and d.frame.tools)))
 
 
 def _closed_if_any(forms: list[Form]) -> list[Form]:

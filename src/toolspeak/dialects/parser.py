@@ -221,12 +221,19 @@ class Parser:
                 return True
             if self._attempts.ran_out and self._only_opens(literal):
                 return True
-        for dialect in marker.frames:
-            if (yield from self._message(dialect, _opener_of(dialect, literal))):
-                return True
-        if marker.thought and (yield from self._around.show(literal, marker)):
-            return False
+        if marker.frames:
+            if not marker.forms and (yield from self._around.show(literal, marker)):
+                return False
+            in_code = yield from self._around.are_code(marker)
+            for dialect in marker.frames:
+                opener = _opener_of(dialect, literal)
+                if (yield from self._message(dialect, opener, only_calls=in_code)):
+                    return True
         if marker.thought:
+            if (yield from self._around.show(literal, marker)):
+                return False
+            if (yield from self._around.are_code(marker)):
+                return False
             self._reader.at += len(literal)
             yield from self._think((marker.thought,), ())
             yield from self._whole()
@@ -284,7 +291,7 @@ class Parser:
             found = yield from self._desk.bounded(reader.until_marker(markers_of((closer,))))
         except TooLong:
             found = ""
-        if not found:
+        if not found or reader.offset() > self._desk.max_call:
             reader.restore()
             return self._attempts.give_up()
         raw = reader.release()
@@ -297,6 +304,7 @@ class Parser:
         if (yield from self._around.are_code(marker)):
             return False
         self._reader.at += len(literal)
+        self._messages.boundary = self._reader.base + self._reader.at
         expected = any(literal in dialect.silent for dialect in self._grammar.scope.named)
         if expected and self._output.last not in ("", "\n"):
             expected = (yield from self._reader.peek()) in ("", "\n", "<", "[")
@@ -325,9 +333,9 @@ class Parser:
         self._output.note("control-token", f"{literal} belongs to no text", reader.release())
         return True
 
-    def _message(self, dialect: Dialect, opener: str) -> Found:
+    def _message(self, dialect: Dialect, opener: str, *, only_calls: bool = False) -> Found:
         """A message with a header, if one begins here."""
-        follows = yield from self._messages.read(dialect, opener)
+        follows = yield from self._messages.read(dialect, opener, only_calls=only_calls)
         if follows == "thought":
             assert dialect.frame is not None
             yield from self._think(dialect.frame.ends, dialect.frame.openers)

@@ -27,6 +27,13 @@ _RECITED = re.compile(rf"(?:{_BEGINS})(?!.*(?:{_ENDS}))", re.S)
 """The words with which a prompt begins to show calls, and not those with which it ends."""
 _BRACKETS = ("{", "[")
 _LONGEST_MARK = 64
+_HTML = {
+    "!--": re.compile("<!--|-->"),
+    "code": re.compile("</?code", re.I),
+    "pre": re.compile("</?pre", re.I),
+}
+"""What opens and closes elements that show code, and comments."""
+_CLOSES = ("</", "--")
 
 
 class Surroundings:
@@ -49,8 +56,9 @@ class Surroundings:
         return bool(self._output.code.fence) and _NOT_RUN.search(tail) is not None
 
     def show(self, literal: str, marker: Marker) -> Found:
-        """Whether a call that begins here is only shown: it stands in inline code or in a fence, or
-        is recited from the prompt. A fence that is all of the reply is dealt with before."""
+        """Whether a call that begins here is only shown: it stands in inline code, in a fence or in
+        HTML for code, or is recited from the prompt. A fence that is all of the reply is dealt with
+        before."""
         if self._trust == "lenient":
             return False
         if _RECITED.search(self._output.tail):
@@ -70,7 +78,24 @@ class Surroundings:
         if inside and (ticks := code.in_question()):
             inside = yield from self._pair(ticks, marker)
             code.settle(paired=inside)
+        if not inside and code.html:
+            inside = code.html_is_closed or (yield from self._is_closed(code.html))
+            code.settle_html(closed=inside)
         return inside
+
+    def _is_closed(self, element: str) -> Found:
+        """Whether an element that was opened is closed, before another one like it is opened."""
+        reader = self._reader
+        reader.hold()
+        found = ""
+        try:
+            tags = reader.until(_HTML[element], len(element) + 2)
+            found = yield from self._desk.bounded(tags)
+        except TooLong:
+            pass
+        closed = found.startswith(_CLOSES) or reader.offset() > self._desk.max_call
+        reader.restore()
+        return closed
 
     def _pair(self, ticks: str, marker: Marker) -> Found:
         """Whether the backticks come again. What the marker begins has no part in where the
@@ -96,7 +121,8 @@ class Surroundings:
 def _ends_of(marker: Marker) -> tuple[str, ...]:
     """What may end that which a marker begins."""
     closers = (closer for form in marker.forms for closer in form.closers)
-    ends = (*closers, marker.thought, marker.foreign)
+    frames = (end for dialect in marker.frames if dialect.frame for end in dialect.frame.ends)
+    ends = (*closers, *frames, marker.thought, marker.foreign)
     return tuple(dict.fromkeys(end for end in ends if end and "`" not in end and "$" not in end))
 
 

@@ -523,7 +523,6 @@ def test_the_last_part_of_a_name_is_not_enough() -> None:
     assert [call.name for call in found.calls] == ["now"]
 
 
-<<<<<<< HEAD
 def test_digits_that_nobody_can_tell_apart_are_not_guessed() -> None:
     tool = {"name": "f", "parameters": {"type": "object", "properties": {"v": {"type": "string"}}}}
     calls = '[{"name":"f","arguments":{"v":1.1}},{"name":"f","arguments":{"v":1.10}}]'
@@ -565,7 +564,8 @@ def test_tools_that_their_maker_has_taught_the_model() -> None:
     [call] = ts.extract({"content": [used]}, tools=tools).calls
     assert (call.name, call.arguments) == ("bash", {"command": "ls"})
     assert ts.as_tools([{"googleSearch": {}}, {"url_context": {}}]) == ()
-=======
+
+
 def test_a_message_to_a_tool_that_is_no_json_is_rejected_whole() -> None:
     block = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>Oslo<|call|>"
     found = ts.extract(f"Hm. {block}", tools=TOOLS)
@@ -573,4 +573,3 @@ def test_a_message_to_a_tool_that_is_no_json_is_rejected_whole() -> None:
     assert [(one.name, one.code, one.raw) for one in found.rejected] == [
         ("get_weather", "malformed", block)
     ]
->>>>>>> quoted

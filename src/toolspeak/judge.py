@@ -160,7 +160,7 @@ def placeholder_in(arguments: Mapping[str, Any], schema: Mapping[str, Any] | Non
             inner = _properties(declared, root)
             pending += [
                 (f"{where}.{name}".lstrip("."), name, item, inner.get(name, {}))
-                for name, item in reversed(value.items())
+                for name, item in reversed(list(value.items()))
             ]
         elif isinstance(value, list):
             items = branch(declared, root, "array").get("items")

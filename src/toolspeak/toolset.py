@@ -43,6 +43,7 @@ class Toolset:
         another tool's: `cache.delete` is no `delete`, and no `files.delete`."""
         if name in self.tools:
             return name
+        spelling = name
         for spelling in _spellings(name):
             if spelling in self.tools:
                 return spelling

@@ -53,7 +53,11 @@ class Toolset:
         if "." not in name:
             return None
         given = _parts(spelling)
-        found = [one for one in self.names if _parts(one)[-len(given) :] == given]
+        if len(given) > 1 and len(set(given)) == 1:
+            # Some prompts make a namespace for each tool, by its own name.
+            found = self._folded.get(given[0], [])
+        else:
+            found = [one for one in self.names if _parts(one)[-len(given) :] == given]
         return found[0] if len(found) == 1 else None
 
     def begins(self, text: str) -> bool:

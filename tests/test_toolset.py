@@ -30,6 +30,8 @@ def toolset(*names: str) -> Toolset:
         ("tools.soft_delete", "files.soft_delete"),
         ("multi_tool_use.get_weather", "get_weather"),
         ("functions.get-weather", "get_weather"),
+        ("get_weather.get_weather", "get_weather"),
+        ("functions.get_weather.get_weather", "get_weather"),
         ("b.c", "a.b.c"),
         ("tools.B.c", "a.b.c"),
     ],
@@ -50,6 +52,8 @@ def test_what_was_done_to_a_name_is_undone(given: str, meant: str) -> None:
         "weather.get_weather",
         "functions.",
         "x.b.c",
+        "get_weather.create_issue",
+        "delete.delete",
         "delete",
     ],
 )

@@ -43,8 +43,8 @@ class Toolset:
         another tool's: `cache.delete` is no `delete`, and no `files.delete`."""
         if name in self.tools:
             return name
-        spellings = list(_spellings(name))
-        for spelling in spellings:
+        spelling = name
+        for spelling in _spellings(name):
             if spelling in self.tools:
                 return spelling
             found = self._folded.get(_fold(spelling), ())
@@ -52,8 +52,12 @@ class Toolset:
                 return found[0] if len(found) == 1 else None
         if "." not in name:
             return None
-        given = _parts(spellings[-1])
-        found = [one for one in self.names if _parts(one)[-len(given) :] == given]
+        given = _parts(spelling)
+        if len(given) > 1 and len(set(given)) == 1:
+            # Some prompts make a namespace for each tool, by its own name.
+            found = self._folded.get(given[0], [])
+        else:
+            found = [one for one in self.names if _parts(one)[-len(given) :] == given]
         return found[0] if len(found) == 1 else None
 
     def begins(self, text: str) -> bool:

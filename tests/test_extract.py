@@ -450,9 +450,9 @@ def test_the_last_part_of_a_name_means_only_one_tool() -> None:
 
 
 def test_a_message_to_a_tool_that_is_no_json_is_rejected_whole() -> None:
-    block = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>Oslo<|call|>"
-    found = ts.extract(f"Hm. {block}", tools=TOOLS)
-    assert found.text == f"Hm. {block}"
+    block = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>Oslo"
+    found = ts.extract(f"Hm. {block}<|call|>", tools=TOOLS)
+    assert found.text == f"Hm. {block}<|call|>"
     assert [(one.name, one.code, one.raw) for one in found.rejected] == [
         ("get_weather", "malformed", block)
     ]

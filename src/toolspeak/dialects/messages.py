@@ -53,6 +53,8 @@ class Messages:
             name, is_ours = recipient[1][tool.end() :], bool(tool[0])
             if not complete and not self._is_tool(name, is_ours=is_ours):
                 return self._give_back()
+            if self._attempts.come_too_late():
+                return self._give_back()
             if (yield from self._call(dialect, frame, name)):
                 return "done"
             if self._desk.cut_off or (complete and (yield from self._is_empty())):

@@ -567,9 +567,9 @@ def test_tools_that_their_maker_has_taught_the_model() -> None:
 
 
 def test_a_message_to_a_tool_that_is_no_json_is_rejected_whole() -> None:
-    block = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>Oslo<|call|>"
-    found = ts.extract(f"Hm. {block}", tools=TOOLS)
-    assert found.text == f"Hm. {block}"
+    block = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>Oslo"
+    found = ts.extract(f"Hm. {block}<|call|>", tools=TOOLS)
+    assert found.text == f"Hm. {block}<|call|>"
     assert [(one.name, one.code, one.raw) for one in found.rejected] == [
         ("get_weather", "malformed", block)
     ]

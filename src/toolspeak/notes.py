@@ -10,7 +10,7 @@ NOTES: dict[str, str] = {
     "invalid-arguments": "A call's arguments do not fit the tool's schema, and cannot be made to.",
     "placeholder": "A call's arguments only stand for values (`...`, `<city>`): it is an example.",
     "unexpected-dialect": "Trust is strict, and a call is in another dialect than expected.",
-    "example": "A call stands in inline code, in a fence in a longer reply, or in a prompt retold.",
+    "example": "A call stands in code (inline, fence, HTML) of a longer reply, or a prompt retold.",
     "echoed": "A call repeats one that stands in a tool result or document.",
     "truncated": "The reply ends inside a call, which is not made.",
     "too-long": "A call is longer than allowed.",
@@ -62,7 +62,7 @@ NOTES: dict[str, str] = {
     "repaired-wrapped-call": "The call was itself the argument of a call of `tool_call`.",
     # Around calls.
     "stray-closer": "A closing tag follows a call that was closed: a value may have held one too.",
-    "after-answer": "What looks like a call follows an answer that was complete; it is prose.",
+    "after-answer": "What looks like a call follows the answer, or another's turn; it is prose.",
     "foreign-result": "The reply holds a result that only a tool could give; it was left out.",
     "control-token": "A token of some chat template stood in the text, and was left out.",
     "reasoning-unclosed": "A call ended reasoning that was never closed.",

@@ -13,7 +13,7 @@ from . import bodies
 from .desk import Desk, Faulty, Prose, TooLong
 from .grammar import Grammar, Markers, markers_of
 from .reader import Found, Steps
-from .template import CALL_SLOTS, JSON_SLOTS, UNSPOKEN, Form
+from .template import CALL_SLOTS, JSON_SLOTS, OTHER_TURNS, UNSPOKEN, Form
 
 _END_TAG = re.compile(r"</(?:[\w:.\-]{1,30}(>?)|\Z)|<\Z()")
 _LONGEST_LINK = 200
@@ -42,7 +42,8 @@ class Attempts:
         self._complete = False
         """The calls so far stood in a list, or in a wrapper: there is no reason to expect more."""
         self._said_chatter = False
-        self._turn_is_over = False
+        self.turn_is_over = False
+        """What follows is not the model's to say, or only the answer."""
         self._late: tuple[str, ...] = ()
         """What the last call should have been closed by."""
         self._said_stray = False
@@ -105,14 +106,14 @@ class Attempts:
 
     def come_too_late(self) -> bool:
         """Whether calls rest on what only others could say: on results that the model invents."""
-        if self._turn_is_over and not self._exhaustive:
+        if self.turn_is_over and not self._exhaustive:
             self._remark_on_chatter()
             return True
         return False
 
     def answer(self) -> None:
         """The final answer begins: all that follows is prose."""
-        self._turn_is_over = True
+        self.turn_is_over = True
 
     def _remark_on_chatter(self) -> None:
         """Say once that a tool is named again after the answer."""
@@ -229,7 +230,8 @@ class Attempts:
                 space = ""
                 reader.at = match.end()
                 closed = True
-                self._turn_is_over = match[0] == form.dialect.ends_turn
+                if match[0] == form.dialect.ends_turn or match[0] in OTHER_TURNS:
+                    self.turn_is_over = True
                 del self._open[match[0]]
             elif not closed and (yield from self._foreign_closer(form)):
                 closed = True
@@ -260,7 +262,7 @@ class Attempts:
         """Deal with a closer behind a call: the call has lacked it, or has it twice. In the midst
         of text, it may be that one of the call's values held the same, and was cut short by it."""
         last = self._desk.dialect if self._desk.count else None
-        if last is None or literal not in last.closers:
+        if last is None or literal not in last.closers or self.turn_is_over:
             return False
         late, again = literal in self._late, self._output.quiet
         if again and not late:

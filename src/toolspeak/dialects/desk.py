@@ -182,6 +182,8 @@ class Desk:
         if draft.bare and not form.opener:
             problem = "an object with a name but no arguments, and no marker that says it is a call"
             draft = structs.replace(draft, problem=problem)
+        if form.body == "line" and self._is_blank(draft):
+            draft = structs.replace(draft, problem="nothing stands where the value should")
         around = ("noise",) * self.noise + ("code-fence",) * bool(self.fence and form.opener)
         if around:
             draft = structs.replace(draft, repairs=(*draft.repairs, *around))
@@ -197,6 +199,11 @@ class Desk:
             self._reject(verdict, start)
         else:
             self._accept(form, verdict, draft.id, start)
+
+    def _is_blank(self, draft: Draft) -> bool:
+        """Whether a bare value is empty: the text may have been cut off before it."""
+        values = list(draft.arguments.values()) if isinstance(draft.arguments, dict) else []
+        return self.reader.held().rstrip().endswith(">") and not "".join(map(str, values)).strip()
 
     def _accept(self, form: Form, verdict: Verdict, identity: str, start: int) -> None:
         again = (

@@ -16,6 +16,8 @@ from .template import (
     CALL_SLOTS,
     COMMON_THOUGHTS,
     JSON_SLOTS,
+    OTHER_TURNS,
+    RESULTS,
     Dialect,
     Form,
     Literal,
@@ -44,6 +46,10 @@ class Marker(Struct, frozen=True, eq=False):
     """It is not text if nothing follows it."""
     answers: bool = False
     """It begins the final answer, behind which nothing is a call."""
+    others: bool = False
+    """It begins a turn of somebody else, behind which nothing is a call."""
+    result: bool = False
+    """It begins a result: behind a call of the same reply, it is the same."""
     closes: bool = False
     """It ends a call, or a value in one."""
     frames: tuple[Dialect, ...] = ()
@@ -243,6 +249,10 @@ def _shared_grammar(scope: Scope, has_tools: bool) -> Grammar:
     for dialect in (*named, *others):
         _add_reasoning(dialect, meaning)
         _add_frame(dialect, meaning, everything=dialect in named)
+    for literal in OTHER_TURNS:
+        _add_turn(meaning, literal, others=True)
+    for literal in RESULTS:
+        _add_turn(meaning, literal, result=True)
     for literal, marker in meaning.items():
         shorter = [other for other in meaning if literal.startswith(other)]
         frames = dict.fromkeys(dialect for other in shorter for dialect in meaning[other].frames)
@@ -387,6 +397,13 @@ def _add_frame(dialect: Dialect, meaning: dict[str, Marker], *, everything: bool
     for opener in dialect.frame.openers if dialect.frame else ():
         known = meaning.get(opener, Marker())
         meaning[opener] = structs.replace(known, frames=(*known.frames, dialect))
+
+
+def _add_turn(meaning: dict[str, Marker], literal: str, **what: bool) -> None:
+    """A turn of somebody else; what is said of the token that it begins with holds for it too."""
+    tokens = [known for known in meaning if literal.startswith(known)]
+    known = meaning[max(tokens, key=len)] if tokens else Marker()
+    meaning[literal] = structs.replace(known, **what)
 
 
 def _add(meaning: dict[str, Marker], literal: str, **more: Any) -> None:

@@ -53,6 +53,8 @@ class Messages:
             name, is_ours = recipient[1][tool.end() :], bool(tool[0])
             if not complete and not self._is_tool(name, is_ours=is_ours):
                 return self._give_back()
+            if self._comes_too_late():
+                return self._give_back()
             if (yield from self._call(dialect, frame, name)):
                 return "done"
             if self._desk.cut_off or (complete and (yield from self._is_empty())):
@@ -71,6 +73,14 @@ class Messages:
         if not at_boundary or (recipient and recipient[1] not in _PEOPLE):
             self._desk.output.note("control-token", "a message's header belongs to no text", header)
         return "thought" if re.search(frame.thought, header) else "text"
+
+    def _comes_too_late(self) -> bool:
+        reader = self._desk.reader
+        body = reader.offset()
+        reader.seek(0)
+        late = self._attempts.come_too_late()
+        reader.seek(body)
+        return late
 
     def _give_back(self) -> Follows:
         """What was read is no message."""

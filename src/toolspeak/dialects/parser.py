@@ -207,11 +207,14 @@ class Parser:
         last = self._output.last
         if marker.line_start and last not in ("", "\n"):
             return False
-        if marker.word_start and last and (last.isalnum() or last in "_.\\-"):
+        if marker.word_start and last and (last.isalnum() or last in "_.\\-/"):
             return False
         if (marker.word_start or marker.bare) and self._around.mention(literal):
             return False
         self._attempts.ran_out = False
+        invents = marker.others or (marker.result and self._desk.count > 0)
+        if invents and not (yield from self._around.are_code(marker)):
+            self._attempts.answer()
         if marker.forms:
             if (yield from self._around.show(literal, marker)):
                 return False
@@ -253,6 +256,8 @@ class Parser:
             return (yield from self._is_last(literal))
         if marker.answers:
             self._attempts.answer()
+            return False
+        if marker.others or marker.result:
             return False
         if marker.closes:
             in_code = yield from self._around.are_code(marker)
@@ -388,7 +393,7 @@ class Parser:
         if closer:
             thought = reader.release().removesuffix(closer)
             self._output.think(thought)
-            if self._trust == "lenient":
+            if self._trust == "lenient" and not self._attempts.turn_is_over:
                 self._thoughts.append(thought)
             return False
         self._unclosed.append(ends)
@@ -425,7 +430,7 @@ class Parser:
 
     def _whole(self) -> Steps:
         """Try the forms that count only if the message is nothing but calls."""
-        if self._desk.count or self._output.said:
+        if self._desk.count or self._output.said or self._attempts.turn_is_over:
             return
         self._output.say((yield from self._reader.space()))
         if (yield from self._whole_message.read()) == "cut off":

@@ -271,7 +271,7 @@ def _body(
                 return render_elements(call.arguments, dialect, schema, closer)
             case "yaml":
                 return render_yaml(call.arguments, schema, closer)
-            case "line":
+            case "line" if all(str(value).strip() for value in call.arguments.values()):
                 return render_line(call.arguments, schema)
             case "braces":
                 return render_braces(call.arguments, dialect.quote)

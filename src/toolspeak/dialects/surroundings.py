@@ -25,6 +25,8 @@ _ARGUMENT = re.compile(rf"""{_INSIDE}(?:["'][^()\n]*|=\s*)\Z""")
 _BEGINS, _ENDS = ("|".join(map(re.escape, words)) for words in (INTRODUCTIONS, CONCLUSIONS))
 _RECITED = re.compile(rf"(?:{_BEGINS})(?!.*(?:{_ENDS}))", re.S)
 """The words with which a prompt begins to show calls, and not those with which it ends."""
+_ADDRESS = re.compile(r"[A-Za-z]://[^\s\"'<>()]*\Z")
+"""The beginning of a URL: what follows is part of it."""
 _BRACKETS = ("{", "[")
 _LONGEST_MARK = 64
 _HTML = {
@@ -46,9 +48,11 @@ class Surroundings:
         self._trust = trust
 
     def mention(self, literal: str) -> bool:
-        """Whether what begins here is an argument of something else; or code defines it, has it in
-        a comment, or behind a condition."""
+        """Whether what begins here is part of a URL or an argument of something else; or code
+        defines it, has it in a comment, or behind a condition."""
         tail = self._output.tail
+        if _ADDRESS.search(tail):
+            return True
         if literal in _BRACKETS:
             return _ARGUMENT.search(tail) is not None
         if _DEFINES.search(tail) or _QUOTED.search(tail):

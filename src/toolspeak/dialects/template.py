@@ -113,6 +113,43 @@ UNSPOKEN = frozenset(
     (*LLAMA_TURN, "</s>", "<|call|>", "<|stop|>", "<|end_message|>", "<bot_end>", "[/TOOL_CALLS]")
 )
 """Closers that end a turn: servers keep such tokens to themselves, and nobody misses them."""
+_ROLES = ("user", "system", "developer", "tool", "function", "ipython", "observation")
+OTHER_TURNS = (
+    *(f"{opener}{role}" for role in _ROLES for opener in ("<|im_start|>", "<|start|>")),
+    *(f"<|start_header_id|>{role}" for role in _ROLES),
+    *(f"<|header_start|>{role}" for role in _ROLES),
+    *(f"<start_of_turn>{role}" for role in _ROLES),
+    *(f"<|turn>{role}" for role in _ROLES),
+    *(f"<|begin|>{role}" for role in _ROLES),
+    *(f"<|from|>{role}" for role in _ROLES),
+    "<|start|>functions.",
+    "<|user|>",
+    "<|system|>",
+    "<|tool|>",
+    "<|observation|>",
+    "<|message_user|>",
+    "<|message_tool|>",
+    "<|USER_TOKEN|>",
+    "<|SYSTEM_TOKEN|>",
+    "<|START_TOOL_RESULT|>",
+    "<｜User｜>",
+    "<｜tool▁outputs▁begin｜>",
+    "[INST]",
+    "[TOOL_RESULTS]",
+)
+"""What begins the turn of somebody else: what a model says behind it is invented, and no call."""
+RESULTS = (
+    "<tool_response>",
+    "<tool_responses>",
+    "<tool_result",
+    "<tool_output",
+    "<function_results>",
+    "<|tool_response",
+    "<|tool_result|>",
+    "<|function_output|>",
+    "<start_function_response>",
+)
+"""What results begin with, whoever writes them: one that follows a call is invented too."""
 NAME_IS_KEY = Keys("", "")
 """`{"get_weather": {"city": "Oslo"}}`."""
 

@@ -80,7 +80,7 @@ def _each(given: Any, path: str) -> Iterator[Tool]:
     if _BY_CLIENT.match(str(kind)):
         yield _tool(given, path)
         return
-    if kind not in _CALLABLE or _HOSTED.issuperset(given):
+    if kind not in _CALLABLE or (given and _HOSTED.issuperset(given)):
         return  # One that the provider runs itself.
     inner = given.get(kind or "function")
     inner = inner if isinstance(inner, Mapping) else given

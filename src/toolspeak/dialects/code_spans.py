@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 
 _TOKEN = re.compile(r"`+|~{3,}|~+|\n|[<>]|[^`~\n<>]+")
-_MARKS = re.compile(r"[`~<]")
 _FENCE_TICKS = 3
 _MOST_TICKS = 2
 """How many backticks are left unpaired by mistake."""
@@ -68,8 +67,8 @@ class CodeSpans:
 
     def add(self, text: str) -> None:
         """More text."""
-        follows = self._run or self._inline or self.html or self._tag is not None
-        if not follows and not _MARKS.search(text):
+        marked = "`" in text or "<" in text or "~" in text
+        if not (marked or self._run or self._inline or self.html) and self._tag is None:
             self._plain(text)
             return
         for token in _TOKEN.findall(text):
@@ -148,12 +147,13 @@ class CodeSpans:
         return fence and token.isspace() and "\n" not in token
 
     def _plain(self, text: str) -> None:
-        _, newline, last = text.rpartition("\n")
-        if newline:
+        last = text
+        if "\n" in text:
+            last = text[text.rindex("\n") + 1 :]
             self._inline = self._inline if self._paired else 0
             self._fence_is_new = False
             self._line = ""
-        if self._line is None:
+        if self._line is None or not last:
             return
         line = self._line + last
         if not line.strip():

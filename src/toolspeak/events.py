@@ -29,7 +29,7 @@ from .types import (
     Usage,
 )
 
-ITEM = "~id"
+ITEM_ID = "~id"
 """In the `extra` of a part: what its API calls the item that it came in."""
 
 
@@ -230,7 +230,7 @@ def _parts(content: list[_Content]) -> Iterator[Part]:
 
 def _texts(deltas: Iterable[Any]) -> Iterator[Text]:
     for (extra, item), run in groupby(deltas, lambda delta: (delta.extra, delta.item)):
-        said = {**(extra or {}), ITEM: item} if item else extra or {}
+        said = {**(extra or {}), ITEM_ID: item} if item else extra or {}
         for text in (delta.text for delta in run) if extra else ("".join(d.text for d in run),):
             if text or extra:
                 yield Text(text, said)

@@ -31,15 +31,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+_TOOLS = {True: "yes", False: "no", "model": "some models"}
+
+
 def _row(name: str, provider: Provider) -> tuple[str, ...]:
-    tools = {True: "yes", False: "no"}.get(provider.tools is True, "no")
-    return (
-        name,
-        provider.wire,
-        "some models" if provider.tools == "model" else tools,
-        provider.base_url or "you say where",
-        _key(provider),
-    )
+    where = provider.base_url or "you say where"
+    return name, provider.wire, _TOOLS[provider.tools], where, _key(provider)
 
 
 def _key(provider: Provider) -> str:

@@ -218,13 +218,38 @@ def unconditional(grammar: Grammar) -> Grammar:
 def _shared_grammar(scope: Scope, has_tools: bool) -> Grammar:
     """What does not depend on the names of the tools."""
     named, others = scope.named, scope.others
+    forms, whole = _forms(scope, has_tools)
+    meaning = _meaning(scope, forms)
+    bare = {opener for dialect in named for form in dialect.forms for opener in _bare(form)}
+    alone = [
+        form
+        for form in whole
+        if (form.opener not in forms if form.opener else not bare.intersection(_bare(form)))
+    ]
+    return Grammar(
+        scope=scope,
+        markers=Markers(meaning),
+        names=None,
+        meaning=meaning,
+        whole=_distinct(alone),
+        start=tuple(text for dialect in named for text in dialect.start),
+        frames=_tools_first(d for d in (*named, *others) if d.frame and d.frame.first),
+        thoughts=tuple(text for text, found in meaning.items() if found.forms and len(text) > 3),
+        ends_thought=_ends_of_thought(named, others),
+        silent=tuple(text for text, marker in meaning.items() if marker.silent),
+        last=tuple(text for text, marker in meaning.items() if marker.last),
+    )
+
+
+def _forms(scope: Scope, has_tools: bool) -> tuple[dict[str, list[Form]], list[Form]]:
+    """The forms by what opens them, and those that count only as a whole message."""
     forms: dict[str, list[Form]] = {}
     whole: list[Form] = []
-    for dialect in (*named, *scope.embedded):
+    for dialect in (*scope.named, *scope.embedded):
         for form in dialect.forms:
             for opener in _literal_openers(form):
                 forms.setdefault(opener, []).append(form)
-    for dialect in others:
+    for dialect in scope.others:
         for form in dialect.forms:
             certain = dialect.evidence == "marker" or _SPECIAL.match(form.opener)
             if certain and form.opener and form.opener != "<":
@@ -233,22 +258,28 @@ def _shared_grammar(scope: Scope, has_tools: bool) -> Grammar:
                 continue
             elif has_tools or not _begins_with_name(form):
                 whole.append(form)
-    if scope.strict and not named:
+    if scope.strict and not scope.named:
         forms = {opener: _closed_if_any(found) for opener, found in forms.items()}
-    meaning: dict[str, Marker] = {
+    return forms, whole
+
+
+def _meaning(scope: Scope, forms: dict[str, list[Form]]) -> dict[str, Marker]:
+    """What each marker may begin; where one is the beginning of another, what both may."""
+    longest_first = sorted(forms, key=len, reverse=True)
+    meaning = {
         opener: _beginning_of(
             [
                 form
-                for prefix in sorted(forms, key=len, reverse=True)
+                for prefix in longest_first
                 if opener.startswith(prefix)
                 for form in forms[prefix]
             ]
         )
         for opener in forms
     }
-    for dialect in (*named, *others):
+    for dialect in (*scope.named, *scope.others):
         _add_reasoning(dialect, meaning)
-        _add_frame(dialect, meaning, everything=dialect in named)
+        _add_frame(dialect, meaning, everything=dialect in scope.named)
     for literal in OTHER_TURNS:
         _add_turn(meaning, literal, others=True)
     for literal in RESULTS:
@@ -257,27 +288,7 @@ def _shared_grammar(scope: Scope, has_tools: bool) -> Grammar:
         shorter = [other for other in meaning if literal.startswith(other)]
         frames = dict.fromkeys(dialect for other in shorter for dialect in meaning[other].frames)
         meaning[literal] = structs.replace(marker, frames=_tools_first(frames))
-    strong = [literal for literal, found in meaning.items() if found.forms and len(literal) > 3]
-    bare = {opener for dialect in named for form in dialect.forms for opener in _bare(form)}
-    return Grammar(
-        scope=scope,
-        markers=Markers(meaning),
-        names=None,
-        meaning=meaning,
-        whole=_distinct(
-            [
-                form
-                for form in whole
-                if (form.opener not in forms if form.opener else not bare.intersection(_bare(form)))
-            ]
-        ),
-        start=tuple(text for dialect in named for text in dialect.start),
-        frames=_tools_first(d for d in (*named, *others) if d.frame and d.frame.first),
-        thoughts=tuple(strong),
-        ends_thought=_ends_of_thought(named, others),
-        silent=tuple(text for text, marker in meaning.items() if marker.silent),
-        last=tuple(text for text, marker in meaning.items() if marker.last),
-    )
+    return meaning
 
 
 def _tools_first(dialects: Iterable[Dialect]) -> tuple[Dialect, ...]:

@@ -204,52 +204,69 @@ class Parser:
     def _marker(self, literal: str) -> Found:
         """Deal with a marker that the text has come to; False if it is only text."""
         marker = self._grammar.meaning[literal]
-        last = self._output.last
-        if marker.line_start and last not in ("", "\n"):
-            return False
-        if marker.word_start and last and (last.isalnum() or last in "_.\\-/"):
-            return False
-        if (marker.word_start or marker.bare) and self._around.mention(literal):
+        if not self._counts_here(literal, marker):
             return False
         self._attempts.ran_out = False
         invents = marker.others or (marker.result and self._desk.count > 0)
         if invents and not (yield from self._around.are_code(marker)):
             self._attempts.answer()
-        if marker.forms:
+        if marker.forms or marker.frames:
             if (yield from self._around.show(literal, marker)):
                 return False
-            if self._attempts.come_too_late():
+            if marker.forms and self._attempts.come_too_late():
                 return False
-            if (yield from self._attempts.forms(marker.forms)):
+            if (yield from self._call_or_message(literal, marker)):
                 return True
-            if self._attempts.ran_out and self._only_opens(literal):
-                return True
+        if marker.thought or marker.ends_thought:
+            return (yield from self._edge_of_thought(literal, marker))
+        if marker.foreign and not (yield from self._around.show(literal, marker)):
+            left_out = yield from self._leave_out(literal, marker.foreign)
+            if left_out or not marker.silent:
+                return left_out
+        return (yield from self._token(literal, marker))
+
+    def _counts_here(self, literal: str, marker: Marker) -> bool:
+        """Whether what stands right before a marker lets it be one."""
+        last = self._output.last
+        if marker.line_start and last not in ("", "\n"):
+            return False
+        if marker.word_start and last and (last.isalnum() or last in "_.\\-/"):
+            return False
+        may_be_words = marker.word_start or marker.bare
+        return not may_be_words or not self._around.mention(literal)
+
+    def _call_or_message(self, literal: str, marker: Marker) -> Found:
+        """A call, or a message with a header, if one begins here."""
+        if marker.forms and (yield from self._attempts.forms(marker.forms)):
+            return True
+        if marker.forms and self._attempts.ran_out and self._only_opens(literal):
+            return True
         if marker.frames:
-            if not marker.forms and (yield from self._around.show(literal, marker)):
-                return False
             in_code = yield from self._around.are_code(marker)
             for dialect in marker.frames:
                 opener = _opener_of(dialect, literal)
                 if (yield from self._message(dialect, opener, only_calls=in_code)):
                     return True
-        if marker.thought:
+        return False
+
+    def _edge_of_thought(self, literal: str, marker: Marker) -> Found:
+        """Reasoning begins here, or is over; then all that follows may be calls."""
+        if not marker.thought:
+            if not (yield from self._reclassify(literal, marker)):
+                return False
+        else:
             if (yield from self._around.show(literal, marker)):
                 return False
             if (yield from self._around.are_code(marker)):
                 return False
             self._reader.at += len(literal)
             yield from self._think((marker.thought,), ())
-            yield from self._whole()
-            return True
-        if marker.ends_thought:
-            if not (yield from self._reclassify(literal, marker)):
-                return False
-            yield from self._whole()
-            return True
-        if marker.foreign and not (yield from self._around.show(literal, marker)):
-            left_out = yield from self._leave_out(literal, marker.foreign)
-            if left_out or not marker.silent:
-                return left_out
+        yield from self._whole()
+        return True
+
+    def _token(self, literal: str, marker: Marker) -> Found:
+        """A marker that begins nothing: it is left out, says how to take what follows, or is
+        text."""
         if marker.silent:
             return (yield from self._leave_out_token(literal, marker))
         if marker.last:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...events import ITEM as ITEM_ID
+from ...events import ITEM_ID
 from ...types import StopReason
 from ..common import EFFORTS as EFFORTS
 from ..fields import OWN

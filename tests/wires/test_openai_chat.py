@@ -598,7 +598,7 @@ def test_an_images_detail() -> None:
     assert body["messages"] == [{"role": "user", "content": [given]}]
 
 
-# What a reviewer could break.
+# The odd ways of clients and servers.
 
 
 def test_pictures_come_after_all_results_of_a_turn() -> None:

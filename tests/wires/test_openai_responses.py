@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import httpx2
 import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.wires.support import answering
 from toolspeak import (
     ArgumentsDelta,
     CallEnd,
@@ -1748,18 +1749,22 @@ def test_a_whole_reply_that_failed() -> None:
 # As OpenAI's SDK hears it.
 
 
-def client(body: bytes, kind: str) -> openai.OpenAI:
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, headers={"content-type": kind}, content=body)
-
-    http = httpx2.Client(transport=httpx2.MockTransport(answer))
-    return openai.OpenAI(api_key="none", base_url="http://x/v1", http_client=http, max_retries=0)
+@contextmanager
+def client(body: bytes, kind: str = "text/event-stream") -> Generator[openai.OpenAI]:
+    """The SDK, at a server that gives this answer."""
+    with (
+        answering(200, body, kind) as (url, _),
+        openai.OpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0) as sdk,
+    ):
+        yield sdk
 
 
 def heard_by_sdk(told: Iterable[Event]) -> list[Any]:
     """The events that its own stream helper makes, which checks their order."""
-    sdk = client(encoded(told), "text/event-stream")
-    with sdk.responses.stream(model="m", input="Hi") as stream:
+    with (
+        client(encoded(told)) as sdk,
+        sdk.responses.stream(model="m", input="Hi") as stream,
+    ):
         return list(stream)
 
 
@@ -1772,8 +1777,10 @@ def strictly(value: Any) -> Iterator[str]:
 
 
 def test_the_sdk_hears_a_stream() -> None:
-    sdk = client(encoded(ANSWER), "text/event-stream")
-    with sdk.responses.stream(model="m", input="Hi") as stream:
+    with (
+        client(encoded(ANSWER)) as sdk,
+        sdk.responses.stream(model="m", input="Hi") as stream,
+    ):
         told: list[Any] = list(stream)
         final: Any = stream.get_final_response()
     assert final.output_text == "Looking."
@@ -1794,15 +1801,16 @@ def test_the_sdk_hears_a_stream() -> None:
 
 
 def test_every_event_fits_the_types_of_the_sdk() -> None:
-    sdk = client(encoded(ANSWER), "text/event-stream")
-    raw = sdk.responses.create(model="m", input="Hi", stream=True)
-    problems = [problem for event in raw for problem in strictly(event)]
+    with client(encoded(ANSWER)) as sdk:
+        raw = sdk.responses.create(model="m", input="Hi", stream=True)
+        problems = [problem for event in raw for problem in strictly(event)]
     assert problems == []
 
 
 def test_the_sdk_hears_a_whole_reply() -> None:
     body = json.dumps(WIRE.encode_reply(fold(ANSWER), ENVELOPE)).encode()
-    heard = client(body, "application/json").responses.create(model="m", input="Hi")
+    with client(body, "application/json") as sdk:
+        heard = sdk.responses.create(model="m", input="Hi")
     assert heard.output_text == "Looking."
     assert [item.type for item in heard.output] == [
         "reasoning",

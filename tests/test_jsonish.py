@@ -25,7 +25,7 @@ ROWS: list[tuple[str, Any, tuple[str, ...]]] = [
     ("{“a”: “b”}", {"a": "b"}, ("smart-quotes",)),
     ('{"a": "say “hi”"}', {"a": "say “hi”"}, ()),
     ('{"a": "two\nlines"}', {"a": "two\nlines"}, ("raw-newline",)),
-    ('```json\n{"a": 1}\n```', {"a": 1}, ()),
+    ('```json\n{"a": 1}\n```', {"a": 1}, ("code-fence",)),
     ("'''a'b'''", "a'b", ("single-quotes", "python-literal")),
     (r'{"a": "\d+"}', {"a": r"\d+"}, ("invalid-escape",)),
     (
@@ -34,7 +34,7 @@ ROWS: list[tuple[str, Any, tuple[str, ...]]] = [
         ("single-quotes",),
     ),
     ("123456789012345678901234567890", 123456789012345678901234567890, ()),
-    ("[-1, +2, 1e3, .5]", [-1, 2, 1000.0, 0.5], ()),
+    ("[-1, +2, 1e3, .5]", [-1, 2, 1000.0, 0.5], ("python-literal",)),
 ]
 
 

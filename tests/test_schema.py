@@ -46,8 +46,27 @@ ROWS: list[tuple[str, Any, Any]] = [
 
 @pytest.mark.parametrize(("text", "schema", "value"), ROWS)
 def test_row(text: str, schema: Any, value: Any) -> None:
-    assert from_text(text, schema, DEFS) == value
-    assert type(from_text(text, schema, DEFS)) is type(value)
+    found = from_text(text, schema, DEFS, [])
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "repairs"),
+    [
+        ("3", "integer", []),
+        ("3.5", "number", []),
+        ("+3", "integer", ["python-literal"]),
+        (".5", "number", ["python-literal"]),
+        ("5.", "number", ["python-literal"]),
+        ("True", "boolean", ["python-literal"]),
+        ("[1,]", "array", ["trailing-comma"]),
+    ],
+)
+def test_a_liberty_is_named(text: str, kind: str, repairs: list[str]) -> None:
+    taken: list[str] = []
+    from_text(text, {"type": kind}, {}, taken)
+    assert taken == repairs
 
 
 def test_references_that_go_in_circles_or_nowhere() -> None:

@@ -160,6 +160,11 @@ def drafts(
                 yield structs.replace(draft, others=others + draft.others) if others else draft
                 others = ()
             return
+    if len(value) > 1 and declared and all(map(declared.__contains__, value)):
+        # Several names as keys are several calls, if that is all there is.
+        for name, arguments in value.items():
+            yield _draft({name: arguments}, declared, name_is_key)
+        return
     yield _draft(value, declared, name_is_key)
 
 
@@ -173,10 +178,10 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key:
     name, clash = _name_in(value, declared)
     if clash:
         return Draft(name, problem=clash)
-    inner = _wrapped(name, value, declared)
+    inner, mended = _wrapped(name, value, declared)
     if inner is not None:
         draft = _draft(inner, declared, name_is_key)
-        return structs.replace(draft, repairs=("wrapped-call", *draft.repairs))
+        return structs.replace(draft, repairs=("wrapped-call", *mended, *draft.repairs))
     given = [value[key] for key in ARGUMENT_KEYS if value.get(key) not in (None, {}, "")]
     if any(arguments != given[0] for arguments in given):
         return Draft(name, problem="the object holds several sets of arguments")
@@ -187,7 +192,8 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key:
     if name and any(key in value for key in ARGUMENT_KEYS):
         tool = declared.get(name) if isinstance(declared, Mapping) else None
         own = properties(tool.parameters) if isinstance(tool, Tool) else ()
-        draft = Draft(name, arguments, identity, others=_others(value, own))
+        others = (*_other_names(value, name), *_others(value, own))
+        draft = Draft(name, arguments, identity, others=others)
         return _with_strays(draft, value, declared)
     if name:
         return _without_arguments(name, identity, value, declared)
@@ -228,6 +234,12 @@ def _with_strays(draft: Draft, value: dict[str, Any], declared: Collection[str] 
     return structs.replace(draft, arguments={**given, **strays}, repairs=repairs)
 
 
+def _other_names(value: dict[str, Any], name: str) -> tuple[str, ...]:
+    """The keys under which something else than the tool's name stands."""
+    given = ((key, value.get(key)) for key in NAME_KEYS)
+    return tuple(key for key, word in given if isinstance(word, str) and word not in ("", name))
+
+
 def _others(value: dict[str, Any], known: Collection[str]) -> tuple[str, ...]:
     """The keys of an object that hold more than a call."""
     return tuple(
@@ -239,14 +251,16 @@ def _others(value: dict[str, Any], known: Collection[str]) -> tuple[str, ...]:
 
 def _wrapped(
     name: str, value: dict[str, Any], declared: Collection[str] | None
-) -> dict[str, Any] | None:
-    """The call inside of `{"name": "tool_call", "arguments": {"name": …}}`."""
+) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+    """The call inside of `{"name": "tool_call", "arguments": {"name": …}}`, and the repairs that it
+    took."""
     if not _WRAPPER_NAME.match(name) or (declared is not None and name in declared):
-        return None
-    inner = next((value[key] for key in ARGUMENT_KEYS if isinstance(value.get(key), dict)), None)
-    if inner is None or not any(isinstance(inner.get(key), str) for key in NAME_KEYS):
-        return None
-    return {**{key: value[key] for key in ID_KEYS if key in value}, **inner}
+        return None, ()
+    given = next((value[key] for key in ARGUMENT_KEYS if value.get(key)), None)
+    inner, _, repairs = arguments_of(Draft(name, given))
+    if not inner or not any(isinstance(inner.get(key), str) for key in NAME_KEYS):
+        return None, ()
+    return {**{key: value[key] for key in ID_KEYS if key in value}, **inner}, repairs
 
 
 def _is_id(value: Any) -> bool:

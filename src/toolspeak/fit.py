@@ -271,7 +271,7 @@ def _from_string(
     value: str, schema: Mapping[str, Any], place: _Place, types: frozenset[str]
 ) -> Iterator[Any]:
     for kind in (kind for kind in _TRIED if kind in types):
-        yield from_text(value, {**schema, "type": kind, "anyOf": []}, place.root)
+        yield from_text(value, {**schema, "type": kind, "anyOf": []}, place.root, [])
     if types & {"array", "object"}:
         try:
             decoded, _ = jsonish.loads(value)

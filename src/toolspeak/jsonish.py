@@ -71,7 +71,10 @@ def loads(
     if escaped and _ESCAPED_OBJECT.match(text) and not QUOTE['"'].search(text):
         value, repairs = loads(unescape(text), close=close)
         return value, ("double-encoding", *repairs)
-    reader = ValueReader(without_fence(text), close=close, loose=loose)
+    inside = without_fence(text)
+    reader = ValueReader(inside, close=close, loose=loose)
+    if inside is not text:
+        reader.repaired("code-fence")
     value = reader.value()
     reader.skip()
     rest = reader.text[reader.at :]

@@ -14,7 +14,7 @@ from msgspec import Struct
 from .calls import Draft, arguments_of
 from .notes import NOTES
 from .schema import branch, resolve
-from .toolset import Toolset
+from .toolset import Toolset, without_prefix
 
 Trust = Literal["strict", "standard", "lenient"]
 Echoes = Callable[[str, Mapping[str, Any], str], bool]
@@ -120,9 +120,7 @@ class Judge:
     ) -> tuple[str | None, tuple[tuple[str, str, str], ...]]:
         if not name:
             return self._guessed(arguments)
-        if self.tools is None:
-            return name.strip().removeprefix("functions."), ()
-        found = self.tools.find(name)
+        found = self.tools.find(name) if self.tools else without_prefix(name)
         if found in (None, name):
             return found, ()
         return found, (("renamed", f"{name!r} means the tool {found!r}", name),)

@@ -21,6 +21,7 @@ _BARE_ITEM = re.compile(r"[^{}\[\]\n,]++")
 """Text without quotes, up to the next key, the next item or the closer."""
 _WORD = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’]++""")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"[+-]?[0-9]+(?:_[0-9]+)*")
 _STRING = {
     quote: re.compile(rf"(?:[^{quote}\\]++|\\.)*+{quote}", re.S) for quote in ('"', "'", "”", "’")
@@ -152,8 +153,9 @@ class ValueReader:
         """Go past white space and comments; the next character, or "" at the end."""
         start = self.at
         self.at = _SPACE.match(self.text, start).end()  # pyright: ignore[reportOptionalMemberAccess]
-        if self.at > _BLANK.match(self.text, start).end():  # pyright: ignore[reportOptionalMemberAccess]
-            self.repaired("comment")
+        if self.text[start : self.at].strip(" \t\r\n"):
+            blank = _BLANK.match(self.text, start).end()  # pyright: ignore[reportOptionalMemberAccess]
+            self.repaired("comment" if self.at > blank else "odd-space")
         return self.text[self.at : self.at + 1]
 
     def fail(self, message: str) -> NotAValue:
@@ -352,7 +354,7 @@ class ValueReader:
             # No number in JSON or Python; where a text is asked for, its digits count.
             value, repair = word, "unquoted-value"
         elif _INTEGER.fullmatch(word) and len(word) < 1000:
-            value, repair = int(word), "python-literal" if "_" in word else None
+            value, repair = int(word), None
         elif _NUMBER.fullmatch(word) and len(word) < 1000:
             value, repair = float(word), None
         else:
@@ -360,6 +362,8 @@ class ValueReader:
         if value in (math.inf, -math.inf):
             raise self.fail("a number that is too large")
         self.at = match.end()
+        if not repair and word not in _WORDS and not JSON_NUMBER.fullmatch(word):
+            repair = "python-literal"
         if repair:
             self.repaired(repair)
         return value

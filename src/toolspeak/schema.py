@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import jsonish
-from .literals import unescape
+from .literals import JSON_NUMBER, unescape
 
 _INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0+)?")
 _OCTAL = re.compile(r"[+-]?0[0-7]{2,40}")
@@ -23,6 +23,7 @@ _BOOLEANS = {"true": True, "false": False, "True": True, "False": False}
 _NULLS = frozenset({"null", "None"})
 _TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array"}
 _NO_SCHEMA: dict[str, Any] = {}
+_LONGEST_NUMBER = 1000
 
 
 def properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -109,12 +110,9 @@ def type_of(value: Any) -> str:
     return "null" if value is None else _TYPE_OF.get(type(value), "object")
 
 
-def from_text(
-    text: str, schema: Any, root: Mapping[str, Any], repairs: list[str] | None = None
-) -> Any:
+def from_text(text: str, schema: Any, root: Mapping[str, Any], repairs: list[str]) -> Any:
     """The value that bare text stands for. Text that fits no declared type stays text. `repairs`
     takes the liberties that were taken."""
-    repairs = [] if repairs is None else repairs
     types = types_of(schema, root)
     if not types or types == frozenset({"string"}):
         return text
@@ -129,11 +127,11 @@ def from_text(
         return _BOOLEANS[word]
     if _OCTAL.fullmatch(word) and int(word, 8) != int(word):
         return text
-    if "integer" in types and _INTEGER.fullmatch(word) and len(word) < 1000:
-        return int(word.partition(".")[0])
-    if "number" in types and _NUMBER.fullmatch(word) and len(word) < 1000:
-        number = _number(word)
-        return text if number in (math.inf, -math.inf) else number
+    number = _number(word, types)
+    if number is not None:
+        if not JSON_NUMBER.fullmatch(word):
+            repairs.append("python-literal")
+        return number
     if types & {"array", "object"} and word[:1] in ("[", "{", "("):
         return _structure(text, types, repairs)
     return text
@@ -144,8 +142,15 @@ def to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _number(word: str) -> int | float:
-    return int(word) if _INTEGER.fullmatch(word) and "." not in word else float(word)
+def _number(word: str, types: frozenset[str]) -> int | float | None:
+    """The number that a word is, if one may stand here."""
+    if not _NUMBER.fullmatch(word) or len(word) > _LONGEST_NUMBER:
+        return None
+    whole = _INTEGER.fullmatch(word)
+    if whole and ("integer" in types or ("number" in types and "." not in word)):
+        return int(word.partition(".")[0])
+    number = float(word) if "number" in types else math.inf
+    return None if math.isinf(number) else number
 
 
 def _structure(text: str, types: frozenset[str], repairs: list[str]) -> Any:

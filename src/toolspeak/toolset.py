@@ -101,6 +101,11 @@ def _beginnings(names: tuple[str, ...]) -> str:
     return "\n" + "\n".join((*spelled, *prefixed))
 
 
+def without_prefix(name: str) -> str:
+    """A name as it is where no tools are declared to compare it with."""
+    return name.strip().removeprefix("functions.")
+
+
 def variants(name: str) -> tuple[str, ...]:
     """How a name is seen in text besides its own spelling."""
     plain = _SEPARATOR.sub("_", name)

@@ -143,7 +143,8 @@ class Attempts:
         """Read calls with what closes them, or as much of them as a call may have as text."""
         desk = self._desk
         desk.rejections = 0
-        desk.noise = desk.closed = desk.unclosed = False
+        desk.closed = desk.unclosed = False
+        desk.liberties.clear()
         desk.fence = ()
         inert = any(form.opener == opener for opener, _ in form.dialect.inert)
         ends = bool(form.closer) or form.body in JSON_SLOTS | CALL_SLOTS

@@ -19,6 +19,7 @@ from .header import read_header
 from .json_bodies import (
     Header,
     fence,
+    follows_comma,
     gap,
     past_brackets,
     read_arguments,
@@ -238,6 +239,8 @@ def read_calls(desk: Desk, form: Form, header: Header) -> Found:
     found = False
     while _CALL_START.match((yield from gap(desk, ""))):
         mark = reader.offset()
+        if in_list and found and not follows_comma(desk):
+            desk.liberties["missing-comma"] = None
         if not (yield from _call(desk, form, bare=not in_list and not form.opener)):
             reader.seek(mark)
             desk.unclosed = in_list
@@ -258,10 +261,13 @@ def _call(desk: Desk, form: Form, *, bare: bool) -> Found:
     yield from gap(desk, begins)
     if form.opener and begins == "p" and (yield from reader.literal("print(")):
         # Models that are told of an interpreter print what the call gives.
+        desk.liberties["wrapped-call"] = None
         found = yield from _call(desk, form, bare=bare)
         return found and (yield from reader.literal(")"))
     quote = begins if begins in "\"'" and not bare else ""
     reader.at += len(quote)
+    if quote:
+        desk.liberties["quoted"] = None
     start = reader.offset()
     viable = desk.may_be_tool if bare else None
     name = yield from reader.run(_CALL_NAME, _LONGEST_NAME, viable)
@@ -356,8 +362,12 @@ def read_attributes(desk: Desk, form: Form, header: Header) -> Found:
 
     def parse(body: str, schema: Mapping[str, Any]) -> Arguments:
         declared = properties(schema)
-        written = attributes_of(body).items()
-        return {key: from_text(word, declared.get(key), schema) for key, word in written}, ()
+        repairs: list[str] = []
+        arguments = {
+            key: from_text(word, declared.get(key), schema, repairs)
+            for key, word in attributes_of(body).items()
+        }
+        return arguments, tuple(dict.fromkeys(repairs))
 
     _whole_body(desk, form, header, text, parse)
     return True

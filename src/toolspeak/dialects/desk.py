@@ -11,6 +11,7 @@ from ..calls import Draft, Ledger
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event, TextDelta
 from ..jsonish import dumps, same
 from ..judge import Judge, Verdict
+from ..toolset import without_prefix
 from ..types import Note, Rejection, ToolCall
 from .output import SHOWN, Output
 from .reader import Reader
@@ -85,8 +86,8 @@ class Desk:
         """The marker that closes the call was read with its body."""
         self.unclosed = False
         """The bracket is missing that closes the list of calls."""
-        self.noise = False
-        """Prose or reasoning stands between the marker and the body."""
+        self.liberties: dict[str, None] = {}
+        """Repairs that the way to the next call took."""
         self.fence: tuple[str, ...] = ()
         """What closes a code fence that stands around a body without being part of the form."""
 
@@ -94,7 +95,8 @@ class Desk:
         """Calls from here on count only if the trial succeeds."""
         self.defer()
         self.rejections = 0
-        self.noise = self.closed = self.unclosed = False
+        self.liberties.clear()
+        self.closed = self.unclosed = False
         self.fence = ()
         self.cut_off = self.steps_back = self.embedded = False
         self.reader.hold()
@@ -136,7 +138,7 @@ class Desk:
     def declared(self, name: str) -> str | None:
         """The declared spelling of a tool's name; None if no tool has it."""
         if self.tools is None:
-            return name.removeprefix("functions.")
+            return without_prefix(name)
         return self.tools.find(name)
 
     def may_be_tool(self, beginning: str) -> bool:
@@ -184,9 +186,12 @@ class Desk:
             draft = structs.replace(draft, problem=problem)
         if form.body == "line" and self._is_blank(draft):
             draft = structs.replace(draft, problem="nothing stands where the value should")
-        around = ("noise",) * self.noise + ("code-fence",) * bool(self.fence and form.opener)
-        if around:
-            draft = structs.replace(draft, repairs=(*draft.repairs, *around))
+        if self.fence and form.opener:
+            self.liberties["code-fence"] = None
+        if self.liberties:
+            repairs = tuple(dict.fromkeys((*draft.repairs, *self.liberties)))
+            draft = structs.replace(draft, repairs=repairs)
+            self.liberties.clear()
         held = self.reader.held()
         verdict = self.judge.weigh(draft, held[start:], held[self._mark :])
         if self.only_expected and form.dialect not in self.expected and not verdict.code:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from ..calls import equal
 from ..schema import branch, from_text, properties, resolve, to_text, types_of
 from .tagged import Arguments, BadBody, CannotCarry, unwrapped
@@ -23,13 +25,23 @@ _MAX_DEPTH = 50
 _CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.S)
 
 
+class _Reading(Struct, frozen=True, eq=False):
+    """What all parts of one body have in common."""
+
+    dialect: Dialect
+    root: Mapping[str, Any]
+    """The whole schema."""
+    repairs: list[str]
+
+
 def parse_elements(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> Arguments:
     """The arguments in a body of nested elements."""
     found = _children(body, dialect.prefix)
     if found is None:
         raise BadBody("text where only elements may stand")
     declared = properties(schema)
-    return unwrapped(_object(found, declared, schema, dialect), declared), ()
+    reading = _Reading(dialect, schema, [])
+    return unwrapped(_object(found, declared, reading), declared, reading.repairs)
 
 
 def _children(text: str, prefix: str) -> list[tuple[str, str]] | None:
@@ -61,11 +73,7 @@ def _closing(text: str, at: int, name: str, prefix: str) -> int:
 
 
 def _object(
-    found: list[tuple[str, str]],
-    declared: Mapping[str, Any],
-    root: Mapping[str, Any],
-    dialect: Dialect,
-    depth: int = 0,
+    found: list[tuple[str, str]], declared: Mapping[str, Any], reading: _Reading, depth: int = 0
 ) -> dict[str, Any]:
     if depth > _MAX_DEPTH:
         raise BadBody("elements are nested too deeply")
@@ -73,53 +81,45 @@ def _object(
     for key, text in found:
         texts.setdefault(key, []).append(text)
     return {
-        key: _value(several, declared.get(key), root, dialect, depth + 1)
+        key: _value(several, declared.get(key), reading, depth + 1)
         for key, several in texts.items()
     }
 
 
-def _value(
-    texts: list[str], schema: Any, root: Mapping[str, Any], dialect: Dialect, depth: int
-) -> Any:
+def _value(texts: list[str], schema: Any, reading: _Reading, depth: int) -> Any:
+    root, cdata = reading.root, reading.dialect.cdata
     types = types_of(schema, root)
     if len(texts) > 1 and (not types or "array" in types):
         items = resolve(schema, root).get("items")
-        return [_value([text], items, root, dialect, depth) for text in texts]
+        return [_value([text], items, reading, depth) for text in texts]
     if len(texts) > 1:
         raise BadBody("an element stands several times, and only one is allowed")
     [text] = texts
-    if dialect.cdata and (match := _CDATA.fullmatch(text)):
-        return from_text(match[1], schema, root)
+    if cdata and (match := _CDATA.fullmatch(text)):
+        return from_text(match[1], schema, root, reading.repairs)
     if not types or (types & {"object", "array"} and "string" not in types):
-        structure = _structure(text, schema, types, root, dialect, depth)
+        structure = _structure(text, schema, types, reading, depth)
         if structure is not None:
             return structure
-    if dialect.cdata and text.startswith("\n"):
+    if cdata and text.startswith("\n"):
         text = text[1:].removesuffix("\n")
-    value = from_text(text, schema, root)
+    value = from_text(text, schema, root, reading.repairs)
     if types == frozenset({"array"}) and not isinstance(value, list):
-        return [_value([text], resolve(schema, root).get("items"), root, dialect, depth)]
+        return [_value([text], resolve(schema, root).get("items"), reading, depth)]
     return value
 
 
-def _structure(
-    text: str,
-    schema: Any,
-    types: frozenset[str],
-    root: Mapping[str, Any],
-    dialect: Dialect,
-    depth: int,
-) -> Any:
-    found = _children(text, dialect.prefix)
+def _structure(text: str, schema: Any, types: frozenset[str], reading: _Reading, depth: int) -> Any:
+    found = _children(text, reading.dialect.prefix)
     if not found:
         return None
-    whole = branch(schema, root, "array" if found[0][0] == _ITEM else "object")
+    whole = branch(schema, reading.root, "array" if found[0][0] == _ITEM else "object")
     if all(key == _ITEM for key, _ in found) and (not types or "array" in types):
         items = whole.get("items")
-        return [_value([item], items, root, dialect, depth + 1) for _, item in found]
+        return [_value([item], items, reading, depth + 1) for _, item in found]
     if types and "object" not in types:
         return None
-    return _object(found, properties(whole), root, dialect, depth)
+    return _object(found, properties(whole), reading, depth)
 
 
 def render_elements(

@@ -49,6 +49,8 @@ def read_header(desk: Desk, form: Form) -> Generator[None, None, dict[str, str] 
                 if tag_like and form.opener == f"<{word}>":
                     return None  # The same tag again.
                 words[part.kind] = word.strip("\"'`") or word
+                if words[part.kind] != word:
+                    desk.liberties["quoted"] = None
             case Tag():
                 yield from reader.space()
                 found = yield from _tag(desk, part)
@@ -69,7 +71,7 @@ def _past_thought(desk: Desk) -> Steps:
     if match:
         closer = dict(COMMON_THOUGHTS)[match[0]]
         if (yield from reader.until_marker(markers_of((closer,)))):
-            desk.noise = True
+            desk.liberties["noise"] = None
             return
     reader.seek(mark)
 

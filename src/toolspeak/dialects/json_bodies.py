@@ -51,6 +51,8 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
     found = False
     mark = reader.offset()
     while (yield from _next_object(desk, in_list and found)):
+        if found and not in_list and form.body == "object" and form.opener and form.closer:
+            desk.liberties["several-in-one"] = None
         if not (yield from _calls(desk, form)):
             if found:
                 desk.retract()
@@ -118,22 +120,26 @@ def _past_noise(desk: Desk, form: Form) -> Found:
     if found != "\n{" or reader.offset() - start > _LONGEST_NOISE:
         return False
     reader.at -= 1
-    desk.noise = True
+    desk.liberties["noise"] = None
     return True
 
 
 def _next_object(desk: Desk, more: bool) -> Found:
     """Whether another object comes; between two of a list, a brace too many is left out."""
     reader = desk.reader
-    follows = yield from gap(desk, "{")
+    follows = yield from gap(desk, "")
     if follows == "}" and more:
         mark = reader.offset()
         braces = yield from reader.run(_BRACES, _MOST_BRACKETS)
         if braces and (yield from reader.peek()) in ("]", ","):
             _remark_on_brackets(desk, braces)
-            follows = yield from gap(desk, "{")
+            follows = yield from gap(desk, "")
         else:
             reader.seek(mark)
+    if follows == "{":
+        if more and not follows_comma(desk):
+            desk.liberties["missing-comma"] = None
+        yield from gap(desk, "{")
     return follows == "{"
 
 
@@ -251,6 +257,12 @@ def fence(desk: Desk, form: Form) -> Steps:
             yield from reader.run(_WORD, _LONGEST_FENCE)
         yield from reader.space()
         desk.fenced(ticks)
+
+
+def follows_comma(desk: Desk) -> bool:
+    """Whether a comma stands before what `gap` has seen."""
+    match = _GAP.match(desk.reader.text, desk.reader.at)
+    return match is not None and "," in match[0]
 
 
 def gap(desk: Desk, wanted: str) -> Generator[None, None, str]:

@@ -90,8 +90,9 @@ def _reads_back(
     if not key or len(found) != 1 or found[0][0] != key:
         return False
     _, text, hints, _ = found[0]
-    back = decode(text, properties(schema).get(key), schema, hints, dialect)
-    return equal(back, value) and equal(unwrapped({key: back}, properties(schema)), {key: back})
+    back = decode(text, properties(schema).get(key), schema, hints, dialect, [])
+    whole, _ = unwrapped({key: back}, properties(schema), ())
+    return equal(back, value) and equal(whole, {key: back})
 
 
 def _reason(key: str, text: str, dialect: Dialect) -> str:

@@ -280,7 +280,8 @@ def parse_input(text: str, schema: Mapping[str, Any]) -> Arguments:
         if text.startswith(quote) and text.endswith(quote) and inside and quote not in inside:
             text = inside.strip("\n") if quote == "```" else inside
             break
-    return {key: from_text(text, declared[key], schema)}, ("bare-input",)
+    repairs = ["bare-input"]
+    return {key: from_text(text, declared[key], schema, repairs)}, tuple(repairs)
 
 
 def _only_parameter(schema: Mapping[str, Any]) -> str:
@@ -300,15 +301,16 @@ def parse_perl(text: str, schema_of: Callable[[str], Mapping[str, Any]]) -> Draf
     schema = schema_of(name)
     declared = properties(schema)
     arguments: dict[str, Any] = {}
+    repairs: list[str] = []
     for match in _PERL_ARGUMENT.finditer(body):
         key, word = match["key"], match["word"]
         if key in arguments:
             return Draft(name, problem=f"the argument {key!r} stands several times")
         word = unescape(word[1:-1]) if word[0] in "\"'" else word
-        arguments[key] = from_text(word, declared.get(key), schema)
+        arguments[key] = from_text(word, declared.get(key), schema, repairs)
     if _PERL_ARGUMENT.sub("", body).strip(" ,\t\r\n"):
         return Draft(name, problem="the arguments cannot be read")
-    return Draft(name, arguments)
+    return Draft(name, arguments, repairs=tuple(dict.fromkeys(repairs)))
 
 
 def parse_program(text: str, schema: Mapping[str, Any]) -> Arguments:
@@ -331,7 +333,8 @@ def is_complete(program: str) -> bool:
 def parse_line(text: str, schema: Mapping[str, Any]) -> Arguments:
     """`key>value`."""
     key, _, value = text.partition(">")
-    return {key: from_text(value, properties(schema).get(key), schema)}, ()
+    repairs: list[str] = []
+    return {key: from_text(value, properties(schema).get(key), schema, repairs)}, tuple(repairs)
 
 
 def render_line(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
@@ -350,15 +353,17 @@ def parse_yaml(text: str, schema: Mapping[str, Any]) -> Arguments:
     guesses (`no` is false, `1.10` is 1.1) are not wanted."""
     if _nests_too_deeply(text):
         raise BadBody("nested too deeply")
+    inside = without_fence(text)
+    repairs = [] if inside is text else ["code-fence"]
     try:
-        value = yaml.load(without_fence(text), Loader=_TextLoader)  # noqa: S506 - it makes nothing but text
+        value = yaml.load(inside, Loader=_TextLoader)  # noqa: S506 - it makes nothing but text
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         raise BadBody(f"not valid YAML: {error}") from None
     if value in (None, ""):
-        return {}, ()
+        return {}, tuple(repairs)
     if not isinstance(value, dict):
         raise BadBody("expected a map")
-    return _typed(value, schema, schema), ()
+    return _typed(value, schema, schema, repairs), tuple(dict.fromkeys(repairs))
 
 
 def _nests_too_deeply(text: str) -> bool:
@@ -371,14 +376,14 @@ def _nests_too_deeply(text: str) -> bool:
     return False
 
 
-def _typed(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
+def _typed(value: Any, schema: Any, root: Mapping[str, Any], repairs: list[str]) -> Any:
     whole = resolve(schema, root)
     if isinstance(value, str):
-        return from_text(value, whole, root)
+        return from_text(value, whole, root, repairs)
     if isinstance(value, list):
-        return [_typed(item, whole.get("items"), root) for item in value]
+        return [_typed(item, whole.get("items"), root, repairs) for item in value]
     declared = properties(whole)
-    return {str(key): _typed(item, declared.get(key), root) for key, item in value.items()}
+    return {str(key): _typed(item, declared.get(key), root, repairs) for key, item in value.items()}
 
 
 def render_yaml(arguments: Mapping[str, Any], schema: Mapping[str, Any], closer: str) -> str:

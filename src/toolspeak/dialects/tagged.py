@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -257,22 +257,28 @@ def parse_params(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> Argu
         if key in arguments and not equal(arguments[key], value):
             raise BadBody(f"the parameter {key!r} stands several times")
         arguments[key] = value
-    return unwrapped(arguments, declared), tuple(repairs)
+    return unwrapped(arguments, declared, repairs)
 
 
-def unwrapped(arguments: dict[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
+def unwrapped(
+    arguments: dict[str, Any], declared: Mapping[str, Any], repairs: Iterable[str]
+) -> Arguments:
     """Undo a single parameter `arguments` that holds all the others."""
+    as_they_are = arguments, tuple(repairs)
     if len(arguments) != 1:
-        return arguments
+        return as_they_are
     [(key, value)] = arguments.items()
     if key not in ARGUMENT_KEYS or key in declared or not declared:
-        return arguments
+        return as_they_are
+    mended: tuple[str, ...] = ()
     if isinstance(value, str):
         try:
-            value, _ = jsonish.loads(value)
+            value, mended = jsonish.loads(value)
         except jsonish.NotAValue:
-            return arguments
-    return value if isinstance(value, dict) else arguments
+            return as_they_are
+    if not isinstance(value, dict):
+        return as_they_are
+    return value, tuple(dict.fromkeys((*repairs, "wrapped-arguments", *mended)))
 
 
 def raw_params(
@@ -285,6 +291,10 @@ def raw_params(
     while match:
         repairs = _between(body[end : match.start()], params, text)
         key, hints = _key_and_hints(match, params)
+        if key != hints.get("key", "").strip():
+            repairs.append("quoted")
+        if "\\n" in match[0].replace(key, ""):
+            repairs.append("escaped-newline")
         if not params.closes:
             yield key, hints.get("value", ""), hints, repairs
             end = match.end()
@@ -323,13 +333,15 @@ def raw_params(
 def _between(text: str, params: Params, value: str) -> list[str]:
     """The repairs it takes to read what stands between two parameters: white space, or a closing
     tag too many, if the value before did not open it."""
-    text = text.replace("\\n", "")
+    plain = text.replace("\\n", "")
+    repairs = ["escaped-newline"] if plain != text else []
+    text = plain
     if not text.strip():
-        return []
+        return repairs
     opener = params.closes.replace("</", "<", 1).rstrip(">")
     if opener == params.closes or text.replace(params.closes, "").strip() or opener in value:
         raise BadBody(f"text between the parameters: {text.strip()[:40]!r}")
-    return ["extra-closer"]
+    return [*repairs, "extra-closer"]
 
 
 def _closed_otherwise(text: str, key: str) -> tuple[str, str]:
@@ -365,7 +377,7 @@ def decode(
     root: Mapping[str, Any],
     hints: Mapping[str, str],
     dialect: Dialect,
-    repairs: list[str] | None = None,
+    repairs: list[str],
 ) -> Any:
     """The value of one parameter, from its text, its schema and what its tag says of it; `repairs`
     takes the liberties that were taken."""
@@ -381,9 +393,9 @@ def decode(
     if types and not (hints.get("string") == "false" and "string" in types and len(types) > 1):
         return from_text(text, schema, root, repairs)
     if hints.get("string") == "false" or (dialect.json_values and not types):
-        return _json_or_text(text)
+        return _json_or_text(text, repairs)
     kind = hints.get("type", "string")
-    return text if kind == "string" else from_text(text, {"type": kind}, {})
+    return text if kind == "string" else from_text(text, {"type": kind}, {}, repairs)
 
 
 def _is_cdata(text: str) -> bool:
@@ -391,8 +403,10 @@ def _is_cdata(text: str) -> bool:
     return word.startswith(CDATA_OPEN) and word.endswith(CDATA_CLOSE)
 
 
-def _json_or_text(text: str) -> Any:
+def _json_or_text(text: str, repairs: list[str]) -> Any:
     try:
-        return jsonish.loads(text)[0]
+        value, mended = jsonish.loads(text)
     except jsonish.NotAValue:
         return text
+    repairs += mended
+    return value

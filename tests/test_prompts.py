@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toolspeak import DIALECTS, augment_system_prompt, extract, render_tools
+from toolspeak import DIALECTS, Tool, augment_system_prompt, extract, render_tools
 from toolspeak.tools import first_sentence
 
 TOOLS: list[dict[str, Any]] = json.loads(
@@ -46,6 +46,26 @@ def test_a_compact_list_has_one_line_for_each_tool() -> None:
     assert sum(line.startswith("- ") for line in lines) == len(TOOLS)
 
 
+def test_a_compact_list_tells_what_objects_hold() -> None:
+    edit = {"type": "object", "properties": {"old": {"type": "string"}, "all": {"const": True}}}
+    schema = {
+        "type": "object",
+        "$defs": {"edit": {**edit, "required": ["old"]}},
+        "properties": {
+            "edits": {"type": "array", "items": {"$ref": "#/$defs/edit"}},
+            "mode": {"enum": list("abcdefgh")},
+            "near": {"anyOf": [{"type": "object", "properties": {"km": {"type": "number"}}}]},
+            "tags": {"type": "array", "items": {"type": ["string", "null"]}},
+        },
+        "required": ["edits"],
+    }
+    listed = render_tools("tagged", [Tool(name="edit", parameters=schema)], compact=True)
+    assert (
+        '- edit(edits: {old: string, all?: true}[], mode?: "a"|"b"|"c"|"d"|"e"|"f"|…, '
+        "near?: {km?: number}, tags?: (null|string)[])" in listed.splitlines()
+    )
+
+
 def test_a_compact_list_is_a_quarter_of_the_full_one() -> None:
     full, compact = (
         len(augment_system_prompt(None, TOOLS, compact=compact)) for compact in (False, True)
@@ -73,6 +93,7 @@ def test_auto_is_compact_where_the_list_is_long() -> None:
         ("Lists files, links, etc. Then more.", "Lists files, links, etc."),
         ("Lists files, links, etc.", "Lists files, links, etc."),
         ("Compares a vs. B. Then more.", "Compares a vs. B."),
+        ("Finds a U.S. state. Then more.", "Finds a U.S. state."),
         ("Reads version 1.10 of a.txt", "Reads version 1.10 of a.txt"),
         ("Reads a\n  file. Then more.", "Reads a file."),
         ("Reads a file\n\nThen more.", "Reads a file"),

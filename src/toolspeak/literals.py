@@ -277,7 +277,19 @@ class ValueReader:
         self._depth -= 1
         return value
 
+    def _doubled_map(self) -> Any:
+        """`{{"a": 1}}`: a map as templates have to write it to get a single brace."""
+        self.at += 1
+        value = self._nested(self._map)
+        if self.skip() != "}":
+            raise self.fail("expected a second '}'")
+        self.at += 1
+        self.repaired("doubled-braces")
+        return value
+
     def _map(self) -> Any:
+        if self.text.startswith("{{", self.at):
+            return self._doubled_map()
         self.at += 1
         result: dict[str, Any] = {}
         values: list[Any] = []

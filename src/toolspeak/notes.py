@@ -37,6 +37,7 @@ NOTES: dict[str, str] = {
     "repaired-bare-input": "The input was bare text, for a tool that needs only one parameter.",
     "repaired-comment": "Comments were left out.",
     "repaired-code-fence": "The body between the markers stood in a code fence.",
+    "repaired-doubled-braces": "Braces were doubled, as in a template: `{{`.",
     "repaired-double-encoding": "The arguments were JSON in JSON in JSON.",
     "repaired-escaped-newline": "Line breaks between tags were written as `\\n`.",
     "repaired-extra-closer": "There was a closing bracket or tag too many.",

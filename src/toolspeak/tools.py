@@ -25,10 +25,10 @@ _SCHEMAS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema")
 _CALLABLE = ("function", "custom", None)
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _SENTENCE = re.compile(
-    r"(?<!\b[Ee]\.g)(?<!\b[Ii]\.e)(?<!\bvs)(?<!\bcf)(?<!\betc)[.!?](?=\s|$)"
+    r"(?<!\b[A-Z]\.[A-Z])(?<!\b[Ee]\.g)(?<!\b[Ii]\.e)(?<!\bvs)(?<!\bcf)(?<!\betc)[.!?](?=\s|$)"
     r"|(?<=\betc)\.(?=\s+[A-Z]|$)"
 )
-"""Where a sentence ends: not at `e.g.`, and at `etc.` only if another begins."""
+"""Where a sentence ends: not at `e.g.` or `U.S.`, and at `etc.` only if another begins."""
 _BY_CLIENT = re.compile(r"(?:bash|text_editor|computer|memory)_\d{8}")
 """Anthropic's tools that the client runs; the model knows their schemas by heart."""
 _HOSTED = frozenset(

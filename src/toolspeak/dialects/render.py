@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import Unrepresentable
 from ..jsonish import depth_of
 from ..literals import MAX_DEPTH
-from ..schema import properties, required_of, resolve, types_of
+from ..schema import branch, properties, required_of, resolve, types_of
 from ..tools import as_tools, first_sentence
 from ..types import Tool, ToolCall, ToolResult
 from .elements import render_elements
@@ -42,6 +42,8 @@ _NAME = re.compile(r"[A-Za-z_$@*/][\w.\-:/$@*]*")
 _ID = re.compile(r"[\w.\-:/$@*]+")
 _SLOT = re.compile(r"\$([a-z_]+)")
 _LONGEST_SENTENCE = 120
+_SHOWN_DEPTH = 2
+_MOST_CHOICES = 6
 _JOINS = {"python": ", ", "statements": "\n", "semicolons": "; "}
 _NESTING = MAX_DEPTH - 10
 """Room for what a dialect wraps around the arguments."""
@@ -107,29 +109,42 @@ def _listing(tool: Tool) -> dict[str, Any]:
 
 def _line(tool: Tool) -> str:
     """`- name(a: string, b?: integer) — first sentence`, with what is required first."""
-    required = required_of(tool.parameters)
-    declared = properties(tool.parameters)
-    ordered = (*required, *(key for key in declared if key not in required))
-    written = ", ".join(
-        f"{key}{'' if key in required else '?'}: {_kind(declared[key], tool.parameters)}"
-        for key in ordered
-    )
+    written = _parameters(tool.parameters, tool.parameters, _SHOWN_DEPTH)
     sentence = first_sentence(tool.description)[:_LONGEST_SENTENCE]
     about = f" — {sentence}" if sentence else ""
     return f"- {tool.name}({written}){about}"
 
 
-def _kind(schema: Any, root: Mapping[str, Any]) -> str:
-    """A word for what a parameter takes."""
-    choices = resolve(schema, root).get("enum")
-    if isinstance(choices, list) and choices:
-        return "|".join(json.dumps(choice, ensure_ascii=False) for choice in choices[:6])
-    kinds = sorted(types_of(schema, root)) or ["any"]
-    items = resolve(schema, root).get("items")
-    return "|".join(
-        f"{_kind(items, root)}[]" if kind == "array" and isinstance(items, dict) else kind
-        for kind in kinds
+def _parameters(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:
+    """`a: string, b?: integer`."""
+    required = required_of(schema)
+    declared = properties(schema)
+    ordered = (*required, *(key for key in declared if key not in required))
+    return ", ".join(
+        f"{key}{'' if key in required else '?'}: {_kind(declared[key], root, depth)}"
+        for key in ordered
     )
+
+
+def _kind(schema: Any, root: Mapping[str, Any], depth: int) -> str:
+    """A word for what a parameter takes; for objects, their own parameters."""
+    whole = resolve(schema, root)
+    choices = [whole["const"]] if "const" in whole else whole.get("enum")
+    if isinstance(choices, list) and choices:
+        shown = [json.dumps(choice, ensure_ascii=False) for choice in choices[:_MOST_CHOICES]]
+        return "|".join([*shown, "…"] if len(choices) > _MOST_CHOICES else shown)
+    kinds = sorted(types_of(whole, root)) or ["any"]
+    return "|".join(_of_type(kind, branch(whole, root, kind), root, depth) for kind in kinds)
+
+
+def _of_type(kind: str, schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:
+    items = schema.get("items")
+    if kind == "array" and isinstance(items, dict):
+        item = _kind(items, root, depth)
+        return f"({item})[]" if "|" in item else f"{item}[]"
+    if kind == "object" and depth and properties(schema):
+        return f"{{{_parameters(schema, root, depth - 1)}}}"
+    return kind
 
 
 def _examples(dialect: Dialect, tools: Sequence[Tool]) -> list[str]:

@@ -18,6 +18,11 @@ _NOT_RUN = re.compile(
     r"|[:{][ \t]*\n(?:[ \t]+[^\n]*\n|\n)*+[ \t]+[^\n]*\Z"
 )
 """Code before a call that is a comment, or that leaves open whether the call is ever made."""
+_IN_BLOCK = re.compile(
+    r"(?:\A|\n)[ \t]*(?:async |if|elif|else|for|while|try|except|finally|with|def|class)\b[^\n]*:"
+    r"[ \t]*\n(?:[ \t]+[^\n]*\n|\n)*+[ \t]+\Z"
+)
+"""The same in no fence: an indented line below one that opens a block."""
 _INSIDE = r"""[A-Za-z_]\w*\((?:[^()\n"']|"[^"\n]*"|'[^'\n]*')*"""
 _QUOTED = re.compile(rf"""{_INSIDE}["'][^()\n]*\Z""")
 _ARGUMENT = re.compile(rf"""{_INSIDE}(?:["'][^()\n]*|=\s*)\Z""")
@@ -57,7 +62,8 @@ class Surroundings:
             return _ARGUMENT.search(tail) is not None
         if _DEFINES.search(tail) or _QUOTED.search(tail):
             return True
-        return bool(self._output.code.fence) and _NOT_RUN.search(tail) is not None
+        not_run = _NOT_RUN if self._output.code.fence else _IN_BLOCK
+        return not_run.search(tail) is not None
 
     def show(self, literal: str, marker: Marker) -> Found:
         """Whether a call that begins here is only shown: it stands in inline code, in a fence or in

@@ -91,6 +91,8 @@ DIALECTS = (
             "```json\n$arguments\n```<｜tool call end｜>",
             "<｜tool▁calls▁begin｜>function<｜tool▁sep｜>$name\n"
             "```json\n$arguments\n```<｜tool▁call▁end｜>",
+            "<|tool_call_begin|>function<|tool_sep|>$name\n"
+            "```json\n$arguments\n```<|tool_call_end|>",
         ),
         wrap=_DEEPSEEK_WRAP,
         silent=(
@@ -99,6 +101,8 @@ DIALECTS = (
             "<|tool▁calls▁end|>",
             "<｜tool calls begin｜>",
             "<｜tool calls end｜>",
+            "<|tool_calls_begin|>",
+            "<|tool_calls_end|>",
         ),
         result=_DEEPSEEK_RESULT,
         results=_DEEPSEEK_RESULTS,

@@ -73,4 +73,14 @@ DIALECTS = (
         result="Observation: $content",
         about="ReAct prompts",
     ),
+    Dialect(
+        name="qwen_agent",
+        call=("✿FUNCTION✿: $name\n✿ARGS✿: $arguments",),
+        also_closes=("✿RESULT✿:", "✿RESULT✿"),
+        ends_turn="✿RESULT✿",
+        answers=("✿RETURN✿:",),
+        silent=("✿RETURN✿:", "✿RETURN✿"),
+        result="✿RESULT✿: $content",
+        about="Qwen-Agent's own prompts, for Qwen before 2.5",
+    ),
 )

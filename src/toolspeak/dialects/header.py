@@ -8,12 +8,16 @@ from collections.abc import Generator
 from .desk import Desk
 from .grammar import markers_of
 from .reader import Steps
-from .tagged import attributes_of, tag_pattern
+from .tagged import attributes_of, tag_pattern, unescape
 from .template import COMMON_THOUGHTS, Form, Literal, Slot, Tag
 
 _LONGEST_NAME = 256
 _NAME = re.compile(r"""["'`][\w.\-:/$@*]*+["'`]?+|[\w.\-:/$@*]*+""")
+_ATTRIBUTE = re.compile(r"(?:[\w.\-:/$@*]++|&#?\w{1,8};)*+")
+"""A name in quotes that belong to the form, with XML's entities."""
 _PLAIN_NAME = re.compile(r"[\w.\-:]*+")
+_PATTERNS = {'"': _ATTRIBUTE, "/": _PLAIN_NAME}
+"""What a name is made of, by what ends it."""
 _LONGEST_TAG = 1024
 _TAG_END = re.compile(r"""(?:[^<>"']++|"[^"<]*"|'[^'<]*')*+""")
 _THOUGHTS = markers_of(tuple(opener for opener, _ in COMMON_THOUGHTS))
@@ -39,8 +43,8 @@ def read_header(desk: Desk, form: Form) -> Generator[None, None, dict[str, str] 
                     return None
             case Slot():
                 yield from reader.space()
-                slash = isinstance(following, Literal) and following.core.startswith("/")
-                pattern = _PLAIN_NAME if slash else _NAME
+                ends = following.core[:1] if isinstance(following, Literal) else ""
+                pattern = _PATTERNS.get(ends, _NAME)
                 # At the very beginning any word could be a name: only a tool's own is waited for.
                 viable = desk.may_be_tool if not form.opener and not words else None
                 word = yield from reader.run(pattern, _LONGEST_NAME, viable)
@@ -48,9 +52,10 @@ def read_header(desk: Desk, form: Form) -> Generator[None, None, dict[str, str] 
                     return None
                 if tag_like and form.opener == f"<{word}>":
                     return None  # The same tag again.
-                words[part.kind] = word.strip("\"'`") or word
-                if words[part.kind] != word:
+                plain = unescape(word) if pattern is _ATTRIBUTE else word.strip("\"'`") or word
+                if len(plain) < len(word) and pattern is not _ATTRIBUTE:
                     desk.liberties["quoted"] = None
+                words[part.kind] = plain
             case Tag():
                 yield from reader.space()
                 found = yield from _tag(desk, part)

@@ -13,7 +13,7 @@ from .template import COMMON_THOUGHTS, Form, Literal, Slot, Tag
 
 _LONGEST_NAME = 256
 _NAME = re.compile(r"""["'`][\w.\-:/$@*]*+["'`]?+|[\w.\-:/$@*]*+""")
-_ATTRIBUTE = re.compile(r"(?:[\w.\-:/$@*]++|&#?\w{1,8};)*+")
+_ATTRIBUTE = re.compile(r"[\w.\-:/$@*&#;]*+")
 """A name in quotes that belong to the form, with XML's entities."""
 _PLAIN_NAME = re.compile(r"[\w.\-:]*+")
 _PATTERNS = {'"': _ATTRIBUTE, "/": _PLAIN_NAME}

@@ -35,7 +35,9 @@ LAYERS = [
     {"native", "prompts", "wires"},
     {"extract"},
     {"providers"},
+    {"bridge"},
     {"testing"},
+    {"gateway"},
     {"cli"},
     {"__main__"},
 ]

@@ -79,4 +79,4 @@ def test_finish_twice_says_nothing_more() -> None:
 
 
 def test_all_names() -> None:
-    assert len(DIALECTS) == 74
+    assert len(DIALECTS) == 75

@@ -98,9 +98,16 @@ def render_tools(dialect: str | Dialect, tools: Iterable[Any], *, compact: bool 
         INTRODUCTIONS[0],
         *_examples(dialect, declared),
         f"{CONCLUSIONS[0]} When a call needs the result of another, wait for it. "
-        "When no tool is needed, answer in plain text. Do not say that tools are unavailable.",
+        f"{_how_to_answer(dialect)} Do not say that tools are unavailable.",
     ]
     return "\n\n".join(lines)
+
+
+def _how_to_answer(dialect: Dialect) -> str:
+    if not dialect.answer:
+        return "When no tool is needed, answer in plain text."
+    sample = dialect.answer.replace("$text_json", '"Your answer."')
+    return f"When no tool is needed, write {sample} instead."
 
 
 def _listing(tool: Tool) -> dict[str, Any]:

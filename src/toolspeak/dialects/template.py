@@ -248,6 +248,8 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """Regular expressions that find the tool's name (group 1) in a `$header`, likeliest first."""
     write_header: str = ""
     """How a `$header` is written, with `$name` and `$index`."""
+    answer: str = ""
+    """How an answer without a call is written, with `$text_json`; "" if it is plain text."""
     result: str = "<tool_response>\n$content\n</tool_response>"
     """One tool result, as it stands in its turn."""
     results: str = "$results"

@@ -1,0 +1,131 @@
+"""The walk of one request: what is sent to the upstream, and what its reply means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import structs
+
+from ..calls import new_id
+from ..dialects import Dialect, Parser
+from ..dialects.registry import AUTO, get
+from ..events import Event
+from ..providers import adapted
+from ..types import Plan, Request, ToolChoice
+from ..wires import Outgoing, StreamDecoder, Wire, wire_of
+from . import constrained
+from .inert import NO_MARK, mark_for
+from .offered import Offered
+from .plan import Target, plan_for
+from .prompting import Prompting, foreign_texts
+from .understanding import TextReader, Understanding
+
+
+class Exchange:
+    """One request to one model, by one plan."""
+
+    def __init__(
+        self,
+        request: Request,
+        target: Target,
+        plan: Plan | None = None,
+        new_id: Callable[[], str] = new_id,
+    ) -> None:
+        self.request = request
+        self.target = target
+        self.plan = plan or plan_for(request, target)
+        self.offered = Offered(request)
+        self.mark = NO_MARK
+        self.new_id = new_id
+        self.wire: Wire = wire_of(target.wire)
+        self.sent = structs.replace(self._for_model(), model=target.model)
+        """The request as the upstream gets it."""
+        self.outgoing = self._outgoing()
+
+    def answer(self) -> Answer:
+        """For reading one reply."""
+        return Answer(self)
+
+    def _outgoing(self) -> Outgoing:
+        written = self.wire.encode_request(self.sent)
+        body, lost = adapted(written.body, self.target.quirks)
+        notes = (*self.request.notes, *written.notes, *lost)
+        return structs.replace(written, body=body, notes=notes)
+
+    def _for_model(self) -> Request:
+        if self.plan.mode == "native":
+            return self._for_native()
+        self.mark = mark_for(self.request, foreign_texts(self.request))
+        prompting = Prompting(self.request, self.offered, self.dialect or get("tagged"), self.mark)
+        chat = prompting.request(
+            system_role=self.target.capabilities.system_role,
+            compact=self.target.compact,
+            examples=self.plan.mode == "prompt",
+        )
+        if self.plan.mode == "constrained":
+            wanted = constrained.response_format(self.request, self.offered)
+            return structs.replace(chat, response_format=wanted)
+        return chat
+
+    def _for_native(self) -> Request:
+        """A choice that cannot be forced on a model while it thinks is enforced afterwards."""
+        request = self.request
+        thinks = request.thinking.enabled and self.target.wire == "anthropic"
+        if thinks and request.tool_choice.mode == "required":
+            return structs.replace(request, tool_choice=ToolChoice(names=request.tool_choice.names))
+        return request
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """What the model is expected to write calls in."""
+        if self.plan.mode == "constrained":
+            return constrained.DIALECT
+        return get(self.plan.dialect) if self.plan.dialect else None
+
+    def text_reader(self) -> TextReader:
+        """What finds the calls in the model's text."""
+        parser = Parser(
+            dialect=self.dialect or AUTO,
+            tools=self.offered.tools,
+            trust=self.target.trust,
+            context=self.request.messages,
+            reasoning_open=self.plan.reasoning_open,
+            new_id=self.new_id,
+        )
+        is_constrained = self.plan.mode == "constrained"
+        return constrained.ConstrainedReader(parser) if is_constrained else parser
+
+
+class Answer:
+    """Reads the reply to an exchange: bytes in any pieces, or one value."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._decoder = StreamDecoder(
+            exchange.wire, exchange.outgoing.names, new_id=exchange.new_id
+        )
+        reads_text = bool(exchange.offered.tools) or exchange.plan.mode != "native"
+        self.understanding = Understanding(
+            exchange.offered,
+            exchange.mark,
+            exchange.text_reader if reads_text else None,
+            exchange.new_id,
+        )
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """What more of a stream means."""
+        return self._understood(self._decoder.feed(data))
+
+    def finish(self) -> Iterator[Event]:
+        """The stream is over."""
+        return self._understood(self._decoder.finish())
+
+    def whole(self, body: Any) -> Iterator[Event]:
+        """What a reply means that came in one piece."""
+        self._decoder.done = True
+        yield from self._understood(self._decoder.value(body))
+        yield from self._understood(self._decoder.finish())
+
+    def _understood(self, events: Iterator[Event]) -> Iterator[Event]:
+        for event in events:
+            yield from self.understanding.feed(event)

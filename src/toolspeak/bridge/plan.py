@@ -1,0 +1,81 @@
+"""How a request will be served: with the model's own tools, by a prompt, or by constraint.
+
+All policy is here, and what comes out is a value that can be printed.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from ..dialects.registry import for_model
+from ..judge import Trust
+from ..providers import Quirks
+from ..types import Capabilities, Plan, Request, ToolCall, ToolResult, ToolsMode
+
+DEFAULT_DIALECT = "tagged"
+"""For models that are not known to speak any other."""
+CONSTRAINED = "constrained"
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """A model behind an upstream, and what is known and wanted of it."""
+
+    upstream: str = ""
+    model: str
+    """What the upstream calls it."""
+    wire: str = "openai_chat"
+    capabilities: Capabilities = Capabilities()
+    tools: ToolsMode | Literal["auto"] = "auto"
+    """How it shall be given tools; "auto" leaves it to what is known and learned."""
+    learned: ToolsMode | None = None
+    """What earlier requests have shown."""
+    dialect: str | None = None
+    trust: Trust = "standard"
+    compact: bool | Literal["auto"] = "auto"
+    retries: int = 2
+    quirks: Quirks = Quirks()
+
+
+def plan_for(request: Request, target: Target) -> Plan:
+    """How this request is to be served by this model."""
+    if not _involves_tools(request):
+        return Plan("native", reasons=("no tools are involved",))
+    mode, reason = _mode(target)
+    dialect, which = _dialect(target, mode)
+    reasons = (reason, which) if which else (reason,)
+    return Plan(mode, dialect, target.capabilities.reasoning_open, reasons)
+
+
+def _involves_tools(request: Request) -> bool:
+    parts = (part for message in request.messages for part in message.parts)
+    return bool(request.tools) or any(isinstance(part, (ToolCall, ToolResult)) for part in parts)
+
+
+def _mode(target: Target) -> tuple[ToolsMode, str]:
+    if target.tools != "auto":
+        return target.tools, f"the configuration says {target.tools}"
+    if target.learned:
+        return target.learned, f"earlier requests have shown that {target.learned} is better"
+    match target.capabilities.native_tools:
+        case False if target.capabilities.constrained:
+            return "constrained", "the model has no tools of its own, and can be constrained"
+        case False:
+            return "prompt", "the model has no tools of its own"
+        case True:
+            return "native", "the model has tools of its own"
+        case None:
+            return "native", "whether the model has tools of its own will be seen"
+
+
+def _dialect(target: Target, mode: ToolsMode) -> tuple[str | None, str]:
+    """The dialect that a model is asked to speak, or expected to fall into; and why that one."""
+    if mode == "constrained":
+        return CONSTRAINED, ""
+    if target.dialect:
+        return target.dialect, f"the configuration says {target.dialect}"
+    known = next(iter(for_model(target.model)), None)
+    if known:
+        return known.name, f"models of this name speak {known.name}"
+    return (DEFAULT_DIALECT, "") if mode == "prompt" else (None, "")

@@ -1,0 +1,228 @@
+"""A conversation with tools, written for a model that has never heard of any.
+
+The tools go into the system prompt, calls into what the assistant said, results into the user's
+turn. What comes out is plain chat, in turns that alternate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Literal
+
+from msgspec import structs
+
+from ..dialects import Dialect, render_calls, render_results
+from ..errors import Unrepresentable
+from ..prompts import augment_system_prompt
+from ..types import (
+    Document,
+    Image,
+    Message,
+    Part,
+    Reasoning,
+    Request,
+    ResponseFormat,
+    Role,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
+from ..wires.common import document_as_text
+from .inert import Mark
+from .offered import Offered
+
+_GO_ON = "Now make the next call if one is needed. Otherwise answer the user."
+_SYSTEM: frozenset[Role] = frozenset({"system", "developer"})
+_MOST_STOPS = 4
+"""How many stop sequences most servers take."""
+
+
+class Prompting:
+    """Writes one request as plain chat."""
+
+    def __init__(self, request: Request, offered: Offered, dialect: Dialect, mark: Mark) -> None:
+        self._request = request
+        self._offered = offered
+        self._dialect = dialect
+        self._mark = mark
+
+    def request(
+        self, *, system_role: bool | None, compact: bool | Literal["auto"], examples: bool
+    ) -> Request:
+        """The request without tools, and with all that has to be said of them."""
+        request = self._request
+        system = self._system(compact=compact, examples=examples)
+        turns = list(self._turns())
+        if system and system_role is False:
+            turns = list(_alternating([Message("user", (Text(system),)), *turns]))
+        elif system:
+            turns = [Message("system", (Text(system),)), *turns]
+        keeps_format = not self._offered.tools and not self._dialect.answer
+        return structs.replace(
+            request,
+            messages=tuple(turns),
+            tools=None,
+            tool_choice=ToolChoice(),
+            parallel_tool_calls=True,
+            response_format=request.response_format if keeps_format else None,
+            stop=self._stops(),
+            wire="",
+            extra={},
+        )
+
+    def _stops(self) -> tuple[str, ...]:
+        """Where the model has to stop: before it invents a result."""
+        stop, end = self._request.stop, self._dialect.ends_turn
+        return (*stop, end) if end and self._offered.tools and len(stop) < _MOST_STOPS else stop
+
+    # The system prompt.
+
+    def _system(self, *, compact: bool | Literal["auto"], examples: bool) -> str:
+        said = "\n\n".join(_texts(_leading(self._request.messages)))
+        tools = self._offered.tools
+        if not tools:
+            return said
+        told = augment_system_prompt(said, tools, self._dialect, compact=compact, examples=examples)
+        return "\n\n".join((told, *self._rules(tools)))
+
+    def _rules(self, tools: tuple[Tool, ...]) -> Iterator[str]:
+        request = self._request
+        if request.tool_choice.mode == "required":
+            which = " or ".join(tool.name for tool in tools) if len(tools) < 4 else "a tool"
+            yield f"Your next reply has to be a call of {which}, and nothing else."
+        if not request.parallel_tool_calls and self._dialect.parallel:
+            yield "Make only one call at a time."
+        if request.response_format:
+            yield _format_rule(request.response_format)
+
+    # The conversation.
+
+    def _turns(self) -> Iterator[Message]:
+        rest = self._request.messages[len(_leading(self._request.messages)) :]
+        return _alternating(turn for message in rest if (turn := self._turn(message)).parts)
+
+    def _turn(self, message: Message) -> Message:
+        match message.role:
+            case "assistant":
+                return Message("assistant", tuple(self._said(message.parts)))
+            case "system" | "developer":
+                text = "\n\n".join(_texts([message]))
+                return Message("user", (Text(f"<system>\n{text}\n</system>"),))
+            case "user" | "tool":
+                return Message("user", tuple(self._asked(message.parts)))
+
+    def _said(self, parts: tuple[Part, ...]) -> Iterator[Part]:
+        """What the assistant said, with its calls written out."""
+        calls = [self._offered.written(part) for part in parts if isinstance(part, ToolCall)]
+        text = "".join(part.text for part in parts if isinstance(part, Text))
+        yield from (part for part in parts if isinstance(part, (Reasoning, Image)))
+        if text and self._dialect.answer and not calls:
+            text = self._dialect.answer.replace("$text_json", json.dumps(text, ensure_ascii=False))
+        written = self._written(calls)
+        if text or written:
+            yield Text("\n".join(filter(None, (text, written))))
+
+    def _written(self, calls: list[ToolCall]) -> str:
+        """The calls as the model would have written them; those that its dialect cannot say, in
+        words."""
+        try:
+            return render_calls(self._dialect, calls, self._offered.all)
+        except Unrepresentable:
+            pass
+        written: list[str] = []
+        for call in calls:
+            try:
+                written.append(render_calls(self._dialect, [call], self._offered.all))
+            except Unrepresentable:
+                written.append(f"(I called {call.name} with {call.arguments_json}.)")
+        return "\n".join(written)
+
+    def _asked(self, parts: tuple[Part, ...]) -> Iterator[Part]:
+        """What the user said, with results and documents as text."""
+        results = [part for part in parts if isinstance(part, ToolResult)]
+        rest = [part for part in parts if not isinstance(part, ToolResult)]
+        if results:
+            yield Text(self._results(results, ends=not rest))
+            yield from _pictures(results)
+        for part in rest:
+            match part:
+                case Document() if part.data is None and part.url is None:
+                    yield Text(self._mark.inert(document_as_text(part)))
+                case Text() | Image() | Document():
+                    yield part
+                case _:
+                    pass
+
+    def _results(self, results: list[ToolResult], *, ends: bool) -> str:
+        inert = [self._inert(result) for result in results]
+        named = dict.fromkeys(result.name for result in inert if result.name)
+        of = f" of {', '.join(named)}" if named else ""
+        head = f"The result{'s' if len(inert) > 1 else ''}{of}:"
+        return "\n\n".join(
+            (head, render_results(self._dialect, inert), *((_GO_ON,) if ends else ()))
+        )
+
+    def _inert(self, result: ToolResult) -> ToolResult:
+        written = self._offered.written(ToolCall(id=result.call_id, name=result.name, arguments={}))
+        text = self._mark.inert(result.text)
+        return structs.replace(result, name=written.name, content=text)
+
+
+def foreign_texts(request: Request) -> Iterator[str]:
+    """What tools and documents have brought into a conversation."""
+    for message in request.messages:
+        for part in message.parts:
+            if isinstance(part, (ToolResult, Document)):
+                yield part.text
+
+
+def _format_rule(wanted: ResponseFormat) -> str:
+    if wanted.schema is None:
+        return "When you answer without a call, answer with one JSON object and nothing else."
+    schema = json.dumps(wanted.schema, ensure_ascii=False)
+    return (
+        "When you answer without a call, answer with one JSON value and nothing else. It has to "
+        f"fit this JSON Schema:\n{schema}"
+    )
+
+
+def _leading(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The system messages that the conversation begins with."""
+    count = next(
+        (index for index, message in enumerate(messages) if message.role not in _SYSTEM),
+        len(messages),
+    )
+    return messages[:count]
+
+
+def _texts(messages: Iterable[Message]) -> Iterator[str]:
+    for message in messages:
+        text = "".join(part.text for part in message.parts if isinstance(part, (Text, Document)))
+        if text:
+            yield text
+
+
+def _pictures(results: list[ToolResult]) -> Iterator[Image]:
+    for result in results:
+        if not isinstance(result.content, str):
+            yield from (part for part in result.content if isinstance(part, Image))
+
+
+def _alternating(messages: Iterable[Message]) -> Iterator[Message]:
+    """The same messages, with neighbours of one role joined."""
+    for _, run in groupby(messages, lambda message: message.role):
+        turns = list(run)
+        parts = (part for turn in turns for part in turn.parts)
+        yield Message(turns[0].role, tuple(_joined(parts)))
+
+
+def _joined(parts: Iterable[Part]) -> Iterator[Part]:
+    for is_text, run in groupby(parts, lambda part: isinstance(part, Text)):
+        if is_text:
+            yield Text("\n\n".join(part.text for part in run if isinstance(part, Text)))
+        else:
+            yield from run

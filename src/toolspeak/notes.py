@@ -30,6 +30,7 @@ NOTES: dict[str, str] = {
     "rephrased": "An API has other words for something; `message` says which.",
     "skipped-tool": "A tool of a kind that only its own API can run is not offered.",
     "renamed-tool": "A tool's name is one that an API refuses; it goes out under another.",
+    "tools-rebuilt": "A request left its tools out, and they were made from its earlier calls.",
     "late-arguments": "Arguments came for a call that was over, or had never begun.",
     "reasoning-as-text": "A reply is nothing but reasoning, which is given as its text too.",
     # Repairs: none changes what stands inside a string.

@@ -31,7 +31,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-class ToolCall(Struct, frozen=True, kw_only=True):
+class ToolCall(Struct, frozen=True, kw_only=True, tag="call"):
     """A call the model made, with its arguments decoded."""
 
     id: str
@@ -100,7 +100,7 @@ class Other(Struct, frozen=True, tag="other"):
     data: dict[str, Any]
 
 
-class ToolResult(Struct, frozen=True, kw_only=True):
+class ToolResult(Struct, frozen=True, kw_only=True, tag="result"):
     """What a tool gave back for the call with `call_id`."""
 
     call_id: str

@@ -31,7 +31,8 @@ def ids() -> Callable[[], str]:
 
 
 def exchange(request: Request, **target: Any) -> Exchange:
-    return Exchange(request, Target(**{"model": "plain-7b", **target}), new_id=ids())
+    target.setdefault("model", "plain-7b")
+    return Exchange(request, Target(**target), new_id=ids())
 
 
 def seen(sent: Exchange) -> Request:

@@ -12,7 +12,7 @@ from ..dialects import Dialect, Parser
 from ..dialects.registry import AUTO, get
 from ..events import Event
 from ..providers import adapted
-from ..types import Plan, Request, ToolChoice
+from ..types import Failure, Plan, Request, ToolChoice
 from ..wires import Outgoing, StreamDecoder, Wire, wire_of
 from . import constrained
 from .inert import NO_MARK, mark_for
@@ -119,6 +119,10 @@ class Answer:
     def finish(self) -> Iterator[Event]:
         """The stream is over."""
         return self._understood(self._decoder.finish())
+
+    def fail(self, failure: Failure) -> Iterator[Event]:
+        """The stream has broken off."""
+        return self.understanding.feed(failure)
 
     def whole(self, body: Any) -> Iterator[Event]:
         """What a reply means that came in one piece."""

@@ -42,7 +42,11 @@ def plan_for(request: Request, target: Target) -> Plan:
     """How this request is to be served by this model."""
     if not _involves_tools(request):
         return Plan("native", reasons=("no tools are involved",))
-    mode, reason = _mode(target)
+    return plan_with(target, *_mode(target))
+
+
+def plan_with(target: Target, mode: ToolsMode, reason: str) -> Plan:
+    """The plan of that mode."""
     dialect, which = _dialect(target, mode)
     reasons = (reason, which) if which else (reason,)
     return Plan(mode, dialect, target.capabilities.reasoning_open, reasons)

@@ -100,8 +100,16 @@ class Wire(Struct, frozen=True, kw_only=True):
     encode_failure: Callable[[Failure], Json]
     framing: Callable[[], Framing]
     content_type: str = "text/event-stream"
+    key_header: str = "authorization"
+    """The header in which a key is shown."""
     mute_on: frozenset[Silence] = frozenset()
     """What a reply cannot hold."""
+
+    def authorization(self, key: str) -> dict[str, str]:
+        """The header that shows a key."""
+        if not key:
+            return {}
+        return {self.key_header: f"Bearer {key}" if self.key_header == "authorization" else key}
 
     def notes_on(self, reply: Reply) -> tuple[Note, ...]:
         """What is lost of a reply when it is written in this API's words."""

@@ -18,6 +18,7 @@ from .words import NAME
 
 WIRE = Wire(
     name=NAME,
+    key_header="x-api-key",
     title="Anthropic Messages",
     decode_request=decode_request,
     encode_request=encode_request,

@@ -18,6 +18,7 @@ from .words import NAME
 
 WIRE = Wire(
     name=NAME,
+    key_header="x-goog-api-key",
     title="Gemini generateContent",
     decode_request=decode_request,
     encode_request=encode_request,

@@ -1,0 +1,322 @@
+"""The gateway as an ASGI application: which request goes where, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import unquote
+
+from ..calls import new_id
+from ..errors import WireError
+from ..types import Failure
+from ..wires import wire_of
+from ..wires.framing import decode_json, encode_json
+from ..wires.routes import Route, route
+from .catalog import Catalog, Found, UnknownModel
+from .chat import Chat
+from .counting import count
+from .guard import Guard
+from .http import Gone, Incoming, Receive, Refused, Scope, Send, Sender
+from .kept import KeptResponses
+from .listing import Listing
+from .memory import Memory
+from .metrics import Metrics
+from .settings import Config
+from .store import Store, open_store
+from .upstream import UpstreamFailed, Upstreams
+
+log = logging.getLogger("toolspeak.gateway")
+
+_GEMINI = r"(?:/v1(?:alpha|beta)?)?/models"
+_WIRES = ((r"/v1/messages", "anthropic"), (r"/api/", "ollama"), (r"/v1(?:alpha|beta)/", "gemini"))
+"""Which API a path belongs to, where no chat goes."""
+Handler = Callable[["Exchanged", "re.Match[str]"], Awaitable[None]]
+
+
+class Exchanged:
+    """A request and where its answer goes."""
+
+    def __init__(self, incoming: Incoming, sender: Sender, client: str) -> None:
+        self.incoming = incoming
+        self.sender = sender
+        self.client = client
+
+    async def answer(self, value: Any, status: int = 200) -> None:
+        """Answer with a JSON value."""
+        await self.sender.whole(status, encode_json(value))
+
+
+class Gateway:
+    """Serves every API on one port."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        environ: Mapping[str, str] | None = None,
+        found: Callable[[], Iterable[Found]] = tuple,
+        store: Store | None = None,
+        is_ready: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._environ = os.environ if environ is None else environ
+        self._found = found
+        self._is_ready = is_ready
+        self.store = store or open_store(config.store)
+        self.memory = Memory(self.store)
+        self.kept = KeptResponses(self.memory)
+        self.metrics = Metrics()
+        self.upstreams = Upstreams()
+        self.reload(config)
+        self._routes: list[tuple[str, re.Pattern[str], Handler]] = [
+            (method, re.compile(path), handler)
+            for method, path, handler in (
+                ("HEAD|GET", r"/", self._root),
+                ("GET", r"/health", self._health),
+                ("GET", r"/ready", self._ready),
+                ("GET", r"/metrics", self._metrics),
+                ("GET", r"(?:/v1)?/models", self._models),
+                ("GET", r"/v1/models/(?P<model>.+)", self._model),
+                ("GET", r"/v1(?:alpha|beta)/models", self._gemini_models),
+                ("GET", r"/v1(?:alpha|beta)/models/(?P<model>[^:]+)", self._gemini_model),
+                ("GET", r"/api/tags", self._tags),
+                ("GET", r"/api/version", self._version),
+                ("POST", r"/api/show", self._show),
+                ("POST", r"/v1/messages/count_tokens", self._count_anthropic),
+                ("POST", _GEMINI + r"/(?P<model>.+):countTokens", self._count_gemini),
+                ("GET|DELETE", r"/v1/responses/(?P<id>[\w.\-]+)", self._response),
+                ("POST", r"(?:/v1)?/embeddings", self._embeddings),
+                ("POST", r"/api/embed(?:dings)?", self._embeddings),
+            )
+        ]
+
+    def reload(self, config: Config) -> None:
+        """Serve what comes from now on by another configuration."""
+        self.config = config
+        self.guard = Guard(config)
+
+    @property
+    def catalog(self) -> Catalog:
+        """All models that can be asked for now."""
+        return Catalog(self.config, self._environ, self._found())
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        await self.upstreams.close()
+        await self.store.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                await self.close()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        incoming = Incoming(scope, receive)
+        identity = incoming.headers.get("x-request-id", "")[:128] or f"req_{new_id()[5:]}"
+        sender = Sender(send, {"x-request-id": identity, "x-toolspeak": "1"})
+        where = route(incoming.target) if incoming.method == "POST" else None
+        wire = where.wire if where else _wire_for(incoming)
+        self.metrics.active += 1
+        try:
+            async with _while_connected(incoming):
+                await self._admitted(incoming, sender, where)
+        except Gone:
+            pass
+        except (Refused, UnknownModel, UpstreamFailed, WireError) as problem:
+            if isinstance(problem, Refused):
+                sender.headers.update(problem.headers)
+            await self._fail(sender, wire, problem.failure)
+        except Exception:
+            log.exception("a request has failed: %s %s", incoming.method, incoming.path)
+            problem = f"something went wrong in the gateway; its log tells more under {identity}"
+            await self._fail(sender, wire, Failure("internal", problem, 500))
+        finally:
+            self.metrics.active -= 1
+            self._count(wire, sender)
+
+    async def _admitted(self, incoming: Incoming, sender: Sender, where: Route | None) -> None:
+        self._allow_origin(incoming, sender)
+        client = self.guard.admit(incoming)
+        if incoming.method == "OPTIONS":
+            await sender.whole(204, b"")
+            return
+        if self.metrics.active > self.config.limits.streams:
+            problem = f"{self.config.limits.streams} requests are being served already"
+            raise Refused(Failure("overloaded", problem, 503), {"retry-after": "1"})
+        if where:
+            await Chat(self, incoming, sender, where, client).serve()
+            return
+        handler, match = self._handler(incoming)
+        await handler(Exchanged(incoming, sender, client), match)
+
+    def _handler(self, incoming: Incoming) -> tuple[Handler, re.Match[str]]:
+        path = incoming.path.rstrip("/") or "/"
+        others: set[str] = set()
+        for method, pattern, handler in self._routes:
+            match = pattern.fullmatch(path)
+            if match and incoming.method in method.split("|"):
+                return handler, match
+            others.update(method.split("|") if match else ())
+        if others:
+            problem = f"{path} takes {', '.join(sorted(others))}, not {incoming.method}"
+            raise Refused(Failure("bad_request", problem, 405), {"allow": ", ".join(others)})
+        raise Refused(Failure("not_found", f"there is nothing at {incoming.method} {path}", 404))
+
+    def _allow_origin(self, incoming: Incoming, sender: Sender) -> None:
+        """Tell a browser that a page may read the answer, if that page is one of those."""
+        origin = incoming.headers.get("origin", "")
+        if origin and origin in self.config.server.origins:
+            wanted = incoming.headers.get("access-control-request-headers", "*")
+            sender.headers |= {
+                "access-control-allow-origin": origin,
+                "access-control-allow-headers": wanted,
+                "access-control-allow-methods": "GET, POST, DELETE",
+                "vary": "origin",
+            }
+
+    async def _fail(self, sender: Sender, wire: str, failure: Failure) -> None:
+        if sender.has_begun:
+            # The head has left: all that can be done is to break off.
+            raise ConnectionAbortedError(failure.message)
+        await sender.whole(failure.status, encode_json(wire_of(wire).encode_failure(failure)))
+
+    def _count(self, wire: str, sender: Sender) -> None:
+        mode = sender.headers.get("x-toolspeak-mode", "")
+        status = str(sender.status)
+        self.metrics.count("toolspeak_requests_total", wire=wire, mode=mode, status=status)
+
+    # What is not a chat.
+
+    async def _root(self, it: Exchanged, _: re.Match[str]) -> None:
+        await it.answer({"name": "toolspeak", "health": "/health", "models": "/v1/models"})
+
+    async def _health(self, it: Exchanged, _: re.Match[str]) -> None:
+        await it.answer({"status": "ok"})
+
+    async def _ready(self, it: Exchanged, _: re.Match[str]) -> None:
+        ready = self._is_ready()
+        await it.answer({"status": "ready" if ready else "starting"}, 200 if ready else 503)
+
+    async def _metrics(self, it: Exchanged, _: re.Match[str]) -> None:
+        await it.sender.whole(200, self.metrics.text().encode(), "text/plain; version=0.0.4")
+
+    async def _models(self, it: Exchanged, _: re.Match[str]) -> None:
+        listing = Listing(self.catalog)
+        is_anthropic = "anthropic-version" in it.incoming.headers
+        await it.answer(listing.anthropic() if is_anthropic else listing.openai())
+
+    async def _model(self, it: Exchanged, match: re.Match[str]) -> None:
+        listing, name = Listing(self.catalog), unquote(match["model"])
+        is_anthropic = "anthropic-version" in it.incoming.headers
+        one = listing.anthropic_one if is_anthropic else listing.openai_one
+        await it.answer(one(name))
+
+    async def _gemini_models(self, it: Exchanged, _: re.Match[str]) -> None:
+        await it.answer(Listing(self.catalog).gemini())
+
+    async def _gemini_model(self, it: Exchanged, match: re.Match[str]) -> None:
+        await it.answer(Listing(self.catalog).gemini_one(unquote(match["model"])))
+
+    async def _tags(self, it: Exchanged, _: re.Match[str]) -> None:
+        await it.answer(Listing(self.catalog).ollama())
+
+    async def _version(self, it: Exchanged, _: re.Match[str]) -> None:
+        await it.answer(Listing(self.catalog).ollama_version())
+
+    async def _show(self, it: Exchanged, _: re.Match[str]) -> None:
+        body = await self._body(it)
+        name = str(body.get("model") or body.get("name") or "")
+        await it.answer(Listing(self.catalog).ollama_show(name))
+
+    async def _count_anthropic(self, it: Exchanged, _: re.Match[str]) -> None:
+        tokens = await self._tokens(it, Route("anthropic"), await self._body(it))
+        await it.answer({"input_tokens": tokens})
+
+    async def _count_gemini(self, it: Exchanged, match: re.Match[str]) -> None:
+        body = await self._body(it)
+        inner = body.get("generateContentRequest", body)
+        tokens = await self._tokens(it, Route("gemini", unquote(match["model"])), inner)
+        await it.answer({"totalTokens": tokens})
+
+    async def _tokens(self, it: Exchanged, where: Route, body: dict[str, Any]) -> int:
+        given = {"max_tokens": 1, **body} if where.wire == "anthropic" else body
+        request = wire_of(where.wire).decode_request(given, model=where.model, stream=False)
+        served = self.catalog.resolve(request.model)
+        tokens, is_counted = await count(request, body, served, self.upstreams)
+        it.sender.headers["x-toolspeak-estimated"] = str(not is_counted).lower()
+        return tokens
+
+    async def _response(self, it: Exchanged, match: re.Match[str]) -> None:
+        body = await self.kept.body(it.client, match["id"])
+        if body is None:
+            raise Refused(Failure("not_found", f"there is no response {match['id']!r}", 404))
+        if it.incoming.method == "DELETE":
+            await self.kept.forget(it.client, match["id"])
+            await it.answer({"id": match["id"], "object": "response", "deleted": True})
+            return
+        await it.sender.whole(200, body)
+
+    async def _embeddings(self, it: Exchanged, _: re.Match[str]) -> None:
+        """Passed through to an upstream of the same API."""
+        body = await self._body(it)
+        served = self.catalog.resolve(str(body.get("model", "")))
+        wire = "ollama" if it.incoming.path.startswith("/api/") else "openai_chat"
+        if served.endpoint.wire != wire:
+            problem = f"the upstream {served.endpoint.name} has no {it.incoming.path}"
+            raise Refused(Failure("not_found", problem, 404))
+        path = it.incoming.path.rstrip("/").removeprefix("/v1")
+        data = encode_json({**body, "model": served.target.model})
+        async with self.upstreams.ask(served.endpoint, path, data) as response:
+            content_type = response.content_type or "application/json"
+            await it.sender.whole(response.status, await response.body(), content_type)
+
+    async def _body(self, it: Exchanged) -> dict[str, Any]:
+        body = decode_json(await it.incoming.body(self.config.limits.body))
+        if not isinstance(body, dict):
+            raise WireError("Expected `object`")
+        return body
+
+
+@asynccontextmanager
+async def _while_connected(incoming: Incoming) -> AsyncGenerator[None, None]:
+    """Cancel what is inside when the client closes the connection."""
+    task = asyncio.current_task()
+    assert task is not None
+    watcher = asyncio.create_task(_watch(incoming, task))
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not watcher.done():
+            raise
+        task.uncancel()
+        raise Gone from None
+    finally:
+        watcher.cancel()
+
+
+async def _watch(incoming: Incoming, task: asyncio.Task[Any]) -> None:
+    await incoming.read.wait()
+    await incoming.gone()
+    task.cancel()
+
+
+def _wire_for(incoming: Incoming) -> str:
+    """The API in whose shape to fail, where no chat goes."""
+    if "anthropic-version" in incoming.headers:
+        return "anthropic"
+    found = (wire for path, wire in _WIRES if re.match(path, incoming.path))
+    return next(found, "openai_chat")

@@ -1,0 +1,247 @@
+"""Which model a name means, where it is, and how it is to be used.
+
+gpt-4o            an alias or a wildcard of the configuration, or else the default model
+ollama/qwen3:8b   a model of an upstream: configured, found on this machine, or of a provider
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from msgspec import Struct, structs
+
+from ..bridge import Target
+from ..errors import ToolspeakError
+from ..providers import PROVIDERS, Provider, Quirks
+from ..types import Capabilities, Failure
+from .settings import Config, Model, Upstream
+
+EMBEDDED = "embedded"
+_MOST_ALIASES = 16
+_NATIVE: dict[Any, bool | None] = {True: True, False: False}
+
+
+class Endpoint(Struct, frozen=True):
+    """An upstream with all that is known of it."""
+
+    name: str
+    wire: str
+    base_url: str
+    key: str
+    headers: Mapping[str, str]
+    settings: Upstream
+    quirks: Quirks = Quirks()
+    native_tools: bool | None = None
+    constrained: bool | None = None
+
+
+class Found(Struct, frozen=True):
+    """A server on this machine that nobody has configured, and its models."""
+
+    name: str
+    """The provider's, as a rule."""
+    upstream: Upstream
+    models: tuple[str, ...] = ()
+    settings: Model | None = None
+    """How all of its models are to be used, where that is known."""
+
+
+class Served(Struct, frozen=True):
+    """A model, ready to be asked."""
+
+    name: str
+    """What the client called it."""
+    endpoint: Endpoint
+    target: Target
+    context: int | None = None
+    fallbacks: tuple[Endpoint, ...] = ()
+
+
+class UnknownModel(ToolspeakError):
+    """No model of that name can be served."""
+
+    def __init__(self, name: str, problem: str, status: int = 404) -> None:
+        super().__init__(problem)
+        self.failure = Failure(
+            "not_found" if status == 404 else "unauthorized",
+            problem,
+            status,
+            "model_not_found" if status == 404 else None,
+            "model",
+        )
+
+
+class Catalog:
+    """All models that can be asked for."""
+
+    def __init__(
+        self, config: Config, environ: Mapping[str, str], found: Iterable[Found] = ()
+    ) -> None:
+        self._config = config
+        self._environ = environ
+        self._found = {server.name: server for server in found}
+
+    def resolve(self, name: str) -> Served:
+        """The model that a name means."""
+        meant = self._without_aliases(name)
+        model = self._configured(meant) or self._named(meant)
+        if model is None:
+            default = self.default
+            if not default:
+                raise UnknownModel(name, self._unknown(name))
+            model = self._configured(self._without_aliases(default)) or self._named(default)
+        if model is None:
+            raise UnknownModel(name, self._unknown(name))
+        return self._served(name, model)
+
+    @property
+    def default(self) -> str:
+        """The model for requests that name none that is known: one of a local server if there is
+        one, and the embedded one if not."""
+        if self._config.default:
+            return self._config.default
+        servers = sorted(self._found.values(), key=lambda server: server.name == EMBEDDED)
+        return next((f"{server.name}/{m}" for server in servers for m in server.models), "")
+
+    def names(self) -> list[str]:
+        """Every model that can be named, without those of providers that only a key makes known."""
+        configured = (name for name in self._config.models if "*" not in name)
+        aliases = (name for name in self._config.aliases if "*" not in name)
+        found = (f"{server.name}/{m}" for server in self._found.values() for m in server.models)
+        return list(dict.fromkeys((*configured, *aliases, *found)))
+
+    def endpoint(self, name: str) -> Endpoint | None:
+        """The upstream of that name: configured, found, or a provider whose key is known."""
+        if name in self._config.upstreams:
+            return self._endpoint(name, self._config.upstreams[name])
+        if name in self._found:
+            return self._endpoint(name, self._found[name].upstream)
+        row = PROVIDERS.get(name)
+        if row and row.base_url and (self._key_of(row) or not row.keys):
+            return self._endpoint(name, Upstream(provider=name))
+        return None
+
+    # From a name to a model.
+
+    def _without_aliases(self, name: str) -> str:
+        for _ in range(_MOST_ALIASES):
+            meant = _by_pattern(self._config.aliases, name)
+            if meant is None or meant == name:
+                break
+            name = meant
+        return name
+
+    def _configured(self, name: str) -> Model | None:
+        pattern = _matching(self._config.models, name)
+        if pattern is None:
+            return None
+        model = self._config.models[pattern]
+        endpoint = self._config.upstreams.get(model.upstream)
+        wanted = model.model or (endpoint.model if endpoint else "") or name
+        if "*" in pattern and "*" in wanted:
+            wanted = wanted.replace("*", _wild_part(pattern, name))
+        return structs.replace(model, model=wanted)
+
+    def _named(self, name: str) -> Model | None:
+        """`upstream/model`, or the name of a model that a server on this machine has."""
+        upstream, slash, model = name.partition("/")
+        if slash and model and self.endpoint(upstream):
+            return self._model_of(upstream, model)
+        for server in self._found.values():
+            if name in server.models:
+                return self._model_of(server.name, name)
+        if slash and upstream in PROVIDERS and PROVIDERS[upstream].keys:
+            keys = " or ".join(PROVIDERS[upstream].keys)
+            raise UnknownModel(name, f"{upstream} needs a key: set {keys}", 401)
+        return None
+
+    def _model_of(self, upstream: str, model: str) -> Model:
+        server = self._found.get(upstream)
+        settings = server.settings if server and server.settings else Model(upstream)
+        return structs.replace(settings, upstream=upstream, model=model)
+
+    def _served(self, name: str, model: Model) -> Served:
+        endpoint = self.endpoint(model.upstream)
+        if endpoint is None:
+            raise UnknownModel(name, f"the upstream {model.upstream!r} is not there any more")
+        others = (self.endpoint(other) for other in endpoint.settings.fallbacks)
+        return Served(
+            name,
+            endpoint,
+            target_of(model, endpoint),
+            model.context,
+            tuple(other for other in others if other),
+        )
+
+    def _unknown(self, name: str) -> str:
+        known = self.names()
+        near = difflib.get_close_matches(name, known, 3, 0.4) or known[:3]
+        if not near:
+            return "there is no model to ask: start a local server, or set a provider's key"
+        return f"there is no model {name!r}; there are {', '.join(near)}"
+
+    # Upstreams.
+
+    def _endpoint(self, name: str, upstream: Upstream) -> Endpoint:
+        row = PROVIDERS.get(upstream.provider) or PROVIDERS.get(name)
+        row = row or Provider(title=name, wire=upstream.wire)
+        return Endpoint(
+            name=name,
+            wire=upstream.wire or row.wire,
+            base_url=(upstream.base_url or row.base_url).rstrip("/"),
+            key=upstream.key or self._key_of(row),
+            headers={**row.headers, **upstream.headers},
+            settings=upstream,
+            quirks=row.quirks,
+            native_tools=_NATIVE.get(row.tools),
+            constrained=row.schema or None,
+        )
+
+    def _key_of(self, row: Provider) -> str:
+        return next((self._environ[key] for key in row.keys if self._environ.get(key)), "")
+
+
+def target_of(model: Model, endpoint: Endpoint) -> Target:
+    """A model of an upstream as the bridge wants to know it."""
+    return Target(
+        upstream=endpoint.name,
+        model=model.model,
+        wire=endpoint.wire,
+        capabilities=Capabilities(
+            native_tools=endpoint.native_tools,
+            constrained=endpoint.constrained,
+            system_role=model.system_role,
+            alternation=model.alternation,
+            reasoning_open=model.reasoning_open,
+            context=model.context,
+        ),
+        tools=model.tools,
+        dialect=model.dialect,
+        trust=model.trust,
+        compact=model.compact,
+        retries=model.retries,
+        quirks=endpoint.quirks,
+    )
+
+
+def _by_pattern(table: Mapping[str, str], name: str) -> str | None:
+    pattern = _matching(table, name)
+    return None if pattern is None else table[pattern]
+
+
+def _matching(table: Iterable[str], name: str) -> str | None:
+    """The key that is the name, or else the longest wildcard that it matches."""
+    names = set(table)
+    if name in names:
+        return name
+    fitting: Iterator[str] = (key for key in names if "*" in key and fnmatchcase(name, key))
+    return max(fitting, key=lambda key: (len(key), key), default=None)
+
+
+def _wild_part(pattern: str, name: str) -> str:
+    """What the first star of a wildcard stands for."""
+    before, _, after = pattern.partition("*")
+    return name[len(before) : len(name) - len(after) or None]

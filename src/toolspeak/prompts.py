@@ -7,9 +7,12 @@ The text is the same for the same tools: prompts can be cached.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
+from . import jsonish
 from .dialects import Dialect, render_calls, render_results, render_tools
 from .dialects.registry import get
 from .dialects.render import sample_call
@@ -38,12 +41,26 @@ def augment_system_prompt(
     """
     spoken = get(dialect) if isinstance(dialect, str) else dialect
     declared = as_tools(tools) or ()
-    instructions = render_tools(spoken, declared, compact=compact is True)
-    if compact == "auto" and len(instructions) > budget * _CHARACTERS_A_TOKEN:
-        instructions = render_tools(spoken, declared, compact=True)
-    shown = _conversations(spoken, declared) if examples and declared else ""
-    parts = ((base or "").strip() and base, instructions, shown)
+    about = tuple((tool.name, tool.description, tool.parameters) for tool in declared)
+    told = _told(jsonish.dumps(about), spoken, compact, examples, budget)
+    parts = ((base or "").strip() and base, told)
     return "\n\n".join(part for part in parts if part)
+
+
+@lru_cache(maxsize=128)
+def _told(
+    about: str, dialect: Dialect, compact: bool | Literal["auto"], examples: bool, budget: int
+) -> str:
+    """What is said of the tools: the same in every turn, and so not written anew in each."""
+    tools = [
+        Tool(name=name, description=description, parameters=parameters)
+        for name, description, parameters in json.loads(about)
+    ]
+    instructions = render_tools(dialect, tools, compact=compact is True)
+    if compact == "auto" and len(instructions) > budget * _CHARACTERS_A_TOKEN:
+        instructions = render_tools(dialect, tools, compact=True)
+    shown = _conversations(dialect, tools) if examples and tools else ""
+    return "\n\n".join(part for part in (instructions, shown) if part)
 
 
 def _conversations(dialect: Dialect, tools: Sequence[Tool]) -> str:

@@ -31,6 +31,7 @@ def get(name: str) -> Dialect:
         ) from None
 
 
+@lru_cache(maxsize=1024)
 def for_model(model: str) -> tuple[Dialect, ...]:
     """The dialects that a model is known to speak, most specific first; () if it is not known."""
     model = model.lower()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal as OneOf
 
 from msgspec import Struct
@@ -80,6 +80,7 @@ class Tag(Struct, frozen=True):
 Piece = Literal | Slot | Tag
 
 
+@lru_cache(maxsize=1024)
 def pieces(template: str) -> tuple[Piece, ...]:
     """A template taken apart."""
     found: list[Piece] = []

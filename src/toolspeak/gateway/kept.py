@@ -28,7 +28,7 @@ class _Kept(Struct, frozen=True):
     body: bytes
 
 
-_DECODER = msgspec.msgpack.Decoder(_Kept)
+_DECODER = msgspec.json.Decoder(_Kept)
 
 
 def _is_instruction(message: Message) -> bool:
@@ -66,7 +66,11 @@ class KeptResponses:
         said = (message for message in request.messages if not _is_instruction(message))
         body = encode_json(wire_of(WIRE).encode_reply(reply, Envelope(request, reply.id)))
         kept = _Kept((*said, Message("assistant", reply.parts)), body)
-        await self._memory.keep_response(client, reply.id, msgspec.msgpack.encode(kept))
+        try:
+            data = msgspec.json.encode(kept)
+        except (ValueError, TypeError, RecursionError):
+            return  # Half a surrogate pair, say, which is no text but does come.
+        await self._memory.keep_response(client, reply.id, data)
 
     async def body(self, client: str, identity: str) -> bytes | None:
         """A response as it was given."""

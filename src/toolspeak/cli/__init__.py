@@ -9,9 +9,9 @@ from io import TextIOWrapper
 
 from .. import __version__
 from ..errors import ToolspeakError
-from . import convert, dialects, parse, providers, render
+from . import check, convert, dialects, parse, providers, render, serve
 
-COMMANDS = (convert, dialects, parse, providers, render)
+COMMANDS = (check, convert, dialects, parse, providers, render, serve)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

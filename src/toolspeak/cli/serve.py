@@ -1,0 +1,103 @@
+"""Start the gateway: every client API on one port, in front of any model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+from rich.console import Console
+from rich.markup import escape
+
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from ..gateway.server import Service
+    from ..gateway.settings import Config
+    from ..gateway.workers import Supervisor
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, help="a TOML file; toolspeak.toml if there is one")
+    parser.add_argument("--host", help="where to listen; 127.0.0.1 unless the file says otherwise")
+    parser.add_argument("--port", type=int, help="0 takes any that is free")
+    parser.add_argument("--workers", type=int, help="processes that serve side by side")
+    parser.add_argument("--gguf", type=Path, help="a model file to run in place of the bundled one")
+    parser.add_argument(
+        "--embedded",
+        action=argparse.BooleanOptionalAction,
+        help="run the embedded model, or do not",
+    )
+    parser.add_argument("--json", action="store_true", help="print where it listens as JSON")
+    parser.add_argument("--verbose", action="store_true", help="log each request")
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        from ..gateway.server import Service
+        from ..gateway.workers import Supervisor
+    except ModuleNotFoundError as missing:
+        raise UsageError(
+            f"the gateway needs {missing.name}: pip install 'toolspeak[gateway,local]'"
+        ) from None
+    level = logging.INFO if options.verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(message)s")
+    console = Console(stderr=options.json, highlight=False)
+    status = console.status("Looking for models …")
+
+    def announce(service: Service | Supervisor) -> None:
+        status.stop()
+        _announce(service, console, as_json=options.json)
+
+    with status:
+        config = _config(options, console)
+        kind = Supervisor if config.server.workers > 1 else Service
+        kind(config, reload=lambda: _config(options, console), announce=announce).run()
+    return 0
+
+
+def _config(options: argparse.Namespace, console: Console) -> Config:
+    """The configuration; what the command line says counts as if the environment said it."""
+    from ..gateway.config import read
+
+    said = {
+        f"TOOLSPEAK_{name.upper()}": str(value)
+        for name in ("host", "port", "workers", "gguf")
+        if (value := getattr(options, name)) is not None
+    }
+    loaded = read(options.config, {**os.environ, **said})
+    for warning in loaded.warnings:
+        console.print(f"warning: {escape(warning)}")
+    if options.embedded is None:
+        return loaded.config
+    return structs.replace(loaded.config, embedded=options.embedded)
+
+
+def _announce(service: Service | Supervisor, console: Console, *, as_json: bool) -> None:
+    """Where it listens, which models it has, and what to paste into each client."""
+    from ..gateway.catalog import Catalog
+    from ..gateway.paste import snippets
+
+    catalog = Catalog(service.config, os.environ, service.found())
+    key = service.config.server.keys[0] if service.config.server.keys else ""
+    pasted = snippets(service.url, catalog.default or "MODEL", "YOUR_KEY" if key else "")
+    if as_json:
+        models = {"models": catalog.names(), "default": catalog.default}
+        clients = {one.client: {"text": one.text, "file": one.where} for one in pasted}
+        print(json.dumps({"url": service.url, **models, "clients": clients}), flush=True)
+        return
+    console.print(f"[bold]Toolspeak[/] listens on [bold]{service.url}[/]")
+    if service.local.problem:
+        console.print(f"no embedded model: {escape(service.local.problem)}")
+    for name in catalog.names():
+        mark = "  (default)" if name == catalog.default else ""
+        console.print(f"  {escape(name)}{mark}")
+    for one in pasted:
+        file = f"  [dim]{one.where}[/]" if one.where else ""
+        console.print(f"\n[bold]{one.client}[/]{file}")
+        console.print(escape(one.text), soft_wrap=True)
+    console.print("\nStop with Ctrl-C.")

@@ -1,0 +1,94 @@
+"""What the tests of the settings share: files that are loaded, and files that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from toolspeak.gateway.config import VARIABLES, Loaded, read
+from toolspeak.gateway.problems import ConfigError
+from toolspeak.gateway.settings import Config
+
+BOX = '[upstreams.box]\nprovider = "ollama"\n'
+QWEN = BOX + '[models.qwen]\nupstream = "box"\n'
+EVERYTHING = """
+store = "redis://user:hunter2hunter2@localhost:6379/0"
+default = "m"
+embedded = true
+gguf = "model.gguf"
+[server]
+host = "::1"
+port = 8001
+workers = 2
+keys = ["client-key-0123456789"]
+admin_key = "admin-key-0123456789"
+hosts = ["gateway.example.org"]
+origins = ["https://example.org"]
+[limits]
+body = 1
+headers = 2
+depth = 3
+tools = 4
+streams = 5
+[upstreams.u]
+provider = "custom"
+wire = "openai_responses"
+base_url = "http://name:hunter2hunter2@127.0.0.1:8000/v1"
+key = "upstream-key-0123456789"
+headers = { Authorization = "Basic hunter2hunter2", X-Title = "Title" }
+model = "n"
+connect_timeout = 1
+first_byte_timeout = 2.5
+idle_timeout = 3.5
+concurrency = 4
+retries = 0
+fallbacks = ["v"]
+[upstreams.v]
+provider = "ollama"
+[models.m]
+upstream = "u"
+model = "o"
+tools = "prompt"
+dialect = "hermes"
+trust = "strict"
+retries = 1
+compact = true
+context = 4096
+system_role = false
+alternation = true
+reasoning_open = false
+[aliases]
+a = "m"
+"""
+SECRETS = ("hunter2", "client-key", "admin-key", "upstream-key")
+
+
+def go_apart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a folder where no file and no variable says anything."""
+    monkeypatch.chdir(folder)
+    for variable in (*VARIABLES, "TOOLSPEAK_CONFIG"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def loaded(text: str, environ: Mapping[str, str] | None = None, name: str = "a.toml") -> Loaded:
+    """What a file says, in an environment that holds nothing else."""
+    path = Path(name)
+    path.write_text(text)
+    return read(path, environ or {})
+
+
+def refused(
+    text: str, environ: Mapping[str, str] | None = None, name: str = "a.toml"
+) -> ConfigError:
+    """Why a file cannot be used."""
+    with pytest.raises(ConfigError) as caught:
+        loaded(text, environ, name)
+    return caught.value
+
+
+def load_everything() -> Config:
+    result = loaded(EVERYTHING)
+    assert result.warnings == ()
+    return result.config

@@ -7,9 +7,8 @@ ollama/qwen3:8b   a model of an upstream: configured, found on this machine, or 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
@@ -17,10 +16,11 @@ from ..bridge import Target
 from ..errors import ToolspeakError
 from ..providers import PROVIDERS, Provider, Quirks
 from ..types import Capabilities, Failure
+from .config import completed
+from .names import look_up, named
 from .settings import Config, Model, Upstream
 
 EMBEDDED = "embedded"
-_MOST_ALIASES = 16
 _NATIVE: dict[Any, bool | None] = {True: True, False: False}
 
 
@@ -63,15 +63,12 @@ class Served(Struct, frozen=True):
 class UnknownModel(ToolspeakError):
     """No model of that name can be served."""
 
-    def __init__(self, name: str, problem: str, status: int = 404) -> None:
+    def __init__(
+        self, problem: str, kind: Literal["not_found", "unauthorized"] = "not_found"
+    ) -> None:
         super().__init__(problem)
-        self.failure = Failure(
-            "not_found" if status == 404 else "unauthorized",
-            problem,
-            status,
-            "model_not_found" if status == 404 else None,
-            "model",
-        )
+        status, code = (404, "model_not_found") if kind == "not_found" else (401, None)
+        self.failure = Failure(kind, problem, status, code, "model")
 
 
 class Catalog:
@@ -85,16 +82,10 @@ class Catalog:
         self._found = {server.name: server for server in found}
 
     def resolve(self, name: str) -> Served:
-        """The model that a name means."""
-        meant = self._without_aliases(name)
-        model = self._configured(meant) or self._named(meant)
+        """The model that a name means, or else the default one."""
+        model = self._model(name) or (self._model(self.default) if self.default else None)
         if model is None:
-            default = self.default
-            if not default:
-                raise UnknownModel(name, self._unknown(name))
-            model = self._configured(self._without_aliases(default)) or self._named(default)
-        if model is None:
-            raise UnknownModel(name, self._unknown(name))
+            raise UnknownModel(self._unknown(name))
         return self._served(name, model)
 
     @property
@@ -118,34 +109,23 @@ class Catalog:
         if name in self._config.upstreams:
             return self._endpoint(name, self._config.upstreams[name])
         if name in self._found:
-            return self._endpoint(name, self._found[name].upstream)
+            return self._endpoint(name, completed(self._found[name].upstream, self._environ))
         row = PROVIDERS.get(name)
-        if row and row.base_url and (self._key_of(row) or not row.keys):
-            return self._endpoint(name, Upstream(provider=name))
-        return None
+        upstream = completed(Upstream(provider=name), self._environ) if row else Upstream()
+        is_open = row is not None and bool(row.base_url) and (upstream.key or not row.keys)
+        return self._endpoint(name, upstream) if is_open else None
 
     # From a name to a model.
 
-    def _without_aliases(self, name: str) -> str:
-        for _ in range(_MOST_ALIASES):
-            meant = _by_pattern(self._config.aliases, name)
-            if meant is None or meant == name:
-                break
-            name = meant
-        return name
+    def _model(self, name: str) -> Model | None:
+        """What the configuration says of a name, or what is found on this machine."""
+        target = named(self._config, name)
+        if target:
+            return structs.replace(target.model, model=target.attempts[0].model)
+        match = look_up(self._config, name)
+        return self._elsewhere(match.name if match else name)
 
-    def _configured(self, name: str) -> Model | None:
-        pattern = _matching(self._config.models, name)
-        if pattern is None:
-            return None
-        model = self._config.models[pattern]
-        endpoint = self._config.upstreams.get(model.upstream)
-        wanted = model.model or (endpoint.model if endpoint else "") or name
-        if "*" in pattern and "*" in wanted:
-            wanted = wanted.replace("*", _wild_part(pattern, name))
-        return structs.replace(model, model=wanted)
-
-    def _named(self, name: str) -> Model | None:
+    def _elsewhere(self, name: str) -> Model | None:
         """`upstream/model`, or the name of a model that a server on this machine has."""
         upstream, slash, model = name.partition("/")
         if slash and model and self.endpoint(upstream):
@@ -155,7 +135,7 @@ class Catalog:
                 return self._model_of(server.name, name)
         if slash and upstream in PROVIDERS and PROVIDERS[upstream].keys:
             keys = " or ".join(PROVIDERS[upstream].keys)
-            raise UnknownModel(name, f"{upstream} needs a key: set {keys}", 401)
+            raise UnknownModel(f"{upstream} needs a key: set {keys}", "unauthorized")
         return None
 
     def _model_of(self, upstream: str, model: str) -> Model:
@@ -166,7 +146,7 @@ class Catalog:
     def _served(self, name: str, model: Model) -> Served:
         endpoint = self.endpoint(model.upstream)
         if endpoint is None:
-            raise UnknownModel(name, f"the upstream {model.upstream!r} is not there any more")
+            raise UnknownModel(f"the upstream {model.upstream!r} is not there any more")
         others = (self.endpoint(other) for other in endpoint.settings.fallbacks)
         return Served(
             name,
@@ -183,25 +163,19 @@ class Catalog:
             return "there is no model to ask: start a local server, or set a provider's key"
         return f"there is no model {name!r}; there are {', '.join(near)}"
 
-    # Upstreams.
-
     def _endpoint(self, name: str, upstream: Upstream) -> Endpoint:
-        row = PROVIDERS.get(upstream.provider) or PROVIDERS.get(name)
-        row = row or Provider(title=name, wire=upstream.wire)
+        row = PROVIDERS.get(upstream.provider) or Provider(title=name, wire=upstream.wire)
         return Endpoint(
             name=name,
-            wire=upstream.wire or row.wire,
-            base_url=(upstream.base_url or row.base_url).rstrip("/"),
-            key=upstream.key or self._key_of(row),
-            headers={**row.headers, **upstream.headers},
+            wire=upstream.wire,
+            base_url=upstream.base_url.rstrip("/"),
+            key=upstream.key,
+            headers=upstream.headers,
             settings=upstream,
             quirks=row.quirks,
             native_tools=_NATIVE.get(row.tools),
             constrained=row.schema or None,
         )
-
-    def _key_of(self, row: Provider) -> str:
-        return next((self._environ[key] for key in row.keys if self._environ.get(key)), "")
 
 
 def target_of(model: Model, endpoint: Endpoint) -> Target:
@@ -225,23 +199,3 @@ def target_of(model: Model, endpoint: Endpoint) -> Target:
         retries=model.retries,
         quirks=endpoint.quirks,
     )
-
-
-def _by_pattern(table: Mapping[str, str], name: str) -> str | None:
-    pattern = _matching(table, name)
-    return None if pattern is None else table[pattern]
-
-
-def _matching(table: Iterable[str], name: str) -> str | None:
-    """The key that is the name, or else the longest wildcard that it matches."""
-    names = set(table)
-    if name in names:
-        return name
-    fitting: Iterator[str] = (key for key in names if "*" in key and fnmatchcase(name, key))
-    return max(fitting, key=lambda key: (len(key), key), default=None)
-
-
-def _wild_part(pattern: str, name: str) -> str:
-    """What the first star of a wildcard stands for."""
-    before, _, after = pattern.partition("*")
-    return name[len(before) : len(name) - len(after) or None]

@@ -41,10 +41,11 @@ class Match(Struct, frozen=True):
 
 def find(config: Config, requested: str) -> Target | None:
     """The model for a request; the default serves names that are not known."""
-    return _find(config, requested) or _find(config, config.default)
+    return named(config, requested) or named(config, config.default)
 
 
-def _find(config: Config, requested: str) -> Target | None:
+def named(config: Config, requested: str) -> Target | None:
+    """The model of that name, if the configuration has one."""
     match = look_up(config, requested)
     if match is None:
         return None

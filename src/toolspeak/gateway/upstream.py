@@ -10,7 +10,10 @@ import random
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from time import time
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
@@ -20,6 +23,7 @@ from ..types import Failure
 from ..wires import Outgoing, wire_of
 from ..wires.framing import encode_json
 from .catalog import Endpoint
+from .guard import is_loopback
 from .settings import hidden_address
 
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504, 520, 522, 524, 529})
@@ -173,7 +177,13 @@ class Upstreams:
         try:
             async with asyncio.timeout(settings.first_byte_timeout):
                 return await self._pool().request(
-                    method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False
+                    method,
+                    url,
+                    data=data,
+                    headers=headers,
+                    timeout=timeout,
+                    proxy=_proxy_for(endpoint.base_url),
+                    allow_redirects=False,
                 )
         except _BROKEN as problem:
             raise _broken(endpoint, problem) from None
@@ -186,7 +196,6 @@ class Upstreams:
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
             self._session = aiohttp.ClientSession(
                 connector=connector,
-                trust_env=True,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=("Accept", "Content-Type"),
             )
@@ -251,6 +260,17 @@ def _headers(endpoint: Endpoint, client: Mapping[str, str]) -> dict[str, str]:
         if name in client:
             headers[name] = client[name]
     return {**headers, **wire_of(endpoint.wire).authorization(endpoint.key), **endpoint.headers}
+
+
+@lru_cache(maxsize=256)
+def _proxy_for(base_url: str) -> str | None:
+    """The proxy that the environment names for an address; none for this machine. aiohttp would
+    look that up with every request, in a thread."""
+    address = urlsplit(base_url)
+    host = address.hostname or ""
+    if is_loopback(host) or proxy_bypass(host):
+        return None
+    return getproxies().get(address.scheme)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -1,0 +1,283 @@
+"""What the gateway costs, side by side with a bare proxy and, if it is installed, LiteLLM's.
+
+    python -m bench.gateway [--seconds 5] [--litellm PATH]
+
+Each stands in front of the same upstream, in one process on one core; the load comes from another.
+CPU time is what counts on a noisy machine. `PATH` is LiteLLM's command, from an environment of its
+own: `pip install 'litellm[proxy]'`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct, structs
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from bench.gateway_targets import CHUNKS
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_TARGETS = [sys.executable, "-m", "bench.gateway_targets"]
+_CORE, _LOAD_CORE = 0, min(1, (os.cpu_count() or 1) - 1)
+_TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": f"{about} Give a place and for how many days.",
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+                "required": ["city"],
+            },
+        },
+    }
+    for name, about in (("get_weather", "The weather in a city."), ("get_tides", "The tides."))
+]
+_REQUEST = {
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": "You are a helpful assistant. " * 8},
+        {"role": "user", "content": "How will the weather be in Oslo?"},
+    ],
+    "tools": _TOOLS,
+}
+
+
+class Measured(Struct):
+    """What one target cost."""
+
+    name: str
+    start: float = 0.0
+    idle_mb: float = 0.0
+    cpu_us: float = 0.0
+    p50_ms: float = 0.0
+    first_byte_ms: float = 0.0
+    chunk_us: float = 0.0
+
+
+# Targets.
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@contextmanager
+def running(command: list[str], port: int, core: int) -> Iterator[tuple[int, float]]:
+    """A process that listens on a port; its id, and how long it took until it did."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+    )
+    try:
+        while not _listens(port):
+            if process.poll() is not None or time.perf_counter() - began > 120:
+                raise SystemExit(f"{command[0]} did not start")
+            time.sleep(0.01)
+        yield process.pid, time.perf_counter() - began
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of CPU that a process has had, with its children."""
+    own = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, own[11:13])) / _TICKS
+
+
+def rss_of(pid: int) -> float:
+    """Megabytes that a process has in memory."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+# Load.
+
+
+class Connection:
+    """One client that asks again and again on the same connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, port: int) -> Connection:
+        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=2**20))
+
+    async def ask(self, data: bytes) -> float:
+        """Send a request and read all of the reply; seconds until its first bytes of content."""
+        began = time.perf_counter()
+        self._writer.write(data)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise SystemExit(f"not served: {head!r} {await self._reader.read(500)!r}")
+        lowered = head.lower()
+        if b"content-length" in lowered:
+            length = int(lowered.split(b"content-length:")[1].split(b"\r\n")[0])
+            await self._reader.readexactly(length)
+            return time.perf_counter() - began
+        first = 0.0
+        while size := int(await self._reader.readuntil(b"\r\n"), 16):
+            await self._reader.readexactly(size + 2)
+            first = first or time.perf_counter() - began
+        await self._reader.readuntil(b"\r\n")
+        return first
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def request(*, stream: bool = False) -> bytes:
+    body = json.dumps({**_REQUEST, "stream": stream} if stream else _REQUEST).encode()
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer none\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def _many(port: int, seconds: float, clients: int) -> tuple[int, list[float]]:
+    """How many requests were served, and how long each took."""
+    taken: list[float] = []
+    until = time.perf_counter() + seconds
+
+    async def client() -> None:
+        connection = await Connection.open(port)
+        while time.perf_counter() < until:
+            taken.append(await connection.ask(request()))
+        connection.close()
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return len(taken), taken
+
+
+async def _streams(port: int, clients: int) -> list[float]:
+    async def client() -> float:
+        connection = await Connection.open(port)
+        first = await connection.ask(request(stream=True))
+        connection.close()
+        return first
+
+    return await asyncio.gather(*(client() for _ in range(clients)))
+
+
+def measure(name: str, port: int, pid: int, start: float, seconds: float) -> Measured:
+    """All figures of one target."""
+    idle = rss_of(pid)
+    asyncio.run(_many(port, min(1.0, seconds), 8))  # Warm.
+    before = cpu_of(pid)
+    count, _ = asyncio.run(_many(port, seconds, 32))
+    cpu = (cpu_of(pid) - before) / count * 1e6
+    _, alone = asyncio.run(_many(port, min(2.0, seconds), 1))
+    first = [asyncio.run(_streams(port, 1))[0] for _ in range(3)]
+    before = cpu_of(pid)
+    asyncio.run(_streams(port, 32))
+    chunk = (cpu_of(pid) - before) / (32 * CHUNKS) * 1e6
+    return Measured(
+        name,
+        start,
+        idle,
+        cpu,
+        statistics.median(alone) * 1000,
+        statistics.median(first) * 1000,
+        chunk,
+    )
+
+
+def targets(url: str, folder: Path, litellm: str | None) -> Iterator[tuple[str, int, list[str]]]:
+    """(name, port, command) of everything that is measured."""
+    bare = free_port()
+    yield "starlette + aiohttp", bare, [*_TARGETS, "proxy", str(bare), url]
+    for mode in ("native", "prompt"):
+        config = folder / f"{mode}.toml"
+        config.write_text(
+            f'default = "m"\nembedded = false\n[upstreams.fast]\nwire = "openai_chat"\n'
+            f'base_url = "{url}/v1"\n[models.m]\nupstream = "fast"\ntools = "{mode}"\n'
+        )
+        port = free_port()
+        command = [sys.executable, "-m", "toolspeak", "serve", "--config", str(config)]
+        yield f"toolspeak, {mode}", port, [*command, "--port", str(port)]
+    if litellm:
+        config = folder / "litellm.yaml"
+        config.write_text(
+            "model_list:\n  - model_name: m\n    litellm_params:\n      model: openai/m\n"
+            f"      api_base: {url}/v1\n      api_key: none\n"
+        )
+        port = free_port()
+        yield "litellm proxy", port, [litellm, "--config", str(config), "--port", str(port)]
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description="The cost of the gateway and of its peers.")
+    options.add_argument("--seconds", type=float, default=5.0)
+    options.add_argument("--litellm", help="LiteLLM's command, if it is to be measured too")
+    options.add_argument("--json", action="store_true")
+    chosen = options.parse_args()
+    found: list[Measured] = []
+    port = free_port()
+    fast = running([*_TARGETS, "upstream", str(port)], port, _LOAD_CORE)
+    with tempfile.TemporaryDirectory() as folder, fast as (upstream, start), Progress() as progress:
+        os.sched_setaffinity(0, {_LOAD_CORE})
+        rows = list(targets(f"http://127.0.0.1:{port}", Path(folder), chosen.litellm))
+        task = progress.add_task("measuring", total=len(rows) + 1)
+        found.append(measure("no proxy", port, upstream, start, chosen.seconds))
+        progress.advance(task)
+        for name, own_port, command in rows:
+            with running(command, own_port, _CORE) as (pid, start):
+                found.append(measure(name, own_port, pid, start, chosen.seconds))
+            progress.advance(task)
+    if chosen.json:
+        print(json.dumps([structs.asdict(row) for row in found]))
+    else:
+        _show(found)
+    return 0
+
+
+def _show(found: list[Measured]) -> None:
+    direct, bare, *rest = found
+    table = Table("target", "CPU µs/request", "× bare", "p50 added ms", "first byte added ms")
+    for column in ("CPU µs/chunk", "× bare", "idle MB", "start s"):
+        table.add_column(column)
+    for row in (bare, *rest):
+        table.add_row(
+            row.name,
+            f"{row.cpu_us:.0f}",
+            f"{row.cpu_us / bare.cpu_us:.2f}",
+            f"{row.p50_ms - direct.p50_ms:.2f}",
+            f"{row.first_byte_ms - direct.first_byte_ms:.2f}",
+            f"{row.chunk_us:.1f}",
+            f"{row.chunk_us / bare.chunk_us:.2f}",
+            f"{row.idle_mb:.0f}",
+            f"{row.start:.2f}",
+        )
+    Console(width=130).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""What bench/gateway.py measures beside us: a fast upstream, and bare proxies in front of it.
+
+python -m bench.gateway_targets upstream PORT
+python -m bench.gateway_targets proxy PORT URL
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+CALL = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [
+        {
+            "index": 0,
+            "message": {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {
+                        "id": "call_1",
+                        "type": "function",
+                        "function": {
+                            "name": "get_weather",
+                            "arguments": '{"city": "Oslo", "days": 3}',
+                        },
+                    }
+                ],
+            },
+            "finish_reason": "tool_calls",
+        }
+    ],
+    "usage": {"prompt_tokens": 200, "completion_tokens": 20, "total_tokens": 220},
+}
+TEXT_CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
+CHUNKS, EVERY = 200, 0.01
+"""How many pieces a stream has, and how many seconds lie between them."""
+
+
+def _chunk(number: int) -> bytes:
+    delta = {"content": f"word {number} "}
+    choice = {"index": 0, "delta": delta, "finish_reason": None}
+    value = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    return b"data: " + json.dumps(value | {"choices": [choice]}).encode() + b"\n\n"
+
+
+_LAST = (
+    b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m",'
+    b'"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+)
+
+
+def _whole(value: Any) -> bytes:
+    body = json.dumps(value).encode()
+    head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _text_reply() -> dict[str, Any]:
+    message = {"role": "assistant", "content": TEXT_CALL}
+    return CALL | {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+
+
+_CALL, _TEXT = _whole(CALL), _whole(_text_reply())
+
+
+class _Upstream(asyncio.Protocol):
+    """Answers with a call; with a call in text where no tools are offered; or with a stream."""
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport: asyncio.Transport = transport
+        self._data = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        while True:
+            head, found, rest = self._data.partition(b"\r\n\r\n")
+            if not found:
+                return
+            lengths = [line for line in head.lower().split(b"\r\n") if b"content-length" in line]
+            length = int(lengths[0].partition(b":")[2]) if lengths else 0
+            if len(rest) < length:
+                return
+            body, self._data = rest[:length], rest[length:]
+            self._answer(body)
+
+    def _answer(self, body: bytes) -> None:
+        if b'"stream":true' in body or b'"stream": true' in body:
+            self._task = asyncio.ensure_future(self._stream())
+        else:
+            self._transport.write(_CALL if b'"tools"' in body else _TEXT)
+
+    async def _stream(self) -> None:
+        write = self._transport.write
+        write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+        )
+        begin = asyncio.get_running_loop().time()
+        for number in range(CHUNKS):
+            data = _chunk(number)
+            write(b"%x\r\n%b\r\n" % (len(data), data))
+            due = begin + (number + 1) * EVERY
+            await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+        write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(_LAST), _LAST))
+
+
+def upstream(port: int) -> None:
+    """A server that costs next to nothing."""
+    import uvloop
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(_Upstream, "127.0.0.1", port)
+        await server.serve_forever()
+
+    uvloop.run(serve())
+
+
+def proxy(port: int, url: str) -> None:
+    """Starlette and aiohttp with nothing between them; streams are decoded and encoded again."""
+    import aiohttp
+    import orjson
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response, StreamingResponse
+    from starlette.routing import Route
+
+    sessions: list[aiohttp.ClientSession] = []
+
+    async def relay(request: Request) -> Response:
+        if not sessions:
+            sessions.append(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        body = orjson.dumps(orjson.loads(await request.body()))
+        headers = {"content-type": "application/json"}
+        answer = await sessions[0].post(url + request.url.path, data=body, headers=headers)
+        if answer.content_type != "text/event-stream":
+            data = orjson.dumps(orjson.loads(await answer.read()))
+            return Response(data, media_type="application/json")
+        return StreamingResponse(decoded(answer), media_type="text/event-stream")
+
+    async def decoded(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        held = b""
+        async for data in answer.content.iter_any():
+            *frames, held = (held + data).split(b"\n\n")
+            for frame in frames:
+                payload = frame.removeprefix(b"data: ")
+                if payload != b"[DONE]":
+                    payload = orjson.dumps(orjson.loads(payload))
+                yield b"data: " + payload + b"\n\n"
+
+    app = Starlette(routes=[Route("/{path:path}", relay, methods=["POST"])])
+    uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False)
+
+
+if __name__ == "__main__":
+    kind, port, *rest = sys.argv[1:]
+    upstream(int(port)) if kind == "upstream" else proxy(int(port), *rest)

@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: run test check lint format docs bench clients clean
 
 run: $(STAMP)
-	$(BIN)/toolspeak dialects --check
+	$(BIN)/toolspeak serve --embedded
 
 test: $(STAMP)
 	$(BIN)/pytest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -56,7 +57,9 @@ def run(options: argparse.Namespace) -> int:
     with status:
         config = _config(options, console)
         kind = Supervisor if config.server.workers > 1 else Service
-        kind(config, reload=lambda: _config(options, console), announce=announce).run()
+        service = kind(config, reload=lambda: _config(options, console), announce=announce)
+        with contextlib.suppress(KeyboardInterrupt):
+            service.run()
     return 0
 
 

@@ -106,8 +106,9 @@ def render_tools(dialect: str | Dialect, tools: Iterable[Any], *, compact: bool 
 def _how_to_answer(dialect: Dialect) -> str:
     if not dialect.answer:
         return "When no tool is needed, answer in plain text."
-    sample = dialect.answer.replace("$text_json", '"Your answer."')
-    return f"When no tool is needed, write {sample} instead."
+    # A small model repeats whatever words stand here.
+    sample = dialect.answer.replace("$text_json", '"..."')
+    return f"When no tool is needed, write {sample} with your answer to the user."
 
 
 def _listing(tool: Tool) -> dict[str, Any]:

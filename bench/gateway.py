@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from rich.table import Table
 from bench.gateway_targets import CHUNKS
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_TARGETS = [sys.executable, "-m", "bench.gateway_targets"]
+TARGETS = [sys.executable, "-m", "bench.gateway_targets"]
 _CORE, _LOAD_CORE = 0, min(1, (os.cpu_count() or 1) - 1)
 _TOOLS = [
     {
@@ -80,7 +80,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(command: list[str], port: int, core: int) -> Iterator[tuple[int, float]]:
+def running(command: list[str], port: int, core: int) -> Generator[tuple[int, float], None, None]:
     """A process that listens on a port; its id, and how long it took until it did."""
     began = time.perf_counter()
     process = subprocess.Popen(
@@ -213,7 +213,7 @@ def measure(name: str, port: int, pid: int, start: float, seconds: float) -> Mea
 def targets(url: str, folder: Path, litellm: str | None) -> Iterator[tuple[str, int, list[str]]]:
     """(name, port, command) of everything that is measured."""
     bare = free_port()
-    yield "starlette + aiohttp", bare, [*_TARGETS, "proxy", str(bare), url]
+    yield "starlette + aiohttp", bare, [*TARGETS, "proxy", str(bare), url]
     for mode in ("native", "prompt"):
         config = folder / f"{mode}.toml"
         config.write_text(
@@ -241,7 +241,7 @@ def main() -> int:
     chosen = options.parse_args()
     found: list[Measured] = []
     port = free_port()
-    fast = running([*_TARGETS, "upstream", str(port)], port, _LOAD_CORE)
+    fast = running([*TARGETS, "upstream", str(port)], port, _LOAD_CORE)
     with tempfile.TemporaryDirectory() as folder, fast as (upstream, start), Progress() as progress:
         os.sched_setaffinity(0, {_LOAD_CORE})
         rows = list(targets(f"http://127.0.0.1:{port}", Path(folder), chosen.litellm))

@@ -1,6 +1,6 @@
 """What bench/gateway.py measures beside us: a fast upstream, and bare proxies in front of it.
 
-python -m bench.gateway_targets upstream PORT
+python -m bench.gateway_targets upstream PORT [PACE]
 python -m bench.gateway_targets proxy PORT URL
 """
 
@@ -74,6 +74,8 @@ _CALL, _TEXT = _whole(CALL), _whole(_text_reply())
 class _Upstream(asyncio.Protocol):
     """Answers with a call; with a call in text where no tools are offered; or with a stream."""
 
+    pace = EVERY
+
     def connection_made(self, transport: Any) -> None:
         self._transport: asyncio.Transport = transport
         self._data = b""
@@ -107,14 +109,16 @@ class _Upstream(asyncio.Protocol):
         for number in range(CHUNKS):
             data = _chunk(number)
             write(b"%x\r\n%b\r\n" % (len(data), data))
-            due = begin + (number + 1) * EVERY
+            due = begin + (number + 1) * self.pace
             await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
         write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(_LAST), _LAST))
 
 
-def upstream(port: int) -> None:
+def upstream(port: int, pace: str = "") -> None:
     """A server that costs next to nothing."""
     import uvloop
+
+    _Upstream.pace = float(pace or EVERY)
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
@@ -163,4 +167,4 @@ def proxy(port: int, url: str) -> None:
 
 if __name__ == "__main__":
     kind, port, *rest = sys.argv[1:]
-    upstream(int(port)) if kind == "upstream" else proxy(int(port), *rest)
+    upstream(int(port), *rest) if kind == "upstream" else proxy(int(port), *rest)

@@ -38,6 +38,9 @@ class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
     """How many letters and digits the id of a call has to have."""
 
 
+_NO_QUIRKS = Quirks()
+
+
 class Provider(Struct, frozen=True, forbid_unknown_fields=True):
     """One row of `providers.toml`."""
 
@@ -70,6 +73,8 @@ def provider_of(name: str) -> Provider:
 
 def adapted(body: Shape, quirks: Quirks) -> tuple[Shape, tuple[Note, ...]]:
     """A request as this provider wants it, and what is lost by that."""
+    if quirks == _NO_QUIRKS:
+        return body, ()
     out: Shape = {}
     for key, value in body.items():
         if key not in quirks.drop:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -26,6 +27,16 @@ class NameRule(Struct, frozen=True):
     longest: int
     first: str = ""
     """What a name may begin with, if not with any of them."""
+
+    def takes(self, name: str) -> bool:
+        """Whether a name can go out as it is."""
+        return _pattern(self).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=64)
+def _pattern(rule: NameRule) -> re.Pattern[str]:
+    begins = f"(?=[{rule.first}])" if rule.first else ""
+    return re.compile(f"{begins}[{rule.allowed}]{{1,{rule.longest}}}")
 
 
 ANY_NAME = NameRule(r"\s\S", 10_000)
@@ -79,6 +90,8 @@ class Names:
     def _fitted(self, namespace: str | None, name: str) -> str:
         rule = self._rule
         full = name if self._space(namespace) or not namespace else f"{namespace}__{name}"
+        if rule.takes(full):
+            return full
         fitted = re.sub(f"[^{rule.allowed}]", "_", full) or "_"
         if rule.first and not re.match(f"[{rule.first}]", fitted):
             fitted = f"_{fitted}"

@@ -1,0 +1,109 @@
+"""Many streamed conversations at once, for a while: no error, nothing lost, and memory stays flat.
+
+    python -m bench.soak [--clients 200] [--seconds 60]
+
+Every reply is read to its end and compared with what the upstream sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from bench.gateway import TARGETS, cpu_of, free_port, request, rss_of, running, targets
+from bench.gateway_targets import CHUNKS
+
+_PACE = 0.03
+"""Seconds between two pieces of a stream: as fast as a good local model."""
+_EXPECTED = "".join(f"word {number} " for number in range(CHUNKS))
+
+
+class Soak:
+    """What has happened so far."""
+
+    def __init__(self) -> None:
+        self.conversations = 0
+        self.problems: list[str] = []
+
+    async def client(self, port: int, until: float) -> None:
+        """One client that asks again and again, on one connection."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**20)
+        while time.perf_counter() < until:
+            writer.write(request(stream=True))
+            problem = await _problem_with(reader)
+            if problem:
+                self.problems.append(problem)
+                break
+            self.conversations += 1
+        writer.close()
+
+
+async def _problem_with(reader: asyncio.StreamReader) -> str:
+    """What is wrong with a reply; nothing, as a rule."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200"):
+        return head.decode("latin-1")
+    data = b""
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        data += (await reader.readexactly(size + 2))[:-2]
+    await reader.readuntil(b"\r\n")
+    frames = [frame.removeprefix(b"data: ") for frame in data.split(b"\n\n") if frame]
+    if frames[-1] != b"[DONE]":
+        return f"the stream ends with {frames[-1]!r}"
+    deltas = (json.loads(frame)["choices"] for frame in frames[:-1])
+    said = "".join(choices[0]["delta"].get("content") or "" for choices in deltas if choices)
+    return "" if said == _EXPECTED else f"{len(said)} characters came of {len(_EXPECTED)}"
+
+
+async def _run(port: int, pid: int, clients: int, seconds: float) -> tuple[Soak, list[float]]:
+    soak = Soak()
+    until = time.perf_counter() + seconds
+    tasks = [asyncio.create_task(soak.client(port, until)) for _ in range(clients)]
+    memory: list[float] = []
+    with Progress() as progress:
+        task = progress.add_task("soaking", total=seconds)
+        while not all(one.done() for one in tasks):
+            await asyncio.sleep(1)
+            memory.append(rss_of(pid))
+            progress.advance(task, 1)
+    await asyncio.gather(*tasks)
+    return soak, memory
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description="Many streams at once, for a while.")
+    options.add_argument("--clients", type=int, default=200)
+    options.add_argument("--seconds", type=float, default=60)
+    chosen = options.parse_args()
+    port = free_port()
+    slow = running([*TARGETS, "upstream", str(port), str(_PACE)], port, 1)
+    with tempfile.TemporaryDirectory() as folder, slow:
+        rows = targets(f"http://127.0.0.1:{port}", Path(folder), None)
+        _, own_port, command = next(row for row in rows if "native" in row[0])
+        with running(command, own_port, 0) as (pid, _):
+            idle, before = rss_of(pid), cpu_of(pid)
+            began = time.perf_counter()
+            soak, memory = asyncio.run(_run(own_port, pid, chosen.clients, chosen.seconds))
+            cpu = (cpu_of(pid) - before) / (time.perf_counter() - began)
+    third = max(1, len(memory) // 3)
+    early, late = max(memory[:third]), max(memory[-third:])
+    Console().print(
+        f"{chosen.clients} clients, {soak.conversations} replies, {len(soak.problems)} problems; "
+        f"{cpu:.0%} of a core; memory {idle:.0f} MB idle, {early:.0f} MB in the first third, "
+        f"{late:.0f} MB in the last"
+    )
+    for problem in soak.problems[:5]:
+        Console().print(problem, markup=False)
+    return 1 if soak.problems or late > early * 1.1 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,10 +2,14 @@
 
     ToolspeakError
     ├── UsageError         the caller passed something that cannot work
-    │   └── UnknownDialect     no dialect of that name
+    │   ├── UnknownDialect     no dialect of that name
+    │   └── ConfigError        a configuration that cannot be used (`gateway.problems`)
     ├── WireError          a request that its API's rules do not allow
     ├── ExtractionProblem  a block that is no call, where the caller asked for an exception
     └── Unrepresentable    a call that this dialect has no way to write
+
+The gateway has more, each with the `Failure` that its client is told: `Refused`, `UnknownModel`,
+`UpstreamFailed`, `NoCall`; and `EmbeddedError`.
 
 What a model says is no exception otherwise: it becomes calls, text and notes.
 """

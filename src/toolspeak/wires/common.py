@@ -356,6 +356,8 @@ _CONTEXT = (
     "context_length",
     "context length",
     "context window",
+    "context size",
+    "context_size",
     "prompt is too long",
     "too many tokens",
     "exceeds the maximum number of tokens",

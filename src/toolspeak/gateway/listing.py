@@ -11,6 +11,12 @@ _WHEN = "2023-11-14T22:13:20Z"
 _OLLAMA_VERSION = "0.13.5"
 """What Ollama's clients are told: they ask so that they know what may be used."""
 _DETAILS = {"format": "gguf", "family": "", "parameter_size": "", "quantization_level": ""}
+_CODEX_INSTRUCTIONS = (
+    "You are a coding agent in a terminal. Work in the user's folder with the tools that you "
+    "have: look before you change anything, make the smallest change that does what was asked, "
+    "run the tests where there are any, and say briefly what you did. Keep going until the task "
+    "is done. Ask before anything that cannot be undone."
+)
 _METHODS = ["generateContent", "streamGenerateContent", "countTokens"]
 
 
@@ -22,9 +28,9 @@ class Listing:
 
     def openai(self) -> dict[str, Any]:
         """OpenAI's list, with the array that Codex reads."""
-        models = [self.openai_one(name) for name in self._names()]
-        codex = [{"slug": model["id"], "display_name": model["id"]} for model in models]
-        return {"object": "list", "data": models, "models": codex}
+        names = self._names()
+        models = [self.openai_one(name) for name in names]
+        return {"object": "list", "data": models, "models": [self._codex(name) for name in names]}
 
     def openai_one(self, name: str) -> dict[str, Any]:
         """One model of OpenAI's list."""
@@ -79,6 +85,26 @@ class Listing:
     def ollama_version(self) -> dict[str, Any]:
         """The version of Ollama whose words we know."""
         return {"version": _OLLAMA_VERSION}
+
+    def _codex(self, name: str) -> dict[str, Any]:
+        """One model as Codex wants to know it. It refuses the list if a field is missing."""
+        context = self._served(name).context
+        return {
+            "slug": name,
+            "display_name": name,
+            "description": None,
+            "supported_reasoning_levels": [],
+            "shell_type": "shell_command",
+            "visibility": "list",
+            "supported_in_api": True,
+            "priority": 1,
+            "support_verbosity": False,
+            "truncation_policy": {"mode": "tokens", "limit": 10_000},
+            "experimental_supported_tools": [],
+            "supports_parallel_tool_calls": True,
+            "base_instructions": _CODEX_INSTRUCTIONS,
+            **({"context_window": context} if context else {}),
+        }
 
     def _tag(self, name: str) -> dict[str, Any]:
         return {

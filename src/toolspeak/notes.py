@@ -22,6 +22,7 @@ NOTES: dict[str, str] = {
     "coerced": "A value was made into what the schema asks for; `where` is its path.",
     "id-replaced": "A call's id was taken by another call, or came after its arguments.",
     "repeated": "The same call, or one with the same id, stands there twice; it is made once.",
+    "extra-call": "A reply may have one call, and has more; only the first is made.",
     "wrong-closer": "A call was closed by the end of another tag.",
     "unclosed": "The marker or bracket that closes a call is missing, or the reply ends in it.",
     "schema-unusable": "A tool's schema cannot be used as it is; what could be checked was.",

@@ -153,6 +153,66 @@ def test_errors_and_empty_results_are_said() -> None:
     assert "(no output)" in text
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_results_stand_in_the_order_of_their_calls(together: bool) -> None:
+    second = ToolCall(id="call_2", name="get_weather", arguments={"city": "Paris"})
+    results = [
+        ToolResult(call_id="call_2", name="get_weather", content="sun"),
+        ToolResult(call_id="call_1", name="get_weather", content="rain"),
+    ]
+    turns = (
+        [Message("tool", tuple(results))]
+        if together
+        else [Message("tool", (result,)) for result in results]
+    )
+    history = (HISTORY[0], Message("assistant", (CALL, second)), *turns)
+    text = exchange(asked(*history), tools="prompt").outgoing.body["messages"][-1]["content"]
+    assert text.index("rain") < text.index("sun") < text.index("Now make the next call")
+    assert text.count("Now make the next call") == 1
+
+
+@pytest.mark.parametrize("name", ["functions.exec", "a.b", "mcp/files.read", "9 lives", "天气"])
+@pytest.mark.parametrize("dialect", ["tagged", "hermes", "qwen3_coder", "kimi_k2"])
+def test_any_name_can_be_prompted(name: str, dialect: str) -> None:
+    sent = exchange(asked(tools=(Tool(name=name),)), tools="prompt", dialect=dialect)
+    call = ToolCall(id="", name=sent.offered.tools[0].name, arguments={})
+    reply = answered(sent, says(render_calls(dialect, [call], sent.offered.tools)))
+    assert [call.name for call in reply.calls] == [name]
+
+
+def test_tools_that_a_dialect_cannot_write_are_called_in_another() -> None:
+    schema = {"type": "object", "properties": {"<x>": {"type": "string"}}, "required": ["<x>"]}
+    tools = (Tool(name="look", parameters=schema),)
+    sent = exchange(asked(tools=tools), tools="prompt", dialect="qwen3_coder")
+    assert sent.plan.dialect == "tagged"
+    assert "qwen3_coder cannot carry" in sent.plan.reasons[-1]
+    call = ToolCall(id="call_1", name="look", arguments={"<x>": "a"})
+    reply = answered(sent, says(render_calls("tagged", [call], tools)))
+    assert [call.arguments for call in reply.calls] == [{"<x>": "a"}]
+
+
+@pytest.mark.parametrize("mode", ["native", "prompt"])
+@pytest.mark.parametrize("piece", STREAMS)
+def test_no_two_calls_of_a_conversation_have_the_same_id(mode: ToolsMode, piece: int) -> None:
+    sent = exchange(asked(*ANSWERED, stream=bool(piece)), tools=mode)
+    reply = answered(sent, says(render_calls("tagged", [CALL], TOOLS)), piece=piece)
+    assert [call.id for call in reply.calls] == ["call_new_1"]
+    assert [note.code for note in reply.notes] == ["id-replaced"]
+
+
+@pytest.mark.parametrize("mode", ["native", "prompt"])
+@pytest.mark.parametrize("piece", STREAMS)
+def test_a_client_that_wants_one_call_gets_one(mode: ToolsMode, piece: int) -> None:
+    request = asked(stream=bool(piece), parallel_tool_calls=False)
+    sent = exchange(request, tools=mode)
+    second = ToolCall(id="call_2", name="now", arguments={})
+    reply = answered(sent, says(render_calls("tagged", [CALL, second], TOOLS)), piece=piece)
+    assert [(call.name, call.arguments) for call in reply.calls] == [
+        ("get_weather", {"city": "Oslo"})
+    ]
+    assert [note.code for note in reply.notes] == ["extra-call"]
+
+
 class TestMarkup:
     """What tools bring in is not read as markup."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -65,7 +65,7 @@ class Running:
 
 
 @contextmanager
-def running(config: Config, **options: Any) -> Iterator[Running]:
+def running(config: Config, **options: Any) -> Generator[Running, None, None]:
     served = Running(Gateway(config, environ={}, **options))
     served.start()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -681,6 +682,21 @@ def test_a_result_says_itself_which_call_it_answers() -> None:
     assert request.messages[0].parts == (ToolResult(call_id="mine", name="", content=packed),)
     odd = '{"tool_calls": "none", "content": "x"}'
     assert message({"role": "assistant", "content": odd}).parts == (Text(odd),)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_call_may_have_its_name_beside_its_id(packed: bool) -> None:
+    calls = {"tool_calls": [{"id": "a", "name": "f", "arguments": {"x": 1}}]}
+    content = {"content": json.dumps({"content": None, **calls})} if packed else calls
+    assert message({"role": "assistant", **content}).parts == (
+        ToolCall(id="a", name="f", arguments={"x": 1}),
+    )
+
+
+@pytest.mark.parametrize("calls", [[], [1], [{"x": 1}], [{"name": 5}], [{"function": "f"}]])
+def test_an_answer_that_only_looks_like_calls_is_text(calls: list[Any]) -> None:
+    said = json.dumps({"tool_calls": calls})
+    assert message({"role": "assistant", "content": said}).parts == (Text(said),)
 
 
 def test_a_users_id_that_is_too_long_is_hashed() -> None:

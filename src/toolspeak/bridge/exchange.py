@@ -10,6 +10,7 @@ from msgspec import structs
 from ..calls import new_id
 from ..dialects import Dialect, Parser
 from ..dialects.registry import AUTO, get
+from ..errors import Unrepresentable
 from ..events import Event
 from ..providers import adapted
 from ..types import Failure, Plan, Request, ToolChoice
@@ -17,7 +18,7 @@ from ..wires import Outgoing, StreamDecoder, Wire, wire_of
 from . import constrained
 from .inert import NO_MARK, mark_for
 from .offered import Offered
-from .plan import Target, plan_for
+from .plan import DEFAULT_DIALECT, Target, plan_for
 from .prompting import Prompting, foreign_texts
 from .understanding import TextReader, Understanding
 
@@ -57,16 +58,25 @@ class Exchange:
         if self.plan.mode == "native":
             return self._for_native()
         self.mark = mark_for(self.request, foreign_texts(self.request))
-        prompting = Prompting(self.request, self.offered, self.dialect or get("tagged"), self.mark)
-        chat = prompting.request(
+        if self.plan.mode == "constrained":
+            wanted = constrained.response_format(self.request, self.offered)
+            # What is chosen among the tools and an answer should be likely, and no surprise.
+            sampling = {"temperature": 0.0, **self.request.sampling}
+            return structs.replace(self._as_chat(), response_format=wanted, sampling=sampling)
+        try:
+            return self._as_chat()
+        except Unrepresentable as problem:
+            reasons = (*self.plan.reasons, str(problem))
+            self.plan = structs.replace(self.plan, dialect=DEFAULT_DIALECT, reasons=reasons)
+            return self._as_chat()
+
+    def _as_chat(self) -> Request:
+        dialect = self.dialect or get(DEFAULT_DIALECT)
+        return Prompting(self.request, self.offered, dialect, self.mark).request(
             system_role=self.target.capabilities.system_role,
             compact=self.target.compact,
             examples=self.plan.mode == "prompt",
         )
-        if self.plan.mode == "constrained":
-            wanted = constrained.response_format(self.request, self.offered)
-            return structs.replace(chat, response_format=wanted)
-        return chat
 
     def _for_native(self) -> Request:
         """A choice that cannot be forced on a model while it thinks is enforced afterwards."""
@@ -106,11 +116,22 @@ class Answer:
         )
         reads_text = bool(exchange.offered.tools) or exchange.plan.mode != "native"
         self.understanding = Understanding(
+            exchange.request,
             exchange.offered,
             exchange.mark,
             exchange.text_reader if reads_text else None,
             exchange.new_id,
         )
+
+    @property
+    def frames(self) -> int:
+        """How many frames of a stream have come. Comments and white space are none."""
+        return self._decoder.frames
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the reply is all there, even if its stream goes on."""
+        return self._decoder.complete
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """What more of a stream means."""

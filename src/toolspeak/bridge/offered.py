@@ -9,7 +9,7 @@ from ..wires.common import as_function
 from ..wires.fields import HOSTED, Unsaid
 from ..wires.names import NameRule, Names
 
-_RULE = NameRule(r"\w.\-", 64, "A-Za-z_")
+_RULE = NameRule(r"\w\-", 64, "A-Za-z_")
 """Names that every dialect can write."""
 
 
@@ -26,10 +26,10 @@ class Offered:
         if choice.names:
             chosen = [tool for tool in declared if tool.name in choice.names]
             allowed = {self._names.write(tool.name, tool.namespace) for tool in chosen}
+        if choice.mode == "none":
+            allowed = set()
         self.tools = tuple(tool for tool in self.all if tool.name in allowed)
         """Those that may be called now."""
-        if choice.mode == "none":
-            self.tools = ()
         self.more = bool(request.extra.get(HOSTED))
         """The API itself runs other tools, whose calls are none of ours."""
 

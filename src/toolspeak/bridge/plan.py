@@ -40,7 +40,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
 def plan_for(request: Request, target: Target) -> Plan:
     """How this request is to be served by this model."""
-    if not _involves_tools(request):
+    if not involves_tools(request):
         return Plan("native", reasons=("no tools are involved",))
     return plan_with(target, *_mode(target))
 
@@ -52,7 +52,8 @@ def plan_with(target: Target, mode: ToolsMode, reason: str) -> Plan:
     return Plan(mode, dialect, target.capabilities.reasoning_open, reasons)
 
 
-def _involves_tools(request: Request) -> bool:
+def involves_tools(request: Request) -> bool:
+    """Whether a request has tools, or tells of calls that were made."""
     parts = (part for message in request.messages for part in message.parts)
     return bool(request.tools) or any(isinstance(part, (ToolCall, ToolResult)) for part in parts)
 

@@ -103,17 +103,19 @@ class Prompting:
 
     def _turns(self) -> Iterator[Message]:
         rest = self._request.messages[len(_leading(self._request.messages)) :]
-        return _alternating(turn for message in rest if (turn := self._turn(message)).parts)
+        return _alternating(turn for turn in self._spoken(rest) if turn.parts)
 
-    def _turn(self, message: Message) -> Message:
-        match message.role:
-            case "assistant":
-                return Message("assistant", tuple(self._said(message.parts)))
-            case "system" | "developer":
-                text = "\n\n".join(_texts([message]))
-                return Message("user", (Text(f"<system>\n{text}\n</system>"),))
-            case "user" | "tool":
-                return Message("user", tuple(self._asked(message.parts)))
+    def _spoken(self, messages: tuple[Message, ...]) -> Iterator[Message]:
+        """What each side says until the other does: results may come in several messages."""
+        asked_for: list[str] = []
+        for is_assistant, run in groupby(messages, lambda message: message.role == "assistant"):
+            turn = list(run)
+            if is_assistant:
+                asked_for = [part.id for part in _parts(turn) if isinstance(part, ToolCall)]
+                said = (part for message in turn for part in self._said(message.parts))
+                yield Message("assistant", tuple(said))
+            else:
+                yield Message("user", tuple(self._asked(_parts(map(_as_user, turn)), asked_for)))
 
     def _said(self, parts: tuple[Part, ...]) -> Iterator[Part]:
         """What the assistant said, with its calls written out."""
@@ -141,9 +143,12 @@ class Prompting:
                 written.append(f"(I called {call.name} with {call.arguments_json}.)")
         return "\n".join(written)
 
-    def _asked(self, parts: tuple[Part, ...]) -> Iterator[Part]:
-        """What the user said, with results and documents as text."""
+    def _asked(self, parts: list[Part], asked_for: list[str]) -> Iterator[Part]:
+        """What the user said, with results and documents as text. The results stand in the order of
+        their calls: in most dialects nothing else tells which is whose."""
+        order = {identity: index for index, identity in enumerate(asked_for)}
         results = [part for part in parts if isinstance(part, ToolResult)]
+        results.sort(key=lambda result: order.get(result.call_id, len(order)))
         rest = [part for part in parts if not isinstance(part, ToolResult)]
         if results:
             yield Text(self._results(results, ends=not rest))
@@ -204,6 +209,18 @@ def _texts(messages: Iterable[Message]) -> Iterator[str]:
         text = "".join(part.text for part in message.parts if isinstance(part, (Text, Document)))
         if text:
             yield text
+
+
+def _as_user(message: Message) -> Message:
+    """Instructions in the midst of a conversation, as the user's."""
+    if message.role not in _SYSTEM:
+        return message
+    text = "\n\n".join(_texts([message]))
+    return Message("user", (Text(f"<system>\n{text}\n</system>"),))
+
+
+def _parts(messages: Iterable[Message]) -> list[Part]:
+    return [part for message in messages for part in message.parts]
 
 
 def _pictures(results: list[ToolResult]) -> Iterator[Image]:

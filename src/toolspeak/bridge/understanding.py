@@ -23,8 +23,9 @@ from ..events import (
     TextDelta,
 )
 from ..judge import Judge
+from ..notes import NOTES
 from ..toolset import Toolset
-from ..types import Failure, Note, Rejection, StopReason, ToolCall
+from ..types import Failure, Note, Rejection, Request, StopReason, ToolCall
 from .inert import Mark
 from .offered import Offered
 
@@ -48,11 +49,13 @@ class Understanding:
 
     def __init__(
         self,
+        request: Request,
         offered: Offered,
         mark: Mark,
         read_text: Callable[[], TextReader] | None,
         new_id: Callable[[], str],
     ) -> None:
+        self._one_call = not request.parallel_tool_calls
         self._offered = offered
         self._mark = mark
         self._read_text = read_text
@@ -60,6 +63,9 @@ class Understanding:
         self._reader: TextReader | None = None
         self._judge = Judge(Toolset(offered.tools), "lenient")
         self._ledger = Ledger(new_id)
+        # Many models give every first call the id `call_1`, and clients tell calls by their ids.
+        for identity in _ids(request):
+            self._ledger.claim(identity)
         self._start: CallStart | None = None
         self._arguments: list[str] = []
         self.made = 0
@@ -154,6 +160,9 @@ class Understanding:
             yield TextDelta(f"{event.rejection.name or ''}({event.rejection.raw})")
 
     def _made(self, call: ToolCall, text: str) -> Iterator[Event]:
+        if self._one_call and self.made:
+            yield Note("extra-call", f"{NOTES['extra-call']} It is one of {call.name!r}.", call.id)
+            return
         identity = self._ledger.claim(call.id)
         if call.id and identity != call.id:
             yield Note("id-replaced", f"the id {call.id!r} is taken by another call", call.id)
@@ -178,3 +187,9 @@ class Understanding:
         if not self._mark.character:
             return event
         return structs.replace(event, text=self._mark.restored(event.text))
+
+
+def _ids(request: Request) -> set[str]:
+    """Those of the calls that were made before."""
+    parts = (part for message in request.messages for part in message.parts)
+    return {part.id for part in parts if isinstance(part, ToolCall)}

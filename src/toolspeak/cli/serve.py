@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import logging
 import os
@@ -39,14 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        from ..gateway.server import Service
+        from ..gateway.server import LOG_FORMAT, Service
         from ..gateway.workers import Supervisor
     except ModuleNotFoundError as missing:
         raise UsageError(
             f"the gateway needs {missing.name}: pip install 'toolspeak[gateway,local]'"
         ) from None
     level = logging.INFO if options.verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s %(message)s")
+    logging.basicConfig(level=level, format=LOG_FORMAT)
     console = Console(stderr=options.json, highlight=False)
     status = console.status("Looking for models …")
 
@@ -55,29 +54,39 @@ def run(options: argparse.Namespace) -> int:
         _announce(service, console, as_json=options.json)
 
     with status:
-        config = _config(options, console)
+        settings = _Settings(options, console)
+        config = settings.read()
         kind = Supervisor if config.server.workers > 1 else Service
-        service = kind(config, reload=lambda: _config(options, console), announce=announce)
-        with contextlib.suppress(KeyboardInterrupt):
-            service.run()
+        service = kind(config, reload=settings.read, announce=announce)
+        service.run()
     return 0
 
 
-def _config(options: argparse.Namespace, console: Console) -> Config:
-    """The configuration; what the command line says counts as if the environment said it."""
-    from ..gateway.config import read
+class _Settings:
+    """Where the configuration comes from."""
 
-    said = {
-        f"TOOLSPEAK_{name.upper()}": str(value)
-        for name in ("host", "port", "workers", "gguf")
-        if (value := getattr(options, name)) is not None
-    }
-    loaded = read(options.config, {**os.environ, **said})
-    for warning in loaded.warnings:
-        console.print(f"warning: {escape(warning)}")
-    if options.embedded is None:
-        return loaded.config
-    return structs.replace(loaded.config, embedded=options.embedded)
+    def __init__(self, options: argparse.Namespace, console: Console) -> None:
+        self._options = options
+        self._console = console
+        self._file: Path | None = options.config
+
+    def read(self) -> Config:
+        """Read it; what the command line says counts as if the environment said it."""
+        from ..gateway.config import read
+
+        said = {
+            f"TOOLSPEAK_{name.upper()}": str(value)
+            for name in ("host", "port", "workers", "gguf")
+            if (value := getattr(self._options, name)) is not None
+        }
+        loaded = read(self._file, {**os.environ, **said})
+        # The next time it has to be the same file: if it is gone, that is a problem.
+        self._file = Path(loaded.source) if loaded.source else None
+        for warning in loaded.warnings:
+            self._console.print(f"warning: {escape(warning)}", soft_wrap=True)
+        if self._options.embedded is None:
+            return loaded.config
+        return structs.replace(loaded.config, embedded=self._options.embedded)
 
 
 def _announce(service: Service | Supervisor, console: Console, *, as_json: bool) -> None:
@@ -88,14 +97,14 @@ def _announce(service: Service | Supervisor, console: Console, *, as_json: bool)
     catalog = Catalog(service.config, os.environ, service.found())
     key = service.config.server.keys[0] if service.config.server.keys else ""
     pasted = snippets(service.url, catalog.default or "MODEL", "YOUR_KEY" if key else "")
+    if service.local.problem:
+        console.print(f"no embedded model: {escape(service.local.problem)}", soft_wrap=True)
     if as_json:
         models = {"models": catalog.names(), "default": catalog.default}
         clients = {one.client: {"text": one.text, "file": one.where} for one in pasted}
         print(json.dumps({"url": service.url, **models, "clients": clients}), flush=True)
         return
     console.print(f"[bold]Toolspeak[/] listens on [bold]{service.url}[/]")
-    if service.local.problem:
-        console.print(f"no embedded model: {escape(service.local.problem)}")
     for name in catalog.names():
         mark = "  (default)" if name == catalog.default else ""
         console.print(f"  {escape(name)}{mark}")

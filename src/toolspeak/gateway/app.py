@@ -6,16 +6,14 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import unquote
 
 from ..calls import new_id
 from ..errors import WireError
 from ..types import Failure
 from ..wires import wire_of
-from ..wires.framing import decode_json, encode_json
+from ..wires.framing import encode_json
 from ..wires.routes import Route, route
 from .catalog import Catalog, Found, UnknownModel
 from .chat import Chat
@@ -25,16 +23,23 @@ from .http import Gone, Incoming, Receive, Refused, Scope, Send, Sender
 from .kept import KeptResponses
 from .listing import Listing
 from .memory import Memory
-from .metrics import Metrics
+from .metrics import Metrics, SharedMetrics
 from .settings import Config
-from .store import Store, open_store
+from .store import MemoryStore, Store, open_store
 from .upstream import UpstreamFailed, Upstreams
 
 log = logging.getLogger("toolspeak.gateway")
 
 _GEMINI = r"(?:/v1(?:alpha|beta)?)?/models"
-_WIRES = ((r"/v1/messages", "anthropic"), (r"/api/", "ollama"), (r"/v1(?:alpha|beta)/", "gemini"))
+_WIRES = (
+    (re.compile(r"/v1/messages"), "anthropic"),
+    (re.compile(r"/api/"), "ollama"),
+    (re.compile(r"/v1(?:alpha|beta)/|.*:countTokens$"), "gemini"),
+)
 """Which API a path belongs to, where no chat goes."""
+_IDENTITY = re.compile(r"[\x21-\x7e]{1,128}")
+_CLOSED = 499
+"""What is counted as the status where nobody was there to see one."""
 Handler = Callable[["Exchanged", "re.Match[str]"], Awaitable[None]]
 
 
@@ -62,20 +67,25 @@ class Gateway:
         found: Callable[[], Iterable[Found]] = tuple,
         store: Store | None = None,
         is_ready: Callable[[], bool] = lambda: True,
+        ping_after: float = 15.0,
     ) -> None:
         self._environ = os.environ if environ is None else environ
         self._found = found
         self._is_ready = is_ready
+        self.ping_after = ping_after
+        """How many seconds a client waits at most until it hears that it is not forgotten."""
         self.store = store or open_store(config.store)
         self.memory = Memory(self.store)
         self.kept = KeptResponses(self.memory)
         self.metrics = Metrics()
+        is_shared = not isinstance(self.store, MemoryStore)
+        self._shared = SharedMetrics(self.metrics, self.store) if is_shared else None
         self.upstreams = Upstreams()
         self.reload(config)
         self._routes: list[tuple[str, re.Pattern[str], Handler]] = [
             (method, re.compile(path), handler)
             for method, path, handler in (
-                ("HEAD|GET", r"/", self._root),
+                ("GET", r"/", self._root),
                 ("GET", r"/health", self._health),
                 ("GET", r"/ready", self._ready),
                 ("GET", r"/metrics", self._metrics),
@@ -106,6 +116,8 @@ class Gateway:
 
     async def close(self) -> None:
         """Let go of every connection."""
+        if self._shared:
+            await self._shared.stop()
         await self.upstreams.close()
         await self.store.close()
 
@@ -114,39 +126,68 @@ class Gateway:
             await self._http(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            # No API that is served here needs one: clients go on without.
+            await send({"type": "websocket.close"})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.shutdown":
                 await self.close()
+            elif self._shared:
+                self._shared.start()
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        incoming = Incoming(scope, receive)
-        identity = incoming.headers.get("x-request-id", "")[:128] or f"req_{new_id()[5:]}"
-        sender = Sender(send, {"x-request-id": identity, "x-toolspeak": "1"})
-        where = route(incoming.target) if incoming.method == "POST" else None
+        sender = Sender(send)
+        incoming = Incoming(scope, receive, sender)
+        identity = incoming.headers.get("x-request-id", "")
+        if not _IDENTITY.fullmatch(identity):
+            identity = f"req_{new_id()[5:]}"
+        sender.headers |= {"x-request-id": identity, "x-toolspeak": "1"}
+        where = route(incoming.target)
         wire = where.wire if where else _wire_for(incoming)
         self.metrics.active += 1
         try:
-            async with _while_connected(incoming):
-                await self._admitted(incoming, sender, where)
+            failure = await self._failure(incoming, sender, where)
+            if failure:
+                await self._fail(sender, wire, failure)
         except Gone:
             pass
-        except (Refused, UnknownModel, UpstreamFailed, WireError) as problem:
-            if isinstance(problem, Refused):
-                sender.headers.update(problem.headers)
-            await self._fail(sender, wire, problem.failure)
-        except Exception:
-            log.exception("a request has failed: %s %s", incoming.method, incoming.path)
-            problem = f"something went wrong in the gateway; its log tells more under {identity}"
-            await self._fail(sender, wire, Failure("internal", problem, 500))
         finally:
             self.metrics.active -= 1
             self._count(wire, sender)
+            log.info("%s: %s %r: %s", identity, incoming.method, incoming.path, sender.status)
+
+    async def _failure(
+        self, incoming: Incoming, sender: Sender, where: Route | None
+    ) -> Failure | None:
+        """Serve a request; what has gone wrong, if anything has."""
+        try:
+            await self._admitted(incoming, sender, where)
+        except (Refused, UpstreamFailed) as problem:
+            sender.headers.update(problem.headers)
+            return problem.failure
+        except (UnknownModel, WireError) as problem:
+            return problem.failure
+        except asyncio.CancelledError:
+            if incoming.is_gone:
+                raise Gone from None
+            # Whoever stops the server has waited as long as that may take.
+            return Failure("overloaded", "the gateway was stopped before this was done", 503)
+        except Gone:
+            raise
+        except Exception:
+            identity = sender.headers["x-request-id"]
+            log.exception("%s has failed: %s %s", identity, incoming.method, incoming.path[:200])
+            problem = f"something went wrong in the gateway; its log tells more under {identity}"
+            return Failure("internal", problem, 500)
+        finally:
+            incoming.unwatch()
+        return None
 
     async def _admitted(self, incoming: Incoming, sender: Sender, where: Route | None) -> None:
         self._allow_origin(incoming, sender)
@@ -154,49 +195,64 @@ class Gateway:
         if incoming.method == "OPTIONS":
             await sender.whole(204, b"")
             return
-        if self.metrics.active > self.config.limits.streams:
-            problem = f"{self.config.limits.streams} requests are being served already"
-            raise Refused(Failure("overloaded", problem, 503), {"retry-after": "1"})
-        if where:
+        if where and incoming.method == "POST":
+            self._check_load()
             await Chat(self, incoming, sender, where, client).serve()
             return
-        handler, match = self._handler(incoming)
+        handler, match = self._handler(incoming, where)
         await handler(Exchanged(incoming, sender, client), match)
 
-    def _handler(self, incoming: Incoming) -> tuple[Handler, re.Match[str]]:
+    def _check_load(self) -> None:
+        most = self.config.limits.streams
+        if self.metrics.active > most:
+            problem = f"{most} requests are being served already; try again, or raise "
+            problem += "`limits.streams`"
+            raise Refused(Failure("overloaded", problem, 503), {"retry-after": "1"})
+
+    def _handler(self, incoming: Incoming, where: Route | None) -> tuple[Handler, re.Match[str]]:
         path = incoming.path.rstrip("/") or "/"
-        others: set[str] = set()
-        for method, pattern, handler in self._routes:
+        method = "GET" if incoming.method == "HEAD" else incoming.method
+        others = {"POST"} if where else set[str]()
+        for methods, pattern, handler in self._routes:
             match = pattern.fullmatch(path)
-            if match and incoming.method in method.split("|"):
+            if match and method in methods.split("|"):
                 return handler, match
-            others.update(method.split("|") if match else ())
+            others.update(methods.split("|") if match else ())
         if others:
-            problem = f"{path} takes {', '.join(sorted(others))}, not {incoming.method}"
-            raise Refused(Failure("bad_request", problem, 405), {"allow": ", ".join(others)})
+            allowed = ", ".join(sorted(others))
+            problem = f"{path} takes {allowed}, not {incoming.method}"
+            raise Refused(Failure("bad_request", problem, 405), {"allow": allowed})
         raise Refused(Failure("not_found", f"there is nothing at {incoming.method} {path}", 404))
 
     def _allow_origin(self, incoming: Incoming, sender: Sender) -> None:
         """Tell a browser that a page may read the answer, if that page is one of those."""
         origin = incoming.headers.get("origin", "")
-        if origin and origin in self.config.server.origins:
+        if not origin or not self.guard.allows_origin(origin):
+            return
+        sender.headers |= {
+            "access-control-allow-origin": origin,
+            "access-control-expose-headers": "*",
+            "vary": "origin",
+        }
+        if incoming.method == "OPTIONS":
             wanted = incoming.headers.get("access-control-request-headers", "*")
             sender.headers |= {
-                "access-control-allow-origin": origin,
                 "access-control-allow-headers": wanted,
                 "access-control-allow-methods": "GET, POST, DELETE",
-                "vary": "origin",
+                "access-control-allow-private-network": "true",
+                "access-control-max-age": "600",
             }
 
     async def _fail(self, sender: Sender, wire: str, failure: Failure) -> None:
-        if sender.has_begun:
-            # The head has left: all that can be done is to break off.
-            raise ConnectionAbortedError(failure.message)
-        await sender.whole(failure.status, encode_json(wire_of(wire).encode_failure(failure)))
+        if not sender.has_begun:
+            body = encode_json(wire_of(wire).encode_failure(failure))
+            await sender.whole(failure.status, body)
+        elif sender.told and not sender.has_ended:
+            await sender.end(sender.told(failure))
 
     def _count(self, wire: str, sender: Sender) -> None:
         mode = sender.headers.get("x-toolspeak-mode", "")
-        status = str(sender.status)
+        status = str(sender.status or _CLOSED)
         self.metrics.count("toolspeak_requests_total", wire=wire, mode=mode, status=status)
 
     # What is not a chat.
@@ -212,7 +268,8 @@ class Gateway:
         await it.answer({"status": "ready" if ready else "starting"}, 200 if ready else 503)
 
     async def _metrics(self, it: Exchanged, _: re.Match[str]) -> None:
-        await it.sender.whole(200, self.metrics.text().encode(), "text/plain; version=0.0.4")
+        text = await self._shared.text() if self._shared else self.metrics.text()
+        await it.sender.whole(200, text.encode(), "text/plain; version=0.0.4")
 
     async def _models(self, it: Exchanged, _: re.Match[str]) -> None:
         listing = Listing(self.catalog)
@@ -220,7 +277,7 @@ class Gateway:
         await it.answer(listing.anthropic() if is_anthropic else listing.openai())
 
     async def _model(self, it: Exchanged, match: re.Match[str]) -> None:
-        listing, name = Listing(self.catalog), unquote(match["model"])
+        listing, name = Listing(self.catalog), match["model"]
         is_anthropic = "anthropic-version" in it.incoming.headers
         one = listing.anthropic_one if is_anthropic else listing.openai_one
         await it.answer(one(name))
@@ -229,7 +286,7 @@ class Gateway:
         await it.answer(Listing(self.catalog).gemini())
 
     async def _gemini_model(self, it: Exchanged, match: re.Match[str]) -> None:
-        await it.answer(Listing(self.catalog).gemini_one(unquote(match["model"])))
+        await it.answer(Listing(self.catalog).gemini_one(match["model"]))
 
     async def _tags(self, it: Exchanged, _: re.Match[str]) -> None:
         await it.answer(Listing(self.catalog).ollama())
@@ -249,7 +306,7 @@ class Gateway:
     async def _count_gemini(self, it: Exchanged, match: re.Match[str]) -> None:
         body = await self._body(it)
         inner = body.get("generateContentRequest", body)
-        tokens = await self._tokens(it, Route("gemini", unquote(match["model"])), inner)
+        tokens = await self._tokens(it, Route("gemini", match["model"]), inner)
         await it.answer({"totalTokens": tokens})
 
     async def _tokens(self, it: Exchanged, where: Route, body: dict[str, Any]) -> int:
@@ -281,42 +338,18 @@ class Gateway:
         path = it.incoming.path.rstrip("/").removeprefix("/v1")
         data = encode_json({**body, "model": served.target.model})
         async with self.upstreams.ask(served.endpoint, path, data) as response:
+            if response.status >= 300:
+                raise await response.problem()
             content_type = response.content_type or "application/json"
             await it.sender.whole(response.status, await response.body(), content_type)
 
     async def _body(self, it: Exchanged) -> dict[str, Any]:
-        body = decode_json(await it.incoming.body(self.config.limits.body))
-        if not isinstance(body, dict):
-            raise WireError("Expected `object`")
-        return body
-
-
-@asynccontextmanager
-async def _while_connected(incoming: Incoming) -> AsyncGenerator[None, None]:
-    """Cancel what is inside when the client closes the connection."""
-    task = asyncio.current_task()
-    assert task is not None
-    watcher = asyncio.create_task(_watch(incoming, task))
-    try:
-        yield
-    except asyncio.CancelledError:
-        if not watcher.done():
-            raise
-        task.uncancel()
-        raise Gone from None
-    finally:
-        watcher.cancel()
-
-
-async def _watch(incoming: Incoming, task: asyncio.Task[Any]) -> None:
-    await incoming.read.wait()
-    await incoming.gone()
-    task.cancel()
+        return await it.incoming.value(self.config.limits)
 
 
 def _wire_for(incoming: Incoming) -> str:
     """The API in whose shape to fail, where no chat goes."""
     if "anthropic-version" in incoming.headers:
         return "anthropic"
-    found = (wire for path, wire in _WIRES if re.match(path, incoming.path))
+    found = (wire for path, wire in _WIRES if path.match(incoming.path))
     return next(found, "openai_chat")

@@ -6,42 +6,37 @@ how the answer leaves: whole, or as it comes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from ..bridge import Answer, Exchange, Target, plan_for
-from ..bridge.ladder import Held, NoCall, is_about_tools, next_plan
+from ..bridge.ladder import Held, NoCall, is_about_all_tools, is_about_tools, next_plan
+from ..bridge.plan import involves_tools
 from ..calls import new_id
 from ..errors import WireError
-from ..events import Event, fold
-from ..jsonish import depth_of
-from ..types import Failure, Note, Plan, Reply, Request
+from ..events import ArgumentsDelta, Event, ReasoningDelta, Started, TextDelta, fold
+from ..types import Failure, Note, Reply, Request
 from ..wires import Encoder, Envelope, Wire, gemini, wire_of
 from ..wires.framing import decode_json, encode_json
 from ..wires.routes import Route
-from .catalog import Endpoint, Served, UnknownModel
-from .http import Incoming, Refused, Sender
+from .catalog import Endpoint, Served
+from .http import Incoming, Sender
 from .kept import WIRE as RESPONSES
-from .sticky import with_tools
+from .outflow import PINGS, Outflow
+from .sticky import remember_tools, with_tools
 from .upstream import Response, UpstreamFailed
 
 if TYPE_CHECKING:
     from .app import Gateway
 
-_PING_AFTER = 15.0
-_SHOWN = 1000
-_PINGS = {
-    "openai_chat": b": keep-alive\n\n",
-    "openai_responses": b": keep-alive\n\n",
-    "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n',
-}
-"""What may be sent to a client that waits; nothing where it could not be told from the reply."""
-_PAGES = ("text/html", "application/xhtml+xml")
-_WHOLE = ("application/json", *_PAGES)
-"""What is no stream, even where one was asked for."""
+_MOVABLE = frozenset({"upstream", "timeout", "overloaded", "rate_limit"})
+"""Failures after which another upstream may do better."""
+_WORDS = (TextDelta, ReasoningDelta, ArgumentsDelta)
+"""What a stream has most of; it is not kept unless the client asks for that."""
 
 
 class Chat:
@@ -57,66 +52,76 @@ class Chat:
         self._client = client
         self._wire: Wire = wire_of(route.wire)
         self._began = perf_counter()
-        self._waited = 0.0
-        """Time that went into waiting for upstreams."""
+        self._waiting = _Stopwatch()
+        """For the time that goes into waiting for upstreams."""
         self._retries = 0
+        self._exchange: Exchange | None = None
+        """The last of them."""
 
     async def serve(self) -> None:
-        """Answer the request; whatever goes wrong is said in the client's own API."""
-        try:
-            await self._serve()
-        except (Refused, UnknownModel, UpstreamFailed, WireError) as problem:
-            headers = problem.headers if isinstance(problem, Refused) else {}
-            self._sender.headers.update(headers)
-            await self._fail(problem.failure)
-
-    async def _serve(self) -> None:
+        """Answer the request."""
         request = await self._request()
         served = self._gateway.catalog.resolve(request.model)
         request = await self._gateway.kept.continued(request, self._client, served.endpoint.wire)
         request = await with_tools(request, self._gateway.memory, self._client, served.name)
-        reply = await self._ask(request, served)
-        await self._remember(request, served, reply)
+        self._model = served.name
+        self._envelope = Envelope(request, new_id().removeprefix("call_"), int(time()))
+        if not request.stream:
+            await self._ask(request, served, None)
+            return
+        outflow = self._outflow()
+        try:
+            await self._ask(request, served, outflow)
+        finally:
+            outflow.stop()
 
     async def _request(self) -> Request:
-        limits = self._gateway.config.limits
-        data = await self._incoming.body(limits.body)
-        body = decode_json(data)
-        if depth_of(body) > limits.depth:
-            raise WireError(f"nested more than {limits.depth} deep")
+        body = await self._incoming.value(self._gateway.config.limits)
         request = self._wire.decode_request(
             body, model=self._route.model, stream=self._route.stream
         )
         self._gateway.guard.check_size(request)
         return request
 
+    def _outflow(self) -> Outflow:
+        array = self._route.array
+        encoder: Encoder = (
+            gemini.Encoder(self._envelope, array=True)
+            if array
+            else self._wire.encoder(self._envelope)
+        )
+        content_type = "application/json" if array else self._wire.content_type
+        outflow = Outflow(self._sender, encoder, content_type, self._say)
+        outflow.keep_alive(PINGS.get(self._wire.name, b""), self._gateway.ping_after)
+        return outflow
+
     # Asking.
 
-    async def _ask(self, request: Request, served: Served) -> Reply:
+    async def _ask(self, request: Request, served: Served, outflow: Outflow | None) -> None:
         """Ask the model's upstream, and if it fails, the others that may stand in for it."""
         endpoints = (served.endpoint, *served.fallbacks)
         for index, endpoint in enumerate(endpoints):
             target = served.target if not index else _moved(served.target, endpoint)
             try:
-                return await self._ask_one(request, endpoint, target)
+                await self._ask_one(request, endpoint, target, outflow)
+                break
             except UpstreamFailed as problem:
-                kind = problem.failure.kind
-                self._count("upstream_failures", upstream=endpoint.name, kind=kind)
-                may_move = kind in ("upstream", "timeout", "overloaded", "rate_limit")
-                if self._sender.has_begun or not may_move or endpoint is endpoints[-1]:
+                self._count_failure(problem.failure, endpoint)
+                if problem.failure.kind not in _MOVABLE or endpoint is endpoints[-1]:
                     raise
                 self._retry("fallback")
-        raise AssertionError("there is always one endpoint")
 
-    async def _ask_one(self, request: Request, endpoint: Endpoint, target: Target) -> Reply:
+    async def _ask_one(
+        self, request: Request, endpoint: Endpoint, target: Target, outflow: Outflow | None
+    ) -> None:
         """Ask one upstream, in another way if it does not understand, or does not obey."""
         target = await self._with_verdict(target)
         plan = plan_for(request, target)
-        refused: Failure | None = None
+        refused: UpstreamFailed | None = None
         for attempt in range(target.retries + 2):
-            exchange = Exchange(request, target, plan)
+            exchange = self._exchange = Exchange(request, target, plan)
             try:
-                reply = await self._exchange(exchange, endpoint)
+                reply = await self._asked(exchange, endpoint, outflow)
             except NoCall as problem:
                 following = next_plan(target, plan, attempt)
                 if following is None:
@@ -124,17 +129,17 @@ class Chat:
                 self._retry("no call")
                 plan = following
             except UpstreamFailed as problem:
-                learns = plan.mode == "native" and target.tools == "auto" and request.tools
-                if not learns or refused or not is_about_tools(problem.failure):
-                    raise UpstreamFailed(refused) if refused else problem from None
+                learns = plan.mode == "native" and target.tools == "auto"
+                is_told = involves_tools(request) and is_about_tools(problem.failure)
+                if not learns or refused or not is_told:
+                    is_busy = problem.failure.kind in _MOVABLE
+                    raise problem if is_busy else refused or problem from None
                 self._retry("tools refused")
-                refused = problem.failure
+                refused = problem
                 plan = plan_for(request, structs.replace(target, learned="prompt"))
             else:
-                if refused:
-                    await self._gateway.memory.judge(target.upstream, target.model, "prompt")
-                await self._learn(exchange, reply)
-                return reply
+                await self._learn(exchange, reply, refused and refused.failure)
+                return
         raise UpstreamFailed(Failure("upstream", "the model did not do as it was told", 502))
 
     async def _with_verdict(self, target: Target) -> Target:
@@ -143,49 +148,55 @@ class Chat:
         learned = await self._gateway.memory.verdict(target.upstream, target.model)
         return structs.replace(target, learned=learned) if learned else target
 
-    async def _exchange(self, exchange: Exchange, endpoint: Endpoint) -> Reply:
+    async def _asked(
+        self, exchange: Exchange, endpoint: Endpoint, outflow: Outflow | None
+    ) -> Reply:
         same = self._route.wire == endpoint.wire
         headers = self._incoming.headers if same else None
-        began = perf_counter()
-        async with self._gateway.upstreams.send(endpoint, exchange.outgoing, headers) as response:
-            self._waited += perf_counter() - began
-            if response.status >= 400:
-                raise UpstreamFailed(await _failure(exchange.wire, response))
-            if exchange.request.stream:
-                return await self._stream(exchange, response)
+        async with AsyncExitStack() as stack:
+            with self._waiting:
+                sending = self._gateway.upstreams.send(
+                    endpoint, exchange.outgoing, headers, lambda: self._retry("upstream")
+                )
+                response = await stack.enter_async_context(sending)
+            if response.status >= 300:
+                raise await response.problem()
+            if outflow:
+                return await self._stream(exchange, endpoint, response, outflow)
             return await self._whole(exchange, response)
 
     async def _at_once(self, answer: Answer, response: Response) -> Iterable[Event]:
         """What a reply says that is read whole, be it one value or a stream."""
-        began = perf_counter()
-        data = await response.body()
-        self._waited += perf_counter() - began
-        if response.content_type in _PAGES:
-            raise UpstreamFailed(_page(response))
+        with self._waiting:
+            data = await response.body()
+        if response.is_page:
+            raise response.page()
         try:
             value = decode_json(data)
-        except WireError:
-            return (*answer.feed(data), *answer.finish())
+        except WireError as problem:
+            events = (*answer.feed(data), *answer.finish())
+            if answer.frames:
+                return events
+            raise response.unreadable(problem) from None
         return answer.whole(value)
 
-    async def _batches(
-        self, answer: Answer, response: Response
-    ) -> AsyncIterator[Iterable[Event] | None]:
-        """What a reply says as it comes; None for each while of silence."""
-        if response.content_type in _WHOLE:
-            yield await self._at_once(answer, response)
-            return
-        while True:
-            began = perf_counter()
-            data = await response.more(_PING_AFTER)
-            self._waited += perf_counter() - began
-            if data:
-                yield answer.feed(data)
-            elif data is None:
-                yield None
-            else:
-                yield answer.finish()
-                return
+    async def _batch(self, answer: Answer, response: Response) -> tuple[Iterable[Event], bool]:
+        """What the next piece of a reply says, and whether it is the last."""
+        if response.is_page or response.content_type == "application/json":
+            return await self._at_once(answer, response), True
+        try:
+            with self._waiting:
+                data = await response.more()
+        except UpstreamFailed as problem:
+            # What is complete cannot break off.
+            return answer.finish() if answer.is_complete else answer.fail(problem.failure), True
+        if not data:
+            return answer.finish(), True
+        before = answer.frames
+        events = list(answer.feed(data))
+        if answer.frames > before:
+            response.heard(is_complete=answer.is_complete)
+        return events, False
 
     # Answering.
 
@@ -193,109 +204,84 @@ class Chat:
         events = Held(exchange).feed(await self._at_once(exchange.answer(), response))
         reply = fold(events)
         if reply.failure:
-            raise UpstreamFailed(reply.failure)
-        envelope = self._envelope(exchange)
-        body = encode_json(self._wire.encode_reply(reply, envelope))
-        notes = (*exchange.outgoing.notes, *reply.notes, *self._wire.notes_on(reply))
-        self._say(exchange.plan, notes)
+            raise response.failed(reply.failure)
+        body = encode_json(self._wire.encode_reply(reply, self._envelope))
+        await self._remember(exchange, reply)
+        self._say((*reply.notes, *self._wire.notes_on(reply)))
         await self._sender.whole(200, body)
-        return structs.replace(reply, id=_shown_id(reply, envelope))
+        return reply
 
-    async def _stream(self, exchange: Exchange, response: Response) -> Reply:
-        envelope = self._envelope(exchange)
-        encoder = self._encoder(envelope)
-        held = Held(exchange)
-        answer = exchange.answer()
-        events: list[Event] = []
-        try:
-            async for batch in self._batches(answer, response):
-                if batch is None:
-                    await self._send_bytes(exchange, _PINGS.get(self._wire.name, b""))
-                    continue
-                fresh = held.feed(batch)
-                events += fresh
-                await self._send_events(exchange, encoder, fresh)
-        except UpstreamFailed as problem:
-            if not self._sender.has_begun:
-                raise
-            fresh = list(answer.fail(problem.failure))
-            events += fresh
-            await self._send_events(exchange, encoder, fresh)
-        await self._sender.end()
-        reply = fold(events)
-        return structs.replace(reply, id=_shown_id(reply, envelope))
+    async def _stream(
+        self, exchange: Exchange, endpoint: Endpoint, response: Response, outflow: Outflow
+    ) -> Reply:
+        answer, held = exchange.answer(), Held(exchange)
+        kept: list[Event] = []
+        waiting: list[Event] = []
+        is_over = False
+        while not is_over:
+            batch, is_over = await self._batch(answer, response)
+            fresh = held.feed(batch)
+            waiting += fresh
+            speaks = outflow.has_spoken or any(map(_says, waiting))
+            if waiting and isinstance(failure := waiting[-1], Failure):
+                if not speaks:
+                    raise response.failed(failure)
+                fresh[-1] = waiting[-1] = response.discreet(failure)
+                self._count_failure(failure, endpoint)
+                is_over = True
+            keeps = exchange.request.wire == RESPONSES
+            kept += fresh if keeps else (one for one in fresh if not isinstance(one, _WORDS))
+            if is_over:
+                await self._remember(exchange, fold(kept))
+            if speaks:
+                await outflow.send(waiting)
+                waiting = []
+        await outflow.end()
+        return fold(kept)
 
-    async def _send_events(
-        self, exchange: Exchange, encoder: Encoder, events: Iterable[Event]
-    ) -> None:
-        written: list[bytes] = []
-        for event in events:
-            if isinstance(event, Failure) and not self._sender.has_begun:
-                raise UpstreamFailed(event)
-            written.append(encoder.feed(event))
-        await self._send_bytes(exchange, b"".join(written))
-
-    async def _send_bytes(self, exchange: Exchange, data: bytes) -> None:
-        if not data:
-            return
-        if not self._sender.has_begun:
-            self._say(exchange.plan, exchange.outgoing.notes)
-            array = self._route.array
-            await self._sender.begin(200, "application/json" if array else self._wire.content_type)
-        await self._sender.more(data)
-
-    def _encoder(self, envelope: Envelope) -> Encoder:
-        if self._route.array:
-            return gemini.Encoder(envelope, array=True)
-        return self._wire.encoder(envelope)
-
-    def _envelope(self, exchange: Exchange) -> Envelope:
-        return Envelope(exchange.request, new_id().removeprefix("call_"), int(time()))
-
-    def _say(self, plan: Plan, notes: Iterable[Note]) -> None:
-        """What the headers tell of how the request was served."""
-        codes = dict.fromkeys(note.code for note in notes)
-        for code in codes:
-            self._count("notes", code=code)
-        overhead = (perf_counter() - self._began - self._waited) * 1000
-        headers = self._sender.headers
-        headers["x-toolspeak-mode"] = plan.mode
+    def _say(self, notes: Iterable[Note] = ()) -> None:
+        """What the headers tell of how the request is served."""
+        headers, exchange = self._sender.headers, self._exchange
+        overhead = (perf_counter() - self._began - self._waiting.seconds) * 1000
         headers["x-toolspeak-retries"] = str(self._retries)
         headers["x-toolspeak-overhead-ms"] = f"{overhead:.2f}"
-        if codes:
+        if exchange:
+            headers["x-toolspeak-mode"] = exchange.plan.mode
+            codes = dict.fromkeys(note.code for note in (*exchange.outgoing.notes, *notes))
             headers["x-toolspeak-notes"] = ",".join(codes)
-
-    async def _fail(self, failure: Failure) -> None:
-        if self._sender.has_begun:
-            await self._sender.end()
-            return
-        body = encode_json(self._wire.encode_failure(failure))
-        await self._sender.whole(failure.status, body)
 
     # Remembering.
 
-    async def _remember(self, request: Request, served: Served, reply: Reply) -> None:
-        memory = self._gateway.memory
-        if reply.calls and request.tools:
-            ids = [call.id for call in reply.calls]
-            await memory.remember_tools(self._client, served.name, ids, request.tools)
-        await self._gateway.kept.keep(request, reply, self._client)
+    async def _remember(self, exchange: Exchange, reply: Reply) -> None:
+        """Before the last byte leaves: what the client says next may need it."""
+        request = exchange.request
+        await remember_tools(request, reply, self._gateway.memory, self._client, self._model)
+        shown = structs.replace(reply, id=_shown_id(reply, self._envelope))
+        await self._gateway.kept.keep(request, shown, self._client)
+        for code in dict.fromkeys(note.code for note in (*exchange.outgoing.notes, *reply.notes)):
+            self._count("notes", code=code)
         if reply.usage:
             self._count("tokens", reply.usage.input, kind="input")
             self._count("tokens", reply.usage.output, kind="output")
 
-    async def _learn(self, exchange: Exchange, reply: Reply) -> None:
-        """A model whose calls keep standing in its text is asked for them there."""
-        target = exchange.target
+    async def _learn(self, exchange: Exchange, reply: Reply, refused: Failure | None) -> None:
+        """A model that takes no tools, or whose calls keep standing in its text, is asked for them
+        there."""
+        target, memory = exchange.target, self._gateway.memory
+        lacks = refused and exchange.request.tools and is_about_all_tools(refused)
+        if lacks and not (reply.failure or await memory.has_called(target.upstream, target.model)):
+            await memory.judge(target.upstream, target.model, "prompt")
         if not reply.calls:
             return
         in_text = any(call.raw for call in reply.calls) and exchange.plan.mode == "native"
         self._count("calls", len(reply.calls), stood="text" if in_text else exchange.plan.mode)
         if target.tools == "auto" and exchange.plan.mode == "native":
-            memory = self._gateway.memory
             seen = await memory.saw_text_call(target.upstream, target.model, in_text)
             if seen >= 3:
                 await memory.judge(target.upstream, target.model, "prompt")
+
+    def _count_failure(self, failure: Failure, endpoint: Endpoint) -> None:
+        self._count("upstream_failures", upstream=endpoint.name, kind=failure.kind)
 
     def _retry(self, reason: str) -> None:
         self._retries += 1
@@ -303,6 +289,24 @@ class Chat:
 
     def _count(self, name: str, amount: float = 1, **labels: str) -> None:
         self._gateway.metrics.count(f"toolspeak_{name}_total", amount, **labels)
+
+
+class _Stopwatch:
+    """Adds up the time that is spent inside of it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._began = perf_counter()
+
+    def __exit__(self, *problem: object) -> None:
+        self.seconds += perf_counter() - self._began
+
+
+def _says(event: Event) -> bool:
+    """Whether the model has said something, and not only begun to."""
+    return not isinstance(event, (Started, Note, Failure)) and getattr(event, "text", " ") != ""
 
 
 def _moved(target: Target, endpoint: Endpoint) -> Target:
@@ -319,23 +323,6 @@ def _moved(target: Target, endpoint: Endpoint) -> Target:
             constrained=endpoint.constrained,
         ),
     )
-
-
-async def _failure(wire: Wire, response: Response) -> Failure:
-    """What an upstream's error says."""
-    data = await response.body()
-    if response.content_type in _PAGES:
-        return structs.replace(_page(response), status=response.status)
-    try:
-        value = decode_json(data)
-    except WireError:
-        value = data.decode("utf-8", "replace")[:_SHOWN]
-    return wire.decode_failure(response.status, value)
-
-
-def _page(response: Response) -> Failure:
-    message = "the upstream sent a web page in place of a reply; is its base URL right?"
-    return Failure("upstream", message, 502)
 
 
 def _shown_id(reply: Reply, envelope: Envelope) -> str:

@@ -7,63 +7,93 @@ left out: nothing is gained by asking oneself.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
+from msgspec import Struct
 
+from ..wires.framing import decode_json
 from .catalog import Found
+from .guard import is_loopback
 from .settings import Config, Upstream
 
-_PLACES = (
-    ("ollama", 11434, "", "/api/tags"),
-    ("lmstudio", 1234, "/v1", "/v1/models"),
-    ("llamacpp", 8080, "/v1", "/v1/models"),
-    ("vllm", 8000, "/v1", "/v1/models"),
+
+class Place(Struct, frozen=True):
+    """Where a server of some kind usually listens."""
+
+    provider: str
+    port: int
+    base: str
+    """Where its API begins."""
+    models: str
+    """Where it lists its models."""
+
+
+PLACES = (
+    Place("ollama", 11434, "", "/api/tags"),
+    Place("lmstudio", 1234, "/v1", "/v1/models"),
+    Place("llamacpp", 8080, "/v1", "/v1/models"),
+    Place("vllm", 8000, "/v1", "/v1/models"),
 )
-"""(provider, port, where its API begins, where its models are)."""
 _PATIENCE = 0.5
 
 
-async def discover(config: Config) -> tuple[Found, ...]:
+async def discover(config: Config, places: Sequence[Place] = PLACES) -> tuple[Found, ...]:
     """The servers that answer, except those that are configured."""
-    taken = {address for upstream in config.upstreams.values() if (address := upstream.base_url)}
+    taken = {config.server.port, *_ports(config)}
     timeout = aiohttp.ClientTimeout(total=_PATIENCE)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         asked = (
-            _ask(session, provider, f"http://127.0.0.1:{port}", base, path)
-            for provider, port, base, path in _PLACES
-            if port != config.server.port and not _is_taken(taken, port)
+            _ask(session, place)
+            for place in places
+            if place.port not in taken and place.provider not in config.upstreams
         )
         found = await asyncio.gather(*asked)
     return tuple(server for server in found if server)
 
 
-def _is_taken(addresses: set[str], port: int) -> bool:
-    return any(f":{port}" in address for address in addresses)
+def _ports(config: Config) -> set[int | None]:
+    """The ports of this machine where configured upstreams are."""
+    addresses = (urlsplit(upstream.base_url) for upstream in config.upstreams.values())
+    return {address.port for address in addresses if is_loopback(address.hostname or "")}
 
 
-async def _ask(
-    session: aiohttp.ClientSession, provider: str, root: str, base: str, path: str
-) -> Found | None:
+async def _ask(session: aiohttp.ClientSession, place: Place) -> Found | None:
+    root = f"http://127.0.0.1:{place.port}"
     try:
-        async with session.get(root + path) as response:
+        async with session.get(root + place.models, allow_redirects=False) as response:
             if response.status != 200 or "x-toolspeak" in response.headers:
                 return None
-            value = await response.json(content_type=None)
+            value = decode_json(await response.read())
     except (aiohttp.ClientError, TimeoutError, ValueError, OSError):
         return None
     models = _models(value)
-    return Found(provider, Upstream(provider=provider, base_url=root + base), models)
+    if models is None:
+        return None
+    return Found(place.provider, Upstream(place.provider, base_url=root + place.base), models)
 
 
-def _models(value: Any) -> tuple[str, ...]:
-    """The names in Ollama's list, or in OpenAI's."""
-    if not isinstance(value, dict):
-        return ()
-    listed = value.get("models") or value.get("data")
-    names = (
-        one.get("id") or one.get("name") or one.get("model")
-        for one in (listed if isinstance(listed, list) else ())
-        if isinstance(one, dict)
-    )
-    return tuple(name for name in names if isinstance(name, str) and name)
+def _models(value: Any) -> tuple[str, ...] | None:
+    """The names in Ollama's list, or in OpenAI's, those of models that cannot chat last; None if
+    there is no list."""
+    lists = (value.get("models"), value.get("data")) if isinstance(value, dict) else ()
+    found = [one for one in lists if isinstance(one, list)]
+    if not found:
+        return None
+    listed = next(filter(None, found), [])
+    rows = sorted((row for row in listed if isinstance(row, dict)), key=_only_embeds)
+    return tuple(name for row in rows if (name := _name(row)))
+
+
+def _name(row: dict[str, Any]) -> str:
+    names = (row.get(key) for key in ("id", "name", "model"))
+    return next((name for name in names if name and isinstance(name, str)), "")
+
+
+def _only_embeds(row: dict[str, Any]) -> bool:
+    """Whether a model makes embeddings and nothing else, as far as the list tells."""
+    details = row.get("details")
+    family = details.get("family") if isinstance(details, dict) else None
+    return "embed" in _name(row).lower() or "bert" in str(family).lower()

@@ -7,104 +7,134 @@ a foreign Origin is refused, and bodies have to be JSON, which a page cannot sen
 from __future__ import annotations
 
 import hmac
-from urllib.parse import parse_qs, urlsplit
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from ipaddress import ip_address
+from urllib.parse import parse_qs
 
 from ..types import Failure, Request
 from .http import Incoming, Refused
 from .settings import Config
 
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
-_EVERYWHERE = frozenset({"/health", "/ready"})
+_OPEN = frozenset({"/health", "/ready"})
 """What anybody may ask who can reach the gateway: it tells nothing."""
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
+_FOREIGN = frozenset({"cross-site", "same-site"})
+"""What browsers say of a request that another page makes, be it one of this machine."""
+_SHOWN = 100
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether a host's name is this machine's own."""
-    return host.lower() in LOOPBACK or host.startswith("127.")
+    bare = host.strip("[]").lower()
+    try:
+        return bare == "localhost" or ip_address(bare).is_loopback
+    except ValueError:
+        return False
 
 
 class Guard:
     """Lets requests in, or refuses them."""
 
     def __init__(self, config: Config) -> None:
-        self._server = config.server
+        server = config.server
         self._limits = config.limits
-        self._keys = tuple(key.encode() for key in config.server.keys)
-        self._hosts = {host.lower() for host in config.server.hosts}
-        self._is_local = is_loopback(config.server.host)
+        self._keys = tuple(key.encode() for key in server.keys)
+        self._hosts = {host.lower() for host in (server.host, *server.hosts)}
+        self._origins = {origin.lower().rstrip("/") for origin in server.origins}
+        self._is_local = is_loopback(server.host)
 
     def admit(self, incoming: Incoming) -> str:
         """Check a request before its body is read; returns the key that the client showed."""
         if incoming.header_size > self._limits.headers:
-            problem = f"the headers are longer than {self._limits.headers} bytes"
+            problem = f"the headers are longer than {self._limits.headers} bytes; "
+            problem += "`limits.headers` says how long they may be"
             raise Refused(Failure("too_large", problem, 431))
+        if incoming.path in _OPEN:
+            return ""
+        if incoming.doubled:
+            problem = f"the header {incoming.doubled} stands there twice; send it once"
+            raise Refused(Failure("bad_request", problem, 400))
         self._check_host(incoming)
         self._check_origin(incoming)
-        if incoming.path in _EVERYWHERE:
+        if incoming.method == "OPTIONS":
+            # A browser asks this before it sends anything, and shows no key.
             return ""
         if incoming.method == "POST":
             _check_content_type(incoming)
         return self._key(incoming)
 
+    def allows_origin(self, origin: str) -> bool:
+        """Whether web pages from there may call the gateway."""
+        return origin.lower() in self._origins or "*" in self._origins
+
     def check_size(self, request: Request) -> None:
         """Check what a request asks for."""
         count = len(request.tools or ())
         if count > self._limits.tools:
-            problem = f"{count} tools are more than the {self._limits.tools} that are allowed"
+            problem = f"{count} tools are more than the {self._limits.tools} that are allowed; "
+            problem += "send fewer, or raise `limits.tools`"
             raise Refused(Failure("too_large", problem, 400, param="tools"))
 
     def _check_host(self, incoming: Incoming) -> None:
         if not self._is_local:
             return
-        host = _name_in(incoming.headers.get("host", ""))
-        if not is_loopback(host) and host not in self._hosts:
-            problem = f"the Host {host!r} is not this machine; `server.hosts` lists others"
+        host = incoming.headers.get("host", "").lower()
+        name = _name_in(host)
+        if not is_loopback(name) and not self._hosts & {name, host}:
+            problem = f"the Host {name[:_SHOWN]!r} is not this machine; `server.hosts` lists others"
             raise Refused(Failure("forbidden", problem, 403))
 
     def _check_origin(self, incoming: Incoming) -> None:
         origin = incoming.headers.get("origin")
-        if origin is None or origin in self._server.origins:
+        if origin is None and incoming.headers.get("sec-fetch-site") in _FOREIGN:
+            # Images, scripts and frames come without an Origin.
+            raise Refused(Failure("forbidden", "web pages of others may not ask for this", 403))
+        if origin is None or self.allows_origin(origin):
             return
         own = incoming.headers.get("host", "").lower()
-        if urlsplit(origin).netloc.lower() != own or origin == "null":
-            problem = f"web pages of {origin!r} may not call this; `server.origins` lists those"
+        if origin.lower().partition("://")[2] != own or not own:
+            problem = f"web pages of {origin[:_SHOWN]!r} may not call this; "
+            problem += "`server.origins` lists those that may"
             raise Refused(Failure("forbidden", problem, 403))
 
     def _key(self, incoming: Incoming) -> str:
-        shown = shown_key(incoming)
+        shown = list(_shown_keys(incoming))
         if not self._keys:
-            return shown
-        given = shown.encode("utf-8", "replace")
-        # Every key is compared, so that the time tells nothing.
-        matches = [hmac.compare_digest(given, key) for key in self._keys]
-        if not any(matches):
-            problem = "this gateway needs a key: Authorization: Bearer …, x-api-key, "
-            problem += "x-goog-api-key or ?key="
-            raise Refused(Failure("unauthorized", problem, 401), {"www-authenticate": "Bearer"})
-        return shown
+            return shown[0] if shown else ""
+        for key in shown:
+            given = key.encode("utf-8", "replace")
+            # Every key is compared, so that the time tells nothing.
+            if sum(hmac.compare_digest(given, known) for known in self._keys) and given:
+                return key
+        problem = "this gateway needs a key that it knows: Authorization: Bearer …, x-api-key, "
+        problem += "x-goog-api-key or ?key="
+        raise Refused(Failure("unauthorized", problem, 401), {"www-authenticate": "Bearer"})
 
 
-def shown_key(incoming: Incoming) -> str:
-    """The key that a client shows, in whichever place its API has for it."""
-    bearer = incoming.headers.get("authorization", "")
-    kind, _, key = bearer.partition(" ")
-    if kind.lower() == "bearer" and key.strip():
-        return key.strip()
+def _shown_keys(incoming: Incoming) -> Iterator[str]:
+    """The keys that a client shows, in whichever places its API has for them. Some show two."""
+    kind, _, bearer = incoming.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer" and bearer.strip():
+        yield bearer.strip()
     for name in ("x-api-key", "x-goog-api-key"):
-        if incoming.headers.get(name):
-            return incoming.headers[name]
-    return parse_qs(incoming.query).get("key", [""])[0] if "key=" in incoming.query else ""
+        if key := incoming.headers.get(name, "").strip():
+            yield key
+    if "key=" in incoming.query:
+        yield from parse_qs(incoming.query).get("key", ())
 
 
 def _check_content_type(incoming: Incoming) -> None:
     given = incoming.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != "application/json" and not given.endswith("+json"):
-        problem = f"the body has to be application/json, not {given or 'of no stated type'!r}"
+        was = f"not {given[:_SHOWN]!r}" if given else "and no type is stated"
+        problem = f"the body has to be application/json, {was}; set the Content-Type header"
         raise Refused(Failure("bad_request", problem, 415))
 
 
 def _name_in(host: str) -> str:
     """A host without its port."""
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0].lower()
+    match = _HOST.fullmatch(host)
+    return match[1] if match else host

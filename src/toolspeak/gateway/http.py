@@ -6,12 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from ..errors import ToolspeakError
+from ..errors import ToolspeakError, WireError
+from ..jsonish import depth_of
 from ..types import Failure
+from ..wires.framing import decode_json
+from .settings import Limits
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_ONCE = frozenset({"host", "origin", "content-type", "content-length"})
+"""Headers that decide what may come in: a second one would hide the first."""
 
 
 class Refused(ToolspeakError):
@@ -30,26 +35,50 @@ class Gone(ToolspeakError):
 class Incoming:
     """What a client asks."""
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, sender: Sender) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query: str = scope["query_string"].decode("latin-1")
         self.headers: dict[str, str] = {}
-        self.header_size = 0
-        for name, value in scope["headers"]:
-            self.headers[name.decode("latin-1")] = value.decode("latin-1")
-            self.header_size += len(name) + len(value)
+        self.header_size = len(self.path) + len(self.query)
+        """Bytes of all that comes before the body."""
+        self.doubled = ""
+        """A header that stands there twice and may not."""
+        for raw, value in scope["headers"]:
+            name = raw.decode("latin-1")
+            if name in _ONCE and name in self.headers:
+                self.doubled = name
+            self.headers[name] = value.decode("latin-1")
+            self.header_size += len(raw) + len(value)
+        self._raw_path: bytes = scope.get("raw_path") or b""
         self._receive = receive
-        self.read = asyncio.Event()
-        """Set when all of the body has come."""
+        self._sender = sender
+        self._watcher: asyncio.Task[None] | None = None
+        self.is_gone = False
+        """The client has closed the connection before all was answered."""
 
     @property
     def target(self) -> str:
-        """The path with the query."""
-        return f"{self.path}?{self.query}" if self.query else self.path
+        """The path with the query, as they were sent."""
+        path = self._raw_path.decode("latin-1") or self.path
+        return f"{path}?{self.query}" if self.query else path
+
+    async def value(self, limits: Limits) -> dict[str, Any]:
+        """The body, which has to be a JSON object that is no larger and no deeper than that."""
+        data = await self.body(limits.body)
+        if not data:
+            raise WireError("the body is empty; send a JSON object")
+        value = decode_json(data)
+        if not isinstance(value, dict):
+            raise WireError("the body has to be a JSON object")
+        if depth_of(value) > limits.depth:
+            problem = f"the request is nested more than {limits.depth} deep; "
+            raise WireError(problem + "`limits.depth` says how deep it may be")
+        return value
 
     async def body(self, limit: int) -> bytes:
-        """All of the body, which may not be longer than that."""
+        """All of the body, which may not be longer than that. From here on this task is cancelled
+        if the client closes the connection."""
         given = self.headers.get("content-length", "")
         if given.isdigit() and int(given) > limit:
             raise _too_large(limit)
@@ -65,28 +94,41 @@ class Incoming:
             if size > limit:
                 raise _too_large(limit)
             if not message.get("more_body"):
-                self.read.set()
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+                break
+        self._watcher = asyncio.create_task(self._watch(asyncio.current_task()))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def gone(self) -> None:
-        """Wait until the client has closed the connection."""
+    def unwatch(self) -> None:
+        """Whatever the client does now, the task goes on."""
+        if self._watcher:
+            self._watcher.cancel()
+
+    async def _watch(self, task: asyncio.Task[Any] | None) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        # Servers say so after the last byte, too.
+        if task and not self._sender.has_ended:
+            self.is_gone = True
+            task.cancel()
 
 
 class Sender:
     """Where the answer goes."""
 
-    def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self.headers = dict(headers)
+        self.headers: dict[str, str] = {}
         self.has_begun = False
+        self.has_ended = False
         self.status = 0
+        self.told: Callable[[Failure], bytes] | None = None
+        """How a failure is written into the stream that has begun."""
 
     async def whole(self, status: int, body: bytes, content_type: str = "application/json") -> None:
         """An answer in one piece."""
         self.headers["content-length"] = str(len(body))
         await self.begin(status, content_type)
+        self.has_ended = True
         await self._send({"type": "http.response.body", "body": body})
 
     async def begin(self, status: int, content_type: str) -> None:
@@ -104,9 +146,10 @@ class Sender:
         """More of the body."""
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def end(self) -> None:
-        """There is no more of the body."""
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+    async def end(self, data: bytes = b"") -> None:
+        """The last of the body."""
+        self.has_ended = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
 
 def _too_large(limit: int) -> Refused:

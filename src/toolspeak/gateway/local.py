@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from .catalog import EMBEDDED, Found
-from .discovery import discover
+from .discovery import PLACES, Place, discover
 from .embedded import Embedded, bundled_model
 from .settings import Config, Model, Upstream
 
@@ -14,8 +14,9 @@ from .settings import Config, Model, Upstream
 class LocalModels:
     """Finds servers, and runs the embedded model if it is wanted."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, places: tuple[Place, ...] = PLACES) -> None:
         self._config = config
+        self._places = places
         self._servers: tuple[Found, ...] = ()
         self.embedded = _embedded(config)
         self.problem = ""
@@ -46,7 +47,7 @@ class LocalModels:
         return self.embedded is None or self.embedded.state == "ready"
 
     async def _discover(self) -> None:
-        self._servers = await discover(self._config)
+        self._servers = await discover(self._config, self._places)
 
     async def _load(self) -> None:
         if self.embedded is None:
@@ -62,8 +63,10 @@ class LocalModels:
 
 def _embedded(config: Config) -> Embedded | None:
     """The embedded model, unless it is switched off, or other upstreams make it needless."""
-    wanted = config.embedded if config.embedded is not None else not config.upstreams
+    is_wanted = config.embedded
+    if is_wanted is None:
+        is_wanted = bool(config.gguf) or not config.upstreams
     gguf = Path(config.gguf) if config.gguf else bundled_model()
-    if not (wanted or config.gguf) or (gguf is None and config.embedded is not True):
+    if not is_wanted or (gguf is None and not config.embedded):
         return None
     return Embedded(gguf)

@@ -69,6 +69,10 @@ class Memory:
         await self._store.push(key, b"1" if was_text else b"0", most=OUTCOMES, seconds=HOUR)
         return (await self._store.items(key)).count(b"1")
 
+    async def has_called(self, upstream: str, model: str) -> bool:
+        """Whether this model has made native calls in the last hour."""
+        return b"0" in await self._store.items(_key("outcomes", upstream, model))
+
     async def keep_response(self, client: str, identity: str, value: bytes) -> None:
         """Keeps a response for 24 hours (the vendor keeps them for 30 days)."""
         await self._store.put(_key("response", client, identity), value, DAY)

@@ -3,28 +3,172 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import logging
-import os
 import signal
 import socket
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator
+from urllib.parse import urlsplit
 
 import uvicorn
 from msgspec import structs
 
 from ..errors import UsageError
 from .app import Gateway
+from .checks import problems
 from .local import LocalModels
-from .settings import Config
+from .problems import ConfigError, at
+from .settings import Config, hidden_address
 
 log = logging.getLogger("toolspeak.gateway")
+LOG_FORMAT = "%(levelname)s %(message)s"
+ENDS = (signal.SIGTERM, signal.SIGINT)
+"""Signals to stop at."""
 _BACKLOG = 2048
 _GRACE = 10
 """How many seconds requests have to end when the gateway is stopped."""
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+_ANOTHER_PORT = "; choose another port with --port, or 0 for any that is free"
+_ADVICE = {errno.EADDRINUSE: _ANOTHER_PORT, errno.EACCES: _ANOTHER_PORT}
 
 
-class Service:
+class Server(uvicorn.Server):
+    """Serves a gateway until it is told to stop: the first time what has begun may end, a second
+    Ctrl-C does not wait."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        config = uvicorn.Config(
+            gateway,
+            log_config=None,
+            # Anybody may send what is no HTTP, or ask for web sockets: that is nothing to report.
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            timeout_graceful_shutdown=_GRACE,
+        )
+        super().__init__(config)
+        self._gateway = gateway
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals alone: uvicorn would raise them again, and end the process by them."""
+        yield
+
+    def stop(self, number: int) -> None:
+        """Stop, as that signal asks."""
+        self.handle_exit(number, None)
+
+    async def work(
+        self, listener: socket.socket, has_started: Callable[[], None] = lambda: None
+    ) -> None:
+        """Serve on a socket until told to stop."""
+        serving = asyncio.create_task(self.serve(sockets=[listener]))
+        while not self.started and not serving.done():
+            await asyncio.sleep(0.005)
+        if self.started:
+            has_started()
+        await serving
+        if self.force_exit:
+            await self._gateway.close()
+
+
+class Listening(ABC):
+    """A port, the models of this machine, and a configuration that can be read again."""
+
+    def __init__(self, config: Config, *, reload: Callable[[], Config]) -> None:
+        self._read = reload
+        self._given = config
+        self._listener = _bound(config)
+        self._host, self._port = self._listener.getsockname()[:2]
+        self.url = _url(self._host, self._port)
+        self.config = self._checked(config)
+        self.local = LocalModels(self.config)
+        self.found = self.local.found
+        self._starting: asyncio.Task[None] | None = None
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        with asyncio.Runner(loop_factory=new_loop()) as runner:
+            runner.run(self._run())
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in ENDS:
+            loop.add_signal_handler(number, self._stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+        self._starting = loop.create_task(self.local.start())
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._starting
+            if not self._starting.cancelled():
+                await self._serve()
+        finally:
+            await self.local.stop()
+
+    def _stop(self, number: int) -> None:
+        if self._starting:
+            self._starting.cancel()
+        self._end(number)
+
+    @abstractmethod
+    async def _serve(self) -> None:
+        """Serve until `_end`."""
+
+    @abstractmethod
+    def _end(self, number: int) -> None:
+        """Stop serving, as that signal asks."""
+
+    @abstractmethod
+    def _take(self, config: Config) -> None:
+        """Serve what comes from now on by that configuration."""
+
+    def reload(self) -> None:
+        """Read the configuration again. What is being served goes on as it began."""
+        try:
+            given = self._read()
+            config = self._checked(given)
+        except UsageError as problem:
+            log.error("not reloaded: %s", problem)
+            return
+        if changed := list(_changed(self._given, given)):
+            log.warning("%s: changes only when the gateway is started again", ", ".join(changed))
+        self._given, self.config = given, config
+        self._take(config)
+
+    def _checked(self, config: Config) -> Config:
+        """A configuration for a gateway that listens already: where that is cannot change."""
+        host = self._given.server.host
+        server = structs.replace(config.server, host=host, port=self._port)
+        config = structs.replace(config, server=server)
+        found = [f"{problem.message} - at `{problem.path}`" for problem in problems(config)]
+        if found := found or list(self._ways_back(config)):
+            raise ConfigError(found)
+        return config
+
+    def _ways_back(self, config: Config) -> Iterator[str]:
+        """Upstreams that are this very gateway, by whichever name of this machine."""
+        for name, upstream in config.upstreams.items():
+            address = urlsplit(upstream.base_url)
+            if (address.port or 80) == self._port and self._is_reached_by(address.hostname or ""):
+                where = hidden_address(upstream.base_url)
+                yield (
+                    f"{where} is the gateway's own address, so it would send every request to "
+                    f"itself - at `{at(at('$.upstreams', name), 'base_url')}`"
+                )
+
+    def _is_reached_by(self, host: str) -> bool:
+        everywhere = self._host in _ANYWHERE
+        return any(
+            _is_ours(address) if everywhere else address == self._host
+            for address in _addresses(host)
+        )
+
+
+class Service(Listening):
     """One gateway with its own event loop."""
 
     def __init__(
@@ -34,63 +178,31 @@ class Service:
         reload: Callable[[], Config],
         announce: Callable[[Service], None],
     ) -> None:
-        self._reload = reload
+        super().__init__(config, reload=reload)
         self._announce = announce
-        self._listener = bound(config)
-        self.url = url_of(self._listener)
-        self.config = listening(config, self._listener)
-        self.local = LocalModels(self.config)
-        self.found = self.local.found
         self._gateway = Gateway(self.config, found=self.local.found, is_ready=self.local.is_ready)
-
-    def run(self) -> None:
-        """Serve until told to stop."""
-        with asyncio.Runner(loop_factory=new_loop()) as runner:
-            runner.run(self._serve())
+        self._server = Server(self._gateway)
 
     async def _serve(self) -> None:
-        try:
-            await self.local.start()
-            await serve(self._gateway, self._listener, self._has_started)
-        finally:
-            await self.local.stop()
+        await self._server.work(self._listener, lambda: self._announce(self))
 
-    def _has_started(self) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
-        self._announce(self)
+    def _end(self, number: int) -> None:
+        self._server.stop(number)
 
-    def reload(self) -> None:
-        """Read the configuration again. What is being served goes on as it began."""
-        try:
-            self.config = listening(self._reload(), self._listener)
-        except UsageError as problem:
-            log.error("not reloaded: %s", problem)
-        else:
-            self._gateway.reload(self.config)
+    def _take(self, config: Config) -> None:
+        self._gateway.reload(config)
 
 
-async def serve(
-    gateway: Gateway, listener: socket.socket, has_started: Callable[[], None] = lambda: None
-) -> None:
-    """Serve on a socket until told to stop."""
-    config = uvicorn.Config(
-        gateway,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=_GRACE,
-    )
-    server = uvicorn.Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    while not server.started and not serving.done():
-        await asyncio.sleep(0.005)
-    if server.started:
-        has_started()
-    await serving
+def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's event loop, where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
-def bound(config: Config) -> socket.socket:
+def _bound(config: Config) -> socket.socket:
     """A socket that listens where the configuration says."""
     host, port = config.server.host.strip("[]"), config.server.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -101,31 +213,44 @@ def bound(config: Config) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as problem:
         listener.close()
-        why = os.strerror(problem.errno) if problem.errno else str(problem)
+        advice = _ADVICE.get(problem.errno or 0, "")
         raise UsageError(
-            f"cannot listen on {host}:{port}: {why}; "
-            "choose another port with --port, or 0 for any that is free"
+            f"cannot listen on {host}:{port}: {problem.strerror or problem}{advice}"
         ) from None
     return listener
 
 
-def listening(config: Config, listener: socket.socket) -> Config:
-    """A configuration for a gateway that listens there already: that cannot change any more."""
-    port = listener.getsockname()[1]
-    return structs.replace(config, server=structs.replace(config.server, port=port))
-
-
-def url_of(listener: socket.socket) -> str:
+def _url(host: str, port: int) -> str:
     """Where clients reach a gateway."""
-    host, port = str(listener.getsockname()[0]), listener.getsockname()[1]
     host = _ANYWHERE.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's event loop, where there is one."""
+def _addresses(host: str) -> set[str]:
+    """What a name stands for; nothing if that is not known."""
     try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return set()
+    return {str(address[0]) for *_, address in found}
+
+
+def _is_ours(address: str) -> bool:
+    """Whether an address is one of this machine: nobody can listen on another's."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def _changed(before: Config, after: Config) -> Iterator[str]:
+    """Settings that only count when the gateway starts."""
+    for name in ("host", "port", "workers"):
+        if getattr(before.server, name) != getattr(after.server, name):
+            yield f"server.{name}"
+    for name in ("store", "embedded", "gguf"):
+        if getattr(before, name) != getattr(after, name):
+            yield name

@@ -22,7 +22,7 @@ ToolsSetting = Literal["auto", "native", "prompt", "constrained"]
 _DOTS = "••••"
 _SECRETS = frozenset({"key", "keys", "admin_key"})
 _ADDRESSES = frozenset({"base_url", "store"})
-_HARMLESS = frozenset(
+HARMLESS = frozenset(
     (
         *("accept", "content-type", "http-referer", "user-agent", "x-title"),
         *("anthropic-beta", "anthropic-version", "openai-beta"),
@@ -169,4 +169,4 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def _header(name: str, value: str) -> str:
-    return value if name.lower() in _HARMLESS else hidden(value)
+    return value if name.lower() in HARMLESS else hidden(value)

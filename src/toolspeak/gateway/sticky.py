@@ -6,26 +6,40 @@ choice of none) stays without.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from msgspec import structs
 
-from ..types import Note, Request, Tool, ToolCall, ToolResult
+from ..calls import key_of
+from ..types import Message, Note, Reply, Request, Text, Tool, ToolCall, ToolResult
+from ..wires.common import GIVEN_ID
 from .memory import Memory
+
+
+async def remember_tools(
+    request: Request, reply: Reply, memory: Memory, client: str, model: str
+) -> None:
+    """Remember the tools with which the calls of a reply were made."""
+    if reply.calls and request.tools:
+        *_, said = "", *_said(request.messages)
+        handles = [handle for call in reply.calls for handle in _handles(said, call)]
+        await memory.remember_tools(client, model, handles, request.tools)
 
 
 async def with_tools(request: Request, memory: Memory, client: str, model: str) -> Request:
     """The request with the tools that it leaves out and needs."""
     if not _goes_on(request):
         return request
-    calls = [
-        part for message in request.messages for part in message.parts if isinstance(part, ToolCall)
-    ]
+    calls = list(_calls(request.messages))
     if not calls:
         return request
-    known = await memory.tools_for(client, model, [call.id for call in calls])
+    handles = [handle for said, call in calls for handle in _handles(said, call)]
+    known = await memory.tools_for(client, model, handles)
     if known:
         return structs.replace(request, tools=known)
     note = Note("tools-rebuilt", "the request has no tools; they were rebuilt from its history")
-    return structs.replace(request, tools=_rebuilt(calls), notes=(*request.notes, note))
+    rebuilt = _rebuilt(call for _, call in calls)
+    return structs.replace(request, tools=rebuilt, notes=(*request.notes, note))
 
 
 def _goes_on(request: Request) -> bool:
@@ -35,7 +49,33 @@ def _goes_on(request: Request) -> bool:
     return any(isinstance(part, ToolResult) for part in request.messages[-1].parts)
 
 
-def _rebuilt(calls: list[ToolCall]) -> tuple[Tool, ...]:
+def _calls(messages: Iterable[Message]) -> Iterator[tuple[str, ToolCall]]:
+    """The calls of a conversation, with what the user said before each."""
+    said = ""
+    for message in messages:
+        for text in _said([message]):
+            said = text
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                yield said, part
+
+
+def _said(messages: Iterable[Message]) -> Iterator[str]:
+    """What the user says in each of these messages."""
+    for message in messages:
+        text = "".join(part.text for part in message.parts if isinstance(part, Text))
+        if message.role == "user" and text:
+            yield text
+
+
+def _handles(said: str, call: ToolCall) -> list[str]:
+    """What a call is remembered by, the best last. Not all have ids, and an id such as `call_1` is
+    that of many; but what the user said may be written in another way the next time."""
+    keys = (said,) if call.extra.get(GIVEN_ID) == "" else (call.id, said)
+    return ["\0".join((key, *key_of(call.name, call.arguments))) for key in keys]
+
+
+def _rebuilt(calls: Iterable[ToolCall]) -> tuple[Tool, ...]:
     """Tools as far as earlier calls tell what they are."""
     found: dict[tuple[str | None, str], dict[str, None]] = {}
     freeform: set[tuple[str | None, str]] = set()

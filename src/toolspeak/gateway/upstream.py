@@ -7,30 +7,43 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Mapping
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from math import ceil, isfinite
 from time import time
-from urllib.parse import urlsplit
+from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from msgspec import structs
+from yarl import URL
 
 from .. import __version__
-from ..errors import ToolspeakError
+from ..errors import ToolspeakError, WireError
 from ..types import Failure
 from ..wires import Outgoing, wire_of
-from ..wires.framing import encode_json
+from ..wires.framing import decode_json, encode_json
 from .catalog import Endpoint
 from .guard import is_loopback
-from .settings import hidden_address
+from .settings import HARMLESS, hidden, hidden_address
 
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 """Answers after which it is worth to ask again."""
 _LONGEST_WAIT = 20.0
 _FIRST_WAIT = 0.25
 _MOST_BODY = 64 * 2**20
+"""How long a whole reply may be, and what comes in a stream and says nothing."""
+_MOST_OF_AN_ERROR = 2**16
+_PATIENCE_WITH_ERRORS = 5.0
+_AFTER_THE_END = 2.0
+"""How many seconds a reply that is complete may take to end."""
+_SHORTEST_SECRET = 4
+_SHOWN = 1000
+_PAGES = ("text/html", "application/xhtml+xml")
+_TEXTS = ("message", "code", "param", "details")
 _SAME_WIRE_HEADERS = {
     "anthropic": ("anthropic-version", "anthropic-beta"),
     "openai_chat": ("openai-beta",),
@@ -42,9 +55,11 @@ _SAME_WIRE_HEADERS = {
 class UpstreamFailed(ToolspeakError):
     """There is no reply, or no more of it."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(failure.message)
         self.failure = failure
+        self.headers = headers or {}
+        """What the client has to be told beside it."""
 
 
 class Response:
@@ -53,41 +68,89 @@ class Response:
     def __init__(self, response: aiohttp.ClientResponse, endpoint: Endpoint) -> None:
         self._response = response
         self._endpoint = endpoint
-        self._silent = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._expect(endpoint.settings.first_byte_timeout)
         self.status = response.status
         self.content_type = response.content_type
 
-    async def more(self, patience: float) -> bytes | None:
-        """The next piece of the body, b"" at its end; None if nothing has come for so long."""
-        idle = self._endpoint.settings.idle_timeout
-        patience = min(patience, idle - self._silent)
+    def _expect(self, seconds: float) -> None:
+        """From now on, something that makes sense has to come within that time."""
+        self._patience = seconds
+        self._deadline = self._loop.time() + seconds
+        self._size = 0
+
+    def heard(self, *, is_complete: bool) -> None:
+        """What came so far makes sense. Comments and white space do not."""
+        self._expect(_AFTER_THE_END if is_complete else self._endpoint.settings.idle_timeout)
+
+    async def more(self) -> bytes:
+        """The next piece of the body, b"" at its end."""
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout_at(self._deadline):
                 data = await self._response.content.readany()
         except TimeoutError:
-            self._silent += patience
-            if self._silent >= idle:
-                raise _failed(self._endpoint, f"has been silent for {idle:g} s", 504) from None
-            return None
+            raise _failed(self._endpoint, f"said nothing for {self._patience:g} s", 504) from None
         except _BROKEN as problem:
             raise _broken(self._endpoint, problem) from None
-        self._silent = 0.0
+        self._size += len(data)
+        if self._size > _MOST_BODY:
+            raise _failed(self._endpoint, f"sent more than {_MOST_BODY} bytes that are no reply")
         return data
 
     async def body(self) -> bytes:
         """All of the body, which has to come to an end."""
         parts: list[bytes] = []
-        size = 0
-        limit = self._endpoint.settings.first_byte_timeout
+        while data := await self.more():
+            parts.append(data)
+        return b"".join(parts)
+
+    async def problem(self) -> UpstreamFailed:
+        """What an answer says that is no reply."""
+        said = await self._beginning()
+        status = self.status if 400 <= self.status < 600 else 502
+        if self.status < 400:
+            place = hidden_address(self._response.headers.get("Location", ""))
+            what = f"sends us on to {place!r}; set its base_url to where it is"
+            failure = _failed(self._endpoint, what).failure
+        elif self.is_page:
+            failure = structs.replace(self.page().failure, status=status)
+        else:
+            failure = wire_of(self._endpoint.wire).decode_failure(status, _read(said))
+        asked = _retry_after(self._response.headers)
+        headers = {} if asked is None else {"retry-after": str(ceil(asked))}
+        return self.failed(failure, headers)
+
+    def failed(self, failure: Failure, headers: Mapping[str, str] | None = None) -> UpstreamFailed:
+        """What to raise for a failure that the upstream tells."""
+        return UpstreamFailed(self.discreet(failure), headers)
+
+    def discreet(self, failure: Failure) -> Failure:
+        """A failure without what nobody but the upstream may know, should it repeat that."""
+        return _discreet(failure, self._endpoint)
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is made for people to look at."""
+        return self.content_type in _PAGES
+
+    def page(self) -> UpstreamFailed:
+        """What to raise for a web page."""
+        what = "sent a web page in place of a reply; is its base_url right?"
+        return _failed(self._endpoint, what)
+
+    def unreadable(self, problem: Exception) -> UpstreamFailed:
+        """What to raise for a reply that cannot be read."""
+        return _failed(self._endpoint, f"sent a reply that cannot be read: {problem}")
+
+    async def _beginning(self) -> bytes:
+        """As much of the body as there is to an error."""
+        self._expect(_PATIENCE_WITH_ERRORS)
+        parts: list[bytes] = []
         try:
-            async with asyncio.timeout(limit):
-                while data := await self.more(limit):
-                    parts.append(data)
-                    size += len(data)
-                    if size > _MOST_BODY:
-                        raise _failed(self._endpoint, f"sent more than {_MOST_BODY} bytes")
-        except TimeoutError:
-            raise _failed(self._endpoint, "did not come to the end of its reply", 504) from None
+            while self._size < _MOST_OF_AN_ERROR and (data := await self.more()):
+                parts.append(data)
+        except UpstreamFailed:
+            pass
         return b"".join(parts)
 
 
@@ -106,19 +169,22 @@ class Upstreams:
 
     @asynccontextmanager
     async def send(
-        self, endpoint: Endpoint, outgoing: Outgoing, client: Mapping[str, str] | None = None
+        self,
+        endpoint: Endpoint,
+        outgoing: Outgoing,
+        client: Mapping[str, str] | None = None,
+        on_retry: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[Response, None]:
         """Ask an upstream. `client` are the headers of the client, if it speaks the same API."""
         headers = _headers(endpoint, client or {})
         data = encode_json(outgoing.body)
         url = endpoint.base_url + outgoing.path
         async with self._slot(endpoint):
-            response = await self._answered(endpoint, url, data, headers)
+            response = await self._answered(endpoint, url, data, headers, on_retry)
             try:
                 yield Response(response, endpoint)
             finally:
-                # Only a reply that was read to its end leaves a connection that can be used again.
-                response.close() if not response.content.at_eof() else response.release()
+                _let_go(response)
 
     @asynccontextmanager
     async def ask(
@@ -131,7 +197,7 @@ class Upstreams:
         try:
             yield Response(response, endpoint)
         finally:
-            response.close() if not response.content.at_eof() else response.release()
+            _let_go(response)
 
     def _slot(self, endpoint: Endpoint) -> asyncio.Semaphore | _Free:
         most = endpoint.settings.concurrency
@@ -140,7 +206,12 @@ class Upstreams:
         return self._slots.setdefault(f"{endpoint.name} {most}", asyncio.Semaphore(most))
 
     async def _answered(
-        self, endpoint: Endpoint, url: str, data: bytes, headers: dict[str, str]
+        self,
+        endpoint: Endpoint,
+        url: str,
+        data: bytes,
+        headers: dict[str, str],
+        on_retry: Callable[[], None],
     ) -> aiohttp.ClientResponse:
         """The first reply that is none of those that are worth another try."""
         left = endpoint.settings.retries
@@ -153,15 +224,15 @@ class Upstreams:
                 if not left or problem.failure.kind == "timeout":
                     raise
             else:
-                if response.status not in _AGAIN or not left:
-                    return response
                 asked = _retry_after(response.headers)
+                is_worth_it = response.status in _AGAIN and (asked or 0) <= _LONGEST_WAIT
+                if not left or not is_worth_it:
+                    return response
                 response.close()
-                if asked is not None and asked > _LONGEST_WAIT:
-                    raise UpstreamFailed(_busy(endpoint, response.status, asked))
                 pause = pause if asked is None else asked
             left -= 1
             wait *= 2
+            on_retry()
             await asyncio.sleep(min(pause, _LONGEST_WAIT))
 
     async def _once(
@@ -182,7 +253,7 @@ class Upstreams:
                     data=data,
                     headers=headers,
                     timeout=timeout,
-                    proxy=_proxy_for(endpoint.base_url),
+                    proxy=_proxy(endpoint.base_url),
                     allow_redirects=False,
                 )
         except _BROKEN as problem:
@@ -219,6 +290,30 @@ _BROKEN = (aiohttp.ClientError, ConnectionError, ValueError)
 """What may go wrong with a connection."""
 
 
+def _read(said: bytes) -> Any:
+    """What an error says: a value, or words."""
+    try:
+        return decode_json(said)
+    except WireError:
+        return said.decode("utf-8", "replace")[:_SHOWN]
+
+
+def _let_go(response: aiohttp.ClientResponse) -> None:
+    """Only a reply that was read to its end leaves a connection that can be used again."""
+    response.release() if response.content.at_eof() else response.close()
+
+
+@lru_cache(maxsize=256)
+def _proxy(base_url: str) -> str | None:
+    """The proxy that the environment names for an address. The client library would look it up,
+    and read ~/.netrc in a thread, with every request."""
+    address = URL(base_url)
+    host = address.host or ""
+    if is_loopback(host) or proxy_bypass(host):
+        return None
+    return getproxies().get(address.scheme)
+
+
 def _broken(endpoint: Endpoint, problem: Exception) -> UpstreamFailed:
     """The failure that a problem with a connection is."""
     match problem:
@@ -227,6 +322,10 @@ def _broken(endpoint: Endpoint, problem: Exception) -> UpstreamFailed:
             return _failed(endpoint, f"cannot be reached in {limit:g} s", 504)
         case aiohttp.ClientConnectorError():
             return _failed(endpoint, f"cannot be reached: {_words(problem)}")
+        case aiohttp.ServerDisconnectedError():
+            return _failed(endpoint, "closed the connection before it answered")
+        case aiohttp.ClientPayloadError():
+            return _failed(endpoint, "broke off in the middle of its reply")
         case _:
             return _failed(endpoint, f"broke off: {_words(problem)}")
 
@@ -234,12 +333,8 @@ def _broken(endpoint: Endpoint, problem: Exception) -> UpstreamFailed:
 def _failed(endpoint: Endpoint, what: str, status: int = 502) -> UpstreamFailed:
     where = hidden_address(endpoint.base_url)
     kind = "timeout" if status == 504 else "upstream"
-    return UpstreamFailed(Failure(kind, f"the upstream {endpoint.name} ({where}) {what}", status))
-
-
-def _busy(endpoint: Endpoint, status: int, seconds: float) -> Failure:
-    message = f"the upstream {endpoint.name} answered {status} and asks to wait {seconds:g} s"
-    return Failure("rate_limit" if status == 429 else "overloaded", message, status)
+    failure = Failure(kind, f"the upstream {endpoint.name} ({where}) {what}", status)
+    return UpstreamFailed(_discreet(failure, endpoint))
 
 
 def _words(problem: BaseException) -> str:
@@ -262,15 +357,39 @@ def _headers(endpoint: Endpoint, client: Mapping[str, str]) -> dict[str, str]:
     return {**headers, **wire_of(endpoint.wire).authorization(endpoint.key), **endpoint.headers}
 
 
-@lru_cache(maxsize=256)
-def _proxy_for(base_url: str) -> str | None:
-    """The proxy that the environment names for an address; none for this machine. aiohttp would
-    look that up with every request, in a thread."""
-    address = urlsplit(base_url)
-    host = address.hostname or ""
-    if is_loopback(host) or proxy_bypass(host):
-        return None
-    return getproxies().get(address.scheme)
+def _discreet(failure: Failure, endpoint: Endpoint) -> Failure:
+    secrets = sorted(_secrets(endpoint), key=len, reverse=True)
+    if not secrets:
+        return failure
+    texts = {name: _without(secrets, getattr(failure, name)) for name in _TEXTS}
+    return structs.replace(failure, **texts)
+
+
+def _without(secrets: list[str], value: Any) -> Any:
+    match value:
+        case str():
+            for secret in secrets:
+                value = value.replace(secret, hidden(secret))
+            return value
+        case dict():
+            return {_without(secrets, key): _without(secrets, item) for key, item in value.items()}
+        case list():
+            return [_without(secrets, item) for item in value]
+        case _:
+            return value
+
+
+def _secrets(endpoint: Endpoint) -> Iterator[str]:
+    address = URL(endpoint.base_url)
+    given = [endpoint.key]
+    if address.password:
+        both = f"{address.user or ''}:{address.password}"
+        given += [address.password, b64encode(both.encode()).decode()]
+    for name, value in endpoint.headers.items():
+        if name.lower() not in HARMLESS:
+            # `Bearer` and the like are no secret, what stands behind them is.
+            given += [value, value.rpartition(" ")[2]]
+    yield from {secret for secret in given if len(secret) >= _SHORTEST_SECRET}
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
@@ -281,12 +400,13 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     if not given:
         return None
     try:
-        return max(0.0, float(given))
+        seconds = float(given)
+        return max(0.0, seconds) if isfinite(seconds) else None
     except ValueError:
         pass
     try:
         return max(0.0, parsedate_to_datetime(given).timestamp() - time())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
 
 

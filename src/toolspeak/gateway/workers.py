@@ -1,10 +1,10 @@
 """Several processes that serve one port.
 
 The first process binds the port, runs the embedded model, and looks after the others: one that dies
-is started again. What they need to know stands in a file that only this user can read; what
-requests have to remember is in the store, and nowhere else.
+is started again. It tells them what they need to know, line by line, and when it ends, so do they.
+What requests have to remember is in the store, and nowhere else.
 
-    python -m toolspeak.gateway.workers STATE FD
+    python -m toolspeak.gateway.workers DESCRIPTOR LEVEL
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ import logging
 import signal
 import socket
 import sys
-import tempfile
+from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from .app import Gateway
 from .catalog import Found
-from .local import LocalModels
-from .server import bound, listening, new_loop, serve, url_of
+from .server import LOG_FORMAT, Listening, Server, new_loop
 from .settings import Config
 
 log = logging.getLogger("toolspeak.gateway")
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 15.0
-_LOOK_EVERY = 0.5
+_STEADY = 60
+"""A worker that lived for so many seconds died for another reason than the last one."""
+_LOOK_EVERY = 0.25
 _GRACE = 15.0
+_LONGEST_LINE = 2**26
 
 
-class _State(Struct, frozen=True):
+class State(Struct, frozen=True):
     """What a worker has to know."""
 
     config: Config
@@ -43,33 +44,10 @@ class _State(Struct, frozen=True):
     is_ready: bool
 
 
-class StateFile:
-    """Where the first process writes it, and the others read it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._stamp = 0
-        self._state: _State | None = None
-
-    def write(self, state: _State) -> None:
-        """Put it there, in one step."""
-        if state == self._state:
-            return
-        self._state = state
-        fresh = self._path.with_suffix(".new")
-        fresh.write_bytes(msgspec.msgpack.encode(state))
-        fresh.replace(self._path)
-
-    def read(self) -> _State:
-        """What it says now."""
-        stamp = self._path.stat().st_mtime_ns
-        if self._state is None or stamp != self._stamp:
-            self._stamp = stamp
-            self._state = msgspec.msgpack.decode(self._path.read_bytes(), type=_State)
-        return self._state
+_DECODER = msgspec.json.Decoder(State)
 
 
-class Supervisor:
+class Supervisor(Listening):
     """The first process."""
 
     def __init__(
@@ -79,122 +57,159 @@ class Supervisor:
         reload: Callable[[], Config],
         announce: Callable[[Supervisor], None],
     ) -> None:
-        self._reload = reload
+        super().__init__(config, reload=reload)
         self._announce = announce
-        self._listener = bound(config)
-        self.url = url_of(self._listener)
-        self.config = listening(config, self._listener)
-        self.local = LocalModels(self.config)
-        self.found = self.local.found
         self._stops = asyncio.Event()
+        self._workers: set[Process] = set()
+        self._told = b""
 
-    def run(self) -> None:
-        """Serve until told to stop."""
-        with asyncio.Runner(loop_factory=new_loop()) as runner:
-            runner.run(self._supervise())
+    async def _serve(self) -> None:
+        self._tell()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.config.server.workers):
+                group.create_task(self._keep_alive())
+            group.create_task(self._keep_informed())
+            self._announce(self)
 
-    async def _supervise(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stops.set)
-        with tempfile.TemporaryDirectory(prefix="toolspeak-") as folder:
-            path = Path(folder) / "state"
-            self._file = StateFile(path)
-            try:
-                await self.local.start()
-                self._write()
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(self.config.server.workers):
-                        group.create_task(self._keep_alive(path))
-                    group.create_task(self._keep_informed())
-                    self._announce(self)
-            finally:
-                await self.local.stop()
-                self._listener.close()
+    def _end(self, number: int) -> None:
+        if self._stops.is_set() and number == signal.SIGINT:
+            for worker in self._workers:
+                _kill(worker)
+        self._stops.set()
+        self._listener.close()
+
+    def _take(self, config: Config) -> None:
+        self._tell()
 
     async def _keep_informed(self) -> None:
-        """Tell the workers when the embedded model moves, or the configuration changes."""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
-        while not self._stops.is_set():
-            self._write()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stops.wait(), _LOOK_EVERY)
+        """Tell the workers when the embedded model moves."""
+        while not await self._stops_within(_LOOK_EVERY):
+            self._tell()
 
-    def reload(self) -> None:
-        """Read the configuration again; workers see it with their next request."""
-        try:
-            self.config = listening(self._reload(), self._listener)
-        except Exception as problem:
-            log.error("not reloaded: %s", problem)
+    def _tell(self) -> None:
+        """Tell the workers what is new."""
+        state = State(self.config, self.local.found(), self.local.is_ready())
+        line = msgspec.json.encode(state) + b"\n"
+        if line != self._told:
+            self._told = line
+            for worker in self._workers:
+                _say(worker, line)
 
-    def _write(self) -> None:
-        self._file.write(_State(self.config, self.local.found(), self.local.is_ready()))
-
-    async def _keep_alive(self, path: Path) -> None:
+    async def _keep_alive(self) -> None:
         """One worker, and the next when it dies."""
         pause = _FIRST_PAUSE
         while not self._stops.is_set():
             began = asyncio.get_running_loop().time()
-            code = await self._work(path)
+            code = await self._work()
             if self._stops.is_set():
                 return
             lived = asyncio.get_running_loop().time() - began
-            pause = _FIRST_PAUSE if lived > 60 else min(pause * 2, _LONGEST_PAUSE)
+            pause = _FIRST_PAUSE if lived > _STEADY else pause
             log.error("a worker ended with %s; another is started in %g s", code, pause)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stops.wait(), pause)
+            await self._stops_within(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _work(self, path: Path) -> int:
-        descriptor = self._listener.fileno()
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "toolspeak.gateway.workers",
-            str(path),
-            str(descriptor),
-            pass_fds=(descriptor,),
-        )
-        waiting = asyncio.create_task(process.wait())
+    async def _work(self) -> int:
+        """The life of a worker; the code that it ends with."""
+        worker = await self._start()
+        self._workers.add(worker)
+        _say(worker, self._told)
+        ending = asyncio.create_task(worker.wait())
         stopping = asyncio.create_task(self._stops.wait())
-        await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not waiting.done():
-            process.terminate()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(waiting), _GRACE)
-        if not waiting.done():
-            process.kill()
-        return await waiting
+        try:
+            await asyncio.wait((ending, stopping), return_when=asyncio.FIRST_COMPLETED)
+            _hang_up(worker)
+            await asyncio.wait((ending,), timeout=_GRACE)
+        finally:
+            stopping.cancel()
+            if not ending.done():
+                _kill(worker)
+            self._workers.discard(worker)
+        return await ending
+
+    async def _start(self) -> Process:
+        descriptor = self._listener.fileno()
+        level = logging.getLogger().getEffectiveLevel()
+        # -P: a file of the same name in the current folder is none of our modules.
+        program = [sys.executable, "-P", "-m", "toolspeak.gateway.workers"]
+        return await asyncio.create_subprocess_exec(
+            *program,
+            str(descriptor),
+            str(level),
+            stdin=PIPE,
+            pass_fds=(descriptor,),
+            # Ctrl-C is for the first process, which lets the others end what they have begun.
+            start_new_session=True,
+        )
+
+    async def _stops_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stops.wait(), seconds)
+        return self._stops.is_set()
 
 
-async def _serve_as_worker(path: Path, descriptor: int) -> None:
-    file = StateFile(path)
-    state = file.read()
-    gateway = Gateway(
-        state.config, found=lambda: file.read().found, is_ready=lambda: file.read().is_ready
-    )
-    listener = socket.socket(fileno=descriptor)
-
-    watching = asyncio.create_task(_watch(file, gateway))
-    await serve(gateway, listener)
-    watching.cancel()
+def _say(worker: Process, line: bytes) -> None:
+    if worker.stdin and not worker.stdin.is_closing():
+        worker.stdin.write(line)
 
 
-async def _watch(file: StateFile, gateway: Gateway) -> None:
-    """Take over a configuration that has changed."""
-    while True:
-        await asyncio.sleep(_LOOK_EVERY)
-        config = file.read().config
-        if config != gateway.config:
-            gateway.reload(config)
+def _hang_up(worker: Process) -> None:
+    if worker.stdin:
+        worker.stdin.close()
+
+
+def _kill(worker: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        worker.kill()
+
+
+class _Worker:
+    """One of the processes that serve."""
+
+    def __init__(self, lines: asyncio.StreamReader, state: State) -> None:
+        self._lines = lines
+        self._state = state
+        self._gateway = Gateway(
+            state.config, found=lambda: self._state.found, is_ready=lambda: self._state.is_ready
+        )
+        self._server = Server(self._gateway)
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Serve until the first process ends, or says so."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._server.stop, signal.SIGTERM)
+        listening = loop.create_task(self._listen())
+        try:
+            await self._server.work(listener)
+        finally:
+            listening.cancel()
+
+    async def _listen(self) -> None:
+        """Take over what is new."""
+        while line := await self._lines.readline():
+            self._state = _DECODER.decode(line)
+            if self._state.config != self._gateway.config:
+                self._gateway.reload(self._state.config)
+        self._server.stop(signal.SIGTERM)
+
+
+async def _work(descriptor: int) -> None:
+    lines = asyncio.StreamReader(limit=_LONGEST_LINE)
+    protocol = asyncio.StreamReaderProtocol(lines)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    if line := await lines.readline():
+        await _Worker(lines, _DECODER.decode(line)).serve(socket.socket(fileno=descriptor))
 
 
 def main(arguments: list[str]) -> None:
     """Serve as one of several."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    path, descriptor = arguments
+    for number in (signal.SIGHUP, signal.SIGINT):
+        # They are for the first process, whoever sends them to all.
+        signal.signal(number, signal.SIG_IGN)
+    descriptor, level = map(int, arguments)
+    logging.basicConfig(level=level, format=LOG_FORMAT)
     with asyncio.Runner(loop_factory=new_loop()) as runner:
-        runner.run(_serve_as_worker(Path(path), int(descriptor)))
+        runner.run(_work(descriptor))
 
 
 if __name__ == "__main__":

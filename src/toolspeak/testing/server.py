@@ -70,6 +70,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     script: ClassVar[ScriptedServer]
     protocol_version = "HTTP/1.1"
+    # Small answers would wait for an acknowledgement of their heads.
+    disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -334,6 +334,8 @@ _KINDS: dict[int, FailureKind] = {
     504: "timeout",
     529: "overloaded",
 }
+NO_STATUS = 500
+"""What an error in a stream has, until its words tell more."""
 STATUSES = {
     "invalid_request_error": 400,
     "invalid_prompt": 400,

@@ -211,8 +211,10 @@ def decode_json(data: bytes | str) -> Any:
     try:
         # Lone surrogates, which are no text but do come.
         return json.loads(data)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise WireError(f"not valid JSON: {error}") from None
+    except RecursionError:
+        raise WireError("nested too deep to be read") from None
 
 
 def encode_json(value: Any) -> bytes:

@@ -194,8 +194,15 @@ class StreamDecoder:
         self._over = False
         self._said = False
         """Something came of the reply."""
+        self.frames = 0
+        """How many frames have come."""
         self.done = False
         """The end of the stream was announced."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the reply is all there, even if its stream goes on."""
+        return self._decoder.complete or self.done
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """What more bytes say."""
@@ -211,7 +218,7 @@ class StreamDecoder:
         yield from self._guarded(self._end())
 
     def _end(self) -> Iterator[Event]:
-        if not (self._decoder.complete or self.done):
+        if not self.complete:
             yield Failure("upstream", "the upstream's stream broke off before its end", 502)
             return
         last = list(self._decoder.finish())
@@ -222,6 +229,7 @@ class StreamDecoder:
 
     def _frames(self, frames: Iterable[Frame]) -> Iterator[Event]:
         for frame in frames:
+            self.frames += 1
             if frame.data.strip() == b"[DONE]":
                 self.done = True
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...types import Failure, FailureKind
-from ..common import STATUSES, failure_from
+from ..common import NO_STATUS, STATUSES, failure_from
 from ..fields import Json, present
 
 _TYPES: dict[FailureKind, str] = {
@@ -29,7 +29,7 @@ def decode_failure(status: int, body: Any) -> Failure:
     kind = str(error.get("type") or "")
     details = error.get("details")
     return failure_from(
-        STATUSES.get(kind, status),
+        STATUSES.get(kind, status) if status == NO_STATUS else status,
         str(error.get("message") or ""),
         kind or None,
         details=details if isinstance(details, dict) else None,

@@ -122,8 +122,10 @@ def _result(fields: Fields, text: str, history: History, notes: list[Note]) -> T
 
 
 def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
-    """The tools that may be offered to any model, and those that only this API can run."""
-    if not fields.has("tools"):
+    """The tools that may be offered to any model, and those that only this API can run. No tools
+    mean nothing: the SDK sends an empty list where its user says none."""
+    if fields.peek("tools") in (None, []):
+        fields.any("tools")
         return None, []
     tools: list[Tool] = []
     hosted: list[Any] = []

@@ -251,7 +251,7 @@ def _tools(request: Request, names: Names, unsaid: Unsaid, hosted: list[Any]) ->
     if not request.parallel_tool_calls and request.tools:
         unsaid.drop("calls one at a time", "$.parallel_tool_calls")
     tools = [_tool(tool, names, unsaid) for tool in narrowed(request, unsaid)] + hosted
-    return {"tools": tools} if tools or (request.tools is not None and unsaid.same) else {}
+    return {"tools": tools} if tools else {}
 
 
 def _tool(tool: Tool, names: Names, unsaid: Unsaid) -> Json:

@@ -8,6 +8,7 @@ from ...types import (
     Failure,
 )
 from ..common import (
+    NO_STATUS,
     STATUSES,
     failure_from,
 )
@@ -33,7 +34,8 @@ def decode_failure(status: int, body: Any) -> Failure:
     words = (error.get("code"), error.get("type"))
     code = words[0] or words[1]
     message = str(error.get("message") or error.get("detail") or "")
-    status = next((found for word in words if (found := _status(word))), status)
+    if status == NO_STATUS:
+        status = next((found for word in words if (found := _status(word))), status)
     param = error.get("param")
     return failure_from(status, message, str(code) if code else None, str(param) if param else None)
 

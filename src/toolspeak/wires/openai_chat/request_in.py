@@ -146,10 +146,27 @@ def _unpack(fields: Fields, key: str, notes: list[Note]) -> None:
     except WireError:
         return
     if isinstance(packed, dict) and packed.keys() <= _PACKED:
-        kind = list if key == "tool_calls" else str
-        if isinstance(packed.get(key), kind) and packed[key]:
+        given = packed.get(key)
+        if _are_calls(given) if key == "tool_calls" else isinstance(given, str) and given:
             notes.append(Note("rephrased", f"the content is JSON with {key!r}", fields.path))
             fields.update(packed)
+
+
+def _are_calls(given: Any) -> bool:
+    """Whether a value is a list of calls, and not of anything else."""
+    return (
+        isinstance(given, list)
+        and bool(given)
+        and all(
+            isinstance(item, dict) and (isinstance(item.get("function"), dict) or _is_flat(item))
+            for item in given
+        )
+    )
+
+
+def _is_flat(call: Json) -> bool:
+    """Whether a call has its name beside its id, as some write it."""
+    return isinstance(call.get("name"), str) and "function" not in call
 
 
 def _content(fields: Fields) -> list[Text | Image | Document | Other]:
@@ -236,12 +253,13 @@ def _calls(fields: Fields, history: History, notes: list[Note]) -> Iterator[Tool
                 )
             )
             continue
-        function = call.inner("function")
+        function = call if _is_flat(call.rest()) else call.inner("function")
         if function is None:
             raise WireError(f"Expected a call with a `function`, got a `{kind}`", path)
         name, arguments = function.need("name", str), function.any("arguments")
         at = function.at("arguments")
-        extra = call.rest() | ({"function": rest} if (rest := function.rest()) else {})
+        rest = {} if function is call else function.rest()
+        extra = call.rest() | ({"function": rest} if rest else {})
         yield history.made(call_from_text(identity, name, arguments, at, notes, extra=extra))
     if legacy := fields.inner("function_call"):
         name, arguments = legacy.need("name", str), legacy.any("arguments")

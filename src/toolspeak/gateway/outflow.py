@@ -1,0 +1,86 @@
+"""A reply on its way to a client, as it comes.
+
+Nothing leaves before the model has said something: until then a failure can still have a status of
+its own, and another upstream can be asked. A client that waits for long gets pings, if its API
+knows any; from then on a failure is part of the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from ..events import Event
+from ..wires import Encoder
+from .http import Sender
+
+_COMMENT = b": keep-alive\n\n"
+PINGS = {
+    "openai_chat": _COMMENT,
+    "openai_responses": _COMMENT,
+    "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n',
+}
+"""What may be sent to a client that waits; nothing where it could not be told from the reply."""
+
+
+class Outflow:
+    """Writes events into the answer to a request."""
+
+    def __init__(
+        self, sender: Sender, encoder: Encoder, content_type: str, say: Callable[[], None]
+    ) -> None:
+        self._sender = sender
+        self._encoder = encoder
+        self._content_type = content_type
+        self._say = say
+        """Puts into the headers what is known by then."""
+        self._loop = asyncio.get_running_loop()
+        self._sent_at = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._pinging: asyncio.Task[None] | None = None
+        self.has_spoken = False
+        """Something of the reply has left."""
+        sender.told = encoder.feed
+
+    def keep_alive(self, ping: bytes, every: float) -> None:
+        """Send that whenever nothing was sent for so long."""
+        if ping:
+            # Most replies come sooner, and need no task.
+            self._timer = self._loop.call_later(every, self._begin_to_ping, ping, every)
+
+    def stop(self) -> None:
+        """Send no more pings."""
+        if self._timer:
+            self._timer.cancel()
+        if self._pinging:
+            self._pinging.cancel()
+
+    async def send(self, events: Iterable[Event]) -> None:
+        """Send what happens."""
+        self.has_spoken = True
+        await self._send(b"".join(map(self._encoder.feed, events)))
+
+    async def end(self) -> None:
+        """That was all."""
+        self.stop()
+        await self._sender.end()
+
+    async def _send(self, data: bytes) -> None:
+        self._sent_at = self._loop.time()
+        if not self._sender.has_begun:
+            self._say()
+            self._sender.headers["cache-control"] = "no-cache"
+            await self._sender.begin(200, self._content_type)
+        if data:
+            await self._sender.more(data)
+
+    def _begin_to_ping(self, ping: bytes, every: float) -> None:
+        self._pinging = self._loop.create_task(self._pings(ping, every))
+
+    async def _pings(self, ping: bytes, every: float) -> None:
+        while True:
+            left = self._sent_at + every - self._loop.time()
+            if left <= 0:
+                await self._send(ping)
+            else:
+                await asyncio.sleep(left)

@@ -1,0 +1,265 @@
+"""`toolspeak serve` as a user runs it, in its own processes, and an upstream that can be held."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+COMMAND = [sys.executable, "-m", "toolspeak", "serve", "--port", "0", "--json"]
+HTTP = httpx.Client(trust_env=False, timeout=30, verify=False)
+ASKED = {"model": "m", "messages": [{"role": "user", "content": "Who are you?"}]}
+
+
+def environment(**more: str) -> dict[str, str]:
+    """An environment that says nothing of models."""
+    known = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.endswith("_API_KEY") and not name.startswith("TOOLSPEAK_")
+    }
+    return {**known, **more}
+
+
+class Serving:
+    """A gateway, where it listens, and what it says."""
+
+    def __init__(self, folder: Path, *options: str, **variables: str) -> None:
+        self._log = folder / f"log-{time.monotonic_ns()}"
+        began = time.monotonic()
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*COMMAND, *options],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=folder,
+                env=environment(**variables),
+                start_new_session=True,
+            )
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        self.seconds = time.monotonic() - began
+        """How long it took to start."""
+        assert line, self.log
+        self.told: dict[str, Any] = json.loads(line)
+        self.url: str = self.told["url"]
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def ended(self, seconds: float = 10) -> int:
+        """The code that it ends with."""
+        return self.process.wait(seconds)
+
+    def close(self) -> None:
+        assert self.process.stdout
+        self.process.stdout.close()
+        if self.process.poll() is None:
+            family = descendants(self.pid)
+            self.process.kill()
+            self.process.wait()
+            for pid in filter(is_alive, family):
+                os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def serving(folder: Path, *options: str, **variables: str) -> Generator[Serving, None, None]:
+    gateway = Serving(folder, *options, **variables)
+    try:
+        yield gateway
+    finally:
+        gateway.close()
+
+
+def ask(
+    url: str, path: str = "/v1/chat/completions", body: Any = ASKED, key: str = ""
+) -> httpx.Response:
+    """A whole answer, by a connection of its own."""
+    headers = {"connection": "close"} | ({"authorization": f"Bearer {key}"} if key else {})
+    return HTTP.post(url + path, json=body, headers=headers)
+
+
+def text_of(response: httpx.Response) -> str:
+    assert response.status_code == 200, response.text
+    return response.json()["choices"][0]["message"]["content"]
+
+
+class Streamed:
+    """A stream that is being read in a thread."""
+
+    def __init__(self, url: str) -> None:
+        self.data = b""
+        self.problem: Exception | None = None
+        self._url = url
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        body = {**ASKED, "stream": True}
+        try:
+            with HTTP.stream("POST", f"{self._url}/v1/chat/completions", json=body) as response:
+                for data in response.iter_bytes():
+                    self.data += data
+        except httpx.HTTPError as problem:
+            self.problem = problem
+
+    def whole(self, seconds: float = 20) -> str:
+        """All of it, when it has ended."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), self.data
+        assert self.problem is None, self.problem
+        return self.data.decode()
+
+
+def settings_for(url: str) -> str:
+    """A configuration with one model, `m`, at that address."""
+    return (
+        f'default = "m"\n[upstreams.here]\nwire = "openai_chat"\nbase_url = "{url}/v1"\n'
+        'retries = 0\n[models.m]\nupstream = "here"\n'
+    )
+
+
+class Held:
+    """An upstream that says its name; a stream then waits until it is let go."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.asked: list[Any] = []
+        self.goes = threading.Event()
+        handler = type("Handler", (_HeldHandler,), {"upstream": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.01,), daemon=True
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def toml(self) -> str:
+        """A configuration with this upstream's model."""
+        return settings_for(self.url)
+
+    def __enter__(self) -> Held:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.goes.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _HeldHandler(BaseHTTPRequestHandler):
+    upstream: Held
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.upstream.asked.append(body)
+        if body.get("stream"):
+            self._stream()
+        else:
+            message = {"role": "assistant", "content": f"I am {self.upstream.name}."}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            self._send("application/json", json.dumps({"choices": [choice]}).encode())
+
+    def _stream(self) -> None:
+        begin, end = ({"content": text} for text in (f"I am {self.upstream.name}.", " Goodbye."))
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        try:
+            self._say({"index": 0, "delta": begin, "finish_reason": None})
+            self.upstream.goes.wait(60)
+            self._say({"index": 0, "delta": end, "finish_reason": "stop"})
+            self.wfile.write(b"data: [DONE]\n\n")
+        except OSError:
+            pass
+        self.close_connection = True
+
+    def _say(self, choice: dict[str, Any]) -> None:
+        chunk = {"id": "1", "object": "chat.completion.chunk", "choices": [choice]}
+        self.wfile.write(b"data: %b\n\n" % json.dumps(chunk).encode())
+
+    def _send(self, content_type: str, data: bytes) -> None:
+        self.send_response(200)
+        self.send_header("content-type", content_type)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """A test has its own ways to say what happened."""
+
+
+def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.01)
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+# Processes.
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+    except OSError:
+        return []
+
+
+def descendants(pid: int) -> list[int]:
+    return [one for child in children(pid) for one in (child, *descendants(child))]
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process still does something; one that only waits to be buried does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def resident_megabytes(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))

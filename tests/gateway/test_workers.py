@@ -298,7 +298,11 @@ def test_a_signal_ends_all(tmp_path: Path, store: str, number: int) -> None:
 def test_none_is_left_when_the_first_is_killed(gateway: Serving) -> None:
     family = started(gateway)
     gateway.send(signal.SIGKILL)
-    until(lambda: not any(map(is_alive, family)), 5)
+    try:
+        until(lambda: not any(map(is_alive, family)), 5)
+    finally:
+        for pid in filter(is_alive, family):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_second_interrupt_does_not_wait(tmp_path: Path, store: str) -> None:

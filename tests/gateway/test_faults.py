@@ -478,7 +478,9 @@ def test_retries(name: str, client: Client, patient: Place) -> None:
     if heard.status == 200:
         assert heard.headers["x-toolspeak-retries"] == str(retry.asked - 1)
     if retry.after:
-        assert abs(int(heard.headers["retry-after"]) - int(retry.after)) < 60
+        # The dates were written when the tests were collected.
+        slack = 3600 if "date" in name else 1
+        assert abs(int(heard.headers["retry-after"]) - int(retry.after)) <= slack
     else:
         assert "retry-after" not in heard.headers
     times = [asked.at for asked in patient.upstream.asked]
@@ -744,6 +746,16 @@ async def pauses(asked: Asked) -> bool:
     return True
 
 
+async def babbles(asked: Asked) -> bool:
+    """Words for longer than pings wait, without a pause that is as long."""
+    await asked.begin()
+    for data in asked.written((HEAD, *[TextDelta("la ")] * 10, HELLO[1])):
+        await asked.chunk(data) if data else None
+        await asyncio.sleep(0.15)
+    await asked.end()
+    return True
+
+
 PINGS = {
     "openai_chat": b": keep-alive\n\n",
     "openai_responses": b": keep-alive\n\n",
@@ -767,7 +779,7 @@ def test_pings(act: Act, client: Client, pinging: Place) -> None:
     assert (heard.status, heard.text, heard.error) == (200, SAID, "")
     ping = PINGS.get(client.wire) if client.stream else None
     if ping:
-        assert 4 <= heard.raw.count(ping) <= 12
+        assert 2 <= heard.raw.count(ping) <= 12
         assert heard.raw.rstrip().endswith(ping.rstrip()) is False
     else:
         assert b"ping" not in heard.raw
@@ -791,10 +803,10 @@ def test_a_failure_after_pings(name: str, client: Client, pinging: Place) -> Non
 
 
 def test_no_pings_while_words_come() -> None:
-    with place(ping_after=0.5) as here:
-        here.upstream.does(pauses)
+    with place(ping_after=1.2) as here:
+        here.upstream.does(babbles)
         heard = ask(here.url, STREAMED[0])
-        assert heard.text == SAID
+        assert heard.text == "la " * 10
         assert b"keep-alive" not in heard.raw
 
 

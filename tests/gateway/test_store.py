@@ -254,11 +254,11 @@ async def large_values_survive(store: Store) -> None:
 
 
 async def many_ask_at_once(store: Store) -> None:
-    await asyncio.gather(*(store.put(f"{n}", b"%d" % n, 60) for n in range(300)))
-    await asyncio.gather(*(store.add("a", {"n": 1}) for _ in range(300)))
-    found = await asyncio.gather(*(store.get(f"{n}") for n in range(300)))
-    assert found == [b"%d" % n for n in range(300)]
-    assert await store.amounts("a") == {"n": 300.0}
+    await asyncio.gather(*(store.put(f"{n}", b"%d" % n, 60) for n in range(60)))
+    await asyncio.gather(*(store.add("a", {"n": 1}) for _ in range(60)))
+    found = await asyncio.gather(*(store.get(f"{n}") for n in range(60)))
+    assert found == [b"%d" % n for n in range(60)]
+    assert await store.amounts("a") == {"n": 60.0}
     assert store.problem is None
 
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
+from importlib import import_module
 from typing import Any
 
 CALL = {
@@ -131,16 +132,13 @@ def upstream(port: int, pace: str = "") -> None:
 def proxy(port: int, url: str) -> None:
     """Starlette and aiohttp with nothing between them; streams are decoded and encoded again."""
     import aiohttp
-    import orjson
     import uvicorn
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response, StreamingResponse
-    from starlette.routing import Route
 
+    orjson: Any = import_module("orjson")
+    responses: Any = import_module("starlette.responses")
     sessions: list[aiohttp.ClientSession] = []
 
-    async def relay(request: Request) -> Response:
+    async def relay(request: Any) -> Any:
         if not sessions:
             sessions.append(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         body = orjson.dumps(orjson.loads(await request.body()))
@@ -148,8 +146,8 @@ def proxy(port: int, url: str) -> None:
         answer = await sessions[0].post(url + request.url.path, data=body, headers=headers)
         if answer.content_type != "text/event-stream":
             data = orjson.dumps(orjson.loads(await answer.read()))
-            return Response(data, media_type="application/json")
-        return StreamingResponse(decoded(answer), media_type="text/event-stream")
+            return responses.Response(data, media_type="application/json")
+        return responses.StreamingResponse(decoded(answer), media_type="text/event-stream")
 
     async def decoded(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         held = b""
@@ -161,7 +159,9 @@ def proxy(port: int, url: str) -> None:
                     payload = orjson.dumps(orjson.loads(payload))
                 yield b"data: " + payload + b"\n\n"
 
-    app = Starlette(routes=[Route("/{path:path}", relay, methods=["POST"])])
+    routing: Any = import_module("starlette.routing")
+    routes = [routing.Route("/{path:path}", relay, methods=["POST"])]
+    app = import_module("starlette.applications").Starlette(routes=routes)
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False)
 
 

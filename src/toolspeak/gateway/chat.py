@@ -295,13 +295,19 @@ class _Stopwatch:
     """Adds up the time that is spent inside of it."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self._passed = 0.0
+        self._began = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The time so far: headers may leave in the midst of a wait."""
+        return self._passed + (perf_counter() - self._began if self._began else 0.0)
 
     def __enter__(self) -> None:
         self._began = perf_counter()
 
     def __exit__(self, *problem: object) -> None:
-        self.seconds += perf_counter() - self._began
+        self._passed, self._began = self.seconds, 0.0
 
 
 def _says(event: Event) -> bool:

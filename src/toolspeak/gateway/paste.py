@@ -41,6 +41,11 @@ def snippets(url: str, model: str, key: str = "") -> tuple[Snippet, ...]:
             "~/.codex/config.toml",
         ),
         Snippet(
+            "Gemini CLI, once",
+            '{"security": {"auth": {"selectedType": "gemini-api-key"}}}',
+            "~/.gemini/settings.json",
+        ),
+        Snippet(
             "Gemini CLI",
             f"GOOGLE_GEMINI_BASE_URL={url} GEMINI_API_KEY={key} gemini -m {model}",
         ),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ...types import Failure, FailureKind
 from ..common import NO_STATUS, STATUSES, failure_from
 from ..fields import Json, present
 
+_TOO_LONG = "prompt is too long"
+"""What clients of this API look for."""
+_TOKENS = re.compile(r"(\d+) tokens")
 _TYPES: dict[FailureKind, str] = {
     "bad_request": "invalid_request_error",
     "context_length": "invalid_request_error",
@@ -39,5 +43,14 @@ def decode_failure(status: int, body: Any) -> Failure:
 def encode_failure(failure: Failure) -> Json:
     """What has gone wrong, in this API's words."""
     kind = _TYPES.get(failure.kind, "api_error")
-    error = {"type": kind, "message": failure.message} | present(details=failure.details)
+    message = failure.message
+    if failure.kind == "context_length" and not message.startswith(_TOO_LONG):
+        message = f"{_TOO_LONG}: {_numbers(message)}"
+    error = {"type": kind, "message": message} | present(details=failure.details)
     return {"type": "error", "error": error}
+
+
+def _numbers(message: str) -> str:
+    """How long a prompt is and may be, where an upstream has told that."""
+    found = _TOKENS.findall(message)
+    return f"{found[0]} tokens > {found[1]} maximum" if len(found) == 2 else message

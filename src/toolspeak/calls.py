@@ -135,7 +135,7 @@ def _seed() -> None:
     _RANDOM.seed(secrets.randbits(256))
 
 
-_RANDOM = random.Random()  # noqa: S311
+_RANDOM = random.Random()  # noqa: S311 - ids have to differ, and are no secret
 _seed()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_seed)

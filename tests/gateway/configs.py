@@ -57,7 +57,6 @@ retries = 1
 compact = true
 context = 4096
 system_role = false
-alternation = true
 reasoning_open = false
 [aliases]
 a = "m"

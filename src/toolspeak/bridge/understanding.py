@@ -70,8 +70,6 @@ class Understanding:
         self._arguments: list[str] = []
         self.made = 0
         """How many calls were made."""
-        self.rescued = 0
-        """How many of them stood in the text."""
 
     def feed(self, event: Event) -> Iterator[Event]:
         """What an event comes to."""
@@ -121,7 +119,6 @@ class Understanding:
                 case CallStart() | ArgumentsDelta() | Finish():
                     pass
                 case CallEnd():
-                    self.rescued += 1
                     yield from self._made(self._offered.meant(event.call), "")
                 case TextDelta() | ReasoningDelta():
                     yield self._restored(event)

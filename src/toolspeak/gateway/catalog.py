@@ -188,7 +188,6 @@ def target_of(model: Model, endpoint: Endpoint) -> Target:
             native_tools=endpoint.native_tools,
             constrained=endpoint.constrained,
             system_role=model.system_role,
-            alternation=model.alternation,
             reasoning_open=model.reasoning_open,
             context=model.context,
         ),

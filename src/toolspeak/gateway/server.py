@@ -29,7 +29,7 @@ ENDS = (signal.SIGTERM, signal.SIGINT)
 _BACKLOG = 2048
 _GRACE = 10
 """How many seconds requests have to end when the gateway is stopped."""
-_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - it binds nothing
 _ANOTHER_PORT = "; choose another port with --port, or 0 for any that is free"
 _ADVICE = {errno.EADDRINUSE: _ANOTHER_PORT, errno.EACCES: _ANOTHER_PORT}
 

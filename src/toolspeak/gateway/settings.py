@@ -15,6 +15,7 @@ from ..judge import Trust
 Name = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=0)]
 Size = Annotated[int, Meta(ge=1)]
+Depth = Annotated[int, Meta(ge=1, le=200)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 ToolsSetting = Literal["auto", "native", "prompt", "constrained"]
@@ -66,7 +67,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes."""
     headers: Size = 65536
     """Bytes."""
-    depth: Size = 200
+    depth: Depth = 200
     """How deep the JSON of a request may be nested."""
     tools: Size = 1024
     streams: Size = 1024
@@ -110,7 +111,6 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     context: Size | None = None
     """Tokens."""
     system_role: bool | None = None
-    alternation: bool | None = None
     reasoning_open: bool | None = None
 
 

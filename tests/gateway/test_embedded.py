@@ -325,8 +325,9 @@ def test_the_program_needs_a_key() -> None:
     environment = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
     command = [sys.executable, "-m", "toolspeak.gateway.llama", "--gguf", "x", "--context", "512"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"{KEY_VARIABLE} is not set: it holds the key that clients have to show\n"
+    assert (done.returncode, done.stderr) == (2, "")
+    problem = f"{KEY_VARIABLE} is not set: it holds the key that clients have to show"
+    assert json.loads(done.stdout) == {"type": "refused", "problem": problem}
 
 
 def test_the_model_is_found_without_its_plugin() -> None:

@@ -27,7 +27,7 @@ from typing import Literal
 import msgspec
 
 from ..errors import ToolspeakError
-from .llama import KEY_VARIABLE, Greeting
+from .llama import KEY_VARIABLE, Greeting, Refusal
 
 log = logging.getLogger("toolspeak.gateway")
 
@@ -186,7 +186,10 @@ class _Child:
             raise EmbeddedError(f"the model did not load within {_LOAD_SECONDS} seconds") from None
         if not line.endswith(b"\n"):
             raise EmbeddedError(await self.ended())
-        return msgspec.json.decode(line, type=Greeting)
+        said = msgspec.json.decode(line, type=Greeting | Refusal)
+        if isinstance(said, Refusal):
+            raise EmbeddedError(f"{await self.ended()}\n{said.problem}")
+        return said
 
     async def ended(self) -> str:
         """Waits for its end; how it ended, and what it said last."""

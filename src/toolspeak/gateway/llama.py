@@ -1,7 +1,7 @@
 """The program that the embedded model runs in: llama.cpp's own HTTP server, on a loopback port.
 
     $ TOOLSPEAK_EMBEDDED_KEY=… python -m toolspeak.gateway.llama --gguf model.gguf --context 8192
-    {"url": "http://127.0.0.1:40123", "context": 8192, "model": "model"}
+    {"type": "ready", "url": "http://127.0.0.1:40123", "context": 8192, "model": "model"}
 
 It is a process of its own, so that a crash in native code takes nothing else along. It stays until
 its stdin ends: that happens when its parent does, however that comes about.
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from http.client import HTTPConnection
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import msgspec
@@ -30,7 +30,7 @@ _CACHE_MIB = 128
 """For the prompts of earlier conversations. llama.cpp would take 8 GiB."""
 
 
-class Greeting(msgspec.Struct, frozen=True):
+class Greeting(msgspec.Struct, frozen=True, tag="ready"):
     """The one line on stdout: where the model listens, and what it is."""
 
     url: str
@@ -39,21 +39,27 @@ class Greeting(msgspec.Struct, frozen=True):
     model: str
 
 
+class Refusal(msgspec.Struct, frozen=True, tag="refused"):
+    """The one line on stdout if the model cannot be served. On stderr it would be lost at times:
+    a thread of llama.cpp's writes its log there, even in the midst of a line."""
+
+    problem: str
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options().parse_args(arguments)
     key = os.environ.get(KEY_VARIABLE, "")
+    stdout = _take_stdout()
     problem = _problem(options.gguf, key)
     if problem:
-        return _refuse(problem)
-    stdout = _take_stdout()
+        return _refuse(stdout, problem)
     try:
         server = import_module("xllamacpp").Server(_parameters(options, key))
     except RuntimeError:
-        return _refuse(f"llama.cpp cannot load {options.gguf}: is it whole, and a model it knows?")
+        problem = f"llama.cpp cannot load {options.gguf}: is it whole, and a model it knows?"
+        return _refuse(stdout, problem)
     _restore_signals()
-    with stdout:
-        greeting = _greeting(server.listening_address, key, options.gguf.stem)
-        stdout.write(msgspec.json.encode(greeting).decode() + "\n")
+    _say(stdout, _greeting(server.listening_address, key, options.gguf.stem))
     sys.stdin.buffer.read()
     # Leaves at once: to take the server apart would wait for the requests that it is answering.
     os._exit(0)
@@ -85,14 +91,19 @@ def _problem(gguf: Path, key: str) -> str:
     return "" if is_gguf else f"{gguf} is no GGUF file: give one that llama.cpp can load"
 
 
-def _refuse(problem: str) -> int:
-    print(problem, file=sys.stderr)
+def _refuse(stdout: BinaryIO, problem: str) -> int:
+    _say(stdout, Refusal(problem))
     return 2
 
 
-def _take_stdout() -> TextIO:
+def _say(stdout: BinaryIO, line: Greeting | Refusal) -> None:
+    with stdout:
+        stdout.write(msgspec.json.encode(line) + b"\n")
+
+
+def _take_stdout() -> BinaryIO:
     """Stdout for this program alone: what native code writes there goes to stderr."""
-    stdout = os.fdopen(os.dup(1), "w")
+    stdout = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return stdout
 

@@ -118,7 +118,7 @@ class Gateway:
         """Let go of every connection."""
         if self._shared:
             await self._shared.stop()
-        await self.upstreams.close()
+        self.upstreams.close()
         await self.store.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -337,7 +337,7 @@ class Gateway:
             raise Refused(Failure("not_found", problem, 404))
         path = it.incoming.path.rstrip("/").removeprefix("/v1")
         data = encode_json({**body, "model": served.target.model})
-        async with self.upstreams.ask(served.endpoint, path, data) as response:
+        with await self.upstreams.ask(served.endpoint, path, data) as response:
             if response.status >= 300:
                 raise await response.problem()
             content_type = response.content_type or "application/json"

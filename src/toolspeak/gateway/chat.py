@@ -7,7 +7,6 @@ how the answer leaves: whole, or as it comes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
@@ -153,12 +152,11 @@ class Chat:
     ) -> Reply:
         same = self._route.wire == endpoint.wire
         headers = self._incoming.headers if same else None
-        async with AsyncExitStack() as stack:
-            with self._waiting:
-                sending = self._gateway.upstreams.send(
-                    endpoint, exchange.outgoing, headers, lambda: self._retry("upstream")
-                )
-                response = await stack.enter_async_context(sending)
+        with self._waiting:
+            response = await self._gateway.upstreams.send(
+                endpoint, exchange.outgoing, headers, lambda: self._retry("upstream")
+            )
+        with response:
             if response.status >= 300:
                 raise await response.problem()
             if outflow:

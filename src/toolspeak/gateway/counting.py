@@ -70,7 +70,7 @@ def _without_version(endpoint: Endpoint) -> Endpoint:
 
 
 async def _post(endpoint: Endpoint, path: str, body: Any, upstreams: Upstreams) -> Any:
-    async with upstreams.ask(endpoint, path, encode_json(body)) as response:
+    with await upstreams.ask(endpoint, path, encode_json(body)) as response:
         data = await response.body()
         return decode_json(data) if response.status == 200 else None
 

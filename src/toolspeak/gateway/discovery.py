@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-import aiohttp
 from msgspec import Struct
 
+from ..errors import WireError
 from ..wires.framing import decode_json
-from .catalog import Found
+from .catalog import Endpoint, Found
 from .guard import is_loopback
 from .settings import Config, Upstream
+from .upstream import UpstreamFailed, Upstreams
 
 
 class Place(Struct, frozen=True):
@@ -43,14 +44,14 @@ _PATIENCE = 0.5
 async def discover(config: Config, places: Sequence[Place] = PLACES) -> tuple[Found, ...]:
     """The servers that answer, except those that are configured."""
     taken = {config.server.port, *_ports(config)}
-    timeout = aiohttp.ClientTimeout(total=_PATIENCE)
-    async with aiohttp.ClientSession(timeout=timeout) as session:
-        asked = (
-            _ask(session, place)
-            for place in places
-            if place.port not in taken and place.provider not in config.upstreams
-        )
-        found = await asyncio.gather(*asked)
+    upstreams = Upstreams()
+    asked = (
+        _ask(upstreams, place)
+        for place in places
+        if place.port not in taken and place.provider not in config.upstreams
+    )
+    found = await asyncio.gather(*asked)
+    upstreams.close()
     return tuple(server for server in found if server)
 
 
@@ -60,14 +61,16 @@ def _ports(config: Config) -> set[int | None]:
     return {address.port for address in addresses if is_loopback(address.hostname or "")}
 
 
-async def _ask(session: aiohttp.ClientSession, place: Place) -> Found | None:
+async def _ask(upstreams: Upstreams, place: Place) -> Found | None:
     root = f"http://127.0.0.1:{place.port}"
+    server = Endpoint(place.provider, "openai_chat", root, "", {}, Upstream())
     try:
-        async with session.get(root + place.models, allow_redirects=False) as response:
-            if response.status != 200 or "x-toolspeak" in response.headers:
-                return None
-            value = decode_json(await response.read())
-    except (aiohttp.ClientError, TimeoutError, ValueError, OSError):
+        async with asyncio.timeout(_PATIENCE):
+            with await upstreams.ask(server, place.models) as response:
+                if response.status != 200 or "x-toolspeak" in response.headers:
+                    return None
+                value = decode_json(await response.body())
+    except (UpstreamFailed, WireError, TimeoutError):
         return None
     models = _models(value)
     if models is None:

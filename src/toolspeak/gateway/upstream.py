@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from base64 import b64encode
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+import re
+from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from math import ceil, isfinite
 from time import time
 from typing import Any
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import quote, unquote, urlsplit
 
-import aiohttp
 from msgspec import structs
-from yarl import URL
 
 from .. import __version__
 from ..errors import ToolspeakError, WireError
@@ -27,7 +24,8 @@ from ..types import Failure
 from ..wires import Outgoing, wire_of
 from ..wires.framing import decode_json, encode_json
 from .catalog import Endpoint
-from .guard import is_loopback
+from .connection import Connection, Disconnected, HttpProblem
+from .pool import CannotConnect, Pool, address_of, basic
 from .settings import HARMLESS, hidden, hidden_address
 
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504, 520, 522, 524, 529})
@@ -40,6 +38,8 @@ _MOST_OF_AN_ERROR = 2**16
 _PATIENCE_WITH_ERRORS = 5.0
 _AFTER_THE_END = 2.0
 """How many seconds a reply that is complete may take to end."""
+_IN_TARGETS = "/%?:@!$&'()*+,;=~-._"
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _SHORTEST_SECRET = 4
 _SHOWN = 1000
 _PAGES = ("text/html", "application/xhtml+xml")
@@ -63,15 +63,26 @@ class UpstreamFailed(ToolspeakError):
 
 
 class Response:
-    """A reply whose headers have come."""
+    """A reply whose head has come. It is let go of at the end of `with`."""
 
-    def __init__(self, response: aiohttp.ClientResponse, endpoint: Endpoint) -> None:
-        self._response = response
+    def __init__(
+        self, connection: Connection, endpoint: Endpoint, let_go: Callable[[Connection], None]
+    ) -> None:
+        self._connection = connection
         self._endpoint = endpoint
+        self._let_go = let_go
         self._loop = asyncio.get_running_loop()
         self._expect(endpoint.settings.first_byte_timeout)
-        self.status = response.status
-        self.content_type = response.content_type
+        self.status = connection.status
+        self.headers = connection.headers
+        kind = connection.headers.get("content-type", "application/octet-stream")
+        self.content_type = kind.partition(";")[0].strip().lower()
+
+    def __enter__(self) -> Response:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._let_go(self._connection)
 
     def _expect(self, seconds: float) -> None:
         """From now on, something that makes sense has to come within that time."""
@@ -86,12 +97,11 @@ class Response:
     async def more(self) -> bytes:
         """The next piece of the body, b"" at its end."""
         try:
-            async with asyncio.timeout_at(self._deadline):
-                data = await self._response.content.readany()
+            data = await self._connection.read(self._deadline)
         except TimeoutError:
             raise _failed(self._endpoint, f"said nothing for {self._patience:g} s", 504) from None
-        except _BROKEN as problem:
-            raise _broken(self._endpoint, problem) from None
+        except HttpProblem as problem:
+            raise _failed(self._endpoint, str(problem)) from None
         self._size += len(data)
         if self._size > _MOST_BODY:
             raise _failed(self._endpoint, f"sent more than {_MOST_BODY} bytes that are no reply")
@@ -109,14 +119,14 @@ class Response:
         said = await self._beginning()
         status = self.status if 400 <= self.status < 600 else 502
         if self.status < 400:
-            place = hidden_address(self._response.headers.get("Location", ""))
+            place = hidden_address(self.headers.get("location", ""))
             what = f"sends us on to {place!r}; set its base_url to where it is"
             failure = _failed(self._endpoint, what).failure
         elif self.is_page:
             failure = structs.replace(self.page().failure, status=status)
         else:
             failure = wire_of(self._endpoint.wire).decode_failure(status, _read(said))
-        asked = _retry_after(self._response.headers)
+        asked = _retry_after(self.headers)
         headers = {} if asked is None else {"retry-after": str(ceil(asked))}
         return self.failed(failure, headers)
 
@@ -158,77 +168,72 @@ class Upstreams:
     """Connections to all upstreams."""
 
     def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
+        self._pool = Pool()
         self._slots: dict[str, asyncio.Semaphore] = {}
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close every connection."""
-        session, self._session = self._session, None
-        if session:
-            await session.close()
+        self._pool.close()
 
-    @asynccontextmanager
     async def send(
         self,
         endpoint: Endpoint,
         outgoing: Outgoing,
         client: Mapping[str, str] | None = None,
         on_retry: Callable[[], None] = lambda: None,
-    ) -> AsyncGenerator[Response, None]:
+    ) -> Response:
         """Ask an upstream. `client` are the headers of the client, if it speaks the same API."""
-        headers = _headers(endpoint, client or {})
-        data = encode_json(outgoing.body)
-        url = endpoint.base_url + outgoing.path
-        async with self._slot(endpoint):
-            response = await self._answered(endpoint, url, data, headers, on_retry)
-            try:
-                yield Response(response, endpoint)
-            finally:
-                _let_go(response)
-
-    @asynccontextmanager
-    async def ask(
-        self, endpoint: Endpoint, path: str, data: bytes | None = None
-    ) -> AsyncGenerator[Response, None]:
-        """Ask something else than a chat: GET, or POST with data."""
-        url = endpoint.base_url + path
-        method = "GET" if data is None else "POST"
-        response = await self._once(endpoint, url, data, _headers(endpoint, {}), method)
+        data = _request(endpoint, outgoing.path, encode_json(outgoing.body), client or {})
+        slot = self._slot(endpoint)
+        if slot is None:
+            connection = await self._answered(endpoint, data, on_retry)
+            return Response(connection, endpoint, self._pool.release)
+        await slot.acquire()
         try:
-            yield Response(response, endpoint)
-        finally:
-            _let_go(response)
+            connection = await self._answered(endpoint, data, on_retry)
+        except BaseException:
+            slot.release()
+            raise
 
-    def _slot(self, endpoint: Endpoint) -> asyncio.Semaphore | _Free:
+        def let_go(connection: Connection) -> None:
+            slot.release()
+            self._pool.release(connection)
+
+        return Response(connection, endpoint, let_go)
+
+    async def ask(self, endpoint: Endpoint, path: str, data: bytes | None = None) -> Response:
+        """Ask something else than a chat: GET, or POST with data."""
+        asking = _request(endpoint, path, data, {})
+        connection = await self._once(endpoint, asking, lambda: None)
+        return Response(connection, endpoint, self._pool.release)
+
+    def _slot(self, endpoint: Endpoint) -> asyncio.Semaphore | None:
+        """What limits how many requests are under way."""
         most = endpoint.settings.concurrency
         if not most:
-            return _FREE
+            return None
         return self._slots.setdefault(f"{endpoint.name} {most}", asyncio.Semaphore(most))
 
     async def _answered(
-        self,
-        endpoint: Endpoint,
-        url: str,
-        data: bytes,
-        headers: dict[str, str],
-        on_retry: Callable[[], None],
-    ) -> aiohttp.ClientResponse:
+        self, endpoint: Endpoint, data: bytes, on_retry: Callable[[], None]
+    ) -> Connection:
         """The first reply that is none of those that are worth another try."""
         left = endpoint.settings.retries
         wait = _FIRST_WAIT
         while True:
             pause = wait * (1 + random.random())  # noqa: S311 - it only spreads the load
             try:
-                response = await self._once(endpoint, url, data, headers)
+                connection = await self._once(endpoint, data, on_retry)
             except UpstreamFailed as problem:
                 if not left or problem.failure.kind == "timeout":
                     raise
             else:
-                asked = _retry_after(response.headers)
-                is_worth_it = response.status in _AGAIN and (asked or 0) <= _LONGEST_WAIT
-                if not left or not is_worth_it:
-                    return response
-                response.close()
+                if not left or connection.status not in _AGAIN:
+                    return connection
+                asked = _retry_after(connection.headers)
+                if (asked or 0) > _LONGEST_WAIT:
+                    return connection
+                connection.close()
                 pause = pause if asked is None else asked
             left -= 1
             wait *= 2
@@ -236,58 +241,65 @@ class Upstreams:
             await asyncio.sleep(min(pause, _LONGEST_WAIT))
 
     async def _once(
-        self,
-        endpoint: Endpoint,
-        url: str,
-        data: bytes | None,
-        headers: dict[str, str],
-        method: str = "POST",
-    ) -> aiohttp.ClientResponse:
+        self, endpoint: Endpoint, data: bytes, on_retry: Callable[[], None]
+    ) -> Connection:
+        """A connection on which the head of a reply has come."""
         settings = endpoint.settings
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout)
+        deadline = asyncio.get_running_loop().time() + settings.first_byte_timeout
+        origin = address_of(endpoint.base_url).origin
         try:
-            async with asyncio.timeout(settings.first_byte_timeout):
-                return await self._pool().request(
-                    method,
-                    url,
-                    data=data,
-                    headers=headers,
-                    timeout=timeout,
-                    proxy=_proxy(endpoint.base_url),
-                    allow_redirects=False,
-                )
-        except _BROKEN as problem:
-            raise _broken(endpoint, problem) from None
+            connection = await self._pool.connection(origin, settings.connect_timeout)
+            try:
+                return await _asked(connection, data, deadline)
+            except Disconnected:
+                if connection.requests == 1:
+                    raise
+            # It was kept for long, and may have been given up by the other side just now.
+            on_retry()
+            connection = await self._pool.connection(origin, settings.connect_timeout, new=True)
+            return await _asked(connection, data, deadline)
+        except CannotConnect as problem:
+            status = 504 if problem.is_timeout else 502
+            raise _failed(endpoint, str(problem), status) from None
+        except HttpProblem as problem:
+            raise _failed(endpoint, str(problem)) from None
         except TimeoutError:
             limit = f"{settings.first_byte_timeout:g} s"
             raise _failed(endpoint, f"has not begun to answer in {limit}", 504) from None
 
-    def _pool(self) -> aiohttp.ClientSession:
-        if self._session is None or self._session.closed:
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                skip_auto_headers=("Accept", "Content-Type"),
-            )
-        return self._session
+
+async def _asked(connection: Connection, data: bytes, deadline: float) -> Connection:
+    """The connection once the head of the reply has come; closed if it does not."""
+    connection.ask(data)
+    try:
+        await connection.answered(deadline)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
-class _Free:
-    """A slot that is always free."""
+def _request(endpoint: Endpoint, path: str, body: bytes | None, client: Mapping[str, str]) -> bytes:
+    """The bytes of a request."""
+    try:
+        address = address_of(endpoint.base_url)
+    except CannotConnect as problem:
+        raise _failed(endpoint, str(problem)) from None
+    method = "GET" if body is None else "POST"
+    headers = _headers(endpoint, client)
+    if body is not None:
+        headers["Content-Length"] = str(len(body))
+    if any(map(_CONTROL.search, headers.values())):
+        raise _failed(endpoint, "cannot be asked: there is a line break in one of its headers")
+    own = "" if "authorization" in map(str.lower, headers) else address.authorization
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"{method} {_target(address.path, path)} HTTP/1.1\r\n{address.head}{own}{lines}\r\n"
+    return head.encode() + (body or b"")
 
-    async def __aenter__(self) -> None:
-        return None
 
-    async def __aexit__(self, *problem: object) -> None:
-        return None
-
-
-_FREE = _Free()
-
-
-_BROKEN = (aiohttp.ClientError, ConnectionError, ValueError)
-"""What may go wrong with a connection."""
+@lru_cache(maxsize=512)
+def _target(base: str, path: str) -> str:
+    return base + quote(path, safe=_IN_TARGETS)
 
 
 def _read(said: bytes) -> Any:
@@ -298,48 +310,11 @@ def _read(said: bytes) -> Any:
         return said.decode("utf-8", "replace")[:_SHOWN]
 
 
-def _let_go(response: aiohttp.ClientResponse) -> None:
-    """Only a reply that was read to its end leaves a connection that can be used again."""
-    response.release() if response.content.at_eof() else response.close()
-
-
-@lru_cache(maxsize=256)
-def _proxy(base_url: str) -> str | None:
-    """The proxy that the environment names for an address. The client library would look it up,
-    and read ~/.netrc in a thread, with every request."""
-    address = URL(base_url)
-    host = address.host or ""
-    if is_loopback(host) or proxy_bypass(host):
-        return None
-    return getproxies().get(address.scheme)
-
-
-def _broken(endpoint: Endpoint, problem: Exception) -> UpstreamFailed:
-    """The failure that a problem with a connection is."""
-    match problem:
-        case aiohttp.ConnectionTimeoutError():
-            limit = endpoint.settings.connect_timeout
-            return _failed(endpoint, f"cannot be reached in {limit:g} s", 504)
-        case aiohttp.ClientConnectorError():
-            return _failed(endpoint, f"cannot be reached: {_words(problem)}")
-        case aiohttp.ServerDisconnectedError():
-            return _failed(endpoint, "closed the connection before it answered")
-        case aiohttp.ClientPayloadError():
-            return _failed(endpoint, "broke off in the middle of its reply")
-        case _:
-            return _failed(endpoint, f"broke off: {_words(problem)}")
-
-
 def _failed(endpoint: Endpoint, what: str, status: int = 502) -> UpstreamFailed:
     where = hidden_address(endpoint.base_url)
     kind = "timeout" if status == 504 else "upstream"
     failure = Failure(kind, f"the upstream {endpoint.name} ({where}) {what}", status)
     return UpstreamFailed(_discreet(failure, endpoint))
-
-
-def _words(problem: BaseException) -> str:
-    cause = getattr(problem, "os_error", None) or problem
-    return str(cause) or type(cause).__name__
 
 
 def _headers(endpoint: Endpoint, client: Mapping[str, str]) -> dict[str, str]:
@@ -380,11 +355,10 @@ def _without(secrets: list[str], value: Any) -> Any:
 
 
 def _secrets(endpoint: Endpoint) -> Iterator[str]:
-    address = URL(endpoint.base_url)
+    address = urlsplit(endpoint.base_url)
     given = [endpoint.key]
     if address.password:
-        both = f"{address.user or ''}:{address.password}"
-        given += [address.password, b64encode(both.encode()).decode()]
+        given += [unquote(address.password), basic(address).removeprefix("Basic ")]
     for name, value in endpoint.headers.items():
         if name.lower() not in HARMLESS:
             # `Bearer` and the like are no secret, what stands behind them is.
@@ -395,8 +369,8 @@ def _secrets(endpoint: Endpoint) -> Iterator[str]:
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     """How long an upstream asks to wait."""
     if milliseconds := headers.get("retry-after-ms"):
-        headers = {"Retry-After": str(_number(milliseconds, 0.0) / 1000)}
-    given = headers.get("Retry-After", "")
+        headers = {"retry-after": str(_number(milliseconds, 0.0) / 1000)}
+    given = headers.get("retry-after", "")
     if not given:
         return None
     try:

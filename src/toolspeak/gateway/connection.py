@@ -1,0 +1,261 @@
+"""One HTTP/1.1 connection: a request goes out, and its reply comes in piece by piece.
+
+    connection.ask(data)                          bytes of a whole request
+    await connection.answered(deadline)           connection.status, connection.headers
+    while piece := await connection.read(deadline): …
+
+This does for a gateway what a general client would do at three to twenty times the cost. Finding
+the parts of a reply is httptools' work; here is only waiting, and what may go wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import httptools
+
+from ..errors import ToolspeakError
+
+_MOST_HEADERS = 2**16
+_MOST_HELD = 2**18
+"""How many bytes wait to be read before the other side is made to wait."""
+_MOST_UNPACKED = 64 * 2**20
+_PACKED = {"gzip", "x-gzip", "deflate"}
+"""What we do not ask for but some send: both kinds that zlib tells apart by itself."""
+_NO_ANSWER = "closed the connection before it answered"
+
+
+class HttpProblem(ToolspeakError):
+    """There is no reply, or no more of it. The words are about the other side: it …"""
+
+
+class Disconnected(HttpProblem):
+    """The connection was closed before a single byte of a reply had come."""
+
+
+class Connection(asyncio.Protocol):
+    """A connection to a server, used for one request after the other."""
+
+    def __init__(self, on_lost: Callable[[Connection], None]) -> None:
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._transport: Any = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._deadline = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
+        self.requests = 0
+        """How many were sent on it."""
+        self._forget()
+
+    def _forget(self) -> None:
+        """The state before a reply."""
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self._header_size = 0
+        self._has_begun = False
+        self._has_head = False
+        self.is_complete = False
+        """All of the reply has come; not all of it may have been read."""
+        self._may_stay = False
+        self._problem: HttpProblem | None = None
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._is_paused = False
+        self._unpacker: Any = None
+
+    # What the user of a connection does.
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether another request can be sent: the last reply has come, and leaves it open."""
+        return self.is_complete and self._may_stay and self.is_open
+
+    def ask(self, data: bytes) -> None:
+        """Send a request."""
+        self._forget()
+        self.requests += 1
+        self._parser = httptools.HttpResponseParser(self)
+        if self.is_open:
+            self._transport.write(data)
+        else:
+            self._problem = Disconnected(_NO_ANSWER)
+
+    async def answered(self, deadline: float) -> None:
+        """Wait for the head of the reply, at most until then."""
+        while not self._has_head:
+            if self._problem:
+                raise self._problem
+            await self._wait(deadline)
+
+    async def read(self, deadline: float) -> bytes:
+        """What has come of the body, or comes next, at most until then; b"" at its end."""
+        while not self._pieces:
+            if self._problem:
+                raise self._problem
+            if self.is_complete:
+                return b""
+            await self._wait(deadline)
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces = []
+        self._held = 0
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return data
+
+    def rest(self) -> None:
+        """Nothing is asked for now."""
+        if self._alarm:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def close(self) -> None:
+        """Close it now, whatever is under way."""
+        self.rest()
+        if self._transport:
+            self._transport.abort()
+
+    async def with_tls(self, context: ssl.SSLContext, host: str) -> Connection:
+        """The connection to a server at the other end of a tunnel."""
+        inner = Connection(self._on_lost)
+        safe = await self._loop.start_tls(self._transport, inner, context, server_hostname=host)
+        assert safe
+        inner.connection_made(safe)
+        self.rest()
+        return inner
+
+    async def _wait(self, deadline: float) -> None:
+        """Until something comes. One alarm serves many waits: most end long before it is due."""
+        self._deadline = deadline
+        if self._alarm is None or self._alarm_at > deadline:
+            self._set_alarm()
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _set_alarm(self) -> None:
+        if self._alarm:
+            self._alarm.cancel()
+        self._alarm_at = self._deadline
+        self._alarm = self._loop.call_at(self._deadline, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if self._loop.time() < self._deadline:
+            self._set_alarm()
+        else:
+            self._waiter.set_exception(TimeoutError())
+
+    def _wake(self) -> None:
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, problem: HttpProblem) -> None:
+        self._problem = self._problem or problem
+        self._wake()
+        if self._transport:
+            self._transport.abort()
+
+    # What the event loop tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if not self.requests or self.is_complete:
+            # Nobody asked: whatever it is, the next reply could not be told from it.
+            self._may_stay = False
+            self._transport.abort()
+            return
+        self._has_begun = True
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as problem:
+            if self.is_complete:
+                self._may_stay = False
+            else:
+                self._fail(HttpProblem(f"sent what is no HTTP reply: {problem}"))
+        except httptools.HttpParserUpgrade:
+            self._fail(HttpProblem("wants to speak another protocol than HTTP"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._has_head and not exc and not self._says_its_length:
+            self.is_complete = True
+        elif not self.is_complete and not self._problem:
+            if not self._has_begun:
+                self._problem = Disconnected(_NO_ANSWER)
+            else:
+                self._problem = HttpProblem("broke off in the middle of its reply")
+        self._wake()
+        self._on_lost(self)
+
+    @property
+    def _says_its_length(self) -> bool:
+        return "content-length" in self.headers or "transfer-encoding" in self.headers
+
+    # What the parser finds.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_size += len(name) + len(value)
+        if self._header_size > _MOST_HEADERS:
+            self._fail(HttpProblem(f"sent more than {_MOST_HEADERS} bytes of headers"))
+            return
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        if self.status < 200:
+            return
+        self._has_head = True
+        packed = self.headers.get("content-encoding", "identity").strip().lower()
+        if packed in _PACKED:
+            self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        elif packed not in ("identity", ""):
+            self._fail(HttpProblem(f"sent its reply packed as {packed!r}, which was not asked for"))
+        self._wake()
+
+    def on_body(self, data: bytes) -> None:
+        if self._unpacker:
+            data = self._unpacked(data)
+        if not data:
+            return
+        self._pieces.append(data)
+        self._held += len(data)
+        if self._held > _MOST_HELD and not self._is_paused and not self._problem:
+            self._is_paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def on_message_complete(self) -> None:
+        if self.status < 200:
+            # It only says that it is at work.
+            self.headers = {}
+            return
+        self.is_complete = True
+        self._may_stay = self._parser.should_keep_alive()
+        self._wake()
+
+    def _unpacked(self, data: bytes) -> bytes:
+        try:
+            data = self._unpacker.decompress(data, _MOST_UNPACKED)
+        except zlib.error as problem:
+            self._fail(HttpProblem(f"sent a reply that cannot be unpacked: {problem}"))
+            return b""
+        if self._unpacker.unconsumed_tail:
+            self._fail(HttpProblem(f"sent more than {_MOST_UNPACKED} bytes in one piece"))
+        return data

@@ -115,15 +115,15 @@ def key_of(name: str, arguments: Mapping[str, Any]) -> Key:
 
 def _without_fractions(value: Any) -> Any:
     """The same value with 3.0 written as 3."""
-    match value:
-        case float() if value.is_integer():
-            return int(value)
-        case Mapping():
-            return {key: _without_fractions(item) for key, item in value.items()}
-        case list():
-            return [_without_fractions(item) for item in value]
-        case _:
-            return value
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        return [_without_fractions(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _without_fractions(item) for key, item in value.items()}
+    return value
 
 
 def new_id() -> str:

@@ -104,9 +104,12 @@ def dumps(value: Any) -> str:
         return json.dumps(value, separators=(",", ":"))
 
 
+_sorted = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def canonical(value: Any) -> str:
     """The same text for the same value, in whatever order its keys stand."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return _sorted.encode(value)
 
 
 def same(text: str, value: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import jsonschema_rs
 
+from . import jsonish
 from .literals import MAX_DEPTH
 
 _TYPES = {
@@ -54,7 +55,7 @@ class Validator:
 
 def validator_for(schema: Mapping[str, Any]) -> Validator:
     """The same schema is compiled only once."""
-    return _cached(json.dumps(schema, separators=(",", ":")))
+    return _cached(jsonish.dumps(schema))
 
 
 @lru_cache(maxsize=1024)

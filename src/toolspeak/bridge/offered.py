@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
+from ..once import once_each
+from ..toolset import Toolset
 from ..types import Request, Tool, ToolCall
 from ..wires.common import as_function
 from ..wires.fields import HOSTED, Unsaid
@@ -19,17 +21,16 @@ class Offered:
     def __init__(self, request: Request) -> None:
         choice = request.tool_choice
         declared = request.tools or ()
-        self._names = Names(declared, _RULE)
-        self.all = tuple(map(self._written, declared))
-        """Every tool of the request."""
-        allowed = {self._names.write(tool.name, tool.namespace) for tool in declared}
-        if choice.names:
+        self._names, self.all = _written(declared)
+        """`all` are the tools of the request."""
+        self.tools: tuple[Tool, ...] = self.all
+        """Those that may be called now."""
+        if choice.mode == "none":
+            self.tools = ()
+        elif choice.names:
             chosen = [tool for tool in declared if tool.name in choice.names]
             allowed = {self._names.write(tool.name, tool.namespace) for tool in chosen}
-        if choice.mode == "none":
-            allowed = set()
-        self.tools = tuple(tool for tool in self.all if tool.name in allowed)
-        """Those that may be called now."""
+            self.tools = tuple(tool for tool in self.all if tool.name in allowed)
         self.more = bool(request.extra.get(HOSTED))
         """The API itself runs other tools, whose calls are none of ours."""
 
@@ -47,7 +48,25 @@ class Offered:
             call, name=tool.name, namespace=tool.namespace, freeform=tool.freeform
         )
 
-    def _written(self, tool: Tool) -> Tool:
-        plain = as_function(tool, Unsaid("", ""), "$.tools")
-        name = self._names.write(tool.name, tool.namespace)
-        return structs.replace(plain, name=name, namespace=None)
+    @property
+    def toolset(self) -> Toolset:
+        """Those that may be called, to be found by name."""
+        return _toolset(self.tools)
+
+
+_toolset = once_each(Toolset)
+
+
+@once_each
+def _written(declared: tuple[Tool, ...]) -> tuple[Names, tuple[Tool, ...]]:
+    names = Names(declared, _RULE)
+    unsaid = Unsaid("", "")
+    written = (
+        structs.replace(
+            as_function(tool, unsaid, "$.tools"),
+            name=names.write(tool.name, tool.namespace),
+            namespace=None,
+        )
+        for tool in declared
+    )
+    return names, tuple(written)

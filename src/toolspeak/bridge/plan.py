@@ -54,8 +54,10 @@ def plan_with(target: Target, mode: ToolsMode, reason: str) -> Plan:
 
 def involves_tools(request: Request) -> bool:
     """Whether a request has tools, or tells of calls that were made."""
+    if request.tools:
+        return True
     parts = (part for message in request.messages for part in message.parts)
-    return bool(request.tools) or any(isinstance(part, (ToolCall, ToolResult)) for part in parts)
+    return any(isinstance(part, (ToolCall, ToolResult)) for part in parts)
 
 
 def _mode(target: Target) -> tuple[ToolsMode, str]:

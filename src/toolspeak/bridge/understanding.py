@@ -24,7 +24,6 @@ from ..events import (
 )
 from ..judge import Judge
 from ..notes import NOTES
-from ..toolset import Toolset
 from ..types import Failure, Note, Rejection, Request, StopReason, ToolCall
 from .inert import Mark
 from .offered import Offered
@@ -61,7 +60,7 @@ class Understanding:
         self._read_text = read_text
         """None: text is text."""
         self._reader: TextReader | None = None
-        self._judge = Judge(Toolset(offered.tools), "lenient")
+        self._judge = Judge(offered.toolset, "lenient")
         self._ledger = Ledger(new_id)
         # Many models give every first call the id `call_1`, and clients tell calls by their ids.
         for identity in _ids(request):

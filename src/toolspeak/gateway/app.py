@@ -108,11 +108,15 @@ class Gateway:
         """Serve what comes from now on by another configuration."""
         self.config = config
         self.guard = Guard(config)
+        self._catalog: Catalog | None = None
 
     @property
     def catalog(self) -> Catalog:
         """All models that can be asked for now."""
-        return Catalog(self.config, self._environ, self._found())
+        found = tuple(self._found())
+        if self._catalog is None or self._catalog.found != found:
+            self._catalog = Catalog(self.config, self._environ, found)
+        return self._catalog
 
     async def close(self) -> None:
         """Let go of every connection."""

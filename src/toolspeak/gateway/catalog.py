@@ -7,7 +7,7 @@ ollama/qwen3:8b   a model of an upstream: configured, found on this machine, or 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, structs
@@ -21,6 +21,8 @@ from .names import look_up, named
 from .settings import Config, Model, Upstream
 
 EMBEDDED = "embedded"
+_MOST_RESOLVED = 1000
+"""Clients may make up any name, and each stands for the default model."""
 _NATIVE: dict[Any, bool | None] = {True: True, False: False}
 
 
@@ -75,18 +77,25 @@ class Catalog:
     """All models that can be asked for."""
 
     def __init__(
-        self, config: Config, environ: Mapping[str, str], found: Iterable[Found] = ()
+        self, config: Config, environ: Mapping[str, str], found: tuple[Found, ...] = ()
     ) -> None:
         self._config = config
         self._environ = environ
+        self.found = found
         self._found = {server.name: server for server in found}
+        self._resolved: dict[str, Served] = {}
 
     def resolve(self, name: str) -> Served:
         """The model that a name means, or else the default one."""
-        model = self._model(name) or (self._model(self.default) if self.default else None)
-        if model is None:
-            raise UnknownModel(self._unknown(name))
-        return self._served(name, model)
+        served = self._resolved.get(name)
+        if served is None:
+            model = self._model(name) or (self._model(self.default) if self.default else None)
+            if model is None:
+                raise UnknownModel(self._unknown(name))
+            if len(self._resolved) >= _MOST_RESOLVED:
+                self._resolved.clear()
+            served = self._resolved[name] = self._served(name, model)
+        return served
 
     @property
     def default(self) -> str:

@@ -254,8 +254,7 @@ class Chat:
         """Before the last byte leaves: what the client says next may need it."""
         request = exchange.request
         await remember_tools(request, reply, self._gateway.memory, self._client, self._model)
-        shown = structs.replace(reply, id=_shown_id(reply, self._envelope))
-        await self._gateway.kept.keep(request, shown, self._client)
+        await self._gateway.kept.keep(reply, self._envelope, self._client)
         for code in dict.fromkeys(note.code for note in (*exchange.outgoing.notes, *reply.notes)):
             self._count("notes", code=code)
         if reply.usage:
@@ -327,9 +326,3 @@ def _moved(target: Target, endpoint: Endpoint) -> Target:
             constrained=endpoint.constrained,
         ),
     )
-
-
-def _shown_id(reply: Reply, envelope: Envelope) -> str:
-    """What the client knows a response by."""
-    is_known = reply.id and (reply.wire == RESPONSES or reply.id.startswith("resp_"))
-    return reply.id if is_known else f"resp_{envelope.id}"

@@ -15,6 +15,8 @@ from .settings import Limits
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_WATCHED_AFTER = 0.05
+"""How many seconds it takes until it is noticed that a client has closed the connection."""
 _ONCE = frozenset({"host", "origin", "content-type", "content-length"})
 """Headers that decide what may come in: a second one would hide the first."""
 
@@ -53,6 +55,7 @@ class Incoming:
         self._raw_path: bytes = scope.get("raw_path") or b""
         self._receive = receive
         self._sender = sender
+        self._watching: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
         self.is_gone = False
         """The client has closed the connection before all was answered."""
@@ -71,7 +74,9 @@ class Incoming:
         value = decode_json(data)
         if not isinstance(value, dict):
             raise WireError("the body has to be a JSON object")
-        if depth_of(value) > limits.depth:
+        # Most requests open too few to be nested so deep, which is seen much faster.
+        opened = data.count(b"{") + data.count(b"[")
+        if opened > limits.depth and depth_of(value) > limits.depth:
             problem = f"the request is nested more than {limits.depth} deep; "
             raise WireError(problem + "`limits.depth` says how deep it may be")
         return value
@@ -95,13 +100,20 @@ class Incoming:
                 raise _too_large(limit)
             if not message.get("more_body"):
                 break
-        self._watcher = asyncio.create_task(self._watch(asyncio.current_task()))
+        # Most of what is answered at once is not worth a task of its own.
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        self._watching = loop.call_later(_WATCHED_AFTER, self._begin_to_watch, task)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def unwatch(self) -> None:
         """Whatever the client does now, the task goes on."""
+        if self._watching:
+            self._watching.cancel()
         if self._watcher:
             self._watcher.cancel()
+
+    def _begin_to_watch(self, task: asyncio.Task[Any] | None) -> None:
+        self._watcher = asyncio.ensure_future(self._watch(task))
 
     async def _watch(self, task: asyncio.Task[Any] | None) -> None:
         while (await self._receive())["type"] != "http.disconnect":

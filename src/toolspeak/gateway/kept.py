@@ -59,10 +59,12 @@ class KeptResponses:
         said = (message for message in request.messages if not _is_instruction(message))
         return structs.replace(request, messages=(*told, *kept.messages, *said), extra=extra)
 
-    async def keep(self, request: Request, reply: Reply, client: str) -> None:
+    async def keep(self, reply: Reply, envelope: Envelope, client: str) -> None:
         """Keep a response if its request wants that."""
+        request = envelope.request
         if request.wire != WIRE or request.extra.get("store") is False or reply.failure:
             return
+        reply = structs.replace(reply, id=_shown_id(reply, envelope))
         said = (message for message in request.messages if not _is_instruction(message))
         body = encode_json(wire_of(WIRE).encode_reply(reply, Envelope(request, reply.id)))
         kept = _Kept((*said, Message("assistant", reply.parts)), body)
@@ -89,3 +91,9 @@ class KeptResponses:
             return _DECODER.decode(data)
         except (msgspec.MsgspecError, RecursionError):
             return None
+
+
+def _shown_id(reply: Reply, envelope: Envelope) -> str:
+    """What the client knows a response by."""
+    is_known = reply.id and (reply.wire == WIRE or reply.id.startswith("resp_"))
+    return reply.id if is_known else f"resp_{envelope.id}"

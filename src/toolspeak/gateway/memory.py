@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from ..once import once_each
 from ..types import Tool
 from .store import Store
 
@@ -37,10 +38,10 @@ class Memory:
         self, client: str, model: str, call_ids: Iterable[str], tools: tuple[Tool, ...]
     ) -> None:
         """Remembers for a day which tools these calls were made with."""
-        pointers = [_key("call", client, model, call_id) for call_id in call_ids]
-        data = _encoded(tools) if pointers else None
+        address, data = _stored(tools)
         if data is not None:
-            await self._keep_tools(pointers, _key("tools", data), data)
+            pointers = [_key("call", client, model, call_id) for call_id in call_ids]
+            await self._keep_tools(pointers, address, data)
 
     async def tools_for(
         self, client: str, model: str, call_ids: Iterable[str]
@@ -99,12 +100,15 @@ class Memory:
         await self._store.put(address, data, DAY)
 
 
-def _encoded(tools: tuple[Tool, ...]) -> bytes | None:
+@once_each
+def _stored(tools: tuple[Tool, ...]) -> tuple[str, bytes | None]:
+    """Where tools are kept, and as which bytes; None if they cannot be."""
     try:
-        return msgspec.json.encode(tools)
+        data = msgspec.json.encode(tools)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
         # Half a surrogate pair, say, which is no text but does come.
-        return None
+        return "", None
+    return _key("tools", data), data
 
 
 def _decoded(data: bytes) -> tuple[Tool, ...] | None:

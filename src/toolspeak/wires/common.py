@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import deque
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from functools import cache
 from itertools import groupby
 from typing import Any
 
 from .. import jsonish
 from ..calls import Draft, arguments_of
+from ..once import once_each
 from ..types import (
     Document,
     Failure,
@@ -218,7 +220,12 @@ def narrowed(request: Request, unsaid: Unsaid) -> tuple[Tool, ...]:
 
 def names_of(request: Request, rule: NameRule, *, keeps_namespaces: bool = False) -> Names:
     """The names of a request's tools, as the rule allows."""
-    return Names(request.tools or (), rule, keeps_namespaces=keeps_namespaces)
+    return _names(rule, keeps_namespaces)(request.tools or ())
+
+
+@cache
+def _names(rule: NameRule, keeps_namespaces: bool) -> Callable[[tuple[Tool, ...]], Names]:
+    return once_each(lambda tools: Names(tools, rule, keeps_namespaces=keeps_namespaces))
 
 
 # What rides along.

@@ -6,8 +6,11 @@ gathers what the other API has no words for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from typing import Any, TypeVar
+
+import msgspec
 
 from ..errors import WireError
 from ..types import Note
@@ -36,6 +39,8 @@ HOSTED = "~tools"
 """In the `extra` of a request: the tools that only its own API can run."""
 OWN = "~"
 """A key of an `extra` that begins so is a wire's own reminder: nobody said it, nobody misses it."""
+_MOST_KEPT = 2**22
+"""How many bytes of JSON are remembered by each function that reads it only once."""
 _ELSEWHERE_NOTHING = frozenset({"stream_options"})
 """Fields that are about the connection, and mean nothing elsewhere."""
 
@@ -74,6 +79,11 @@ class Fields:
             if value:
                 return value
         return ""
+
+    def numbers(self, keys: Iterable[str]) -> dict[str, float]:
+        """The numbers in those of these fields that there are."""
+        there = {key: self.number(key) for key in keys if key in self._left}
+        return {key: value for key, value in there.items() if value is not None}
 
     def number(self, key: str) -> float | None:
         """The number in a field."""
@@ -146,6 +156,49 @@ class Fields:
     def rest(self) -> Json:
         """What nobody took."""
         return {key: value for key, value in self._left.items() if value is not None}
+
+
+F = TypeVar("F", bound=Fields)
+Reads = Callable[[F], T]
+
+
+def once_for(*keys: str) -> Callable[[Reads[F, T]], Reads[F, T]]:
+    """For a function that reads these fields and no others: what it makes of the same JSON it makes
+    only once."""
+
+    def remembering(read: Reads[F, T]) -> Reads[F, T]:
+        kept: dict[bytes, T] = {}
+        size = 0
+
+        @wraps(read)
+        def read_before(fields: F) -> T:
+            nonlocal size
+            given = _encoded([fields.peek(key) for key in keys])
+            found = kept.get(given) if given else None
+            if found is not None:
+                for key in keys:
+                    fields.any(key)
+                return found
+            made = read(fields)
+            if given:
+                kept[given] = made
+                size += len(given)
+                while size > _MOST_KEPT:
+                    oldest = next(iter(kept))
+                    size -= len(oldest)
+                    del kept[oldest]
+            return made
+
+        return read_before
+
+    return remembering
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (ValueError, RecursionError):
+        return b""
 
 
 class Unsaid:

@@ -24,7 +24,7 @@ from ...types import (
     ToolResult,
 )
 from ..common import History
-from ..fields import HOSTED, Fields, Json, name_of
+from ..fields import HOSTED, Fields, Json, name_of, once_for
 from .words import NAME, OWN_BLOCK, REDACTED, SAMPLING
 
 _CHOICES = ("auto", "any", "tool", "none")
@@ -40,7 +40,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         messages += _messages(item, path, history)
     tools, hosted = _tools(fields)
     choice, parallel = _tool_choice(fields)
-    sampling = {key: fields.number(key) for key in SAMPLING}
+    sampling = fields.numbers(SAMPLING)
     streams = fields.take("stream", bool)
     thinking, left = _thinking(fields)
     config = fields.inner("output_config") or Fields({})
@@ -59,7 +59,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         stream=bool(streams if stream is None else stream),
         max_tokens=fields.take("max_tokens", int),
         stop=fields.texts("stop_sequences"),
-        sampling={key: value for key, value in sampling.items() if value is not None},
+        sampling=sampling,
         metadata=fields.take("metadata", dict) or {},
         wire=NAME,
         extra=fields.rest() | left,
@@ -179,6 +179,7 @@ def _media(fields: Fields, block: str) -> Image | Document | None:
     return Document("", title, url or None, data or None, media_type, fields.rest())
 
 
+@once_for("tools")
 def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
     """The tools that may be offered to any model, and those that only this API can run."""
     if not fields.has("tools"):

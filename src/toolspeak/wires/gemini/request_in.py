@@ -30,7 +30,7 @@ from ...types import (
     ToolResult,
 )
 from ..common import GIVEN_ID, History, call_from_text, whose
-from ..fields import HOSTED, Json, name_of
+from ..fields import HOSTED, Json, name_of, once_for
 from .words import NAME, PARAMETERS, RESPONSE, SAMPLING, SCHEMA, Cased, signature_in
 
 _ROLES: dict[str, Any] = {
@@ -261,6 +261,7 @@ def media(fields: Cased) -> Image | Document | None:
 # Tools and settings.
 
 
+@once_for("tools")
 def _tools(fields: Cased) -> tuple[tuple[Tool, ...] | None, list[Json]]:
     """The tools that may be offered to any model, and those that only Google can run."""
     if not fields.has("tools"):

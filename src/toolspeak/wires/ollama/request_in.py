@@ -21,7 +21,7 @@ from ...types import (
     ToolResult,
 )
 from ..common import History, call_from_text, whose
-from ..fields import HOSTED, Fields, Json, name_of
+from ..fields import HOSTED, Fields, Json, name_of, once_for
 from .words import GENERATE, NAME, SAMPLING, call_in, image
 
 
@@ -36,11 +36,11 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     tools, hosted = _tools(fields)
     extra |= {HOSTED: hosted} if hosted else {}
     options = fields.inner("options") or Fields({})
-    sampling = {key: options.number(key) for key in SAMPLING}
+    sampling = options.numbers(SAMPLING)
     settings: Json = {
         "max_tokens": _limit(options),
         "stop": tuple(filter(None, options.texts("stop"))),
-        "sampling": {key: value for key, value in sampling.items() if value is not None},
+        "sampling": sampling,
     }
     left = options.rest()
     extra |= {"options": left} if left else {}
@@ -121,6 +121,7 @@ def _result(fields: Fields, text: str, history: History, notes: list[Note]) -> T
 # Tools and settings.
 
 
+@once_for("tools")
 def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
     """The tools that may be offered to any model, and those that only this API can run. No tools
     mean nothing: the SDK sends an empty list where its user says none."""

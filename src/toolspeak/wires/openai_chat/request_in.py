@@ -30,7 +30,7 @@ from ..common import (
     only_texts,
     split_data_url,
 )
-from ..fields import HOSTED, Fields, Json, name_of, present
+from ..fields import HOSTED, Fields, Json, name_of, once_for, present
 from ..framing import decode_json
 from .words import (
     DETAILS,
@@ -56,7 +56,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     fields = Fields(body)
     notes: list[Note] = []
     history = History()
-    sampling = {key: fields.number(key) for key in (*SAMPLING, *EXTENSIONS)}
+    sampling = fields.numbers((*SAMPLING, *EXTENSIONS))
     metadata = fields.take("metadata", dict) or {}
     user = fields.text("user")
     given = fields.take("parallel_tool_calls", bool)
@@ -78,7 +78,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         stream=bool(streams if stream is None else stream),
         max_tokens=limit,
         stop=fields.texts("stop"),
-        sampling={key: value for key, value in sampling.items() if value is not None},
+        sampling=sampling,
         metadata=metadata | ({"user_id": user} if user else {}),
         wire=NAME,
         notes=tuple(notes),
@@ -267,6 +267,7 @@ def _calls(fields: Fields, history: History, notes: list[Note]) -> Iterator[Tool
         yield history.made(call_from_text(history.new_id(), name, arguments, at, notes))
 
 
+@once_for("tools", "functions")
 def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
     """The tools that may be offered to any model, and those that only this API can run."""
     if not fields.has("tools") and not fields.has("functions"):

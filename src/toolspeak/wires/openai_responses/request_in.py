@@ -26,7 +26,7 @@ from ...types import (
     ToolResult,
 )
 from ..common import History, call_from_text, image_from, split_data_url
-from ..fields import HOSTED, Fields, Json, name_of
+from ..fields import HOSTED, Fields, Json, name_of, once_for
 from .items import leftover, picture, reminders, thought
 from .words import (
     CHOICE,
@@ -46,23 +46,24 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     """What a client asks for."""
     fields = Fields(body)
     notes: list[Note] = []
-    sampling = {key: fields.number(key) for key in SAMPLING}
+    sampling = fields.numbers(SAMPLING)
     metadata = fields.take("metadata", dict) or {}
     user = fields.text("user")
     parallel = fields.take("parallel_tool_calls", bool)
     streamed = fields.take("stream", bool)
-    own: Json = {}
+    tools, hosted = _tools(fields)
+    own: Json = {HOSTED: hosted} if hosted else {}
     return Request(
         model=fields.text("model") or model,
         messages=_messages(fields, notes),
-        tools=_tools(fields, own),
+        tools=tools,
         tool_choice=_tool_choice(fields, own),
         parallel_tool_calls=parallel is not False,
         response_format=_response_format(fields, own),
         thinking=_thinking(fields, own),
         stream=bool(stream if stream is not None else streamed),
         max_tokens=fields.take("max_output_tokens", int),
-        sampling={key: value for key, value in sampling.items() if value is not None},
+        sampling=sampling,
         metadata=metadata | ({"user_id": user} if user else {}),
         wire=NAME,
         notes=tuple(notes),
@@ -251,9 +252,11 @@ def _file(fields: Fields) -> Document:
 # The tools.
 
 
-def _tools(fields: Fields, own: Json) -> tuple[Tool, ...] | None:
+@once_for("tools")
+def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
+    """The tools that may be offered to any model, and those that only this API can run."""
     if not fields.has("tools"):
-        return None
+        return None, []
     tools: list[Tool] = []
     hosted: list[Json] = []
     for item, path in fields.each("tools"):
@@ -265,9 +268,7 @@ def _tools(fields: Fields, own: Json) -> tuple[Tool, ...] | None:
                 tools += _namespace(given, hosted)
             case _:
                 hosted.append(item)
-    if hosted:
-        own[HOSTED] = hosted
-    return tuple(tools)
+    return tuple(tools), hosted
 
 
 def _tool(fields: Fields, freeform: bool, namespace: str | None = None) -> Tool:

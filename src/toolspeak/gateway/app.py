@@ -26,6 +26,7 @@ from .memory import Memory
 from .metrics import Metrics, SharedMetrics
 from .settings import Config
 from .store import MemoryStore, Store, open_store
+from .ticker import Ticker
 from .upstream import UpstreamFailed, Upstreams
 
 log = logging.getLogger("toolspeak.gateway")
@@ -80,7 +81,8 @@ class Gateway:
         self.metrics = Metrics()
         is_shared = not isinstance(self.store, MemoryStore)
         self._shared = SharedMetrics(self.metrics, self.store) if is_shared else None
-        self.upstreams = Upstreams()
+        self.ticker = Ticker()
+        self.upstreams = Upstreams(self.ticker)
         self.reload(config)
         self._routes: list[tuple[str, re.Pattern[str], Handler]] = [
             (method, re.compile(path), handler)
@@ -123,6 +125,7 @@ class Gateway:
         if self._shared:
             await self._shared.stop()
         self.upstreams.close()
+        self.ticker.stop()
         await self.store.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -147,7 +150,7 @@ class Gateway:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         sender = Sender(send)
-        incoming = Incoming(scope, receive, sender)
+        incoming = Incoming(scope, receive, sender, self.ticker)
         identity = incoming.headers.get("x-request-id", "")
         if not _IDENTITY.fullmatch(identity):
             identity = f"req_{new_id()[5:]}"

@@ -90,7 +90,8 @@ class Chat:
             else self._wire.encoder(self._envelope)
         )
         content_type = "application/json" if array else self._wire.content_type
-        outflow = Outflow(self._sender, encoder, content_type, self._say)
+        ticker = self._gateway.ticker
+        outflow = Outflow(self._sender, encoder, content_type, self._say, ticker)
         outflow.keep_alive(PINGS.get(self._wire.name, b""), self._gateway.ping_after)
         return outflow
 

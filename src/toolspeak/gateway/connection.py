@@ -19,6 +19,7 @@ from typing import Any
 import httptools
 
 from ..errors import ToolspeakError
+from .ticker import Alarm, Ticker
 
 _MOST_HEADERS = 2**16
 _MOST_HELD = 2**18
@@ -40,14 +41,13 @@ class Disconnected(HttpProblem):
 class Connection(asyncio.Protocol):
     """A connection to a server, used for one request after the other."""
 
-    def __init__(self, on_lost: Callable[[Connection], None]) -> None:
+    def __init__(self, ticker: Ticker, on_lost: Callable[[Connection], None]) -> None:
+        self._ticker = ticker
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
         self._waiter: asyncio.Future[None] | None = None
-        self._deadline = 0.0
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = 0.0
+        self._alarm = Alarm(self._ring)
         self.requests = 0
         """How many were sent on it."""
         self._forget()
@@ -114,9 +114,7 @@ class Connection(asyncio.Protocol):
 
     def rest(self) -> None:
         """Nothing is asked for now."""
-        if self._alarm:
-            self._alarm.cancel()
-            self._alarm = None
+        self._ticker.unset(self._alarm)
 
     def close(self) -> None:
         """Close it now, whatever is under way."""
@@ -126,7 +124,7 @@ class Connection(asyncio.Protocol):
 
     async def with_tls(self, context: ssl.SSLContext, host: str) -> Connection:
         """The connection to a server at the other end of a tunnel."""
-        inner = Connection(self._on_lost)
+        inner = Connection(self._ticker, self._on_lost)
         safe = await self._loop.start_tls(self._transport, inner, context, server_hostname=host)
         assert safe
         inner.connection_made(safe)
@@ -134,29 +132,17 @@ class Connection(asyncio.Protocol):
         return inner
 
     async def _wait(self, deadline: float) -> None:
-        """Until something comes. One alarm serves many waits: most end long before it is due."""
-        self._deadline = deadline
-        if self._alarm is None or self._alarm_at > deadline:
-            self._set_alarm()
+        """Until something comes."""
+        self._alarm.at = deadline
+        self._ticker.set(self._alarm)
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
 
-    def _set_alarm(self) -> None:
-        if self._alarm:
-            self._alarm.cancel()
-        self._alarm_at = self._deadline
-        self._alarm = self._loop.call_at(self._deadline, self._ring)
-
     def _ring(self) -> None:
-        self._alarm = None
-        if self._waiter is None or self._waiter.done():
-            return
-        if self._loop.time() < self._deadline:
-            self._set_alarm()
-        else:
+        if self._waiter and not self._waiter.done():
             self._waiter.set_exception(TimeoutError())
 
     def _wake(self) -> None:

@@ -18,6 +18,7 @@ from ..wires.framing import decode_json
 from .catalog import Endpoint, Found
 from .guard import is_loopback
 from .settings import Config, Upstream
+from .ticker import Ticker
 from .upstream import UpstreamFailed, Upstreams
 
 
@@ -44,7 +45,8 @@ _PATIENCE = 0.5
 async def discover(config: Config, places: Sequence[Place] = PLACES) -> tuple[Found, ...]:
     """The servers that answer, except those that are configured."""
     taken = {config.server.port, *_ports(config)}
-    upstreams = Upstreams()
+    ticker = Ticker()
+    upstreams = Upstreams(ticker)
     asked = (
         _ask(upstreams, place)
         for place in places
@@ -52,6 +54,7 @@ async def discover(config: Config, places: Sequence[Place] = PLACES) -> tuple[Fo
     )
     found = await asyncio.gather(*asked)
     upstreams.close()
+    ticker.stop()
     return tuple(server for server in found if server)
 
 

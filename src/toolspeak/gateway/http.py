@@ -11,12 +11,11 @@ from ..jsonish import depth_of
 from ..types import Failure
 from ..wires.framing import decode_json
 from .settings import Limits
+from .ticker import Alarm, Ticker
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-_WATCHED_AFTER = 0.05
-"""How many seconds it takes until it is noticed that a client has closed the connection."""
 _ONCE = frozenset({"host", "origin", "content-type", "content-length"})
 """Headers that decide what may come in: a second one would hide the first."""
 
@@ -37,7 +36,7 @@ class Gone(ToolspeakError):
 class Incoming:
     """What a client asks."""
 
-    def __init__(self, scope: Scope, receive: Receive, sender: Sender) -> None:
+    def __init__(self, scope: Scope, receive: Receive, sender: Sender, ticker: Ticker) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query: str = scope["query_string"].decode("latin-1")
@@ -55,7 +54,9 @@ class Incoming:
         self._raw_path: bytes = scope.get("raw_path") or b""
         self._receive = receive
         self._sender = sender
-        self._watching: asyncio.TimerHandle | None = None
+        self._ticker = ticker
+        self._task: asyncio.Task[Any] | None = None
+        self._watching = Alarm(self._begin_to_watch)
         self._watcher: asyncio.Task[None] | None = None
         self.is_gone = False
         """The client has closed the connection before all was answered."""
@@ -101,27 +102,26 @@ class Incoming:
             if not message.get("more_body"):
                 break
         # Most of what is answered at once is not worth a task of its own.
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        self._watching = loop.call_later(_WATCHED_AFTER, self._begin_to_watch, task)
+        self._task = asyncio.current_task()
+        self._ticker.set(self._watching)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def unwatch(self) -> None:
         """Whatever the client does now, the task goes on."""
-        if self._watching:
-            self._watching.cancel()
+        self._ticker.unset(self._watching)
         if self._watcher:
             self._watcher.cancel()
 
-    def _begin_to_watch(self, task: asyncio.Task[Any] | None) -> None:
-        self._watcher = asyncio.ensure_future(self._watch(task))
+    def _begin_to_watch(self) -> None:
+        self._watcher = asyncio.ensure_future(self._watch())
 
-    async def _watch(self, task: asyncio.Task[Any] | None) -> None:
+    async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         # Servers say so after the last byte, too.
-        if task and not self._sender.has_ended:
+        if self._task and not self._sender.has_ended:
             self.is_gone = True
-            task.cancel()
+            self._task.cancel()
 
 
 class Sender:

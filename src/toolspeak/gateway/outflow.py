@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from ..events import Event
 from ..wires import Encoder
 from .http import Sender
+from .ticker import Alarm, Ticker
 
 _COMMENT = b": keep-alive\n\n"
 PINGS = {
@@ -27,7 +28,12 @@ class Outflow:
     """Writes events into the answer to a request."""
 
     def __init__(
-        self, sender: Sender, encoder: Encoder, content_type: str, say: Callable[[], None]
+        self,
+        sender: Sender,
+        encoder: Encoder,
+        content_type: str,
+        say: Callable[[], None],
+        ticker: Ticker,
     ) -> None:
         self._sender = sender
         self._encoder = encoder
@@ -36,7 +42,8 @@ class Outflow:
         """Puts into the headers what is known by then."""
         self._loop = asyncio.get_running_loop()
         self._sent_at = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = None
+        self._ticker = ticker
+        self._alarm: Alarm | None = None
         self._pinging: asyncio.Task[None] | None = None
         self.has_spoken = False
         """Something of the reply has left."""
@@ -46,12 +53,13 @@ class Outflow:
         """Send that whenever nothing was sent for so long."""
         if ping:
             # Most replies come sooner, and need no task.
-            self._timer = self._loop.call_later(every, self._begin_to_ping, ping, every)
+            self._alarm = Alarm(lambda: self._begin_to_ping(ping, every), self._sent_at + every)
+            self._ticker.set(self._alarm)
 
     def stop(self) -> None:
         """Send no more pings."""
-        if self._timer:
-            self._timer.cancel()
+        if self._alarm:
+            self._ticker.unset(self._alarm)
         if self._pinging:
             self._pinging.cancel()
 

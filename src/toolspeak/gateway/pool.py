@@ -22,6 +22,7 @@ from msgspec import Struct
 from .connection import Connection, Disconnected, HttpProblem
 from .guard import is_loopback
 from .settings import hidden_address
+from .ticker import Alarm, Ticker
 
 _KEPT_SECONDS = 30.0
 """Most servers close what was not used for a minute or two; some after five seconds."""
@@ -69,11 +70,12 @@ class CannotConnect(HttpProblem):
 class Pool:
     """Connections that are in use, and those that wait for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, ticker: Ticker) -> None:
+        self._ticker = ticker
         self._idle: dict[Origin, list[tuple[float, Connection]]] = {}
         self._origins: dict[Connection, Origin] = {}
         """All that are open."""
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweeping = Alarm(self._sweep)
 
     async def connection(self, origin: Origin, timeout: float, *, new: bool = False) -> Connection:
         """One that was used before, if there is one and it may be used."""
@@ -93,24 +95,23 @@ class Pool:
             connection.close()
             return
         connection.rest()
-        loop = asyncio.get_running_loop()
-        self._idle.setdefault(origin, []).append((loop.time(), connection))
-        if self._sweeper is None:
-            self._sweeper = loop.call_later(_KEPT_SECONDS, self._sweep)
+        now = asyncio.get_running_loop().time()
+        if not self._idle:
+            self._sweeping.at = now + _KEPT_SECONDS
+            self._ticker.set(self._sweeping)
+        self._idle.setdefault(origin, []).append((now, connection))
 
     def close(self) -> None:
         """Close every connection."""
-        if self._sweeper:
-            self._sweeper.cancel()
-            self._sweeper = None
+        self._ticker.unset(self._sweeping)
         for connection in list(self._origins):
             connection.close()
         self._idle.clear()
 
     def _sweep(self) -> None:
         """Close what was not used for long."""
-        loop = asyncio.get_running_loop()
-        oldest = loop.time() - _KEPT_SECONDS
+        now = asyncio.get_running_loop().time()
+        oldest = now - _KEPT_SECONDS
         for origin, idle in list(self._idle.items()):
             for since, connection in idle:
                 if since <= oldest:
@@ -118,8 +119,9 @@ class Pool:
             self._idle[origin] = [one for one in idle if one[0] > oldest and one[1].is_open]
             if not self._idle[origin]:
                 del self._idle[origin]
-        again = loop.call_later(_KEPT_SECONDS / 2, self._sweep) if self._idle else None
-        self._sweeper = again
+        if self._idle:
+            self._sweeping.at = now + _KEPT_SECONDS / 2
+            self._ticker.set(self._sweeping)
 
     def _lost(self, connection: Connection) -> None:
         self._origins.pop(connection, None)
@@ -192,7 +194,7 @@ class Pool:
         return await connection.with_tls(_tls(), origin.host)
 
     def _new(self) -> Connection:
-        return Connection(self._lost)
+        return Connection(self._ticker, self._lost)
 
 
 @lru_cache(maxsize=256)

@@ -27,6 +27,7 @@ from .catalog import Endpoint
 from .connection import Connection, Disconnected, HttpProblem
 from .pool import CannotConnect, Pool, address_of, basic
 from .settings import HARMLESS, hidden, hidden_address
+from .ticker import Ticker
 
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 """Answers after which it is worth to ask again."""
@@ -167,8 +168,8 @@ class Response:
 class Upstreams:
     """Connections to all upstreams."""
 
-    def __init__(self) -> None:
-        self._pool = Pool()
+    def __init__(self, ticker: Ticker) -> None:
+        self._pool = Pool(ticker)
         self._slots: dict[str, asyncio.Semaphore] = {}
 
     def close(self) -> None:

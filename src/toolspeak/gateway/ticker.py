@@ -1,0 +1,58 @@
+"""Alarms that are set far more often than they ring.
+
+A timer of the event loop costs as much as a good part of a request. Here setting one is next to
+nothing: a few times a second it is looked which are due, so they ring a little late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+EVERY = 0.1
+"""How late an alarm may ring, in seconds."""
+
+
+class Alarm:
+    """What is to be called at some time, by the event loop's clock."""
+
+    __slots__ = ("at", "ring")
+
+    def __init__(self, ring: Callable[[], None], at: float = 0.0) -> None:
+        self.ring = ring
+        self.at = at
+
+
+class Ticker:
+    """Rings the alarms that are set, each once. While there are none it does nothing."""
+
+    def __init__(self) -> None:
+        self._alarms: set[Alarm] = set()
+        self._next: asyncio.TimerHandle | None = None
+
+    def set(self, alarm: Alarm) -> None:
+        """Let it ring at its time, which may still be changed."""
+        self._alarms.add(alarm)
+        if self._next is None:
+            self._next = asyncio.get_running_loop().call_later(EVERY, self._tick)
+
+    def unset(self, alarm: Alarm) -> None:
+        """It does not ring."""
+        self._alarms.discard(alarm)
+
+    def stop(self) -> None:
+        """None of them rings."""
+        self._alarms.clear()
+        if self._next:
+            self._next.cancel()
+            self._next = None
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        due = [alarm for alarm in self._alarms if alarm.at <= now]
+        self._alarms.difference_update(due)
+        # Before they ring: they may set others.
+        self._next = loop.call_later(EVERY, self._tick) if self._alarms else None
+        for alarm in due:
+            alarm.ring()

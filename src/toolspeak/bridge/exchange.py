@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import structs
@@ -133,24 +133,26 @@ class Answer:
         """Whether the reply is all there, even if its stream goes on."""
         return self._decoder.complete
 
-    def feed(self, data: bytes) -> Iterator[Event]:
+    def feed(self, data: bytes) -> list[Event]:
         """What more of a stream means."""
         return self._understood(self._decoder.feed(data))
 
-    def finish(self) -> Iterator[Event]:
+    def finish(self) -> list[Event]:
         """The stream is over."""
         return self._understood(self._decoder.finish())
 
-    def fail(self, failure: Failure) -> Iterator[Event]:
+    def fail(self, failure: Failure) -> list[Event]:
         """The stream has broken off."""
-        return self.understanding.feed(failure)
+        return self._understood([failure])
 
-    def whole(self, body: Any) -> Iterator[Event]:
+    def whole(self, body: Any) -> list[Event]:
         """What a reply means that came in one piece."""
         self._decoder.done = True
-        yield from self._understood(self._decoder.value(body))
-        yield from self._understood(self._decoder.finish())
+        said = self._understood(self._decoder.value(body))
+        return said + self._understood(self._decoder.finish())
 
-    def _understood(self, events: Iterator[Event]) -> Iterator[Event]:
+    def _understood(self, events: Iterable[Event]) -> list[Event]:
+        understood: list[Event] = []
         for event in events:
-            yield from self.understanding.feed(event)
+            understood += self.understanding.feed(event)
+        return understood

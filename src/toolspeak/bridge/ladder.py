@@ -7,7 +7,6 @@ model can be asked again in a stronger way.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from msgspec import structs
 
@@ -46,10 +45,10 @@ class Held:
         self._waits = choice.mode == "required" and bool(exchange.offered.tools)
         self._events: list[Event] = []
 
-    def feed(self, events: Iterable[Event]) -> list[Event]:
+    def feed(self, events: list[Event]) -> list[Event]:
         """The events that may leave."""
         if not self._waits:
-            return list(events)
+            return events
         for event in events:
             self._events.append(event)
             if isinstance(event, (CallStart, Failure)):

@@ -70,11 +70,15 @@ class Understanding:
         self.made = 0
         """How many calls were made."""
 
-    def feed(self, event: Event) -> Iterator[Event]:
+    def feed(self, event: Event) -> Iterable[Event]:
         """What an event comes to."""
+        if isinstance(event, TextDelta) and self._read_text and not event.extra:
+            self._reader = reader = self._reader or self._read_text()
+            return self._found(reader.feed(event.text))
+        return self._other(event)
+
+    def _other(self, event: Event) -> Iterator[Event]:
         match event:
-            case TextDelta() if self._read_text and not event.extra:
-                yield from self._text(event)
             case TextDelta() | ReasoningDelta():
                 yield from self._flush()
                 yield self._restored(event)
@@ -99,30 +103,26 @@ class Understanding:
 
     # Text.
 
-    def _text(self, event: TextDelta) -> Iterator[Event]:
-        if self._reader is None and self._read_text:
-            self._reader = self._read_text()
-        if self._reader:
-            yield from self._found(self._reader.feed(event.text))
-
     def _flush(self) -> Iterator[Event]:
         """The text so far is over."""
         reader, self._reader = self._reader, None
         if reader:
             yield from self._found(reader.finish())
 
-    def _found(self, events: Iterable[Event]) -> Iterator[Event]:
+    def _found(self, events: Iterable[Event]) -> list[Event]:
         """What was found in the text, with calls in one piece."""
+        found: list[Event] = []
         for event in events:
             match event:
+                case TextDelta() | ReasoningDelta():
+                    found.append(self._restored(event))
                 case CallStart() | ArgumentsDelta() | Finish():
                     pass
                 case CallEnd():
-                    yield from self._made(self._offered.meant(event.call), "")
-                case TextDelta() | ReasoningDelta():
-                    yield self._restored(event)
+                    found += self._made(self._offered.meant(event.call), "")
                 case _:
-                    yield event
+                    found.append(event)
+        return found
 
     # Calls.
 

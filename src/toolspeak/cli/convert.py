@@ -191,11 +191,13 @@ class _Conversion:
         decoder = StreamDecoder(self._source, arguments="incremental")
         encoder = self._target.encoder(Envelope(_NO_REQUEST))
         events: list[Event] = []
-        heard = (event for line in lines for event in decoder.feed(line))
-        for event in chain(heard, decoder.finish()):
-            events.append(event)
-            yield encoder.feed(event)
-        reply = fold(events)
+        for line in lines:
+            heard = decoder.feed(line)
+            yield from map(encoder.feed, heard)
+            events += heard
+        last = decoder.finish()
+        yield from map(encoder.feed, last)
+        reply = fold([*events, *last])
         self._note(*reply.notes, *self._target.notes_on(reply))
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _MOVABLE = frozenset({"upstream", "timeout", "overloaded", "rate_limit"})
 """Failures after which another upstream may do better."""
-_WORDS = (TextDelta, ReasoningDelta, ArgumentsDelta)
+_WORDS = frozenset({TextDelta, ReasoningDelta, ArgumentsDelta})
 """What a stream has most of; it is not kept unless the client asks for that."""
 
 
@@ -164,7 +164,7 @@ class Chat:
                 return await self._stream(exchange, endpoint, response, outflow)
             return await self._whole(exchange, response)
 
-    async def _at_once(self, answer: Answer, response: Response) -> Iterable[Event]:
+    async def _at_once(self, answer: Answer, response: Response) -> list[Event]:
         """What a reply says that is read whole, be it one value or a stream."""
         with self._waiting:
             data = await response.body()
@@ -173,13 +173,13 @@ class Chat:
         try:
             value = decode_json(data)
         except WireError as problem:
-            events = (*answer.feed(data), *answer.finish())
+            events = answer.feed(data) + answer.finish()
             if answer.frames:
                 return events
             raise response.unreadable(problem) from None
         return answer.whole(value)
 
-    async def _batch(self, answer: Answer, response: Response) -> tuple[Iterable[Event], bool]:
+    async def _batch(self, answer: Answer, response: Response) -> tuple[list[Event], bool]:
         """What the next piece of a reply says, and whether it is the last."""
         if response.is_page or response.content_type == "application/json":
             return await self._at_once(answer, response), True
@@ -192,7 +192,7 @@ class Chat:
         if not data:
             return answer.finish(), True
         before = answer.frames
-        events = list(answer.feed(data))
+        events = answer.feed(data)
         if answer.frames > before:
             response.heard(is_complete=answer.is_complete)
         return events, False
@@ -214,13 +214,14 @@ class Chat:
         self, exchange: Exchange, endpoint: Endpoint, response: Response, outflow: Outflow
     ) -> Reply:
         answer, held = exchange.answer(), Held(exchange)
+        keeps_words = exchange.request.wire == RESPONSES
         kept: list[Event] = []
         waiting: list[Event] = []
         is_over = False
         while not is_over:
             batch, is_over = await self._batch(answer, response)
             fresh = held.feed(batch)
-            waiting += fresh
+            waiting = waiting + fresh if waiting else fresh
             speaks = outflow.has_spoken or any(map(_says, waiting))
             if waiting and isinstance(failure := waiting[-1], Failure):
                 if not speaks:
@@ -228,8 +229,7 @@ class Chat:
                 fresh[-1] = waiting[-1] = response.discreet(failure)
                 self._count_failure(failure, endpoint)
                 is_over = True
-            keeps = exchange.request.wire == RESPONSES
-            kept += fresh if keeps else (one for one in fresh if not isinstance(one, _WORDS))
+            kept += fresh if keeps_words else [one for one in fresh if type(one) not in _WORDS]
             if is_over:
                 await self._remember(exchange, fold(kept))
             if speaks:
@@ -305,7 +305,8 @@ class _Stopwatch:
         self._began = perf_counter()
 
     def __exit__(self, *problem: object) -> None:
-        self._passed, self._began = self.seconds, 0.0
+        self._passed += perf_counter() - self._began
+        self._began = 0.0
 
 
 def _says(event: Event) -> bool:

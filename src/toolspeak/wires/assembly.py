@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 from .. import jsonish
@@ -176,10 +176,12 @@ class Calls:
         yield from self.start(key, identity, name, freeform=freeform, extra=extra)
         yield from self.end(key, {} if arguments is None else arguments)
 
-    def beside(self, event: Event) -> Iterator[Event]:
+    def beside(self, event: Event) -> Iterable[Event]:
         """Something else happens: now, or after the call that is open."""
-        if self._open:
-            yield from self._end_what_is_whole()
+        return self._beside_calls(event) if self._open else (event,)
+
+    def _beside_calls(self, event: Event) -> Iterator[Event]:
+        yield from self._end_what_is_whole()
         if self._open:
             self._waiting.append(event)
         else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import msgspec
@@ -35,9 +35,9 @@ class Frame(msgspec.Struct, frozen=True):
 class Framing(Protocol):
     """Takes bytes as they come; gives whole frames."""
 
-    def feed(self, data: bytes) -> Iterator[Frame]: ...
+    def feed(self, data: bytes) -> Iterable[Frame]: ...
 
-    def finish(self) -> Iterator[Frame]: ...
+    def finish(self) -> Iterable[Frame]: ...
 
 
 class _Lines:
@@ -67,6 +67,11 @@ class _Lines:
                 raise WireError(f"a line of more than {MAX_FRAME} bytes")
         return lines
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether what comes next may be part of a line, or of its end."""
+        return bool(self._begun) or self._after_return
+
     def rest(self) -> bytes:
         rest = b"".join(self._begun)
         self._begun, self._size = [], 0
@@ -83,15 +88,25 @@ class ServerSentEvents:
         self._event = b""
         self._first = True
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        for line in self._lines.feed(data):
-            yield from self._line(line)
+    def feed(self, data: bytes) -> Iterable[Frame]:
+        if self._is_between and _is_one_event(data):
+            return (Frame(data[6:-2]),)
+        return self._all(data)
 
-    def finish(self) -> Iterator[Frame]:
+    def finish(self) -> Iterable[Frame]:
         rest = self._lines.rest()
         if rest:
             yield from self._line(rest)
         yield from self._line(b"")
+
+    @property
+    def _is_between(self) -> bool:
+        """Whether nothing of the next event has come."""
+        return not (self._first or self._data or self._event or self._lines.has_begun)
+
+    def _all(self, data: bytes) -> Iterator[Frame]:
+        for line in self._lines.feed(data):
+            yield from self._line(line)
 
     def _line(self, line: bytes) -> Iterator[Frame]:
         if self._first:
@@ -112,6 +127,16 @@ class ServerSentEvents:
                 raise WireError(f"an event of more than {MAX_FRAME} bytes")
         elif field == b"event":
             self._event = value
+
+
+def _is_one_event(data: bytes) -> bool:
+    """Whether this is one whole event without a name, and nothing else, as nearly all are."""
+    return (
+        data[:6] == b"data: "
+        and data[-2:] == b"\n\n"
+        and data.find(b"\n") == len(data) - 2
+        and b"\r" not in data
+    )
 
 
 class JsonLines:

@@ -69,7 +69,7 @@ class Decoder(Protocol):
         """Whether the reply has come to the end that its API gives it."""
         ...
 
-    def feed(self, frame: Any) -> Iterator[Event]:
+    def feed(self, frame: Any) -> Iterable[Event]:
         """What one frame says."""
         ...
 
@@ -150,6 +150,7 @@ def _signature(part: Part) -> str | None:
     return part.signature if isinstance(part, Reasoning) else None
 
 
+_LONGEST_DONE = 64
 _UNUSUAL = frozenset({"refusal", "filter", "error", "pause"})
 _ORDER: dict[type[Part], int] = {Reasoning: 0, Text: 1, ToolCall: 2}
 
@@ -204,18 +205,18 @@ class StreamDecoder:
         """Whether the reply is all there, even if its stream goes on."""
         return self._decoder.complete or self.done
 
-    def feed(self, data: bytes) -> Iterator[Event]:
+    def feed(self, data: bytes) -> list[Event]:
         """What more bytes say."""
         return self._guarded(self._frames(self._framing.feed(data)))
 
-    def value(self, frame: Any) -> Iterator[Event]:
+    def value(self, frame: Any) -> list[Event]:
         """What a frame says that is decoded already."""
         return self._guarded(self._decoder.feed(frame))
 
-    def finish(self) -> Iterator[Event]:
+    def finish(self) -> list[Event]:
         """The connection is closed."""
-        yield from self._guarded(self._frames(self._framing.finish()))
-        yield from self._guarded(self._end())
+        said = self._guarded(self._frames(self._framing.finish()))
+        return said + self._guarded(self._end())
 
     def _end(self) -> Iterator[Event]:
         if not self.complete:
@@ -230,7 +231,7 @@ class StreamDecoder:
     def _frames(self, frames: Iterable[Frame]) -> Iterator[Event]:
         for frame in frames:
             self.frames += 1
-            if frame.data.strip() == b"[DONE]":
+            if len(frame.data) < _LONGEST_DONE and frame.data.strip() == b"[DONE]":
                 self.done = True
                 continue
             value = decode_json(frame.data)
@@ -239,17 +240,20 @@ class StreamDecoder:
             else:
                 yield from self._decoder.feed(value)
 
-    def _guarded(self, events: Iterator[Event]) -> Iterator[Event]:
+    def _guarded(self, events: Iterable[Event]) -> list[Event]:
+        said: list[Event] = []
         if self._over:
-            return
+            return said
         try:
             for event in events:
-                yield event
+                said.append(event)
                 if isinstance(event, Failure):
                     self._over = True
-                    return
-                self._said = self._said or _says(event)
+                    break
+                if not self._said:
+                    self._said = _says(event)
         except WireError as error:
             self._over = True
             message = f"the upstream's reply cannot be read: {error}"
-            yield Failure("upstream", message, 502, param=error.failure.param)
+            said.append(Failure("upstream", message, 502, param=error.failure.param))
+        return said

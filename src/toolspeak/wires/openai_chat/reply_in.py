@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...events import (
@@ -42,7 +42,11 @@ class Decoder:
     def complete(self) -> bool:
         return self._raw_stop is not None
 
-    def feed(self, frame: Any) -> Iterator[Event]:
+    def feed(self, frame: Any) -> Iterable[Event]:
+        text = _only_text(frame) if self._started else None
+        return self._calls.beside(TextDelta(text)) if text else self._all(frame)
+
+    def _all(self, frame: Any) -> Iterator[Event]:
         fields = Fields(frame)
         if fields.has("error"):
             yield decode_failure(500, frame)
@@ -147,6 +151,29 @@ class Decoder:
             yield from self._calls.more(slot, arguments)
         elif arguments is not None:
             yield from self._calls.end(slot, arguments)
+
+
+def _only_text(frame: Any) -> str | None:
+    """The text of a chunk that holds nothing else, as nearly all do; None for any other."""
+    try:
+        (choice,) = frame["choices"]
+        delta = choice["delta"]
+        text = delta["content"]
+        beside = (frame.get("usage"), frame.get("error"), choice["finish_reason"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    is_plain = (
+        type(text) is str
+        and beside == _NOTHING_BESIDE
+        and not choice.get("index")
+        and all(map(_AROUND_TEXT.__contains__, (*delta, *choice)))
+    )
+    return text if is_plain else None
+
+
+_NOTHING_BESIDE = (None, None, None)
+_AROUND_TEXT = frozenset({"role", "content", "index", "delta", "finish_reason"})
+"""The fields of a choice and of its delta that are read, or say nothing."""
 
 
 class _Slot:

@@ -29,7 +29,7 @@ from ..common import (
     url_of,
 )
 from ..fields import OWN, Json
-from ..framing import sse
+from ..framing import encode_line, sse
 from ..wire import Envelope
 from .failures import encode_failure
 from .request_out import reasoning_out
@@ -121,6 +121,10 @@ def _usage(usage: Usage | None, same: bool) -> Json:
     }
 
 
+_LAST = b',"logprobs":null,"finish_reason":%b}]}\n\n'
+_MORE = _LAST % b"null"
+
+
 class Encoder:
     """Events to the chunks of a stream."""
 
@@ -141,6 +145,7 @@ class Encoder:
     def _begin(self, event: Started) -> bytes:
         self._same = event.wire == NAME
         self._head = _head(self._envelope, event, ".chunk")
+        self._before = encode_line(self._head)[:-1] + b',"choices":[{"index":0,"delta":'
         return self._chunk({"role": "assistant", "content": ""})
 
     def _event(self, event: Event) -> bytes:
@@ -195,5 +200,5 @@ class Encoder:
         return self._chunk({"tool_calls": [{"index": index, **call}]})
 
     def _chunk(self, delta: Json, reason: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return sse({**self._head, "choices": [choice]})
+        after = _MORE if reason is None else _LAST % encode_line(reason)
+        return b"data: " + self._before + encode_line(delta) + after

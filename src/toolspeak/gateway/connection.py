@@ -195,6 +195,10 @@ class Connection(asyncio.Protocol):
 
     # What the parser finds.
 
+    def on_message_begin(self) -> None:
+        if self.is_complete:
+            raise HttpProblem("sent more than it was asked for")
+
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_size += len(name) + len(value)
         if self._header_size > _MOST_HEADERS:

@@ -8,10 +8,10 @@ pool.release(connection)        it is used again if it can be, and closed if not
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from base64 import b64encode
-from collections.abc import Iterator
 from functools import cache, lru_cache
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -252,6 +252,8 @@ def _tls() -> ssl.SSLContext:
     return context
 
 
-def _words(problem: BaseException) -> str:
-    inner: Iterator[str] = (_words(one) for one in getattr(problem, "exceptions", ()) or ())
-    return next(inner, "") or str(problem) or type(problem).__name__
+def _words(problem: Exception) -> str:
+    """What is wrong, without the address, which is told anyway."""
+    if isinstance(problem, OSError) and not isinstance(problem, ssl.SSLError):
+        return os.strerror(problem.errno) if (problem.errno or 0) > 0 else str(problem)
+    return str(problem) or type(problem).__name__

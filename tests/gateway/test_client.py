@@ -57,11 +57,14 @@ class Server:
     def __init__(self, acts: Acts) -> None:
         self._acts = acts
         self.peers: list[Peer] = []
+        self.tasks: list[asyncio.Task[Any]] = []
         self.open = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = Peer(reader, writer)
         self.peers.append(peer)
+        if task := asyncio.current_task():
+            self.tasks.append(task)
         self.open += 1
         try:
             await self._acts(peer)
@@ -80,6 +83,10 @@ async def serving(
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
     async with listener:
         yield server, listener.sockets[0].getsockname()[1]
+    for task in server.tasks:
+        task.cancel()
+    await asyncio.gather(*server.tasks, return_exceptions=True)
+    await asyncio.sleep(0.02)  # For the sockets to be closed.
 
 
 @asynccontextmanager
@@ -91,7 +98,7 @@ async def asking() -> AsyncGenerator[Upstreams, None]:
     finally:
         upstreams.close()
         ticker.stop()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.02)  # For the sockets to be closed.
 
 
 Made = TypeVar("Made")
@@ -431,7 +438,10 @@ def tunnel(port: int, said: list[str]) -> Acts:
         said.append(peer.head)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await peer.say(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        await asyncio.gather(_pass_on(peer.reader, writer), _pass_on(reader, peer.writer))
+        try:
+            await asyncio.gather(_pass_on(peer.reader, writer), _pass_on(reader, peer.writer))
+        finally:
+            writer.close()
 
     return acts
 

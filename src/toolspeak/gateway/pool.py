@@ -254,6 +254,6 @@ def _tls() -> ssl.SSLContext:
 
 def _words(problem: Exception) -> str:
     """What is wrong, without the address, which is told anyway."""
-    if isinstance(problem, OSError) and not isinstance(problem, ssl.SSLError):
-        return os.strerror(problem.errno) if (problem.errno or 0) > 0 else str(problem)
-    return str(problem) or type(problem).__name__
+    number = getattr(problem, "errno", None) or 0
+    is_plain = number > 0 and not isinstance(problem, ssl.SSLError)
+    return (os.strerror(number) if is_plain else str(problem)) or type(problem).__name__

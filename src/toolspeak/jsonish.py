@@ -120,6 +120,16 @@ def same(text: str, value: Any) -> bool:
         return False
 
 
+def is_deeper(value: Any, source: str | bytes, most: int) -> bool:
+    """Whether a value is nested more than so deep. What it was read from opens too little for that,
+    as a rule, which is seen much faster."""
+    if isinstance(source, str):
+        opened = source.count("{") + source.count("[")
+    else:
+        opened = source.count(b"{") + source.count(b"[")
+    return opened > most and depth_of(value) > most
+
+
 def depth_of(value: Any) -> int:
     """How deeply objects and lists are nested in each other; counts to just over the limit."""
     depth, level = 0, [value]

@@ -52,6 +52,8 @@ class Echoes:
     def __call__(self, name: str, arguments: Mapping[str, Any], raw: str) -> bool:
         """Whether the call, or the text it was read from, stands there and not in the request."""
         foreign, own = self._sides
+        if foreign.is_empty:
+            return False
         call = _Asked(name, arguments, raw)
         return foreign.holds(call) and not own.holds(call)
 
@@ -76,9 +78,19 @@ class _Side:
     """What was brought in, or what the user said."""
 
     def __init__(self, texts: list[str], calls_in: Callable[[str], Iterable[Key]]) -> None:
+        self._given = texts
+        self._calls_in = calls_in
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self._given)
+
+    @cached_property
+    def _texts(self) -> list[_Spelling]:
+        texts = self._given
         joined = ["".join(texts), "\n".join(texts)] if len(texts) > 1 else []
         spellings = (spelling for text in (*texts, *joined) for spelling in spellings_of(text))
-        self._texts = [_Spelling(text, calls_in) for text in dict.fromkeys(spellings)]
+        return [_Spelling(text, self._calls_in) for text in dict.fromkeys(spellings)]
 
     def holds(self, call: _Asked) -> bool:
         return any(text.repeats(call) for text in self._texts) or any(

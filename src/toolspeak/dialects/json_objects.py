@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from .. import jsonish
 from ..calls import ARGUMENT_KEYS
-from ..jsonish import decoder, depth_of
+from ..jsonish import decoder, is_deeper
 from ..literals import MAX_DEPTH, unescape
 from .desk import Desk
 from .grammar import markers_of
@@ -106,7 +106,7 @@ def _at_once(desk: Desk) -> Any:
         # Each failure costs the decoder a walk through the text, to count lines for its message.
         reader.refused = text
         return None
-    if depth_of(value) > MAX_DEPTH:
+    if is_deeper(value, text[reader.at : end], MAX_DEPTH):
         return None
     reader.at = end
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -18,7 +19,7 @@ from ..wires import Outgoing, StreamDecoder, Wire, wire_of
 from . import constrained
 from .inert import NO_MARK, mark_for
 from .offered import Offered
-from .plan import DEFAULT_DIALECT, Target, plan_for
+from .plan import DEFAULT_DIALECT, Target, involves_tools, plan_for
 from .prompting import Prompting, foreign_texts
 from .understanding import TextReader, Understanding
 
@@ -43,6 +44,14 @@ class Exchange:
         self.sent = structs.replace(self._for_model(), model=target.model)
         """The request as the upstream gets it."""
         self.outgoing = self._outgoing()
+
+    @property
+    def is_transparent(self) -> bool:
+        """Whether the client may get the reply as it is: there is nothing to read in it, and it
+        knows the API and the model by the same names."""
+        request, target = self.request, self.target
+        same = (request.wire, request.model) == (target.wire, target.model)
+        return same and not involves_tools(request)
 
     def answer(self) -> Answer:
         """For reading one reply."""
@@ -111,8 +120,12 @@ class Answer:
     """Reads the reply to an exchange: bytes in any pieces, or one value."""
 
     def __init__(self, exchange: Exchange) -> None:
+        wire, request = exchange.wire, exchange.request
         self._decoder = StreamDecoder(
-            exchange.wire, exchange.outgoing.names, new_id=exchange.new_id
+            wire,
+            exchange.outgoing.names,
+            new_id=exchange.new_id,
+            passes=partial(_passes, wire, request) if exchange.is_transparent else None,
         )
         reads_text = bool(exchange.offered.tools) or exchange.plan.mode != "native"
         self.understanding = Understanding(
@@ -141,6 +154,11 @@ class Answer:
         """The stream is over."""
         return self._understood(self._decoder.finish())
 
+    def take_passed(self) -> bytes:
+        """What the client may get as it came."""
+        passed, self._decoder.passed = self._decoder.passed, []
+        return b"".join(passed)
+
     def fail(self, failure: Failure) -> list[Event]:
         """The stream has broken off."""
         return self._understood([failure])
@@ -156,3 +174,7 @@ class Answer:
         for event in events:
             understood += self.understanding.feed(event)
         return understood
+
+
+def _passes(wire: Wire, request: Request, value: Any) -> bool:
+    return wire.is_asked_for(value, request)

@@ -164,8 +164,8 @@ class Chat:
                 return await self._stream(exchange, endpoint, response, outflow)
             return await self._whole(exchange, response)
 
-    async def _at_once(self, answer: Answer, response: Response) -> list[Event]:
-        """What a reply says that is read whole, be it one value or a stream."""
+    async def _at_once(self, answer: Answer, response: Response) -> tuple[list[Event], bytes]:
+        """What a reply says that is read whole, be it one value or a stream; and the value."""
         with self._waiting:
             data = await response.body()
         if response.is_page:
@@ -175,14 +175,14 @@ class Chat:
         except WireError as problem:
             events = answer.feed(data) + answer.finish()
             if answer.frames:
-                return events
+                return events, b""
             raise response.unreadable(problem) from None
-        return answer.whole(value)
+        return answer.whole(value), data
 
     async def _batch(self, answer: Answer, response: Response) -> tuple[list[Event], bool]:
         """What the next piece of a reply says, and whether it is the last."""
         if response.is_page or response.content_type == "application/json":
-            return await self._at_once(answer, response), True
+            return (await self._at_once(answer, response))[0], True
         try:
             with self._waiting:
                 data = await response.more()
@@ -200,20 +200,28 @@ class Chat:
     # Answering.
 
     async def _whole(self, exchange: Exchange, response: Response) -> Reply:
-        events = Held(exchange).feed(await self._at_once(exchange.answer(), response))
-        reply = fold(events)
+        events, body = await self._at_once(exchange.answer(), response)
+        reply = fold(Held(exchange).feed(events))
         if reply.failure:
             raise response.failed(reply.failure)
-        body = encode_json(self._wire.encode_reply(reply, self._envelope))
         await self._remember(exchange, reply)
-        self._say((*reply.notes, *self._wire.notes_on(reply)))
+        if body and self._passes(exchange):
+            self._say()
+        else:
+            body = encode_json(self._wire.encode_reply(reply, self._envelope))
+            self._say((*reply.notes, *self._wire.notes_on(reply)))
         await self._sender.whole(200, body)
         return reply
+
+    def _passes(self, exchange: Exchange) -> bool:
+        """Whether the reply can leave as it comes."""
+        return exchange.is_transparent and not self._route.array
 
     async def _stream(
         self, exchange: Exchange, endpoint: Endpoint, response: Response, outflow: Outflow
     ) -> Reply:
         answer, held = exchange.answer(), Held(exchange)
+        passes = self._passes(exchange)
         keeps_words = exchange.request.wire == RESPONSES
         kept: list[Event] = []
         waiting: list[Event] = []
@@ -232,9 +240,13 @@ class Chat:
             kept += fresh if keeps_words else [one for one in fresh if type(one) not in _WORDS]
             if is_over:
                 await self._remember(exchange, fold(kept))
-            if speaks:
+            if not speaks:
+                continue
+            if passes and answer.frames:
+                await outflow.pass_on(answer.take_passed(), waiting)
+            else:
                 await outflow.send(waiting)
-                waiting = []
+            waiting = []
         await outflow.end()
         return fold(kept)
 

@@ -8,9 +8,10 @@ knows any; from then on a failure is part of the stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from ..events import Event
+from ..events import Event, Started
+from ..types import Failure
 from ..wires import Encoder
 from .http import Sender
 from .ticker import Alarm, Ticker
@@ -63,10 +64,19 @@ class Outflow:
         if self._pinging:
             self._pinging.cancel()
 
-    async def send(self, events: Iterable[Event]) -> None:
+    async def send(self, events: list[Event]) -> None:
         """Send what happens."""
         self.has_spoken = True
         await self._send(b"".join(map(self._encoder.feed, events)))
+
+    async def pass_on(self, data: bytes, events: list[Event]) -> None:
+        """Send what came as it is; of what happens in it, only a failure has to be told."""
+        if not self.has_spoken:
+            self.has_spoken = True
+            self._encoder.feed(Started())  # It has been said that the reply begins.
+        if events and isinstance(events[-1], Failure):
+            data += self._encoder.feed(events[-1])
+        await self._send(data)
 
     async def end(self) -> None:
         """That was all."""

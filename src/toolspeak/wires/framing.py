@@ -9,6 +9,7 @@ data: [DONE]
 
 from __future__ import annotations
 
+import builtins
 import codecs
 import json
 import re
@@ -31,6 +32,10 @@ class Frame(msgspec.Struct, frozen=True):
     data: str | bytes
     event: str = ""
 
+    @property
+    def bytes(self) -> builtins.bytes:
+        return self.data.encode() if isinstance(self.data, str) else self.data
+
 
 class Framing(Protocol):
     """Takes bytes as they come; gives whole frames."""
@@ -38,6 +43,10 @@ class Framing(Protocol):
     def feed(self, data: bytes) -> Iterable[Frame]: ...
 
     def finish(self) -> Iterable[Frame]: ...
+
+    def write(self, frame: Frame) -> bytes:
+        """A frame as it would come."""
+        ...
 
 
 class _Lines:
@@ -99,6 +108,11 @@ class ServerSentEvents:
             yield from self._line(rest)
         yield from self._line(b"")
 
+    def write(self, frame: Frame) -> bytes:
+        data = frame.bytes.replace(b"\n", b"\ndata: ")
+        event = b"event: %b\n" % frame.event.encode() if frame.event else b""
+        return b"%bdata: %b\n\n" % (event, data)
+
     @property
     def _is_between(self) -> bool:
         """Whether nothing of the next event has come."""
@@ -154,6 +168,9 @@ class JsonLines:
         rest = self._lines.rest()
         if rest.strip():
             yield Frame(rest)
+
+    def write(self, frame: Frame) -> bytes:
+        return frame.bytes + b"\n"
 
 
 class Braces:
@@ -214,6 +231,9 @@ class JsonArray:
         yield from self._scan(self._text.decode(b"", final=True))
         if self._begun:
             yield Frame("".join(self._begun))
+
+    def write(self, frame: Frame) -> bytes:
+        return b"[%b]" % frame.bytes
 
     def _scan(self, text: str) -> Iterator[Frame]:
         for start, end in self._braces.read(text):

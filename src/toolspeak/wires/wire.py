@@ -86,6 +86,10 @@ class Encoder(Protocol):
         ...
 
 
+def _always(value: Any, request: Request) -> bool:
+    return True
+
+
 class Wire(Struct, frozen=True, kw_only=True):
     """One API."""
 
@@ -104,6 +108,8 @@ class Wire(Struct, frozen=True, kw_only=True):
     """The header in which a key is shown."""
     mute_on: frozenset[Silence] = frozenset()
     """What a reply cannot hold."""
+    is_asked_for: Callable[[Any, Request], bool] = _always
+    """Whether a request's own client has asked for a frame, and not only we."""
 
     def authorization(self, key: str) -> dict[str, str]:
         """The header that shows a key."""
@@ -188,8 +194,13 @@ class StreamDecoder:
         arguments: Literal["validated", "incremental"] = "validated",
         framing: Callable[[], Framing] | None = None,
         new_id: Callable[[], str] = new_id,
+        passes: Callable[[Any], bool] | None = None,
     ) -> None:
         self._wire = wire
+        self._passes = passes
+        """Which frames a client gets as they are."""
+        self.passed: list[bytes] = []
+        """Those that came and are fine."""
         self._framing = (framing or wire.framing)()
         self._decoder = wire.decoder(Calls(names, new_id, incremental=arguments == "incremental"))
         self._over = False
@@ -232,13 +243,18 @@ class StreamDecoder:
         for frame in frames:
             self.frames += 1
             if len(frame.data) < _LONGEST_DONE and frame.data.strip() == b"[DONE]":
-                self.done = True
-                continue
-            value = decode_json(frame.data)
-            if frame.event == "error" and not (isinstance(value, dict) and "type" in value):
-                yield self._wire.decode_failure(500, value)
+                self.done, value = True, None
             else:
-                yield from self._decoder.feed(value)
+                value = decode_json(frame.data)
+                yield from self._value(frame.event, value)
+            # Nobody comes back here for more after a failure.
+            if self._passes and self._passes(value):
+                self.passed.append(self._framing.write(frame))
+
+    def _value(self, event: str, value: Any) -> Iterable[Event]:
+        if event == "error" and not (isinstance(value, dict) and "type" in value):
+            return (self._wire.decode_failure(500, value),)
+        return self._decoder.feed(value)
 
     def _guarded(self, events: Iterable[Event]) -> list[Event]:
         said: list[Event] = []

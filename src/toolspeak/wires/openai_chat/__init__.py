@@ -9,7 +9,7 @@ from ..framing import ServerSentEvents
 from ..wire import Wire
 from .failures import decode_failure, encode_failure
 from .reply_in import Decoder
-from .reply_out import Encoder, encode_reply
+from .reply_out import Encoder, encode_reply, is_asked_for
 from .request_in import decode_request
 from .request_out import encode_request
 from .words import NAME
@@ -25,5 +25,6 @@ WIRE = Wire(
     decode_failure=decode_failure,
     encode_failure=encode_failure,
     framing=ServerSentEvents,
+    is_asked_for=is_asked_for,
     mute_on=frozenset({"order"}),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ...events import (
     ArgumentsDelta,
@@ -20,6 +21,7 @@ from ...types import (
     Image,
     Reasoning,
     Reply,
+    Request,
     StopReason,
     Text,
     ToolCall,
@@ -121,6 +123,18 @@ def _usage(usage: Usage | None, same: bool) -> Json:
     }
 
 
+def is_asked_for(chunk: Any, request: Request) -> bool:
+    """Whether a chunk is more than the usage at the end, which clients that did not ask for it
+    take for a chunk without a choice."""
+    is_usage = isinstance(chunk, dict) and not chunk.get("choices") and bool(chunk.get("usage"))
+    return not is_usage or _wants_usage(request)
+
+
+def _wants_usage(request: Request) -> bool:
+    options = request.extra.get("stream_options")
+    return isinstance(options, Mapping) and bool(options.get("include_usage"))
+
+
 _LAST = b',"logprobs":null,"finish_reason":%b}]}\n\n'
 _MORE = _LAST % b"null"
 
@@ -131,8 +145,7 @@ class Encoder:
     def __init__(self, envelope: Envelope) -> None:
         self._envelope = envelope
         self._head: Json = {}
-        options = envelope.request.extra.get("stream_options")
-        self._wants_usage = isinstance(options, Mapping) and bool(options.get("include_usage"))
+        self._wants_usage = _wants_usage(envelope.request)
         self._same = self._refused = False
         self._sent_arguments = self._freeform = False
 

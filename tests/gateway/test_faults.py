@@ -29,6 +29,7 @@ from tests.gateway.clients import (
 from tests.gateway.faulty import HELLO, Act, Asked, Faulty, answers
 from tests.gateway.support import Running, behind, running
 from toolspeak.events import ArgumentsDelta, CallStart, Event, Finish, Started, TextDelta
+from toolspeak.gateway import http
 from toolspeak.gateway import upstream as upstream_module
 from toolspeak.gateway.settings import Config, Upstream
 from toolspeak.gateway.store import MemoryStore
@@ -489,6 +490,20 @@ def test_retries(name: str, client: Client, patient: Place) -> None:
     patient.settles()
 
 
+def test_a_refusal_of_tools_is_not_asked_for_again(patient: Place) -> None:
+    """Some servers say with a 500 that they know none, and would say so each time."""
+
+    async def refuses(asked: Asked) -> bool:
+        await asked.answer(500, b'{"error": {"message": "tools param requires --jinja flag"}}')
+        return True
+
+    patient.upstream.does(refuses, answers)
+    client = WHOLE[0]
+    heard = ask(patient.url, client, client.body(tools=1))
+    assert (heard.status, heard.headers["x-toolspeak-mode"]) == (200, "prompt")
+    assert len(patient.upstream.asked) == 2
+
+
 def test_a_date_is_honoured(patient: Place) -> None:
     patient.upstream.does(busy(retry_after=later(2)), answers)
     assert ask(patient.url, WHOLE[0]).status == 200
@@ -647,6 +662,42 @@ def test_a_client_that_speaks_goes(much: float, client: Client, slow: Place) -> 
         within(5, lambda: slow.gateway.gateway.metrics.active)
     slow.settles(1)
     assert slow.upstream.asked == []
+    slow.works(client)
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+def test_a_client_that_does_not_go_on(
+    client: Client, slow: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "PATIENCE", 0.2)
+    data = bytes_of(client)
+    with connected(slow.url) as connection:
+        connection.sendall(data[:-1])
+        head = connection.recv(65536).partition(b"\r\n")[0]
+        assert head == b"HTTP/1.1 408 Request Timeout"
+    slow.settles(1)
+
+
+async def talks(asked: Asked) -> None:
+    """Says more than fits in between."""
+    await asked.begin()
+    data = b"".join(asked.written((TextDelta("x" * 100_000),)))
+    while True:
+        await asked.chunk(data)
+
+
+@pytest.mark.parametrize("client", STREAMED, ids=lambda client: client.name)
+def test_a_client_that_does_not_listen(
+    client: Client, slow: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "PATIENCE", 0.3)
+    slow.upstream.does(talks)
+    with connected(slow.url) as connection:
+        connection.sendall(bytes_of(client))
+        within(5, lambda: slow.upstream.busy)
+        within(10, lambda: not slow.upstream.busy)
+    slow.settles(1)
+    monkeypatch.undo()
     slow.works(client)
 
 

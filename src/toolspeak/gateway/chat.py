@@ -7,6 +7,7 @@ how the answer leaves: whole, or as it comes.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,6 @@ from ..wires.framing import decode_json, encode_json
 from ..wires.routes import Route
 from .catalog import Endpoint, Served
 from .http import Incoming, Sender
-from .kept import WIRE as RESPONSES
 from .outflow import PINGS, Outflow
 from .sticky import remember_tools, with_tools
 from .upstream import Response, UpstreamFailed
@@ -129,9 +129,8 @@ class Chat:
                 self._retry("no call")
                 plan = following
             except UpstreamFailed as problem:
-                learns = plan.mode == "native" and target.tools == "auto"
-                is_told = involves_tools(request) and is_about_tools(problem.failure)
-                if not learns or refused or not is_told:
+                is_told = target.tools == "auto" and _is_refusal(exchange, problem.failure)
+                if refused or not is_told:
                     is_busy = problem.failure.kind in _MOVABLE
                     raise problem if is_busy else refused or problem from None
                 self._retry("tools refused")
@@ -155,7 +154,11 @@ class Chat:
         headers = self._incoming.headers if same else None
         with self._waiting:
             response = await self._gateway.upstreams.send(
-                endpoint, exchange.outgoing, headers, lambda: self._retry("upstream")
+                endpoint,
+                exchange.outgoing,
+                headers,
+                lambda: self._retry("upstream"),
+                partial(_is_refusal, exchange),
             )
         with response:
             if response.status >= 300:
@@ -222,7 +225,7 @@ class Chat:
     ) -> Reply:
         answer, held = exchange.answer(), Held(exchange)
         passes = self._passes(exchange)
-        keeps_words = exchange.request.wire == RESPONSES
+        keeps_words = self._gateway.kept.keeps(exchange.request)
         kept: list[Event] = []
         waiting: list[Event] = []
         is_over = False
@@ -319,6 +322,12 @@ class _Stopwatch:
     def __exit__(self, *problem: object) -> None:
         self._passed += perf_counter() - self._began
         self._began = 0.0
+
+
+def _is_refusal(exchange: Exchange, failure: Failure) -> bool:
+    """Whether an upstream says that it takes no tools; with a 500, some do."""
+    gives = exchange.plan.mode == "native" and involves_tools(exchange.request)
+    return gives and is_about_tools(failure)
 
 
 def _says(event: Event) -> bool:

@@ -16,6 +16,8 @@ from .ticker import Alarm, Ticker
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+PATIENCE = 120.0
+"""How many seconds a client may take to send a request, or to take anything of a reply."""
 _ONCE = frozenset({"host", "origin", "content-type", "content-length"})
 """Headers that decide what may come in: a second one would hide the first."""
 
@@ -54,6 +56,7 @@ class Incoming:
         self._raw_path: bytes = scope.get("raw_path") or b""
         self._receive = receive
         self._sender = sender
+        sender.blocked.ring = self.give_up
         self._ticker = ticker
         self._task: asyncio.Task[Any] | None = None
         self._watching = Alarm(self._begin_to_watch)
@@ -86,6 +89,23 @@ class Incoming:
         given = self.headers.get("content-length", "")
         if given.isdigit() and int(given) > limit:
             raise _too_large(limit)
+        self._task = asyncio.current_task()
+        late = Alarm(self.give_up, asyncio.get_running_loop().time() + PATIENCE)
+        self._ticker.set(late)
+        try:
+            data = await self._all(limit)
+        except asyncio.CancelledError:
+            if self.is_gone and self._task:
+                self._task.uncancel()
+                raise _too_slow() from None
+            raise
+        finally:
+            self._ticker.unset(late)
+        # Most of what is answered at once is not worth a task of its own.
+        self._ticker.set(self._watching)
+        return data
+
+    async def _all(self, limit: int) -> bytes:
         parts: list[bytes] = []
         size = 0
         while True:
@@ -98,11 +118,13 @@ class Incoming:
             if size > limit:
                 raise _too_large(limit)
             if not message.get("more_body"):
-                break
-        # Most of what is answered at once is not worth a task of its own.
-        self._task = asyncio.current_task()
-        self._ticker.set(self._watching)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def give_up(self) -> None:
+        """The client neither sends nor takes anything: as good as gone."""
+        if self._task and not self._sender.has_ended:
+            self.is_gone = True
+            self._task.cancel()
 
     def unwatch(self) -> None:
         """Whatever the client does now, the task goes on."""
@@ -117,16 +139,18 @@ class Incoming:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         # Servers say so after the last byte, too.
-        if self._task and not self._sender.has_ended:
-            self.is_gone = True
-            self._task.cancel()
+        self.give_up()
 
 
 class Sender:
     """Where the answer goes."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, ticker: Ticker) -> None:
         self._send = send
+        self._ticker = ticker
+        self._loop = asyncio.get_running_loop()
+        self.blocked = Alarm(lambda: None)
+        """Rings when the client has taken nothing for long."""
         self.headers: dict[str, str] = {}
         self.has_begun = False
         self.has_ended = False
@@ -154,12 +178,20 @@ class Sender:
 
     async def more(self, data: bytes) -> None:
         """More of the body."""
+        self.blocked.at = self._loop.time() + PATIENCE
+        self._ticker.set(self.blocked)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self._ticker.unset(self.blocked)
 
     async def end(self, data: bytes = b"") -> None:
         """The last of the body."""
         self.has_ended = True
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+
+def _too_slow() -> Refused:
+    message = f"the request did not come within {PATIENCE:g} s"
+    return Refused(Failure("timeout", message, 408), {"connection": "close"})
 
 
 def _too_large(limit: int) -> Refused:

@@ -59,10 +59,14 @@ class KeptResponses:
         said = (message for message in request.messages if not _is_instruction(message))
         return structs.replace(request, messages=(*told, *kept.messages, *said), extra=extra)
 
+    def keeps(self, request: Request) -> bool:
+        """Whether the response to a request is kept."""
+        return request.wire == WIRE and request.extra.get("store") is not False
+
     async def keep(self, reply: Reply, envelope: Envelope, client: str) -> None:
         """Keep a response if its request wants that."""
         request = envelope.request
-        if request.wire != WIRE or request.extra.get("store") is False or reply.failure:
+        if not self.keeps(request) or reply.failure:
             return
         reply = structs.replace(reply, id=_shown_id(reply, envelope))
         said = (message for message in request.messages if not _is_instruction(message))

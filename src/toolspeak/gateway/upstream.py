@@ -182,16 +182,18 @@ class Upstreams:
         outgoing: Outgoing,
         client: Mapping[str, str] | None = None,
         on_retry: Callable[[], None] = lambda: None,
+        is_final: Callable[[Failure], bool] = lambda _: False,
     ) -> Response:
-        """Ask an upstream. `client` are the headers of the client, if it speaks the same API."""
+        """Ask an upstream. `client` are the headers of the client, if it speaks the same API;
+        after a failure that `is_final` it is not asked again."""
         data = _request(endpoint, outgoing.path, encode_json(outgoing.body), client or {})
         slot = self._slot(endpoint)
         if slot is None:
-            connection = await self._answered(endpoint, data, on_retry)
+            connection = await self._answered(endpoint, data, on_retry, is_final)
             return Response(connection, endpoint, self._pool.release)
         await slot.acquire()
         try:
-            connection = await self._answered(endpoint, data, on_retry)
+            connection = await self._answered(endpoint, data, on_retry, is_final)
         except BaseException:
             slot.release()
             raise
@@ -216,7 +218,11 @@ class Upstreams:
         return self._slots.setdefault(f"{endpoint.name} {most}", asyncio.Semaphore(most))
 
     async def _answered(
-        self, endpoint: Endpoint, data: bytes, on_retry: Callable[[], None]
+        self,
+        endpoint: Endpoint,
+        data: bytes,
+        on_retry: Callable[[], None],
+        is_final: Callable[[Failure], bool],
     ) -> Connection:
         """The first reply that is none of those that are worth another try."""
         left = endpoint.settings.retries
@@ -234,7 +240,10 @@ class Upstreams:
                 asked = _retry_after(connection.headers)
                 if (asked or 0) > _LONGEST_WAIT:
                     return connection
-                connection.close()
+                with Response(connection, endpoint, self._pool.release) as response:
+                    problem = await response.problem()
+                if is_final(problem.failure):
+                    raise problem
                 pause = pause if asked is None else asked
             left -= 1
             wait *= 2

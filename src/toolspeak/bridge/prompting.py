@@ -24,7 +24,6 @@ from ..types import (
     Reasoning,
     Request,
     ResponseFormat,
-    Role,
     Text,
     Tool,
     ToolCall,
@@ -34,9 +33,9 @@ from ..types import (
 from ..wires.common import document_as_text
 from .inert import Mark
 from .offered import Offered
+from .turns import SYSTEM, alternating, as_user, joined, leading
 
 _GO_ON = "Now make the next call if one is needed. Otherwise answer the user."
-_SYSTEM: frozenset[Role] = frozenset({"system", "developer"})
 _MOST_STOPS = 4
 """How many stop sequences most servers take."""
 
@@ -58,7 +57,7 @@ class Prompting:
         system = self._system(compact=compact, examples=examples)
         turns = list(self._turns())
         if system and system_role is False:
-            turns = list(_alternating([Message("user", (Text(system),)), *turns]))
+            turns = list(alternating([Message("user", (Text(system),)), *turns]))
         elif system:
             turns = [Message("system", (Text(system),)), *turns]
         keeps_format = not self._offered.tools and not self._dialect.answer
@@ -82,7 +81,8 @@ class Prompting:
     # The system prompt.
 
     def _system(self, *, compact: bool | Literal["auto"], examples: bool) -> str:
-        said = "\n\n".join(_texts(_leading(self._request.messages)))
+        messages = self._request.messages
+        said = "\n\n".join(_texts(messages[: leading(messages)]))
         tools = self._offered.tools
         if not tools:
             return said
@@ -102,8 +102,9 @@ class Prompting:
     # The conversation.
 
     def _turns(self) -> Iterator[Message]:
-        rest = self._request.messages[len(_leading(self._request.messages)) :]
-        return _alternating(turn for turn in self._spoken(rest) if turn.parts)
+        messages = self._request.messages
+        rest = messages[leading(messages) :]
+        return alternating(turn for turn in self._spoken(rest) if turn.parts)
 
     def _spoken(self, messages: tuple[Message, ...]) -> Iterator[Message]:
         """What each side says until the other does: results may come in several messages."""
@@ -113,9 +114,10 @@ class Prompting:
             if is_assistant:
                 asked_for = [part.id for part in _parts(turn) if isinstance(part, ToolCall)]
                 said = (part for message in turn for part in self._said(message.parts))
-                yield Message("assistant", tuple(said))
+                yield Message("assistant", tuple(joined(said)))
             else:
-                yield Message("user", tuple(self._asked(_parts(map(_as_user, turn)), asked_for)))
+                asked = self._asked(_parts(map(_by_user, turn)), asked_for)
+                yield Message("user", tuple(joined(asked)))
 
     def _said(self, parts: tuple[Part, ...]) -> Iterator[Part]:
         """What the assistant said, with its calls written out."""
@@ -195,15 +197,6 @@ def _format_rule(wanted: ResponseFormat) -> str:
     )
 
 
-def _leading(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The system messages that the conversation begins with."""
-    count = next(
-        (index for index, message in enumerate(messages) if message.role not in _SYSTEM),
-        len(messages),
-    )
-    return messages[:count]
-
-
 def _texts(messages: Iterable[Message]) -> Iterator[str]:
     for message in messages:
         text = "".join(part.text for part in message.parts if isinstance(part, (Text, Document)))
@@ -211,12 +204,8 @@ def _texts(messages: Iterable[Message]) -> Iterator[str]:
             yield text
 
 
-def _as_user(message: Message) -> Message:
-    """Instructions in the midst of a conversation, as the user's."""
-    if message.role not in _SYSTEM:
-        return message
-    text = "\n\n".join(_texts([message]))
-    return Message("user", (Text(f"<system>\n{text}\n</system>"),))
+def _by_user(message: Message) -> Message:
+    return as_user(message) if message.role in SYSTEM else message
 
 
 def _parts(messages: Iterable[Message]) -> list[Part]:
@@ -227,19 +216,3 @@ def _pictures(results: list[ToolResult]) -> Iterator[Image]:
     for result in results:
         if not isinstance(result.content, str):
             yield from (part for part in result.content if isinstance(part, Image))
-
-
-def _alternating(messages: Iterable[Message]) -> Iterator[Message]:
-    """The same messages, with neighbours of one role joined."""
-    for _, run in groupby(messages, lambda message: message.role):
-        turns = list(run)
-        parts = (part for turn in turns for part in turn.parts)
-        yield Message(turns[0].role, tuple(_joined(parts)))
-
-
-def _joined(parts: Iterable[Part]) -> Iterator[Part]:
-    for is_text, run in groupby(parts, lambda part: isinstance(part, Text)):
-        if is_text:
-            yield Text("\n\n".join(part.text for part in run if isinstance(part, Text)))
-        else:
-            yield from run

@@ -14,13 +14,15 @@ from msgspec import Struct, structs
 
 from ..bridge import Target
 from ..errors import ToolspeakError
-from ..providers import PROVIDERS, Provider, Quirks
+from ..providers import PROVIDERS, Quirks
 from ..types import Capabilities, Failure
 from .config import completed
 from .names import look_up, named
 from .settings import Config, Model, Upstream
 
 EMBEDDED = "embedded"
+_UNKNOWN = "custom"
+"""The row for servers that name no provider."""
 _NATIVE: dict[Any, bool | None] = {True: True, False: False}
 
 
@@ -164,7 +166,7 @@ class Catalog:
         return f"there is no model {name!r}; there are {', '.join(near)}"
 
     def _endpoint(self, name: str, upstream: Upstream) -> Endpoint:
-        row = PROVIDERS.get(upstream.provider) or Provider(title=name, wire=upstream.wire)
+        row = PROVIDERS.get(upstream.provider) or PROVIDERS[_UNKNOWN]
         return Endpoint(
             name=name,
             wire=upstream.wire,

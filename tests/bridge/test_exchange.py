@@ -311,3 +311,27 @@ class TestNative:
 def test_notes_of_the_way_are_kept() -> None:
     request = asked(notes=(Note("unsupported", "something"),))
     assert [note.code for note in exchange(request).outgoing.notes] == ["unsupported"]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("mode", ["native", *MODES])
+@pytest.mark.parametrize("compact", [True, False])
+def test_how_to_write_a_text_is_told(wire: str, mode: ToolsMode, compact: bool) -> None:
+    form = {"type": "grammar", "syntax": "lark", "definition": 'start: "*** Begin Patch"'}
+    about = "Edits files. Do not wrap the patch in JSON."
+    patch = Tool(name="apply_patch", description=about, freeform=True, extra={"format": form})
+    request = asked(tools=(patch, *TOOLS), wire="openai_responses")
+    understood = seen(exchange(request, wire=wire, tools=mode, compact=compact))
+    said = str((understood.messages, understood.tools))
+    assert about in said
+    assert "*** Begin Patch" in said
+
+
+@pytest.mark.parametrize(("context", "is_compact"), [(None, True), (8_192, True), (400_000, False)])
+def test_a_list_is_compact_where_it_would_take_much_of_the_context(
+    context: int | None, is_compact: bool
+) -> None:
+    long = Tool(name="long", parameters={"type": "object", "description": "word " * 1_500})
+    capabilities = Capabilities(context=context)
+    sent = exchange(asked(tools=(long,)), tools="prompt", capabilities=capabilities)
+    assert ("word word" not in str(sent.outgoing.body)) == is_compact

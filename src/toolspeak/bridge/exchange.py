@@ -75,11 +75,8 @@ class Exchange:
 
     def _as_chat(self) -> Request:
         dialect = self.dialect or get(DEFAULT_DIALECT)
-        return Prompting(self.request, self.offered, dialect, self.mark).request(
-            system_role=self.target.capabilities.system_role,
-            compact=self.target.compact,
-            examples=self.plan.mode == "prompt",
-        )
+        prompting = Prompting(self.request, self.offered, dialect, self.mark)
+        return prompting.request(self.target, examples=self.plan.mode == "prompt")
 
     def _for_native(self) -> Request:
         """In turns that the model's template takes. A choice that cannot be forced on a model while

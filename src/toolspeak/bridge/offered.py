@@ -50,4 +50,4 @@ class Offered:
     def _written(self, tool: Tool) -> Tool:
         plain = as_function(tool, Unsaid("", ""), "$.tools")
         name = self._names.write(tool.name, tool.namespace)
-        return structs.replace(plain, name=name, namespace=None)
+        return structs.replace(plain, name=name, namespace=None, freeform=tool.freeform)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Literal
 
 from msgspec import structs
 
 from ..dialects import Dialect, render_calls, render_results
 from ..errors import Unrepresentable
-from ..prompts import augment_system_prompt
+from ..prompts import augment_system_prompt, budget_for
 from ..types import (
     Document,
     Image,
@@ -33,6 +32,7 @@ from ..types import (
 from ..wires.common import document_as_text
 from .inert import Mark
 from .offered import Offered
+from .plan import Target
 from .turns import SYSTEM, alternating, as_user, joined, leading
 
 _GO_ON = "Now make the next call if one is needed. Otherwise answer the user."
@@ -49,14 +49,12 @@ class Prompting:
         self._dialect = dialect
         self._mark = mark
 
-    def request(
-        self, *, system_role: bool | None, compact: bool | Literal["auto"], examples: bool
-    ) -> Request:
+    def request(self, target: Target, *, examples: bool) -> Request:
         """The request without tools, and with all that has to be said of them."""
         request = self._request
-        system = self._system(compact=compact, examples=examples)
+        system = self._system(target, examples=examples)
         turns = list(self._turns())
-        if system and system_role is False:
+        if system and target.capabilities.system_role is False:
             turns = list(alternating([Message("user", (Text(system),)), *turns]))
         elif system:
             turns = [Message("system", (Text(system),)), *turns]
@@ -80,13 +78,20 @@ class Prompting:
 
     # The system prompt.
 
-    def _system(self, *, compact: bool | Literal["auto"], examples: bool) -> str:
+    def _system(self, target: Target, *, examples: bool) -> str:
         messages = self._request.messages
         said = "\n\n".join(_texts(messages[: leading(messages)]))
         tools = self._offered.tools
         if not tools:
             return said
-        told = augment_system_prompt(said, tools, self._dialect, compact=compact, examples=examples)
+        told = augment_system_prompt(
+            said,
+            tools,
+            self._dialect,
+            compact=target.compact,
+            examples=examples,
+            budget=budget_for(target.capabilities.context),
+        )
         return "\n\n".join((told, *self._rules(tools)))
 
     def _rules(self, tools: tuple[Tool, ...]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import jsonish
 from ..calls import Draft, arguments_of
+from ..tools import text_schema
 from ..types import (
     Document,
     Failure,
@@ -165,15 +166,10 @@ def as_function(tool: Tool, unsaid: Unsaid, path: str) -> Tool:
     if not tool.freeform:
         return tool
     unsaid.change(f"{unsaid.wire} has no freeform tools; the text is an object's `input`", path)
-    form = tool.extra.get("format")
-    grammar = form.get("definition") if isinstance(form, Mapping) else None
-    hint = f"\nIt has to follow this grammar:\n{grammar}" if grammar else ""
-    schema = {"type": "string", "description": f"The whole input, as plain text.{hint}"}
-    parameters = {"type": "object", "properties": {"input": schema}, "required": ["input"]}
     return Tool(
         name=tool.name,
         description=tool.description,
-        parameters=parameters,
+        parameters=text_schema(tool.extra.get("format")),
         namespace=tool.namespace,
     )
 

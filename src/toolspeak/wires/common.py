@@ -357,6 +357,10 @@ _CONTEXT = (
     "context size",
     "context_size",
     "prompt is too long",
+    "prompt too long",
+    "maximum prompt length",
+    "input is too long",
+    "reduce the length of the messages",
     "too many tokens",
     "exceeds the maximum number of tokens",
 )

@@ -18,6 +18,7 @@ from ..errors import WireError
 from ..events import Event, Finish, Started
 from ..types import (
     Failure,
+    FailureKind,
     Image,
     Note,
     Other,
@@ -104,6 +105,8 @@ class Wire(Struct, frozen=True, kw_only=True):
     """The header in which a key is shown."""
     mute_on: frozenset[Silence] = frozenset()
     """What a reply cannot hold."""
+    streamed_failures: frozenset[FailureKind] = frozenset()
+    """What clients of a stream look for in it alone, even if that is all that it tells."""
 
     def authorization(self, key: str) -> dict[str, str]:
         """The header that shows a key."""

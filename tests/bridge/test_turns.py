@@ -9,13 +9,12 @@ import pytest
 from tests.bridge.support import CALL, RESULT, asked, exchange
 from toolspeak import Capabilities, Image, Message, Text
 from toolspeak.bridge import Target
-from toolspeak.bridge.turns import settled
+from toolspeak.bridge.turns import MARKED, settled
 from toolspeak.providers import PROVIDERS, Quirks
 from toolspeak.types import Role
 
 DEVELOPER = "a developer's message is the system's"
 ONE = "the instructions at the start are one message"
-MARKED = "instructions within the conversation are marked, and stand in the user's turn"
 JOINED = "what one side says in several messages is one"
 FIRST = "instructions are what the user says first"
 

@@ -52,6 +52,15 @@ def test_a_strict_template_can_take_what_codex_says() -> None:
     ]
 
 
+@pytest.mark.parametrize("mode", ["native", "prompt", "constrained"])
+def test_tools_that_only_openai_can_run_are_noted(mode: str) -> None:
+    body = {**CODEX, "tools": [*CODEX["tools"], {"type": "web_search"}]}
+    with ScriptedServer(HELLO) as server, running(behind(server.url, tools=mode)) as gateway:
+        response = ask(gateway.url, body)
+    assert response.headers["x-toolspeak-mode"] == mode
+    assert "skipped-tool" in response.headers["x-toolspeak-notes"].split(",")
+
+
 @pytest.mark.parametrize("turn", [[LONG], [Started(), LONG]], ids=["at once", "in its stream"])
 def test_codex_is_told_in_the_stream_that_a_conversation_is_too_long(turn: Sequence[Event]) -> None:
     """It compacts for this event alone: a status of 400 is shown to the user, and that was it."""

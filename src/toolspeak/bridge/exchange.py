@@ -76,6 +76,7 @@ class Exchange:
     def _as_chat(self) -> Request:
         dialect = self.dialect or get(DEFAULT_DIALECT)
         prompting = Prompting(self.request, self.offered, dialect, self.mark)
+        self._notes = prompting.notes()
         return prompting.request(self.target, examples=self.plan.mode == "prompt")
 
     def _for_native(self) -> Request:

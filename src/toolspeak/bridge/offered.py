@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from ..types import Request, Tool, ToolCall
+from ..types import Note, Request, Tool, ToolCall
 from ..wires.common import as_function
 from ..wires.fields import HOSTED, Unsaid
 from ..wires.names import NameRule, Names
 
+A_PROMPT = "a prompt"
+"""What stands in notes for the name of a wire."""
 _RULE = NameRule(r"\w\-", 64, "A-Za-z_")
 """Names that every dialect can write."""
 
@@ -18,7 +20,7 @@ class Offered:
 
     def __init__(self, request: Request) -> None:
         choice = request.tool_choice
-        declared = request.tools or ()
+        declared = self._declared = request.tools or ()
         self._names = Names(declared, _RULE)
         self.all = tuple(map(self._written, declared))
         """Every tool of the request."""
@@ -46,6 +48,14 @@ class Offered:
         return structs.replace(
             call, name=tool.name, namespace=tool.namespace, freeform=tool.freeform
         )
+
+    def notes(self) -> tuple[Note, ...]:
+        """What a prompt does not tell of the tools, or tells otherwise."""
+        unsaid = Unsaid(A_PROMPT, "")
+        for tool in self._declared:
+            path = f"$.tools[{tool.name!r}]"
+            unsaid.carried(as_function(tool, unsaid, path).extra, path)
+        return (*unsaid.notes(), *self._names.notes())
 
     def _written(self, tool: Tool) -> Tool:
         plain = as_function(tool, Unsaid("", ""), "$.tools")

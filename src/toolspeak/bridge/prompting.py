@@ -7,6 +7,7 @@ turn. What comes out is plain chat, in turns that alternate.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
@@ -19,6 +20,8 @@ from ..types import (
     Document,
     Image,
     Message,
+    Note,
+    Other,
     Part,
     Reasoning,
     Request,
@@ -29,13 +32,15 @@ from ..types import (
     ToolChoice,
     ToolResult,
 )
-from ..wires.common import document_as_text
+from ..wires.common import document_as_text, kind_of
+from ..wires.fields import Json, Unsaid
 from .inert import Mark
-from .offered import Offered
+from .offered import A_PROMPT, Offered
 from .plan import Target
-from .turns import SYSTEM, alternating, as_user, joined, leading
+from .turns import MARKED, SYSTEM, alternating, as_user, joined, leading
 
 _GO_ON = "Now make the next call if one is needed. Otherwise answer the user."
+_OF_TOOLS = re.compile("tool|function|mcp|response_format", re.I)
 _MOST_STOPS = 4
 """How many stop sequences most servers take."""
 
@@ -67,9 +72,23 @@ class Prompting:
             parallel_tool_calls=True,
             response_format=request.response_format if keeps_format else None,
             stop=self._stops(),
-            wire="",
-            extra={},
+            extra=_sorted(request.extra)[0],
         )
+
+    def notes(self) -> tuple[Note, ...]:
+        """What is not said any more. The settings are left to the wire, which notes them itself."""
+        unsaid = Unsaid(A_PROMPT, "")
+        unsaid.carried(_sorted(self._request.extra)[1], "$")
+        messages = self._request.messages
+        start = leading(messages)
+        for index, message in enumerate(messages):
+            path = f"$.messages[{index}]"
+            if message.role in SYSTEM and index >= start:
+                unsaid.change(MARKED, path)
+            unsaid.carried(message.extra, path)
+            for part in message.parts:
+                _lost(part, path, unsaid)
+        return (*unsaid.notes(), *self._offered.notes())
 
     def _stops(self) -> tuple[str, ...]:
         """Where the model has to stop: before it invents a result."""
@@ -164,7 +183,9 @@ class Prompting:
             match part:
                 case Document() if part.data is None and part.url is None:
                     yield Text(self._mark.inert(document_as_text(part)))
-                case Text() | Image() | Document():
+                case Text():
+                    yield Text(part.text)
+                case Image() | Document():
                     yield part
                 case _:
                     pass
@@ -182,6 +203,30 @@ class Prompting:
         written = self._offered.written(ToolCall(id=result.call_id, name=result.name, arguments={}))
         text = self._mark.inert(result.text)
         return structs.replace(result, name=written.name, content=text)
+
+
+def _sorted(extra: Json) -> tuple[Json, Json]:
+    """What only the client's own API can say: settings, and what there is no place for in plain
+    chat, as it is about tools or the form of the answer."""
+    rest = {key: value for key, value in extra.items() if _OF_TOOLS.search(key)}
+    return {key: value for key, value in extra.items() if key not in rest}, rest
+
+
+def _lost(part: Part, path: str, unsaid: Unsaid) -> None:
+    """Note what is not said of a part, or that it is not said at all."""
+    match part:
+        case Other():
+            unsaid.drop(f"a part of the kind {kind_of(part)!r}", path)
+        case Text() | ToolCall() | ToolResult():
+            unsaid.carried({key: part.extra[key] for key in part.extra if key != "type"}, path)
+        case Image() | Document() | Reasoning():
+            pass  # These are left to the wire.
+    if isinstance(part, ToolResult) and not isinstance(part.content, str):
+        for inner in part.content:
+            if isinstance(inner, Document) and not inner.text:
+                unsaid.drop("a document in a result", path)
+            else:
+                _lost(inner, path, unsaid)
 
 
 def foreign_texts(request: Request) -> Iterator[str]:

@@ -24,6 +24,7 @@ from ..wires.fields import OWN, Unsaid
 from .plan import Target
 
 SYSTEM: frozenset[Role] = frozenset({"system", "developer"})
+MARKED = "instructions within the conversation are marked, and stand in the user's turn"
 _STRICT = "openai_chat"
 """Other wires have a place of their own for instructions, or put them in order themselves."""
 
@@ -105,8 +106,7 @@ def _after_it(messages: tuple[Message, ...], unsaid: Unsaid) -> Iterator[Message
         if message.role not in SYSTEM:
             yield message
             continue
-        what = "instructions within the conversation are marked, and stand in the user's turn"
-        unsaid.change(what, f"$.messages[{index}]")
+        unsaid.change(MARKED, f"$.messages[{index}]")
         yield as_user(message)
 
 

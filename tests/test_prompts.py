@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from toolspeak import DIALECTS, Tool, augment_system_prompt, extract, render_tools
-from toolspeak.tools import first_sentence
+from toolspeak.prompts import budget_for
+from toolspeak.tools import first_sentence, shortened
 
 TOOLS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "agent_tools.json").read_text()
@@ -83,6 +84,85 @@ def test_auto_is_compact_where_the_list_is_long() -> None:
 
 
 @pytest.mark.parametrize(
+    ("context", "is_compact"),
+    [(None, True), (8_192, True), (32_768, True), (131_072, False), (1_000_000, False)],
+)
+def test_auto_goes_by_what_the_list_takes_of_the_context(
+    context: int | None, is_compact: bool
+) -> None:
+    tools = TOOLS * 2
+    chosen = augment_system_prompt(None, tools, compact="auto", budget=budget_for(context))
+    assert chosen == augment_system_prompt(None, tools, compact=is_compact)
+
+
+GRAMMAR = 'start: "*** Begin" LF\n\nLF: /x/'
+PATCH: dict[str, Any] = {
+    "type": "custom",
+    "name": "apply_patch",
+    "description": "Edits files. This is a FREEFORM tool, so do not wrap the patch in JSON.",
+    "format": {
+        "type": "grammar",
+        "syntax": "lark",
+        "definition": 'start: "*** Begin" LF\n\nLF: /x/',
+    },
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("compact", [True, False])
+def test_how_to_write_a_text_is_told_in_full(dialect: str, compact: bool) -> None:
+    told = render_tools(dialect, [PATCH, *TOOLS[:1]], compact=compact)
+    for words in (PATCH["description"], "Lark grammar", "*** Begin", "LF: /x/"):
+        assert words in told
+    assert told.count("apply_patch") == 1, "an example would have to make up a text"
+
+
+def test_a_compact_list_tells_the_form_of_a_text_below_its_tool() -> None:
+    lines = render_tools("tagged", [PATCH], compact=True).splitlines()
+    at = lines.index(f"- apply_patch(input: string) — {PATCH['description']}")
+    assert lines[at + 1 : at + 6] == [
+        "  The whole input, as plain text; the call around it is written as any other is.",
+        "  It has to follow this Lark grammar:",
+        '  start: "*** Begin" LF',
+        "",
+        "  LF: /x/",
+    ]
+
+
+def test_a_form_that_is_endless_is_cut() -> None:
+    endless = {**PATCH, "format": {"syntax": "regex", "definition": "(a|b) " * 9_999}}
+    told = render_tools("tagged", [endless], compact=True)
+    assert "It has to match this regular expression:\n  (a|b) (a|b)" in told
+    assert len(told) < 5_000
+    assert "(a|b)…\n" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "longest", "shown"),
+    [
+        ("one two", 7, "one two"),
+        ("one two three", 11, "one two…"),
+        ("one, two, three", 10, "one, two…"),
+        ("one two three-four", 16, "one two…"),
+        ("averylongword", 6, "avery…"),
+        ("a verylongword", 9, "a verylo…"),
+        ("天气预报天气预报", 5, "天气预报…"),
+    ],
+)
+def test_what_is_too_long_ends_with_a_word(text: str, longest: int, shown: str) -> None:
+    assert shortened(text, longest) == shown
+    assert len(shown) <= longest
+
+
+def test_a_long_sentence_is_not_cut_in_a_word() -> None:
+    tool = Tool(name="f", description="Finds " + "something " * 30)
+    [line] = [
+        line for line in render_tools("xml", [tool], compact=True).splitlines() if "- f" in line
+    ]
+    assert line.endswith(" something…")
+
+
+@pytest.mark.parametrize(
     ("description", "sentence"),
     [
         ("Reads a file. Then more.", "Reads a file."),
@@ -98,6 +178,15 @@ def test_auto_is_compact_where_the_list_is_long() -> None:
         ("Reads a\n  file. Then more.", "Reads a file."),
         ("Reads a file\n\nThen more.", "Reads a file"),
         ("Does it? Yes.", "Does it?"),
+        ("# SendMessage\n\nSends a message. More.", "Sends a message."),
+        ("# SendMessage\nSends a message. More.", "Sends a message."),
+        ("## About\n\n### More\n\n---\n\n- Sends it. More.", "Sends it."),
+        ("SendMessage\n===========\n\nSends a message.", "Sends a message."),
+        ("SendMessage\n---\nSends a message.", "Sends a message."),
+        ("# SendMessage", "SendMessage"),
+        ("#hashtags are found. More.", "#hashtags are found."),
+        ("1. Reads it. 2. Writes it.", "Reads it."),
+        ("读取文件。然后写入。", "读取文件。"),
         ("", ""),
     ],
 )

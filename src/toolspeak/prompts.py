@@ -15,13 +15,15 @@ from typing import Any, Literal
 from . import jsonish
 from .dialects import Dialect, render_calls, render_results, render_tools
 from .dialects.registry import get
-from .dialects.render import sample_call
-from .tools import as_tools, first_sentence
+from .dialects.render import LONGEST_SENTENCE, sample_call, telling
+from .tools import as_tools, first_sentence, shortened
 from .types import Tool, ToolResult
 
 COMPACT_FROM = 1_000
 """Tokens of a full list from which `compact="auto"` gives the short one: weak models lose their way
 in long prompts."""
+_SHARE = 8
+"""Where the context is known, a full list may take one part of so many of it."""
 _CHARACTERS_A_TOKEN = 4
 
 
@@ -41,10 +43,17 @@ def augment_system_prompt(
     """
     spoken = get(dialect) if isinstance(dialect, str) else dialect
     declared = as_tools(tools) or ()
-    about = tuple((tool.name, tool.description, tool.parameters) for tool in declared)
+    about = tuple(
+        (tool.name, tool.description, tool.parameters, tool.freeform) for tool in declared
+    )
     told = _told(jsonish.dumps(about), spoken, compact, examples, budget)
     parts = ((base or "").strip() and base, told)
     return "\n\n".join(part for part in parts if part)
+
+
+def budget_for(context: int | None) -> int:
+    """The tokens that a full list may take, of a context of so many."""
+    return context // _SHARE if context else COMPACT_FROM
 
 
 @lru_cache(maxsize=128)
@@ -53,8 +62,8 @@ def _told(
 ) -> str:
     """What is said of the tools: the same in every turn, and so not written anew in each."""
     tools = [
-        Tool(name=name, description=description, parameters=parameters)
-        for name, description, parameters in json.loads(about)
+        Tool(name=name, description=description, parameters=parameters, freeform=freeform)
+        for name, description, parameters, freeform in json.loads(about)
     ]
     instructions = render_tools(dialect, tools, compact=compact is True)
     if compact == "auto" and len(instructions) > budget * _CHARACTERS_A_TOKEN:
@@ -65,7 +74,8 @@ def _told(
 
 def _conversations(dialect: Dialect, tools: Sequence[Tool]) -> str:
     """One short conversation and one of two steps."""
-    first, second = tools[0], tools[1 % len(tools)]
+    shown = telling(tools)
+    first, second = shown[0], shown[1 % len(shown)]
     return "\n\n".join(
         (
             "For example:",
@@ -88,5 +98,5 @@ def _conversation(dialect: Dialect, tools: Sequence[Tool], steps: Sequence[Tool]
 
 def _wish(tool: Tool) -> str:
     """What somebody may say who wants this tool to be used."""
-    about = first_sentence(tool.description)
+    about = shortened(first_sentence(tool.description), LONGEST_SENTENCE)
     return f"use {tool.name} ({about.rstrip('.!?')})" if about else f"use {tool.name}"

@@ -36,9 +36,11 @@ class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
     drop_in_messages: tuple[str, ...] = ()
     call_ids: int | None = None
     """How many letters and digits the id of a call has to have."""
-
-
-_NO_QUIRKS = Quirks()
+    roles: Literal["any", "system-first", "alternating"] = "system-first"
+    """Who may speak when: `any` as OpenAI has it, with developers and with instructions in between;
+    one system message, as the first; and then user and assistant in turns."""
+    after_results: str = ""
+    """What the assistant is to have said before the user may go on after results."""
 
 
 class Provider(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +75,7 @@ def provider_of(name: str) -> Provider:
 
 def adapted(body: Shape, quirks: Quirks) -> tuple[Shape, tuple[Note, ...]]:
     """A request as this provider wants it, and what is lost by that."""
-    if quirks == _NO_QUIRKS:
+    if not (quirks.rename or quirks.replace or quirks.drop or _changes_messages(quirks)):
         return body, ()
     out: Shape = {}
     for key, value in body.items():
@@ -82,7 +84,7 @@ def adapted(body: Shape, quirks: Quirks) -> tuple[Shape, tuple[Note, ...]]:
             changed = known.get(value, value) if isinstance(value, str) else value
             out[quirks.rename.get(key, key)] = changed
     messages = body.get("messages")
-    if isinstance(messages, list):
+    if isinstance(messages, list) and _changes_messages(quirks):
         out["messages"] = [_message(message, quirks) for message in messages]
     lost = [key for key in quirks.drop if key in body]
     lost += [
@@ -92,6 +94,10 @@ def adapted(body: Shape, quirks: Quirks) -> tuple[Shape, tuple[Note, ...]]:
     ]
     notes = (Note("unsupported", f"the provider takes no {key}", f"$.{key}") for key in lost)
     return out, tuple(notes)
+
+
+def _changes_messages(quirks: Quirks) -> bool:
+    return bool(quirks.drop_in_messages or quirks.call_ids)
 
 
 def _message(message: Shape, quirks: Quirks) -> Shape:

@@ -26,9 +26,12 @@ _CALLABLE = ("function", "custom", None)
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _SENTENCE = re.compile(
     r"(?<!\b[A-Z]\.[A-Z])(?<!\b[Ee]\.g)(?<!\b[Ii]\.e)(?<!\bvs)(?<!\bcf)(?<!\betc)[.!?](?=\s|$)"
-    r"|(?<=\betc)\.(?=\s+[A-Z]|$)"
+    r"|(?<=\betc)\.(?=\s+[A-Z]|$)|[。！？]"
 )
 """Where a sentence ends: not at `e.g.` or `U.S.`, and at `etc.` only if another begins."""
+_HEADINGS = re.compile(r"^[ \t]*(?:#{1,6}[ \t].*|.+\n[ \t]*(?:=+|-{3,})|[-=*_]{3,})[ \t]*$", re.M)
+"""Markdown's headings and rules, which tell nothing that the name does not."""
+_LIST_SIGN = re.compile(r"(?:#+|[-*+>]|\d+[.)])\s+")
 _BY_CLIENT = re.compile(r"(?:bash|text_editor|computer|memory)_\d{8}")
 """Anthropic's tools that the client runs; the model knows their schemas by heart."""
 _HOSTED = frozenset(
@@ -40,6 +43,7 @@ _HOSTED = frozenset(
 )
 """What Gemini runs itself: there, the name is the key."""
 _GROUPS = ("functionDeclarations", "function_declarations")
+_SYNTAXES = {"lark": "follow this Lark grammar", "regex": "match this regular expression"}
 
 
 def as_tools(tools: Iterable[Any] | None) -> tuple[Tool, ...] | None:
@@ -86,7 +90,10 @@ def _each(given: Any, path: str) -> Iterator[Tool]:
     inner = inner if isinstance(inner, Mapping) else given
     tool = _tool(inner, path)
     if kind == "custom" and not any(key in inner for key in _SCHEMAS):
-        tool = structs.replace(tool, parameters=_text_only(), freeform=True)
+        form = inner.get("format")
+        schema = text_schema(form) | {"additionalProperties": False}
+        extra = {"format": form} if form else {}
+        tool = structs.replace(tool, parameters=schema, freeform=True, extra=extra)
     yield tool
 
 
@@ -111,18 +118,34 @@ def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _text_only() -> dict[str, Any]:
-    """The schema of a tool that takes text instead of an object."""
-    return {
-        "type": "object",
-        "properties": {"input": {"type": "string"}},
-        "required": ["input"],
-        "additionalProperties": False,
-    }
+def text_schema(form: Any = None) -> dict[str, Any]:
+    """The schema of a tool that takes text instead of an object, with the form that the text has to
+    have: `{"syntax": "lark", "definition": …}`, which Chat Completions puts into a `grammar`."""
+    form = form.get("grammar", form) if isinstance(form, Mapping) else None
+    # Some descriptions say not to wrap the text in JSON, and every call is wrapped in something.
+    about = "The whole input, as plain text; the call around it is written as any other is."
+    if isinstance(form, Mapping) and isinstance(form.get("definition"), str):
+        rule = _SYNTAXES.get(str(form.get("syntax")), "follow this grammar")
+        about += f"\nIt has to {rule}:\n{form['definition'].strip()}"
+    given = {"type": "string", "description": about}
+    return {"type": "object", "properties": {"input": given}, "required": ["input"]}
 
 
 def first_sentence(description: str) -> str:
-    """The first sentence of a tool's description, on one line."""
-    paragraph = " ".join(_PARAGRAPH.split(description.strip(), maxsplit=1)[0].split())
+    """The first sentence of a tool's description, on one line. Headings are none, unless there is
+    nothing else."""
+    prose = _HEADINGS.sub("", description).strip() or description.strip()
+    paragraph = " ".join(_PARAGRAPH.split(prose, maxsplit=1)[0].split())
+    if sign := _LIST_SIGN.match(paragraph):
+        paragraph = paragraph[sign.end() :]
     end = _SENTENCE.search(paragraph)
     return paragraph[: end.end()] if end else paragraph
+
+
+def shortened(text: str, longest: int) -> str:
+    """No more than so many characters of a text, which end with a word where it has words."""
+    if len(text) <= longest:
+        return text
+    words = re.sub(r"\s+\S*$", "", text[:longest])
+    kept = words if 3 * len(words) > longest else text
+    return kept[: longest - 1].rstrip(" ,;:") + "…"

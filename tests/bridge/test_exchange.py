@@ -25,9 +25,10 @@ from toolspeak import (
     ToolResult,
     render_calls,
 )
+from toolspeak.bridge.turns import MARKED
 from toolspeak.dialects import DIALECTS
 from toolspeak.types import ToolsMode
-from toolspeak.wires import WIRES
+from toolspeak.wires import WIRES, wire_of
 
 STREAMS = [0, 1, 7]
 MODES: list[ToolsMode] = ["prompt", "constrained"]
@@ -311,3 +312,90 @@ class TestNative:
 def test_notes_of_the_way_are_kept() -> None:
     request = asked(notes=(Note("unsupported", "something"),))
     assert [note.code for note in exchange(request).outgoing.notes] == ["unsupported"]
+
+
+CODEX: dict[str, Any] = {
+    "model": "m",
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "Hi", "odd_text": 1}]},
+        {"type": "local_shell_call", "call_id": "c", "action": {}},
+        {"role": "developer", "content": "Be brief."},
+    ],
+    "tools": [
+        {"type": "function", "name": "files.read", "odd_tool": 1},
+        {"type": "custom", "name": "apply_patch"},
+        {"type": "web_search"},
+    ],
+    "tool_choice": {"type": "web_search"},
+    "max_tool_calls": 3,
+    "prompt_cache_key": "k",
+}
+"""Much that only one API has words for."""
+
+
+@pytest.mark.parametrize("mode", ["native", *MODES])
+def test_what_is_lost_is_noted_in_every_mode(mode: ToolsMode) -> None:
+    request = wire_of("openai_responses").decode_request(CODEX)
+    notes = exchange(request, tools=mode).outgoing.notes
+    name = "openai_chat" if mode == "native" else "a prompt"
+
+    def lost(what: str, by: str = name) -> tuple[str, str]:
+        return "unsupported", f"{by} has no words for {what}; it is left out"
+
+    assert {(note.code, note.message) for note in notes} == {
+        ("skipped-tool", "a tool of the kind 'web_search' cannot be offered"),
+        ("renamed-tool", "the tool 'files.read' goes out as 'files_read'"),
+        ("rephrased", f"{name} has no freeform tools; the text is an object's `input`"),
+        ("rephrased", MARKED),
+        lost("odd_text"),
+        lost("odd_tool"),
+        lost("tool_choice"),
+        lost("max_tool_calls"),
+        lost("a part of the kind 'local_shell_call'"),
+        lost("prompt_cache_key", "openai_chat"),
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_settings_ride_along_to_the_same_api(mode: ToolsMode) -> None:
+    given = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "tools": [
+            {"type": "function", "function": {"name": "now"}},
+            {"type": "web_search"},
+        ],
+        "tool_choice": {"type": "web_search"},
+        "chat_template_kwargs": {"enable_thinking": False},
+        "max_completion_tokens": 9,
+        "min_p": 0.1,
+    }
+    sent = exchange(wire_of("openai_chat").decode_request(given), tools=mode).outgoing
+    told = ("chat_template_kwargs", "max_completion_tokens", "min_p")
+    assert {key: sent.body[key] for key in told} == {key: given[key] for key in told}
+    assert not {"tools", "tool_choice"} & sent.body.keys()
+    assert [note.code for note in sent.notes] == ["unsupported", "skipped-tool"]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("mode", ["native", *MODES])
+@pytest.mark.parametrize("compact", [True, False])
+def test_how_to_write_a_text_is_told(wire: str, mode: ToolsMode, compact: bool) -> None:
+    form = {"type": "grammar", "syntax": "lark", "definition": 'start: "*** Begin Patch"'}
+    about = "Edits files. Do not wrap the patch in JSON."
+    patch = Tool(name="apply_patch", description=about, freeform=True, extra={"format": form})
+    request = asked(tools=(patch, *TOOLS), wire="openai_responses")
+    understood = seen(exchange(request, wire=wire, tools=mode, compact=compact))
+    said = str((understood.messages, understood.tools))
+    assert about in said
+    assert "*** Begin Patch" in said
+
+
+@pytest.mark.parametrize(("context", "is_compact"), [(None, True), (8_192, True), (400_000, False)])
+def test_a_list_is_compact_where_it_would_take_much_of_the_context(
+    context: int | None, is_compact: bool
+) -> None:
+    long = Tool(name="long", parameters={"type": "object", "description": "word " * 1_500})
+    capabilities = Capabilities(context=context)
+    sent = exchange(asked(tools=(long,)), tools="prompt", capabilities=capabilities)
+    assert ("word word" not in str(sent.outgoing.body)) == is_compact

@@ -21,6 +21,7 @@ from toolspeak import (
 from toolspeak.bridge.ladder import Held, NoCall, is_about_all_tools, is_about_tools, next_plan
 from toolspeak.bridge.plan import Target, plan_with
 from toolspeak.types import ToolsMode
+from toolspeak.wires.common import failure_from
 
 CALL: list[Event] = [
     CallStart(0, "c1", "now"),
@@ -91,6 +92,20 @@ def test_refusals_are_told_by_their_words(message: str, status: int) -> None:
     failure = Failure("bad_request", message, status)
     assert is_about_tools(failure) is (message not in OTHERS)
     assert is_about_all_tools(failure) is (message in LACKS)
+
+
+TOO_LONG = [
+    "the maximum context length is 8192 tokens, and you have 8300 (300 in the functions)",
+    "Please reduce the length of the messages or functions.",
+    "This model's maximum prompt length is 131072 but the request with its tools has 140000 tokens",
+]
+
+
+@pytest.mark.parametrize("message", TOO_LONG)
+def test_tools_that_take_too_much_room_are_not_refused_as_such(message: str) -> None:
+    failure = failure_from(400, message)
+    assert failure.kind == "context_length"
+    assert not is_about_tools(failure)
 
 
 @pytest.mark.parametrize("status", [401, 403, 408, 413, 429, 502, 503, 504])

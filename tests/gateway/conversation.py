@@ -168,10 +168,13 @@ def listed(told: str) -> list[Tool]:
 def taught(told: str) -> str:
     """The dialect in which a prompt says how to call."""
     tools = listed(told)
-    sample = [sample_call(tools[0], "call_1")]
-    examples = {name: render_calls(name, sample, tools) for name in ("tagged", *DIALECTS)}
-    shown = [name for name in examples if examples[name] in told]
-    return max(shown, key=lambda name: len(examples[name]))
+    samples = [sample_call(tool, "call_1") for tool in tools]
+    examples = {
+        render_calls(name, [sample], tools): name
+        for name in reversed(("tagged", *DIALECTS))
+        for sample in samples
+    }
+    return examples[max((text for text in examples if text in told), key=len)]
 
 
 def check_results(request: Request) -> None:

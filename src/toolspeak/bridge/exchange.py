@@ -14,13 +14,14 @@ from ..dialects.registry import AUTO, get
 from ..errors import Unrepresentable
 from ..events import Event
 from ..providers import adapted
-from ..types import Failure, Plan, Request, ToolChoice
+from ..types import Failure, Note, Plan, Request, ToolChoice
 from ..wires import Outgoing, StreamDecoder, Wire, wire_of
 from . import constrained
 from .inert import NO_MARK, mark_for
 from .offered import Offered
 from .plan import DEFAULT_DIALECT, Target, involves_tools, plan_for
 from .prompting import Prompting, foreign_texts
+from .turns import settled
 from .understanding import TextReader, Understanding
 
 
@@ -41,6 +42,8 @@ class Exchange:
         self.mark = NO_MARK
         self.new_id = new_id
         self.wire: Wire = wire_of(target.wire)
+        self._notes: tuple[Note, ...] = ()
+        """What was changed before the wire had it."""
         self.sent = structs.replace(self._for_model(), model=target.model)
         """The request as the upstream gets it."""
         self.outgoing = self._outgoing()
@@ -60,7 +63,7 @@ class Exchange:
     def _outgoing(self) -> Outgoing:
         written = self.wire.encode_request(self.sent)
         body, lost = adapted(written.body, self.target.quirks)
-        notes = (*self.request.notes, *written.notes, *lost)
+        notes = (*self.request.notes, *self._notes, *written.notes, *lost)
         return structs.replace(written, body=body, notes=notes)
 
     def _for_model(self) -> Request:
@@ -81,15 +84,17 @@ class Exchange:
 
     def _as_chat(self) -> Request:
         dialect = self.dialect or get(DEFAULT_DIALECT)
-        return Prompting(self.request, self.offered, dialect, self.mark).request(
-            system_role=self.target.capabilities.system_role,
-            compact=self.target.compact,
-            examples=self.plan.mode == "prompt",
-        )
+        prompting = Prompting(self.request, self.offered, dialect, self.mark)
+        self._notes = prompting.notes()
+        return prompting.request(self.target, examples=self.plan.mode == "prompt")
 
     def _for_native(self) -> Request:
-        """A choice that cannot be forced on a model while it thinks is enforced afterwards."""
+        """In turns that the model's template takes. A choice that cannot be forced on a model while
+        it thinks is enforced afterwards."""
         request = self.request
+        messages, self._notes = settled(request.messages, self.target)
+        if self._notes:
+            request = structs.replace(request, messages=messages)
         thinks = request.thinking.enabled and self.target.wire == "anthropic"
         if thinks and request.tool_choice.mode == "required":
             return structs.replace(request, tool_choice=ToolChoice(names=request.tool_choice.names))

@@ -62,7 +62,10 @@ class Held:
 
 
 def is_about_tools(failure: Failure) -> bool:
-    """Whether an upstream seems to have refused a request because of its tools."""
+    """Whether an upstream seems to have refused a request because of its tools. That they take too
+    many tokens says nothing of tools as such."""
+    if failure.kind == "context_length":
+        return False
     said = f"{failure.message} {failure.param or ''} {failure.code or ''}"
     return failure.status in _NOT_UNDERSTOOD and _TOOLS.search(said) is not None
 

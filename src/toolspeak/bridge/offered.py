@@ -6,11 +6,13 @@ from msgspec import structs
 
 from ..once import once_each
 from ..toolset import Toolset
-from ..types import Request, Tool, ToolCall
+from ..types import Note, Request, Tool, ToolCall
 from ..wires.common import as_function
 from ..wires.fields import HOSTED, Unsaid
 from ..wires.names import NameRule, Names
 
+A_PROMPT = "a prompt"
+"""What stands in notes for the name of a wire."""
 _RULE = NameRule(r"\w\-", 64, "A-Za-z_")
 """Names that every dialect can write."""
 
@@ -20,7 +22,7 @@ class Offered:
 
     def __init__(self, request: Request) -> None:
         choice = request.tool_choice
-        declared = request.tools or ()
+        declared = self._declared = request.tools or ()
         self._names, self.all = _written(declared)
         """`all` are the tools of the request."""
         self.tools: tuple[Tool, ...] = self.all
@@ -53,6 +55,10 @@ class Offered:
         """Those that may be called, to be found by name."""
         return _toolset(self.tools)
 
+    def notes(self) -> tuple[Note, ...]:
+        """What a prompt does not tell of the tools, or tells otherwise."""
+        return (*_unsaid(self._declared), *self._names.notes())
+
 
 _toolset = once_each(Toolset)
 
@@ -66,7 +72,17 @@ def _written(declared: tuple[Tool, ...]) -> tuple[Names, tuple[Tool, ...]]:
             as_function(tool, unsaid, "$.tools"),
             name=names.write(tool.name, tool.namespace),
             namespace=None,
+            freeform=tool.freeform,
         )
         for tool in declared
     )
     return names, tuple(written)
+
+
+@once_each
+def _unsaid(declared: tuple[Tool, ...]) -> tuple[Note, ...]:
+    unsaid = Unsaid(A_PROMPT, "")
+    for tool in declared:
+        path = f"$.tools[{tool.name!r}]"
+        unsaid.carried(as_function(tool, unsaid, path).extra, path)
+    return unsaid.notes()

@@ -7,36 +7,40 @@ turn. What comes out is plain chat, in turns that alternate.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Literal
 
 from msgspec import structs
 
 from ..dialects import Dialect, render_calls, render_results
 from ..errors import Unrepresentable
-from ..prompts import augment_system_prompt
+from ..prompts import augment_system_prompt, budget_for
 from ..types import (
     Document,
     Image,
     Message,
+    Note,
+    Other,
     Part,
     Reasoning,
     Request,
     ResponseFormat,
-    Role,
     Text,
     Tool,
     ToolCall,
     ToolChoice,
     ToolResult,
 )
-from ..wires.common import document_as_text
+from ..wires.common import document_as_text, kind_of
+from ..wires.fields import Json, Unsaid
 from .inert import Mark
-from .offered import Offered
+from .offered import A_PROMPT, Offered
+from .plan import Target
+from .turns import MARKED, SYSTEM, alternating, as_user, joined, leading
 
 _GO_ON = "Now make the next call if one is needed. Otherwise answer the user."
-_SYSTEM: frozenset[Role] = frozenset({"system", "developer"})
+_OF_TOOLS = re.compile("tool|function|mcp|response_format", re.I)
 _MOST_STOPS = 4
 """How many stop sequences most servers take."""
 
@@ -50,15 +54,13 @@ class Prompting:
         self._dialect = dialect
         self._mark = mark
 
-    def request(
-        self, *, system_role: bool | None, compact: bool | Literal["auto"], examples: bool
-    ) -> Request:
+    def request(self, target: Target, *, examples: bool) -> Request:
         """The request without tools, and with all that has to be said of them."""
         request = self._request
-        system = self._system(compact=compact, examples=examples)
+        system = self._system(target, examples=examples)
         turns = list(self._turns())
-        if system and system_role is False:
-            turns = list(_alternating([Message("user", (Text(system),)), *turns]))
+        if system and target.capabilities.system_role is False:
+            turns = list(alternating([Message("user", (Text(system),)), *turns]))
         elif system:
             turns = [Message("system", (Text(system),)), *turns]
         keeps_format = not self._offered.tools and not self._dialect.answer
@@ -70,9 +72,23 @@ class Prompting:
             parallel_tool_calls=True,
             response_format=request.response_format if keeps_format else None,
             stop=self._stops(),
-            wire="",
-            extra={},
+            extra=_sorted(request.extra)[0],
         )
+
+    def notes(self) -> tuple[Note, ...]:
+        """What is not said any more. The settings are left to the wire, which notes them itself."""
+        unsaid = Unsaid(A_PROMPT, "")
+        unsaid.carried(_sorted(self._request.extra)[1], "$")
+        messages = self._request.messages
+        start = leading(messages)
+        for index, message in enumerate(messages):
+            path = f"$.messages[{index}]"
+            if message.role in SYSTEM and index >= start:
+                unsaid.change(MARKED, path)
+            unsaid.carried(message.extra, path)
+            for part in message.parts:
+                _lost(part, path, unsaid)
+        return (*unsaid.notes(), *self._offered.notes())
 
     def _stops(self) -> tuple[str, ...]:
         """Where the model has to stop: before it invents a result."""
@@ -81,12 +97,20 @@ class Prompting:
 
     # The system prompt.
 
-    def _system(self, *, compact: bool | Literal["auto"], examples: bool) -> str:
-        said = "\n\n".join(_texts(_leading(self._request.messages)))
+    def _system(self, target: Target, *, examples: bool) -> str:
+        messages = self._request.messages
+        said = "\n\n".join(_texts(messages[: leading(messages)]))
         tools = self._offered.tools
         if not tools:
             return said
-        told = augment_system_prompt(said, tools, self._dialect, compact=compact, examples=examples)
+        told = augment_system_prompt(
+            said,
+            tools,
+            self._dialect,
+            compact=target.compact,
+            examples=examples,
+            budget=budget_for(target.capabilities.context),
+        )
         return "\n\n".join((told, *self._rules(tools)))
 
     def _rules(self, tools: tuple[Tool, ...]) -> Iterator[str]:
@@ -102,8 +126,9 @@ class Prompting:
     # The conversation.
 
     def _turns(self) -> Iterator[Message]:
-        rest = self._request.messages[len(_leading(self._request.messages)) :]
-        return _alternating(turn for turn in self._spoken(rest) if turn.parts)
+        messages = self._request.messages
+        rest = messages[leading(messages) :]
+        return alternating(turn for turn in self._spoken(rest) if turn.parts)
 
     def _spoken(self, messages: tuple[Message, ...]) -> Iterator[Message]:
         """What each side says until the other does: results may come in several messages."""
@@ -113,9 +138,10 @@ class Prompting:
             if is_assistant:
                 asked_for = [part.id for part in _parts(turn) if isinstance(part, ToolCall)]
                 said = (part for message in turn for part in self._said(message.parts))
-                yield Message("assistant", tuple(said))
+                yield Message("assistant", tuple(joined(said)))
             else:
-                yield Message("user", tuple(self._asked(_parts(map(_as_user, turn)), asked_for)))
+                asked = self._asked(_parts(map(_by_user, turn)), asked_for)
+                yield Message("user", tuple(joined(asked)))
 
     def _said(self, parts: tuple[Part, ...]) -> Iterator[Part]:
         """What the assistant said, with its calls written out."""
@@ -157,7 +183,9 @@ class Prompting:
             match part:
                 case Document() if part.data is None and part.url is None:
                     yield Text(self._mark.inert(document_as_text(part)))
-                case Text() | Image() | Document():
+                case Text():
+                    yield Text(part.text)
+                case Image() | Document():
                     yield part
                 case _:
                     pass
@@ -175,6 +203,30 @@ class Prompting:
         written = self._offered.written(ToolCall(id=result.call_id, name=result.name, arguments={}))
         text = self._mark.inert(result.text)
         return structs.replace(result, name=written.name, content=text)
+
+
+def _sorted(extra: Json) -> tuple[Json, Json]:
+    """What only the client's own API can say: settings, and what there is no place for in plain
+    chat, as it is about tools or the form of the answer."""
+    rest = {key: value for key, value in extra.items() if _OF_TOOLS.search(key)}
+    return {key: value for key, value in extra.items() if key not in rest}, rest
+
+
+def _lost(part: Part, path: str, unsaid: Unsaid) -> None:
+    """Note what is not said of a part, or that it is not said at all."""
+    match part:
+        case Other():
+            unsaid.drop(f"a part of the kind {kind_of(part)!r}", path)
+        case Text() | ToolCall() | ToolResult():
+            unsaid.carried({key: part.extra[key] for key in part.extra if key != "type"}, path)
+        case Image() | Document() | Reasoning():
+            pass  # These are left to the wire.
+    if isinstance(part, ToolResult) and not isinstance(part.content, str):
+        for inner in part.content:
+            if isinstance(inner, Document) and not inner.text:
+                unsaid.drop("a document in a result", path)
+            else:
+                _lost(inner, path, unsaid)
 
 
 def foreign_texts(request: Request) -> Iterator[str]:
@@ -195,15 +247,6 @@ def _format_rule(wanted: ResponseFormat) -> str:
     )
 
 
-def _leading(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The system messages that the conversation begins with."""
-    count = next(
-        (index for index, message in enumerate(messages) if message.role not in _SYSTEM),
-        len(messages),
-    )
-    return messages[:count]
-
-
 def _texts(messages: Iterable[Message]) -> Iterator[str]:
     for message in messages:
         text = "".join(part.text for part in message.parts if isinstance(part, (Text, Document)))
@@ -211,12 +254,8 @@ def _texts(messages: Iterable[Message]) -> Iterator[str]:
             yield text
 
 
-def _as_user(message: Message) -> Message:
-    """Instructions in the midst of a conversation, as the user's."""
-    if message.role not in _SYSTEM:
-        return message
-    text = "\n\n".join(_texts([message]))
-    return Message("user", (Text(f"<system>\n{text}\n</system>"),))
+def _by_user(message: Message) -> Message:
+    return as_user(message) if message.role in SYSTEM else message
 
 
 def _parts(messages: Iterable[Message]) -> list[Part]:
@@ -227,19 +266,3 @@ def _pictures(results: list[ToolResult]) -> Iterator[Image]:
     for result in results:
         if not isinstance(result.content, str):
             yield from (part for part in result.content if isinstance(part, Image))
-
-
-def _alternating(messages: Iterable[Message]) -> Iterator[Message]:
-    """The same messages, with neighbours of one role joined."""
-    for _, run in groupby(messages, lambda message: message.role):
-        turns = list(run)
-        parts = (part for turn in turns for part in turn.parts)
-        yield Message(turns[0].role, tuple(_joined(parts)))
-
-
-def _joined(parts: Iterable[Part]) -> Iterator[Part]:
-    for is_text, run in groupby(parts, lambda part: isinstance(part, Text)):
-        if is_text:
-            yield Text("\n\n".join(part.text for part in run if isinstance(part, Text)))
-        else:
-            yield from run

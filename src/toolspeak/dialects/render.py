@@ -18,7 +18,7 @@ from ..errors import Unrepresentable
 from ..jsonish import depth_of
 from ..literals import MAX_DEPTH
 from ..schema import branch, properties, required_of, resolve, types_of
-from ..tools import as_tools, first_sentence
+from ..tools import as_tools, first_sentence, shortened
 from ..types import Tool, ToolCall, ToolResult
 from .elements import render_elements
 from .registry import get
@@ -41,7 +41,10 @@ from .template import (
 _NAME = re.compile(r"[A-Za-z_$@*/][\w.\-:/$@*]*")
 _ID = re.compile(r"[\w.\-:/$@*]+")
 _SLOT = re.compile(r"\$([a-z_]+)")
-_LONGEST_SENTENCE = 120
+LONGEST_SENTENCE = 120
+"""What a compact list tells of a tool."""
+_LONGEST_FORM = 4000
+"""What it tells of how to write a text, without which a tool cannot be used at all."""
 _SHOWN_DEPTH = 2
 _MOST_CHOICES = 6
 _JOINS = {"python": ", ", "statements": "\n", "semicolons": "; "}
@@ -116,11 +119,20 @@ def _listing(tool: Tool) -> dict[str, Any]:
 
 
 def _line(tool: Tool) -> str:
-    """`- name(a: string, b?: integer) — first sentence`, with what is required first."""
+    """`- name(a: string, b?: integer) — first sentence`, with what is required first. What is to be
+    written for a tool that takes text is told in full."""
     written = _parameters(tool.parameters, tool.parameters, _SHOWN_DEPTH)
-    sentence = first_sentence(tool.description)[:_LONGEST_SENTENCE]
-    about = f" — {sentence}" if sentence else ""
-    return f"- {tool.name}({written}){about}"
+    if tool.freeform:
+        about = _in_full(tool)
+    else:
+        about = shortened(first_sentence(tool.description), LONGEST_SENTENCE)
+    return f"- {tool.name}({written})" + (f" — {about}" if about else "")
+
+
+def _in_full(tool: Tool) -> str:
+    told = (given.get("description") for given in properties(tool.parameters).values())
+    about = "\n".join(filter(None, (tool.description, *told)))
+    return re.sub(r"\n(?=[^\n])", "\n  ", shortened(about, _LONGEST_FORM))
 
 
 def _parameters(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:
@@ -157,6 +169,7 @@ def _of_type(kind: str, schema: Mapping[str, Any], root: Mapping[str, Any], dept
 
 def _examples(dialect: Dialect, tools: Sequence[Tool]) -> list[str]:
     """A call of the first tool, and two calls together where the dialect allows it."""
+    tools = telling(tools)
     first = sample_call(tools[0], "call_1")
     shown = [render_calls(dialect, [first], tools)]
     if dialect.parallel and len(tools) > 1:
@@ -184,6 +197,11 @@ _WORDS = {
     "sql": "SELECT 1",
 }
 """Texts for parameters whose names hold these words: weak models copy what they are shown."""
+
+
+def telling(tools: Sequence[Tool]) -> Sequence[Tool]:
+    """The tools for examples: what a text has to look like is more than one can make up."""
+    return [tool for tool in tools if not tool.freeform] or tools
 
 
 def sample_call(tool: Tool, identity: str) -> ToolCall:

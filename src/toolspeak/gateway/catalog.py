@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from ..bridge import Target
 from ..errors import ToolspeakError
-from ..providers import PROVIDERS, Provider, Quirks
+from ..providers import PROVIDERS, Quirks
 from ..types import Capabilities, Failure
 from .config import completed
 from .names import look_up, named
@@ -23,6 +23,8 @@ from .settings import Config, Model, Upstream
 EMBEDDED = "embedded"
 _MOST_RESOLVED = 1000
 """Clients may make up any name, and each stands for the default model."""
+_UNKNOWN = "custom"
+"""The row for servers that name no provider."""
 _NATIVE: dict[Any, bool | None] = {True: True, False: False}
 
 
@@ -173,7 +175,7 @@ class Catalog:
         return f"there is no model {name!r}; there are {', '.join(near)}"
 
     def _endpoint(self, name: str, upstream: Upstream) -> Endpoint:
-        row = PROVIDERS.get(upstream.provider) or Provider(title=name, wire=upstream.wire)
+        row = PROVIDERS.get(upstream.provider) or PROVIDERS[_UNKNOWN]
         return Endpoint(
             name=name,
             wire=upstream.wire,

@@ -71,6 +71,11 @@ class Chat:
         outflow = self._outflow()
         try:
             await self._ask(request, served, outflow)
+        except UpstreamFailed as problem:
+            if problem.failure.kind not in self._wire.streamed_failures:
+                raise
+            await outflow.send((problem.failure,))
+            await outflow.end()
         finally:
             outflow.stop()
 

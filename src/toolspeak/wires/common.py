@@ -13,6 +13,7 @@ from typing import Any
 from .. import jsonish
 from ..calls import Draft, arguments_of
 from ..once import once_each
+from ..tools import text_schema
 from ..types import (
     Document,
     Failure,
@@ -167,15 +168,10 @@ def as_function(tool: Tool, unsaid: Unsaid, path: str) -> Tool:
     if not tool.freeform:
         return tool
     unsaid.change(f"{unsaid.wire} has no freeform tools; the text is an object's `input`", path)
-    form = tool.extra.get("format")
-    grammar = form.get("definition") if isinstance(form, Mapping) else None
-    hint = f"\nIt has to follow this grammar:\n{grammar}" if grammar else ""
-    schema = {"type": "string", "description": f"The whole input, as plain text.{hint}"}
-    parameters = {"type": "object", "properties": {"input": schema}, "required": ["input"]}
     return Tool(
         name=tool.name,
         description=tool.description,
-        parameters=parameters,
+        parameters=text_schema(tool.extra.get("format")),
         namespace=tool.namespace,
     )
 
@@ -368,6 +364,10 @@ _CONTEXT = (
     "context size",
     "context_size",
     "prompt is too long",
+    "prompt too long",
+    "maximum prompt length",
+    "input is too long",
+    "reduce the length of the messages",
     "too many tokens",
     "exceeds the maximum number of tokens",
 )

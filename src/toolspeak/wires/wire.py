@@ -18,6 +18,7 @@ from ..errors import WireError
 from ..events import Event, Finish, Started
 from ..types import (
     Failure,
+    FailureKind,
     Image,
     Note,
     Other,
@@ -110,6 +111,8 @@ class Wire(Struct, frozen=True, kw_only=True):
     """What a reply cannot hold."""
     is_asked_for: Callable[[Any, Request], bool] = _always
     """Whether a request's own client has asked for a frame, and not only we."""
+    streamed_failures: frozenset[FailureKind] = frozenset()
+    """What clients of a stream look for in it alone, even if that is all that it tells."""
 
     def authorization(self, key: str) -> dict[str, str]:
         """The header that shows a key."""

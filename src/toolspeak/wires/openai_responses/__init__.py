@@ -26,4 +26,6 @@ WIRE = Wire(
     decode_failure=decode_failure,
     encode_failure=encode_failure,
     framing=ServerSentEvents,
+    # OpenAI streams it, and Codex makes its conversation shorter for nothing else.
+    streamed_failures=frozenset({"context_length"}),
 )

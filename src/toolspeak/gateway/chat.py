@@ -74,7 +74,7 @@ class Chat:
         except UpstreamFailed as problem:
             if problem.failure.kind not in self._wire.streamed_failures:
                 raise
-            await outflow.send((problem.failure,))
+            await outflow.send([problem.failure])
             await outflow.end()
         finally:
             outflow.stop()

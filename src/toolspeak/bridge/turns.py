@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
+from operator import ne
 
 from msgspec import structs
 
@@ -36,6 +37,8 @@ def settled(
     quirks, known = target.quirks, target.capabilities
     if target.wire != _STRICT or quirks.roles == "any":
         return messages, ()
+    if _is_plain_chat(messages, target):
+        return messages, ()
     unsaid = Unsaid(target.wire, "")
     has_system = known.system_role is not False
     turns = [*_at_the_start(messages, has_system, unsaid), *_after_it(messages, unsaid)]
@@ -45,6 +48,17 @@ def settled(
         turns = list(_answered(turns, quirks.after_results, unsaid))
     notes = unsaid.notes()
     return (tuple(turns), notes) if notes else (messages, ())
+
+
+def _is_plain_chat(messages: tuple[Message, ...], target: Target) -> bool:
+    """Whether nothing can be wrong, as a rule: one system message at most, and then two sides that
+    take turns."""
+    if target.capabilities.system_role is False or target.quirks.after_results:
+        return False
+    roles = [message.role for message in messages]
+    if roles[:1] == ["system"]:
+        del roles[0]
+    return not SYSTEM.intersection(roles) and all(map(ne, roles, roles[1:]))
 
 
 def leading(messages: Sequence[Message]) -> int:

@@ -95,9 +95,8 @@ class Memory:
 
     async def _keep_tools(self, pointers: Iterable[str], address: str, data: bytes) -> None:
         # The tools come last, so that they do not expire before what points at them.
-        for pointer in pointers:
-            await self._store.put(pointer, address.encode(), DAY)
-        await self._store.put(address, data, DAY)
+        there = address.encode()
+        await self._store.put_all({**dict.fromkeys(pointers, there), address: data}, DAY)
 
 
 @once_each
@@ -121,9 +120,6 @@ def _decoded(data: bytes) -> tuple[Tool, ...] | None:
 
 def _key(kind: str, *parts: str | bytes) -> str:
     """A key that only the same parts give, and that tells none of them."""
-    digest = hashlib.blake2b(digest_size=20)
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "big"))
-        digest.update(data)
-    return f"{kind}:{digest.hexdigest()}"
+    data = [part.encode("utf-8", "surrogatepass") if type(part) is str else part for part in parts]
+    told = b"".join(b"%d:%b" % (len(part), part) for part in data)
+    return f"{kind}:{hashlib.blake2b(told, digest_size=20).hexdigest()}"

@@ -47,6 +47,10 @@ class Store(Protocol):
 
     async def put(self, key: str, value: bytes, seconds: float) -> None: ...
 
+    async def put_all(self, values: Mapping[str, bytes], seconds: float) -> None:
+        """Puts several at once; the last of them stays longest."""
+        ...
+
     async def delete(self, key: str) -> None: ...
 
     async def push(self, key: str, value: bytes, *, most: int, seconds: float) -> None:
@@ -128,6 +132,11 @@ class MemoryStore:
 
     async def put(self, key: str, value: bytes, seconds: float) -> None:
         self._keep(key, value, _size(key) + len(value), self._now() + seconds)
+
+    async def put_all(self, values: Mapping[str, bytes], seconds: float) -> None:
+        deadline = self._now() + seconds
+        for key, value in values.items():
+            self._keep(key, value, _size(key) + len(value), deadline)
 
     async def delete(self, key: str) -> None:
         self._drop(key)

@@ -31,6 +31,11 @@ redis.call('LPUSH', KEYS[1], ARGV[1])
 redis.call('LTRIM', KEYS[1], 0, ARGV[2] - 1)
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 """
+_SET = """
+for at = 1, #KEYS do
+  redis.call('SET', KEYS[at], ARGV[at + 1], 'PX', ARGV[1])
+end
+"""
 _ADD = """
 for at = 1, #ARGV, 2 do
   redis.call('HINCRBYFLOAT', KEYS[1], ARGV[at], ARGV[at + 1])
@@ -55,6 +60,13 @@ class RedisStore:
 
     async def put(self, key: str, value: bytes, seconds: float) -> None:
         await self._ask(None, "SET", _name(key), value, "PX", _milliseconds(seconds))
+
+    async def put_all(self, values: Mapping[str, bytes], seconds: float) -> None:
+        if values:
+            names = map(_name, values)
+            await self._ask(
+                None, "EVAL", _SET, len(values), *names, _milliseconds(seconds), *values.values()
+            )
 
     async def delete(self, key: str) -> None:
         await self._ask(None, "DEL", _name(key))

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from .app import Gateway
 from .catalog import Found
-from .server import LOG_FORMAT, Listening, Server, new_loop
+from .server import LOG_FORMAT, Listening, Server, new_loop, settle
 from .settings import Config
 
 log = logging.getLogger("toolspeak.gateway")
@@ -208,6 +208,7 @@ def main(arguments: list[str]) -> None:
         signal.signal(number, signal.SIG_IGN)
     descriptor, level = map(int, arguments)
     logging.basicConfig(level=level, format=LOG_FORMAT)
+    settle()
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         runner.run(_work(descriptor))
 

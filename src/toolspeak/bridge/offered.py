@@ -39,12 +39,14 @@ class Offered:
     def written(self, call: ToolCall) -> ToolCall:
         """A call of the history, as the model would write it."""
         name = self._names.write(call.name, call.namespace)
+        if name == call.name and call.namespace is None and not call.freeform:
+            return call
         return structs.replace(call, name=name, namespace=None, freeform=False)
 
     def meant(self, call: ToolCall) -> ToolCall:
         """The call that the model has made, of the tool that it means."""
         tool = self._names.read(call.name)
-        if tool is None:
+        if tool is None or (tool.name, tool.namespace, tool.freeform) == _same(call):
             return call
         return structs.replace(
             call, name=tool.name, namespace=tool.namespace, freeform=tool.freeform
@@ -58,6 +60,10 @@ class Offered:
     def notes(self) -> tuple[Note, ...]:
         """What a prompt does not tell of the tools, or tells otherwise."""
         return (*_unsaid(self._declared), *self._names.notes())
+
+
+def _same(call: ToolCall) -> tuple[str, str | None, bool]:
+    return call.name, call.namespace, call.freeform
 
 
 _toolset = once_each(Toolset)

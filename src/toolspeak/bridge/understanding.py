@@ -6,7 +6,7 @@ of a declared tool, with arguments that fit its schema.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from msgspec import structs
@@ -75,39 +75,35 @@ class Understanding:
         if isinstance(event, TextDelta) and self._read_text and not event.extra:
             self._reader = reader = self._reader or self._read_text()
             return self._found(reader.feed(event.text))
-        return self._other(event)
-
-    def _other(self, event: Event) -> Iterator[Event]:
         match event:
             case TextDelta() | ReasoningDelta():
-                yield from self._flush()
-                yield self._restored(event)
+                return [*self._flush(), self._restored(event)]
             case CallStart():
-                yield from self._flush()
+                flushed = self._flush()
                 self._start, self._arguments = event, []
+                return flushed
             case ArgumentsDelta():
                 self._arguments.append(event.json)
+                return ()
             case CallEnd():
-                yield from self._structured(event.call)
+                return self._structured(event.call)
             case CallRejected():
-                yield from self._refused(event)
+                return self._refused(event)
             case Finish():
-                yield from self._flush()
+                flushed = self._flush()
                 reason = self._reason(event.stop_reason)
-                yield structs.replace(event, stop_reason=reason)
+                return [*flushed, structs.replace(event, stop_reason=reason)]
             case Failure():
-                yield from self._flush()
-                yield event
+                return [*self._flush(), event]
             case _:
-                yield event
+                return (event,)
 
     # Text.
 
-    def _flush(self) -> Iterator[Event]:
+    def _flush(self) -> list[Event]:
         """The text so far is over."""
         reader, self._reader = self._reader, None
-        if reader:
-            yield from self._found(reader.finish())
+        return self._found(reader.finish()) if reader else []
 
     def _found(self, events: Iterable[Event]) -> list[Event]:
         """What was found in the text, with calls in one piece."""
@@ -126,52 +122,62 @@ class Understanding:
 
     # Calls.
 
-    def _structured(self, call: ToolCall) -> Iterator[Event]:
+    def _structured(self, call: ToolCall) -> list[Event]:
         """A call that came as a structure: its name and arguments are checked."""
         written = self._offered.written(call)
         text = "".join(self._arguments)
         verdict = self._judge.weigh(Draft(written.name, dict(call.arguments), call.id), text)
         if verdict.code == "unknown-tool" and self._offered.more:
-            yield from self._made(call, text)
-            return
+            return self._made(call, text)
         if verdict.arguments is None:
             rejection = Rejection(
                 text[:_SHOWN], verdict.code, verdict.problem, verdict.path, call.name
             )
-            yield CallRejected(rejection)
-            yield Note(verdict.code, verdict.problem, text[:_SHOWN])
-            yield TextDelta(f"{call.name}({call.input})")
-            return
-        for code, message, where in verdict.remarks:
-            yield Note(code, message, where[:_SHOWN])
-        changed = verdict.name != written.name or verdict.arguments != call.arguments
-        meant = self._offered.meant(structs.replace(written, name=verdict.name))
-        arguments = dict(verdict.arguments) if changed else call.arguments
-        yield from self._made(structs.replace(meant, arguments=arguments), "" if changed else text)
+            return [
+                CallRejected(rejection),
+                Note(verdict.code, verdict.problem, text[:_SHOWN]),
+                TextDelta(f"{call.name}({call.input})"),
+            ]
+        if verdict.name == written.name and verdict.arguments == call.arguments:
+            meant = self._offered.meant(written)
+        else:
+            text, arguments = "", dict(verdict.arguments)
+            meant = self._offered.meant(
+                structs.replace(written, name=verdict.name, arguments=arguments)
+            )
+        remarks = (Note(code, message, where[:_SHOWN]) for code, message, where in verdict.remarks)
+        return [*remarks, *self._made(meant, text)]
 
-    def _refused(self, event: CallRejected) -> Iterator[Event]:
+    def _refused(self, event: CallRejected) -> list[Event]:
         """A structure that is no call: what it says is kept as text."""
-        yield CallRejected(event.rejection)
-        if event.rejection:
-            yield TextDelta(f"{event.rejection.name or ''}({event.rejection.raw})")
+        if not event.rejection:
+            return [CallRejected(None)]
+        text = TextDelta(f"{event.rejection.name or ''}({event.rejection.raw})")
+        return [CallRejected(event.rejection), text]
 
-    def _made(self, call: ToolCall, text: str) -> Iterator[Event]:
+    def _made(self, call: ToolCall, text: str) -> list[Event]:
         if self._one_call and self.made:
-            yield Note("extra-call", f"{NOTES['extra-call']} It is one of {call.name!r}.", call.id)
-            return
+            told = f"{NOTES['extra-call']} It is one of {call.name!r}."
+            return [Note("extra-call", told, call.id)]
+        made: list[Event] = []
         identity = self._ledger.claim(call.id)
         if call.id and identity != call.id:
-            yield Note("id-replaced", f"the id {call.id!r} is taken by another call", call.id)
+            told = f"the id {call.id!r} is taken by another call"
+            made.append(Note("id-replaced", told, call.id))
         arguments = self._mark.restored_value(call.arguments)
-        call = structs.replace(call, id=identity, arguments=arguments)
+        if identity != call.id or arguments is not call.arguments:
+            call = structs.replace(call, id=identity, arguments=arguments)
         index, self.made = self.made, self.made + 1
         start = self._start
         extra = start.extra if start else None
         dialect = start.dialect if start else None
         self._start = None
-        yield CallStart(index, identity, call.name, dialect, call.namespace, call.freeform, extra)
-        yield ArgumentsDelta(index, self._mark.restored(text) or call.input)
-        yield CallEnd(index, call)
+        made += (
+            CallStart(index, identity, call.name, dialect, call.namespace, call.freeform, extra),
+            ArgumentsDelta(index, self._mark.restored(text) or call.input),
+            CallEnd(index, call),
+        )
+        return made
 
     def _reason(self, reason: StopReason | None) -> StopReason | None:
         """Why the reply stops: for its calls, if it has any."""

@@ -15,7 +15,7 @@ from .framing import Braces
 from .names import Names
 
 _SHOWN = 1000
-_CUTS: frozenset[StopReason] = frozenset({"length", "filter", "error"})
+CUTS: frozenset[StopReason] = frozenset({"length", "filter", "error"})
 """The reasons for which a reply stops in the midst of what it says."""
 
 
@@ -172,9 +172,18 @@ class Calls:
         extra: Json | None = None,
     ) -> Iterator[Event]:
         """A call that comes in one piece."""
-        key = object()
-        yield from self.start(key, identity, name, freeform=freeform, extra=extra)
-        yield from self.end(key, {} if arguments is None else arguments)
+        if self._open:
+            key = object()
+            yield from self.start(key, identity, name, freeform=freeform, extra=extra)
+            yield from self.end(key, {} if arguments is None else arguments)
+            return
+        call = _Call(identity or self._new_id(), name, None, freeform, dict(extra or {}))
+        self._mean(call)
+        if isinstance(arguments, str):
+            call.pieces = [arguments]
+        else:
+            call.given = {} if arguments is None else arguments
+        yield from self._ended(call)
 
     def beside(self, event: Event) -> Iterable[Event]:
         """Something else happens: now, or after the call that is open."""
@@ -191,7 +200,7 @@ class Calls:
         """No more pieces come. Where the reply was cut short, a call that lacks something is not
         made."""
         for key, call in list(self._open.items()):
-            yield from self.end(key, cut=reason in _CUTS and not call.is_whole())
+            yield from self.end(key, cut=reason in CUTS and not call.is_whole())
 
     def reason(self, reason: StopReason) -> StopReason:
         """Why the reply stops: for its calls, if it has any. Few APIs tell that apart."""

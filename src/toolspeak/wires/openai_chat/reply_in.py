@@ -19,7 +19,7 @@ from ...types import (
     Text,
     Usage,
 )
-from ..assembly import Calls
+from ..assembly import CUTS, Calls
 from ..fields import Fields
 from .failures import decode_failure
 from .request_in import part, reasoning
@@ -37,6 +37,8 @@ class Decoder:
         self._left: dict[str, None] = {}
         self._slots: dict[int | None, _Slot] = {}
         self._raw_stop: str | None = None
+        self._is_whole = False
+        """What comes now comes in one piece, and is not cut off."""
 
     @property
     def complete(self) -> bool:
@@ -66,11 +68,12 @@ class Decoder:
             if choice.any("index"):
                 self._left["a second choice"] = None
                 continue
+            if reason := choice.take("finish_reason", str):
+                self._raw_stop = reason
+            self._is_whole = not choice.has("delta") and STOPS.get(reason or "") not in CUTS
             message = choice.inner("delta") if choice.has("delta") else choice.inner("message")
             if message is not None:
                 yield from self._message(message)
-            if reason := choice.take("finish_reason", str):
-                self._raw_stop = reason
             self._left |= dict.fromkeys(choice.rest())
 
     def finish(self) -> Iterator[Event]:
@@ -132,6 +135,13 @@ class Decoder:
         custom = fields.inner("custom")
         function = custom or fields.inner("function") or Fields({})
         name = function.text("name")
+        if self._is_whole and name:
+            fields.any("type")
+            arguments = function.any("arguments", "input")
+            yield from self._calls.whole(
+                identity, name, arguments, freeform=custom is not None, extra=fields.rest()
+            )
+            return
         slot = self._slots.setdefault(index, _Slot())
         if (identity and slot.identity not in ("", identity)) or (index is None and name):
             slot = self._slots[index] = _Slot()

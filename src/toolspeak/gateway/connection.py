@@ -44,7 +44,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, ticker: Ticker, on_lost: Callable[[Connection], None]) -> None:
         self._ticker = ticker
         self._on_lost = on_lost
-        self._loop = asyncio.get_running_loop()
+        self._loop = ticker.loop
         self._transport: Any = None
         self._waiter: asyncio.Future[None] | None = None
         self._alarm = Alarm(self._ring)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from time import monotonic
 from typing import Any
 
 from ..errors import ToolspeakError, WireError
@@ -89,8 +90,8 @@ class Incoming:
         given = self.headers.get("content-length", "")
         if given.isdigit() and int(given) > limit:
             raise _too_large(limit)
-        self._task = asyncio.current_task()
-        late = Alarm(self.give_up, asyncio.get_running_loop().time() + PATIENCE)
+        self._task = asyncio.current_task(self._ticker.loop)
+        late = Alarm(self.give_up, monotonic() + PATIENCE)
         self._ticker.set(late)
         try:
             data = await self._all(limit)
@@ -133,7 +134,7 @@ class Incoming:
             self._watcher.cancel()
 
     def _begin_to_watch(self) -> None:
-        self._watcher = asyncio.ensure_future(self._watch())
+        self._watcher = self._ticker.loop.create_task(self._watch())
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -148,7 +149,6 @@ class Sender:
     def __init__(self, send: Send, ticker: Ticker) -> None:
         self._send = send
         self._ticker = ticker
-        self._loop = asyncio.get_running_loop()
         self.blocked = Alarm(lambda: None)
         """Rings when the client has taken nothing for long."""
         self.headers: dict[str, str] = {}
@@ -178,7 +178,7 @@ class Sender:
 
     async def more(self, data: bytes) -> None:
         """More of the body."""
-        self.blocked.at = self._loop.time() + PATIENCE
+        self.blocked.at = monotonic() + PATIENCE
         self._ticker.set(self.blocked)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
         self._ticker.unset(self.blocked)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
 
 from ..events import Event, Started
 from ..types import Failure
@@ -41,8 +42,7 @@ class Outflow:
         self._content_type = content_type
         self._say = say
         """Puts into the headers what is known by then."""
-        self._loop = asyncio.get_running_loop()
-        self._sent_at = self._loop.time()
+        self._sent_at = monotonic()
         self._ticker = ticker
         self._alarm: Alarm | None = None
         self._pinging: asyncio.Task[None] | None = None
@@ -84,7 +84,7 @@ class Outflow:
         await self._sender.end()
 
     async def _send(self, data: bytes) -> None:
-        self._sent_at = self._loop.time()
+        self._sent_at = monotonic()
         if not self._sender.has_begun:
             self._say()
             self._sender.headers["cache-control"] = "no-cache"
@@ -93,11 +93,11 @@ class Outflow:
             await self._sender.more(data)
 
     def _begin_to_ping(self, ping: bytes, every: float) -> None:
-        self._pinging = self._loop.create_task(self._pings(ping, every))
+        self._pinging = self._ticker.loop.create_task(self._pings(ping, every))
 
     async def _pings(self, ping: bytes, every: float) -> None:
         while True:
-            left = self._sent_at + every - self._loop.time()
+            left = self._sent_at + every - monotonic()
             if left <= 0:
                 await self._send(ping)
             else:

@@ -13,6 +13,7 @@ import socket
 import ssl
 from base64 import b64encode
 from functools import cache, lru_cache
+from time import monotonic
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -95,7 +96,7 @@ class Pool:
             connection.close()
             return
         connection.rest()
-        now = asyncio.get_running_loop().time()
+        now = monotonic()
         if not self._idle:
             self._sweeping.at = now + _KEPT_SECONDS
             self._ticker.set(self._sweeping)
@@ -110,7 +111,7 @@ class Pool:
 
     def _sweep(self) -> None:
         """Close what was not used for long."""
-        now = asyncio.get_running_loop().time()
+        now = monotonic()
         oldest = now - _KEPT_SECONDS
         for origin, idle in list(self._idle.items()):
             for since, connection in idle:
@@ -180,13 +181,12 @@ class Pool:
     async def _tunnelled(
         self, connection: Connection, origin: Origin, proxy: SplitResult
     ) -> Connection:
-        loop = asyncio.get_running_loop()
         host = f"[{origin.host}]" if ":" in origin.host else origin.host
         where = f"{host}:{origin.port}"
         lines = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{_proxy_authorization(proxy)}\r\n"
         connection.ask(lines.encode("latin-1"))
         try:
-            await connection.answered(loop.time() + 3600)
+            await connection.answered(monotonic() + 3600)
         except Disconnected:
             raise CannotConnect("cannot be reached: the proxy closed the connection") from None
         if connection.status != 200:

@@ -21,7 +21,7 @@ async def remember_tools(
 ) -> None:
     """Remember the tools with which the calls of a reply were made."""
     if reply.calls and request.tools:
-        *_, said = "", *_said(request.messages)
+        said = next(_said(reversed(request.messages)), "")
         handles = [handle for call in reply.calls for handle in _handles(said, call)]
         await memory.remember_tools(client, model, handles, request.tools)
 

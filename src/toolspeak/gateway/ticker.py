@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
 
 EVERY = 0.1
 """How late an alarm may ring, in seconds."""
 
 
 class Alarm:
-    """What is to be called at some time, by the event loop's clock."""
+    """What is to be called at some time, by the clock of `time.monotonic`."""
 
     __slots__ = ("at", "ring")
 
@@ -28,13 +29,20 @@ class Ticker:
 
     def __init__(self) -> None:
         self._alarms: set[Alarm] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._next: asyncio.TimerHandle | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop. To ask for it costs a system call each time."""
+        self._loop = self._loop or asyncio.get_running_loop()
+        return self._loop
 
     def set(self, alarm: Alarm) -> None:
         """Let it ring at its time, which may still be changed."""
         self._alarms.add(alarm)
         if self._next is None:
-            self._next = asyncio.get_running_loop().call_later(EVERY, self._tick)
+            self._next = self.loop.call_later(EVERY, self._tick)
 
     def unset(self, alarm: Alarm) -> None:
         """It does not ring."""
@@ -48,11 +56,10 @@ class Ticker:
             self._next = None
 
     def _tick(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = monotonic()
         due = [alarm for alarm in self._alarms if alarm.at <= now]
         self._alarms.difference_update(due)
         # Before they ring: they may set others.
-        self._next = loop.call_later(EVERY, self._tick) if self._alarms else None
+        self._next = self.loop.call_later(EVERY, self._tick) if self._alarms else None
         for alarm in due:
             alarm.ring()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from math import ceil, isfinite
-from time import time
+from time import monotonic, time
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -72,7 +72,6 @@ class Response:
         self._connection = connection
         self._endpoint = endpoint
         self._let_go = let_go
-        self._loop = asyncio.get_running_loop()
         self._expect(endpoint.settings.first_byte_timeout)
         self.status = connection.status
         self.headers = connection.headers
@@ -88,7 +87,7 @@ class Response:
     def _expect(self, seconds: float) -> None:
         """From now on, something that makes sense has to come within that time."""
         self._patience = seconds
-        self._deadline = self._loop.time() + seconds
+        self._deadline = monotonic() + seconds
         self._size = 0
 
     def heard(self, *, is_complete: bool) -> None:
@@ -255,7 +254,7 @@ class Upstreams:
     ) -> Connection:
         """A connection on which the head of a reply has come."""
         settings = endpoint.settings
-        deadline = asyncio.get_running_loop().time() + settings.first_byte_timeout
+        deadline = monotonic() + settings.first_byte_timeout
         origin = address_of(endpoint.base_url).origin
         try:
             connection = await self._pool.connection(origin, settings.connect_timeout)

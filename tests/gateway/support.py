@@ -11,6 +11,7 @@ from typing import Any
 import uvicorn
 
 from toolspeak.gateway.app import Gateway
+from toolspeak.gateway.corked import CorkedProtocol
 from toolspeak.gateway.settings import Config, Model, Upstream
 
 
@@ -20,7 +21,13 @@ class Running:
     def __init__(self, gateway: Gateway, **options: Any) -> None:
         self.gateway = gateway
         config = uvicorn.Config(
-            gateway, host="127.0.0.1", port=0, log_config=None, access_log=False, **options
+            gateway,
+            http=CorkedProtocol,
+            host="127.0.0.1",
+            port=0,
+            log_config=None,
+            access_log=False,
+            **options,
         )
         self._server = uvicorn.Server(config)
         self.loop = asyncio.new_event_loop()

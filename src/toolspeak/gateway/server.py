@@ -19,6 +19,7 @@ from msgspec import structs
 from ..errors import UsageError
 from .app import Gateway
 from .checks import problems
+from .corked import CorkedProtocol
 from .local import LocalModels
 from .problems import ConfigError, at
 from .settings import Config, hidden_address
@@ -44,6 +45,7 @@ class Server(uvicorn.Server):
     def __init__(self, gateway: Gateway) -> None:
         config = uvicorn.Config(
             gateway,
+            http=CorkedProtocol,
             log_config=None,
             # Anybody may send what is no HTTP, or ask for web sockets: that is nothing to report.
             log_level="error",

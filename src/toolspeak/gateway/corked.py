@@ -1,0 +1,51 @@
+"""Answers that leave in one piece where they are written in several.
+
+A server writes the head of an answer, and then its body. Each write is a system call that wakes the
+client, which costs as much as a good part of a request. Here everything that is written before the
+event loop's next turn goes out together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+
+class CorkedProtocol(HttpToolsProtocol):
+    """uvicorn's own protocol, on a transport that holds what is written until the next turn."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
+
+
+class Corked:
+    """A transport. What is not about writing is left to the real one."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._written: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send that with all that is written before the next turn."""
+        if not self._written:
+            self._loop.call_soon(self._flush)
+        self._written.append(data)
+
+    def close(self) -> None:
+        """Close the connection after all that was written."""
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def _flush(self) -> None:
+        written, self._written = self._written, []
+        if written:
+            self._transport.write(written[0] if len(written) == 1 else b"".join(written))

@@ -31,7 +31,7 @@ LAYERS = [
     {"fit"},
     {"toolset"},
     {"judge"},
-    {"dialects"},
+    {"dialects", "refusals"},
     {"native", "prompts", "wires"},
     {"extract"},
     {"providers"},

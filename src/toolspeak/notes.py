@@ -33,6 +33,8 @@ NOTES: dict[str, str] = {
     "renamed-tool": "A tool's name is one that an API refuses; it goes out under another.",
     "tools-rebuilt": "A request left its tools out, and they were made from its earlier calls.",
     "late-arguments": "Arguments came for a call that was over, or had never begun.",
+    "asked-again": "A reply would not do, and the model was asked again; `where` says why.",
+    "dropped-prose": "The model was asked again after it had spoken; only its calls were taken.",
     "reasoning-as-text": "A reply is nothing but reasoning, which is given as its text too.",
     # Repairs: none changes what stands inside a string.
     "repaired-arguments-beside-name": "The arguments stood beside the name, under no key.",

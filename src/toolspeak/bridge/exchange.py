@@ -34,8 +34,11 @@ class Exchange:
         target: Target,
         plan: Plan | None = None,
         new_id: Callable[[], str] = new_id,
+        begun: str = "",
     ) -> None:
         self.request = request
+        self._begun = begun
+        """What an earlier reply has said of a call that this one is to go on with."""
         self.target = target
         self.plan = plan or plan_for(request, target)
         self.offered = Offered(request)
@@ -117,6 +120,8 @@ class Exchange:
             reasoning_open=self.plan.reasoning_open,
             new_id=self.new_id,
         )
+        if self._begun:
+            parser.feed(self._begun)
         is_constrained = self.plan.mode == "constrained"
         return constrained.ConstrainedReader(parser) if is_constrained else parser
 

@@ -1,86 +1,270 @@
-"""What to do when a model does not do as it was told, or an upstream does not understand.
+"""The attempts that are made for one request: what the client gets of each, and what comes next.
 
-A choice that is required holds the reply back until a call begins: nothing has left yet, and the
-model can be asked again in a stronger way.
+    ladder = Ladder(request, target, streams=True)
+    exchange = ladder.exchange()                   ask by that
+    ladder.feed(events)                            what may leave of what came
+    ladder.end()                                   the rest; None if the model is to be asked again
+
+Nothing is sent that might have to be taken back: a beginning that may be a refusal waits until that
+is certain, and so does a call that was not made. Where a call is required everything waits for it.
 """
 
 from __future__ import annotations
 
-import re
+from typing import Literal
 
 from msgspec import structs
 
+from ..calls import key_of
 from ..errors import ToolspeakError
-from ..events import CallStart, Event, Finish
-from ..types import Failure, Plan
+from ..events import (
+    CallEnd,
+    CallRejected,
+    CallStart,
+    Event,
+    Finish,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    fold,
+)
+from ..notes import NOTES
+from ..refusals import Opening
+from ..types import Failure, Message, Note, Reply, Request, Text, Usage
+from .corrections import CONTINUE, correction
 from .exchange import Exchange
-from .plan import DEFAULT_DIALECT, Target, plan_with
+from .outcome import KINDS, Kind, Outcome, outcome_of, stuck_call
+from .plan import Target, plan_for, plan_with
 
-_TOOLS = re.compile(
-    r"(?:\b|_)(?:tool|function(?!al))|roles must alternate|roles? (?:is|are) (?:not )?supported",
-    re.I,
-)
-"""Words of refusals that are about tools, or about the turns that only calls and results make."""
-_THESE = re.compile(
-    r"schema|preced|be followed|match|pattern|maximum|too (?:many|long)|duplicate|unique|_id\b",
-    re.I,
-)
-"""Words of those that are about the tools and calls of one request: others may be taken."""
-_NOT_UNDERSTOOD = frozenset({400, 404, 405, 415, 422, 500, 501})
+Action = Literal["again", "continue", "constrain", "prompt"]
+ACTIONS: dict[Action, str] = {
+    "again": "asked again, with what was wrong; the second time with nothing but what to write",
+    "continue": "asked to go on where it stopped",
+    "constrain": "held to a JSON schema that only valid calls fit, where the upstream can",
+    "prompt": "told of the tools in the prompt, where it was given them by its API",
+}
+LADDER: dict[Kind, tuple[Action, ...]] = {
+    "invalid-call": ("again", "constrain", "again"),
+    "unknown-tool": ("again", "constrain", "again"),
+    "missing-call": ("constrain", "prompt", "again"),
+    "false-refusal": ("again", "constrain", "again"),
+    "truncated-call": ("continue", "again", "again"),
+    "repeated-call": ("again", "again"),
+    "empty": ("again", "again"),
+}
+"""What is done about a reply that will not do: the first of these that can be, then the next."""
+LOOP = 3
+"""How often a call may be made in a row with the same result."""
 
 
 class NoCall(ToolspeakError):
     """A call was required, and the model has made none."""
 
-    def __init__(self) -> None:
-        super().__init__("a call was required, and the model has made none")
+    def __init__(self, outcome: Outcome) -> None:
+        why = "; ".join(one.problem for one in outcome.rejected) or KINDS[outcome.kind]
+        super().__init__(f"a call was required, and the model has made none: {why}")
         self.failure = Failure("upstream", str(self), 502, "no_tool_call")
 
 
-class Held:
-    """Lets events through; where a call is required, only once one has begun."""
+class Ladder:
+    """The attempts for one request at one upstream."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        choice = exchange.request.tool_choice
-        self._waits = choice.mode == "required" and bool(exchange.offered.tools)
+    def __init__(self, request: Request, target: Target, *, streams: bool) -> None:
+        self._request = request
+        self._target = target
+        self._streams = streams
+        self.plan = plan_for(request, target)
+        self._asked = request
+        self._begun = ""
+        """The beginning of a call that the next reply is to go on with."""
+        self.outcomes: list[Outcome] = []
+        """What the replies so far have come to."""
+        self._used: dict[Kind, int] = {}
+        self._usage: Usage | None = None
+        self._stuck = stuck_call(request.messages, LOOP)
+        self._first: list[Event] = []
+        """What was held of the first reply, which is as good as any if none will do."""
+        self._has_started = self._has_spoken = self._is_sealed = False
+        self._notes: list[Note] = []
+        self._must = request.tool_choice.mode == "required"
+
+    def exchange(self) -> Exchange:
+        """For the next attempt."""
+        self._exchange = Exchange(self._asked, self._target, self.plan, begun=self._begun)
         self._events: list[Event] = []
+        self._held: list[Event] = []
+        self._may_speak = not self.outcomes or not self._has_spoken
+        self._waits = self._must and bool(self._exchange.offered.tools)
+        self._opening: Opening | None = Opening() if self._exchange.offered.tools else None
+        self._finish = Finish()
+        return self._exchange
+
+    # What may leave.
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """The events that may leave."""
-        if not self._waits:
-            return events
+        """The events that may leave now."""
+        self._events += events
+        if not self._streams:
+            return [event for event in events if isinstance(event, Failure)]
+        free: list[Event] = []
         for event in events:
-            self._events.append(event)
-            if isinstance(event, (CallStart, Failure)):
-                self._waits = False
-            elif self._waits and isinstance(event, Finish):
-                raise NoCall
-        if self._waits:
+            free += self._let(event)
+        return free
+
+    def _let(self, event: Event) -> list[Event]:
+        match event:
+            case Finish():
+                self._finish = event
+                return []
+            case Failure():
+                return [*self._released(), event]
+            case Started() if self._has_started:
+                return []
+            case TextDelta() if not self._may_speak:
+                return []
+            case CallStart() if self._stuck is None:
+                return [*self._released(), event]
+            case CallEnd() if self._waits_for(event):
+                return [*self._released(), event]
+            case CallRejected() | CallStart():
+                self._waits = True
+            case TextDelta() if self._opening and not self._waits:
+                self._held.append(event)
+                return self._released() if not self._opening.feed(event.text) else []
+            case _:
+                pass
+        if self._waits or self._held:
+            self._held.append(event)
             return []
-        ready, self._events = self._events, []
-        return ready
+        self._note_sent(event)
+        return [event]
 
+    def _note_sent(self, event: Event) -> None:
+        self._has_started = self._has_started or isinstance(event, Started)
+        self._is_sealed = self._is_sealed or _is_signed(event)
+        self._has_spoken = self._has_spoken or isinstance(event, TextDelta)
 
-def is_about_tools(failure: Failure) -> bool:
-    """Whether an upstream seems to have refused a request because of its tools. That they take too
-    many tokens says nothing of tools as such."""
-    if failure.kind == "context_length":
-        return False
-    said = f"{failure.message} {failure.param or ''} {failure.code or ''}"
-    return failure.status in _NOT_UNDERSTOOD and _TOOLS.search(said) is not None
+    def _waits_for(self, event: CallEnd) -> bool:
+        """Whether a call is what was waited for, and not once more what it was before."""
+        return self._waits and key_of(event.call.name, event.call.arguments) != self._stuck
 
+    def _released(self) -> list[Event]:
+        self._waits, self._opening = False, None
+        held, self._held = self._held, []
+        for event in held:
+            self._note_sent(event)
+        return held
 
-def is_about_all_tools(failure: Failure) -> bool:
-    """Whether such a refusal seems to be of any tools, and not of what is wrong with these."""
-    return is_about_tools(failure) and _THESE.search(failure.message) is None
+    # What comes next.
 
+    @property
+    def reply(self) -> Reply:
+        """The last reply, whole."""
+        return fold(self._events)
 
-def next_plan(target: Target, plan: Plan, attempt: int) -> Plan | None:
-    """A stronger way to ask for a call; None if there is none, or it was tried often enough."""
-    if attempt >= target.retries:
+    def end(self) -> list[Event] | None:
+        """The end of the reply for the client; None if the model is to be asked again."""
+        reply = self.reply
+        self._usage = _sum(self._usage, reply.usage)
+        outcome = outcome_of(reply, self._request, self._exchange.offered, self._stuck)
+        self.outcomes.append(outcome)
+        action = self._next(outcome)
+        if action is None:
+            return self._last(outcome)
+        if len(self.outcomes) == 1:
+            self._first = [*self._rest(), self._finish]
+        self._prepare(action, outcome, reply)
         return None
-    if plan.mode != "constrained" and target.capabilities.constrained:
-        return plan_with(target, "constrained", "a call is required, and none was made")
-    if plan.mode == "native":
-        return plan_with(target, "prompt", "a call is required, and none was made")
-    return structs.replace(plan, dialect=plan.dialect or DEFAULT_DIALECT)
+
+    def give_up(self) -> list[Event] | None:
+        """The end of the first reply, where another could not be had; None if there is none, or it
+        will not do by any means."""
+        return None if self._must or not self._first else self._with_usage(self._first)
+
+    def _next(self, outcome: Outcome) -> Action | None:
+        """What is to be done about a reply; None if nothing is, or nothing is left to be done."""
+        is_late = self._is_sealed or len(self.outcomes) > self._target.retries
+        if is_late or not self._exchange.offered.tools:
+            return None
+        actions = LADDER.get(outcome.kind, ())
+        for at in range(self._used.get(outcome.kind, 0), len(actions)):
+            if self._can(actions[at], outcome):
+                self._used[outcome.kind] = at + 1
+                return actions[at]
+        return None
+
+    def _can(self, action: Action, outcome: Outcome) -> bool:
+        match action:
+            case "again":
+                return True
+            case "continue":
+                return self.plan.mode != "native" and bool(outcome.rejected)
+            case "constrain":
+                can = self._target.capabilities.constrained is True
+                return can and self.plan.mode != "constrained"
+            case "prompt":
+                return self.plan.mode == "native"
+
+    def _prepare(self, action: Action, outcome: Outcome, reply: Reply) -> None:
+        told = f"{KINDS[outcome.kind]}: the model was {ACTIONS[action]}"
+        self._notes.append(Note("asked-again", told, outcome.kind))
+        self._begun = ""
+        if action in ("constrain", "prompt"):
+            mode = "constrained" if action == "constrain" else "prompt"
+            self.plan = plan_with(self._target, mode, KINDS[outcome.kind])
+            self._asked = self._request
+            return
+        if action == "continue":
+            self._begun, said = outcome.rejected[-1].raw, CONTINUE
+        else:
+            again = self._used[outcome.kind] > 1
+            dialect = None if self.plan.mode == "native" else self._exchange.dialect
+            said = correction(outcome, self._exchange.offered, dialect, again=again)
+        turns = (
+            Message("assistant", (Text(reply.text.strip() or "…"),)),
+            Message("user", (Text(said),)),
+        )
+        self._asked = structs.replace(self._request, messages=(*self._request.messages, *turns))
+
+    def _last(self, outcome: Outcome) -> list[Event]:
+        is_fine = outcome.kind not in LADDER
+        if self._must and not is_fine and self._exchange.offered.tools:
+            raise NoCall(outcome)
+        if not is_fine and self._first:
+            return self._with_usage(self._first)
+        if not self._may_speak and self.reply.text:
+            self._notes.append(Note("dropped-prose", NOTES["dropped-prose"]))
+        return self._with_usage([*self._rest(), self._finish])
+
+    def _with_usage(self, events: list[Event]) -> list[Event]:
+        """The end of a reply, with what all attempts have used, and why there were several."""
+        *held, finish = events
+        assert isinstance(finish, Finish)
+        return [*held, *self._notes, structs.replace(finish, usage=self._usage)]
+
+    def _rest(self) -> list[Event]:
+        """What has not left of the last reply, but its end."""
+        if self._streams:
+            held, self._held = self._held, []
+            return held
+        self._finish = next((one for one in self._events if isinstance(one, Finish)), Finish())
+        return [one for one in self._events if not isinstance(one, Finish)]
+
+
+def _is_signed(event: Event) -> bool:
+    """Whether this is a thought that its maker wants back as it is: no other may follow it."""
+    return isinstance(event, ReasoningDelta) and bool(event.signature)
+
+
+def _sum(one: Usage | None, other: Usage | None) -> Usage | None:
+    """What all attempts have used."""
+    if one is None or other is None:
+        return one or other
+    return Usage(
+        input=one.input + other.input,
+        output=one.output + other.output,
+        cached=one.cached + other.cached,
+        cache_written=one.cache_written + other.cache_written,
+        reasoning=one.reasoning + other.reasoning,
+        extra=other.extra,
+    )

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from ..bridge import Answer, Exchange, Target, plan_for
-from ..bridge.ladder import Held, NoCall, is_about_all_tools, is_about_tools, next_plan
+from ..bridge.ladder import Ladder, NoCall
+from ..bridge.objections import is_about_all_tools, is_about_tools
 from ..bridge.plan import involves_tools
 from ..calls import new_id
 from ..errors import WireError
@@ -56,6 +57,10 @@ class Chat:
         self._retries = 0
         self._exchange: Exchange | None = None
         """The last of them."""
+        self._kept: list[Event] = []
+        """What has left."""
+        self._body = b""
+        """What the client gets as it came."""
 
     async def serve(self) -> None:
         """Answer the request."""
@@ -121,30 +126,29 @@ class Chat:
     ) -> None:
         """Ask one upstream, in another way if it does not understand, or does not obey."""
         target = await self._with_verdict(target)
-        plan = plan_for(request, target)
+        ladder = Ladder(request, target, streams=outflow is not None)
         refused: UpstreamFailed | None = None
-        for attempt in range(target.retries + 2):
-            exchange = self._exchange = Exchange(request, target, plan)
+        while True:
+            exchange = self._exchange = ladder.exchange()
             try:
-                reply = await self._asked(exchange, endpoint, outflow)
-            except NoCall as problem:
-                following = next_plan(target, plan, attempt)
-                if following is None:
-                    raise UpstreamFailed(problem.failure) from None
-                self._retry("no call")
-                plan = following
+                rest = await self._asked(exchange, ladder, endpoint, outflow)
             except UpstreamFailed as problem:
                 is_told = target.tools == "auto" and _is_refusal(exchange, problem.failure)
-                if refused or not is_told:
+                rest = ladder.give_up()
+                if rest is None and (refused or not is_told):
                     is_busy = problem.failure.kind in _MOVABLE
                     raise problem if is_busy else refused or problem from None
-                self._retry("tools refused")
-                refused = problem
-                plan = plan_for(request, structs.replace(target, learned="prompt"))
+                if rest is None:
+                    self._retry("tools refused")
+                    refused = problem
+                    ladder.plan = plan_for(request, structs.replace(target, learned="prompt"))
             else:
-                await self._learn(exchange, reply, refused and refused.failure)
-                return
-        raise UpstreamFailed(Failure("upstream", "the model did not do as it was told", 502))
+                if rest is None:
+                    self._retry(ladder.outcomes[-1].kind)
+            if rest is not None:
+                break
+        reply = await self._ended(exchange, rest, outflow)
+        await self._learn(exchange, reply, refused and refused.failure)
 
     async def _with_verdict(self, target: Target) -> Target:
         if target.tools != "auto":
@@ -153,8 +157,9 @@ class Chat:
         return structs.replace(target, learned=learned) if learned else target
 
     async def _asked(
-        self, exchange: Exchange, endpoint: Endpoint, outflow: Outflow | None
-    ) -> Reply:
+        self, exchange: Exchange, ladder: Ladder, endpoint: Endpoint, outflow: Outflow | None
+    ) -> list[Event] | None:
+        """What has not left yet of the reply; None if the model is to be asked again."""
         same = self._route.wire == endpoint.wire
         headers = self._incoming.headers if same else None
         with self._waiting:
@@ -168,9 +173,12 @@ class Chat:
         with response:
             if response.status >= 300:
                 raise await response.problem()
-            if outflow:
-                return await self._stream(exchange, endpoint, response, outflow)
-            return await self._whole(exchange, response)
+            try:
+                if outflow:
+                    return await self._stream(exchange, ladder, endpoint, response, outflow)
+                return await self._whole(exchange, ladder, response)
+            except NoCall as problem:
+                raise UpstreamFailed(problem.failure) from None
 
     async def _at_once(self, answer: Answer, response: Response) -> tuple[list[Event], bytes]:
         """What a reply says that is read whole, be it one value or a stream; and the value."""
@@ -207,56 +215,76 @@ class Chat:
 
     # Answering.
 
-    async def _whole(self, exchange: Exchange, response: Response) -> Reply:
+    async def _whole(
+        self, exchange: Exchange, ladder: Ladder, response: Response
+    ) -> list[Event] | None:
         events, body = await self._at_once(exchange.answer(), response)
-        reply = fold(Held(exchange).feed(events))
-        if reply.failure:
-            raise response.failed(reply.failure)
-        await self._remember(exchange, reply)
-        if body and self._passes(exchange):
-            self._say()
-        else:
-            body = encode_json(self._wire.encode_reply(reply, self._envelope))
-            self._say((*reply.notes, *self._wire.notes_on(reply)))
-        await self._sender.whole(200, body)
-        return reply
+        if failures := ladder.feed(events):
+            raise response.failed(_failure_in(failures))
+        self._body = body if self._passes(exchange) else b""
+        return ladder.end()
 
     def _passes(self, exchange: Exchange) -> bool:
         """Whether the reply can leave as it comes."""
         return exchange.is_transparent and not self._route.array
 
     async def _stream(
-        self, exchange: Exchange, endpoint: Endpoint, response: Response, outflow: Outflow
-    ) -> Reply:
-        answer, held = exchange.answer(), Held(exchange)
+        self,
+        exchange: Exchange,
+        ladder: Ladder,
+        endpoint: Endpoint,
+        response: Response,
+        outflow: Outflow,
+    ) -> list[Event] | None:
+        answer = exchange.answer()
         passes = self._passes(exchange)
-        keeps_words = self._gateway.kept.keeps(exchange.request)
-        kept: list[Event] = []
         waiting: list[Event] = []
         is_over = False
         while not is_over:
             batch, is_over = await self._batch(answer, response)
-            fresh = held.feed(batch)
+            fresh = ladder.feed(batch)
             waiting = waiting + fresh if waiting else fresh
             speaks = outflow.has_spoken or any(map(_says, waiting))
             if waiting and isinstance(failure := waiting[-1], Failure):
                 if not speaks:
                     raise response.failed(failure)
-                fresh[-1] = waiting[-1] = response.discreet(failure)
+                waiting[-1] = response.discreet(failure)
                 self._count_failure(failure, endpoint)
-                is_over = True
-            kept += fresh if keeps_words else [one for one in fresh if type(one) not in _WORDS]
-            if is_over:
-                await self._remember(exchange, fold(kept))
+                return waiting
             if not speaks:
                 continue
+            self._keep(exchange, waiting)
             if passes and answer.frames:
-                await outflow.pass_on(answer.take_passed(), waiting)
+                self._body = answer.take_passed()
+                await outflow.pass_on(self._body, waiting)
             else:
                 await outflow.send(waiting)
             waiting = []
-        await outflow.end()
-        return fold(kept)
+        rest = ladder.end()
+        return None if rest is None else [*waiting, *rest]
+
+    def _keep(self, exchange: Exchange, events: list[Event]) -> None:
+        """Keep what leaves, as far as somebody may ask for it."""
+        keeps_words = self._gateway.kept.keeps(exchange.request)
+        self._kept += events if keeps_words else [one for one in events if type(one) not in _WORDS]
+
+    async def _ended(self, exchange: Exchange, rest: list[Event], outflow: Outflow | None) -> Reply:
+        """Send the rest of the reply, which is returned whole."""
+        self._keep(exchange, rest) if outflow else self._kept.extend(rest)
+        reply = fold(self._kept)
+        await self._remember(exchange, reply)
+        if outflow:
+            await outflow.send([] if self._body and not reply.failure else rest)
+            await outflow.end()
+            return reply
+        body = self._body
+        if body:
+            self._say()
+        else:
+            body = encode_json(self._wire.encode_reply(reply, self._envelope))
+            self._say((*reply.notes, *self._wire.notes_on(reply)))
+        await self._sender.whole(200, body)
+        return reply
 
     def _say(self, notes: Iterable[Note] = ()) -> None:
         """What the headers tell of how the request is served."""
@@ -333,6 +361,10 @@ def _is_refusal(exchange: Exchange, failure: Failure) -> bool:
     """Whether an upstream says that it takes no tools; with a 500, some do."""
     gives = exchange.plan.mode == "native" and involves_tools(exchange.request)
     return gives and is_about_tools(failure)
+
+
+def _failure_in(events: list[Event]) -> Failure:
+    return next(event for event in events if isinstance(event, Failure))
 
 
 def _says(event: Event) -> bool:

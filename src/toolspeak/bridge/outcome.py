@@ -1,0 +1,115 @@
+"""What a reply comes to, as a value: whether it will do, and if not, what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec import Struct
+
+from ..calls import Key, key_of
+from ..refusals import refusal
+from ..types import Message, Rejection, Reply, Request, Text, Tool, ToolCall, ToolResult
+from .offered import Offered
+
+Kind = Literal[
+    "calls",
+    "answer",
+    "refusal",
+    "invalid-call",
+    "unknown-tool",
+    "missing-call",
+    "false-refusal",
+    "truncated-call",
+    "repeated-call",
+    "empty",
+]
+KINDS: dict[Kind, str] = {
+    "calls": "calls that can be made",
+    "answer": "an answer",
+    "refusal": "a refusal that is honest: for safety, or because something is missing",
+    "invalid-call": "a call that cannot be read, or whose arguments do not fit",
+    "unknown-tool": "a call of a tool that was not offered",
+    "missing-call": "no call, though one is required",
+    "false-refusal": "a claim that there are no tools, though a fitting one was offered",
+    "truncated-call": "a call that is cut off",
+    "repeated-call": "a call that has been made again and again, with the same result",
+    "empty": "nothing",
+}
+_CODES: dict[str, Kind] = {
+    "unknown-tool": "unknown-tool",
+    "invalid-arguments": "invalid-call",
+    "bad-arguments": "invalid-call",
+    "malformed": "invalid-call",
+    "too-long": "invalid-call",
+    "truncated": "truncated-call",
+}
+"""What a block comes to that tried to be a call. Others are examples, echoes and the like."""
+
+
+class Outcome(Struct, frozen=True):
+    """What a reply comes to."""
+
+    kind: Kind
+    rejected: tuple[Rejection, ...] = ()
+    """The blocks that are why."""
+
+
+def outcome_of(
+    reply: Reply, request: Request, offered: Offered, stuck: Key | None = None
+) -> Outcome:
+    """What a reply to a request comes to. `stuck` is a call that may not be made once more."""
+    if calls := reply.calls:
+        is_stuck = all(key_of(call.name, call.arguments) == stuck for call in calls)
+        return Outcome("repeated-call" if is_stuck else "calls")
+    if offered.tools:
+        for code, kind in _CODES.items():
+            if rejected := tuple(one for one in reply.rejected if one.code == code):
+                return Outcome(kind, rejected)
+        if request.tool_choice.mode == "required":
+            return Outcome("missing-call")
+    if reply.stop_reason == "refusal":
+        return Outcome("refusal")
+    if not reply.text.strip():
+        # What a model only thought may have used up all that it was allowed to say.
+        return Outcome("answer" if reply.stop_reason in ("length", "filter") else "empty")
+    return Outcome(_said(reply.text, request, offered.tools))
+
+
+def _said(text: str, request: Request, tools: tuple[Tool, ...]) -> Kind:
+    last = request.messages[-1].parts if request.messages else ()
+    found = refusal(
+        text,
+        tools,
+        asked=_asked(request.messages),
+        after_result=any(isinstance(part, ToolResult) for part in last),
+    )
+    if found is None:
+        return "answer"
+    return "false-refusal" if found.kind == "false" else "refusal"
+
+
+def _asked(messages: Iterable[Message]) -> str:
+    """What the user said last."""
+    said = ""
+    for message in messages:
+        if message.role == "user":
+            text = "".join(part.text for part in message.parts if isinstance(part, Text))
+            said = text or said
+    return said
+
+
+def stuck_call(messages: Iterable[Message], most: int) -> Key | None:
+    """The call that was made last, if so many times in a row with the same result."""
+    made: dict[str, Key] = {}
+    last: tuple[Key, str] | None = None
+    runs = 0
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                made[part.id] = key_of(part.name, part.arguments)
+            elif isinstance(part, ToolResult) and part.call_id in made:
+                this = (made[part.call_id], part.text)
+                runs = runs + 1 if this == last else 1
+                last = this
+    return last[0] if last and runs >= most else None

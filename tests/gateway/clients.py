@@ -235,7 +235,8 @@ def _whole(wire: str, body: Any) -> Iterator[str]:
         case "ollama":
             yield body["message"]["content"]
         case _:
-            yield from (part["text"] for part in body["candidates"][0]["content"]["parts"])
+            parts = body["candidates"][0]["content"]["parts"]
+            yield from (part["text"] for part in parts if "text" in part)
 
 
 def _texts(wire: str, frame: Any) -> Iterator[str]:

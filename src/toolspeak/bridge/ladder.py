@@ -46,7 +46,7 @@ ACTIONS: dict[Action, str] = {
 LADDER: dict[Kind, tuple[Action, ...]] = {
     "invalid-call": ("again", "constrain", "again"),
     "unknown-tool": ("again", "constrain", "again"),
-    "missing-call": ("constrain", "prompt", "again"),
+    "missing-call": ("constrain", "prompt", "again", "again"),
     "false-refusal": ("again", "constrain", "again"),
     "truncated-call": ("continue", "again", "again"),
     "repeated-call": ("again", "again"),
@@ -128,6 +128,9 @@ class Ladder:
                 return [*self._released(), event]
             case CallRejected() | CallStart():
                 self._waits = True
+            case Note("truncated") | Note("not-a-call"):
+                # The text of it follows.
+                self._waits = not self._has_spoken or event.code == "truncated"
             case TextDelta() if self._opening and not self._waits:
                 self._held.append(event)
                 return self._released() if not self._opening.feed(event.text) else []

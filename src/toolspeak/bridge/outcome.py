@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Literal
 
@@ -9,7 +10,7 @@ from msgspec import Struct
 
 from ..calls import Key, key_of
 from ..refusals import refusal
-from ..types import Message, Rejection, Reply, Request, Text, Tool, ToolCall, ToolResult
+from ..types import Message, Note, Rejection, Reply, Request, Text, Tool, ToolCall, ToolResult
 from .offered import Offered
 
 Kind = Literal[
@@ -47,6 +48,11 @@ _CODES: dict[str, Kind] = {
 """What a block comes to that tried to be a call. Others are examples, echoes and the like."""
 
 
+_SHOWN = 60
+_BODY = re.compile(r"[>\])=]\s*[{\[<\"]")
+"""The beginning of what stands between a call's markers."""
+
+
 class Outcome(Struct, frozen=True):
     """What a reply comes to."""
 
@@ -63,8 +69,9 @@ def outcome_of(
         is_stuck = all(key_of(call.name, call.arguments) == stuck for call in calls)
         return Outcome("repeated-call" if is_stuck else "calls")
     if offered.tools:
+        blocks = (*reply.rejected, *_unread(reply))
         for code, kind in _CODES.items():
-            if rejected := tuple(one for one in reply.rejected if one.code == code):
+            if rejected := tuple(one for one in blocks if one.code == code):
                 return Outcome(kind, rejected)
         if request.tool_choice.mode == "required":
             return Outcome("missing-call")
@@ -74,6 +81,22 @@ def outcome_of(
         # What a model only thought may have used up all that it was allowed to say.
         return Outcome("answer" if reply.stop_reason in ("length", "filter") else "empty")
     return Outcome(_said(reply.text, request, offered.tools))
+
+
+def _unread(reply: Reply) -> Iterable[Rejection]:
+    """What only looks like a call, if it is meant to be one: the reply begins with it, or ends in
+    the midst of it."""
+    for note in reply.notes:
+        if note.code == "truncated" and note.where and is_cut(note, reply.stop_reason):
+            begins = reply.text.rfind(note.where[:_SHOWN])
+            yield Rejection(reply.text[max(0, begins) :], note.code, note.message)
+        elif note.code == "not-a-call" and reply.text.lstrip().startswith(note.where):
+            yield Rejection(reply.text, "malformed", note.message)
+
+
+def is_cut(note: Note, reason: str | None = None) -> bool:
+    """Whether it is a call that a reply ends in, and not a marker that is only spoken of."""
+    return reason == "length" or _BODY.search(note.where) is not None
 
 
 def _said(text: str, request: Request, tools: tuple[Tool, ...]) -> Kind:

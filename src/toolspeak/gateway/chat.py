@@ -71,7 +71,11 @@ class Chat:
         self._model = served.name
         self._envelope = Envelope(request, new_id().removeprefix("call_"), int(time()))
         if not request.stream:
-            await self._ask(request, served, None)
+            try:
+                await self._ask(request, served, None)
+            except UpstreamFailed:
+                self._say()
+                raise
             return
         outflow = self._outflow()
         try:
@@ -244,15 +248,14 @@ class Chat:
             batch, is_over = await self._batch(answer, response)
             fresh = ladder.feed(batch)
             waiting = waiting + fresh if waiting else fresh
-            speaks = outflow.has_spoken or any(map(_says, waiting))
-            if waiting and isinstance(failure := waiting[-1], Failure):
-                if not speaks:
+            failure = waiting[-1] if waiting and isinstance(waiting[-1], Failure) else None
+            if not outflow.has_spoken and not any(map(_says, waiting)):
+                if failure:
                     raise response.failed(failure)
+                continue
+            if failure:
                 waiting[-1] = response.discreet(failure)
                 self._count_failure(failure, endpoint)
-                return waiting
-            if not speaks:
-                continue
             self._keep(exchange, waiting)
             if passes and answer.frames:
                 self._body = answer.take_passed()
@@ -260,6 +263,8 @@ class Chat:
             else:
                 await outflow.send(waiting)
             waiting = []
+            if failure:
+                return []
         rest = ladder.end()
         return None if rest is None else [*waiting, *rest]
 

@@ -1,27 +1,34 @@
-"""What is done when a model does not do as it was told, or an upstream does not understand."""
+"""What leaves of a reply while it comes, and what waits."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.bridge.support import asked, exchange
+from tests.bridge.support import asked, user
 from toolspeak import (
     ArgumentsDelta,
     CallEnd,
+    CallRejected,
     CallStart,
     Capabilities,
     Event,
     Failure,
     Finish,
+    Message,
+    ReasoningDelta,
+    Rejection,
     Started,
+    Text,
     TextDelta,
     ToolCall,
     ToolChoice,
+    ToolResult,
+    Usage,
 )
-from toolspeak.bridge.ladder import Held, NoCall, is_about_all_tools, is_about_tools, next_plan
-from toolspeak.bridge.plan import Target, plan_with
-from toolspeak.types import ToolsMode
-from toolspeak.wires.common import failure_from
+from toolspeak.bridge.ladder import Ladder, NoCall
+from toolspeak.bridge.plan import Target
 
 CALL: list[Event] = [
     CallStart(0, "c1", "now"),
@@ -30,103 +37,144 @@ CALL: list[Event] = [
 ]
 WORDS: list[Event] = [Started(), TextDelta("Let me look.")]
 FAILURE = Failure("upstream", "it is gone", 502)
+REJECTED: list[Event] = [
+    CallRejected(Rejection("now(1)", "invalid-arguments", "1 is too much", "$.x", "now")),
+    TextDelta("now(1)"),
+]
+SORRY = "I'm sorry, I don't have access to the time."
 
 
-class TestHeld:
-    """Where a call is required, nothing leaves before one has begun."""
+def ladder(*messages: Message, choice: str = "auto", **target: Any) -> Ladder:
+    request = asked(*messages, tool_choice=ToolChoice(choice))  # pyright: ignore[reportArgumentType]
+    made = Ladder(request, Target(model="m", **{"tools": "native", **target}), streams=True)
+    made.exchange()
+    return made
 
-    def held(self, mode: str = "required") -> Held:
-        choice = ToolChoice("required") if mode == "required" else ToolChoice()
-        return Held(exchange(asked(tool_choice=choice), tools="native"))
 
-    @pytest.mark.parametrize("mode", ["required", "auto"])
-    def test_a_reply_with_a_call_leaves_at_once(self, mode: str) -> None:
-        events = [*WORDS, *CALL, Finish("calls")]
-        assert self.held(mode).feed(events) == events
+class TestWhatWaits:
+    def test_where_a_call_is_required_all_waits_for_it(self) -> None:
+        waits = ladder(choice="required")
+        assert waits.feed(WORDS) == []
+        assert waits.feed(CALL[:1]) == [*WORDS, *CALL[:1]]
+        assert waits.feed([*CALL[1:], Finish("calls")]) == CALL[1:]
+        assert waits.end() == [Finish("calls")]
 
-    def test_what_comes_before_a_call_waits_for_it(self) -> None:
-        held = self.held()
-        assert held.feed(WORDS) == []
-        assert held.feed(CALL[:1]) == [*WORDS, *CALL[:1]]
-        assert held.feed([*CALL[1:], Finish("calls")]) == [*CALL[1:], Finish("calls")]
+    def test_words_leave_at_once(self) -> None:
+        free = ladder()
+        assert free.feed(WORDS) == WORDS
+        assert free.feed([TextDelta(" Well."), Finish("stop")]) == [TextDelta(" Well.")]
+        assert free.end() == [Finish("stop")]
 
-    def test_a_reply_without_a_call_does_not_leave(self) -> None:
-        held = self.held()
+    def test_a_failure_lets_go_of_everything(self) -> None:
+        assert ladder(choice="required").feed([*WORDS, FAILURE]) == [*WORDS, FAILURE]
+
+    def test_what_may_be_a_refusal_waits_until_it_is_certain(self) -> None:
+        waits = ladder()
+        assert waits.feed([Started(), TextDelta("I")]) == [Started()]
+        late = TextDelta(
+            " think that it is time to go home, as it is late, and the sun is low. " * 3
+        )
+        assert waits.feed([late]) == [TextDelta("I"), late]
+
+    def test_a_call_that_is_not_made_waits_for_the_end(self) -> None:
+        waits = ladder()
+        assert waits.feed([*WORDS, *REJECTED, Finish("stop")]) == WORDS
+
+    def test_a_call_after_one_that_is_not_made(self) -> None:
+        waits = ladder()
+        assert waits.feed([*REJECTED, *CALL, Finish("calls")]) == [*REJECTED, *CALL]
+        assert waits.end() == [Finish("calls")]
+
+
+class TestWhatComesNext:
+    def test_the_model_is_told_what_was_wrong(self) -> None:
+        made = ladder()
+        made.feed([*REJECTED, Finish("stop", usage=Usage(input=5, output=2))])
+        assert made.end() is None
+        assert [outcome.kind for outcome in made.outcomes] == ["invalid-call"]
+        said, told = made.exchange().request.messages[-2:]
+        assert said == Message("assistant", (Text("now(1)"),))
+        assert "1 is too much" in str(told)
+        assert made.feed([Started(), *CALL, Finish("calls", usage=Usage(input=7, output=1))])
+        *notes, finish = made.end() or []
+        assert isinstance(finish, Finish)
+        assert finish.usage == Usage(input=12, output=3)
+        assert [getattr(note, "code", "") for note in notes] == ["asked-again"]
+
+    def test_only_calls_are_taken_once_it_has_spoken(self) -> None:
+        made = ladder()
+        assert made.feed([*WORDS, *REJECTED, Finish("stop")]) == WORDS
+        assert made.end() is None
+        made.exchange()
+        assert made.feed([Started(), TextDelta("Of course!"), *CALL, Finish("calls")]) == CALL
+        assert [getattr(note, "code", "") for note in made.end() or []] == [
+            "asked-again",
+            "dropped-prose",
+            "",
+        ]
+
+    def test_after_all_attempts_the_first_reply_is_as_good_as_any(self) -> None:
+        made = ladder(retries=1)
+        made.feed([TextDelta(SORRY), Finish("stop")])
+        assert made.end() is None
+        made.exchange()
+        made.feed([TextDelta(SORRY + " Really."), Finish("stop")])
+        assert (made.end() or [])[0] == TextDelta(SORRY)
+
+    def test_a_call_that_is_required_is_not_given_up_in_silence(self) -> None:
+        made = ladder(choice="required", retries=0)
+        made.feed([*WORDS, Finish("stop")])
         with pytest.raises(NoCall):
-            held.feed([*WORDS, Finish("stop")])
+            made.end()
 
-    def test_a_failure_leaves(self) -> None:
-        assert self.held().feed([*WORDS, FAILURE]) == [*WORDS, FAILURE]
+    def test_nothing_follows_a_signed_thought(self) -> None:
+        made = ladder()
+        made.feed([ReasoningDelta("Hm.", "signed"), *REJECTED, Finish("stop")])
+        assert (made.end() or [])[:2] == REJECTED
 
-    def test_where_no_call_is_required_nothing_waits(self) -> None:
-        assert self.held("auto").feed([*WORDS, Finish("stop")]) == [*WORDS, Finish("stop")]
-
-
-LACKS = [
-    "registry.ollama.ai/library/gemma:2b does not support tools",
-    '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
-    "tools param requires --jinja flag",
-    "No endpoints found that support tool use.",
-    "Unrecognized request argument supplied: tools",
-    "Function calling is not enabled for models/gemma-3-27b-it",
-    "[{'loc': ['body', 'tools'], 'msg': 'Extra inputs are not permitted'}]",
-    "the following parameters are not supported: tools",
-    "tool_use is not available for this model",
-    "Conversation roles must alternate user/assistant/user/assistant/...",
-    "Only user and assistant roles are supported!",
-]
-THESE = [
-    "Invalid schema for function 'get_weather': In context=(), 'required' is required",
-    "messages with role 'tool' must be a response to a preceding message with 'tool_calls'.",
-    "An assistant message with 'tool_calls' must be followed by tool messages",
-    "Invalid 'tools[0].function.name': string does not match pattern.",
-    "tools: maximum number of items is 128",
-    "tools: Tool names must be unique.",
-]
-OTHERS = ["the model is overloaded", "this functionality is off", "maximum context length is 8192"]
+    @pytest.mark.parametrize(
+        ("mode", "constrained", "expected"),
+        [
+            ("native", None, "prompt"),
+            ("native", True, "constrained"),
+            ("prompt", None, "prompt"),
+            ("prompt", True, "constrained"),
+            ("constrained", True, "constrained"),
+        ],
+    )
+    def test_a_required_call_is_asked_for_in_a_stronger_way(
+        self, mode: str, constrained: bool | None, expected: str
+    ) -> None:
+        able = Capabilities(constrained=constrained)
+        made = ladder(choice="required", tools=mode, capabilities=able)
+        made.feed([*WORDS, Finish("stop")])
+        assert made.end() is None
+        assert made.exchange().plan.mode == expected
 
 
-@pytest.mark.parametrize("message", [*LACKS, *THESE, *OTHERS])
-@pytest.mark.parametrize("status", [400, 404, 422, 500, 501])
-def test_refusals_are_told_by_their_words(message: str, status: int) -> None:
-    failure = Failure("bad_request", message, status)
-    assert is_about_tools(failure) is (message not in OTHERS)
-    assert is_about_all_tools(failure) is (message in LACKS)
+def looped(times: int, result: str = "noon") -> list[Message]:
+    turns = [user("What time is it?")]
+    for number in range(times):
+        call = ToolCall(id=f"c{number}", name="now", arguments={})
+        gave = ToolResult(call_id=f"c{number}", name="now", content=result or str(number))
+        turns += [Message("assistant", (call,)), Message("tool", (gave,))]
+    return turns
 
 
-TOO_LONG = [
-    "the maximum context length is 8192 tokens, and you have 8300 (300 in the functions)",
-    "Please reduce the length of the messages or functions.",
-    "This model's maximum prompt length is 131072 but the request with its tools has 140000 tokens",
-]
+class TestLoops:
+    @pytest.mark.parametrize(
+        ("times", "result", "stops"), [(3, "noon", True), (2, "noon", False), (3, "", False)]
+    )
+    def test_a_call_that_changes_nothing_is_not_made_for_ever(
+        self, times: int, result: str, stops: bool
+    ) -> None:
+        made = ladder(*looped(times, result))
+        assert made.feed([*CALL, Finish("calls")]) == ([] if stops else CALL)
+        assert (made.end() is None) == stops
+        if stops:
+            assert "its result does not change" in str(made.exchange().request.messages[-1])
 
-
-@pytest.mark.parametrize("message", TOO_LONG)
-def test_tools_that_take_too_much_room_are_not_refused_as_such(message: str) -> None:
-    failure = failure_from(400, message)
-    assert failure.kind == "context_length"
-    assert not is_about_tools(failure)
-
-
-@pytest.mark.parametrize("status", [401, 403, 408, 413, 429, 502, 503, 504])
-def test_other_failures_are_none(status: int) -> None:
-    assert not is_about_tools(Failure("bad_request", LACKS[0], status))
-
-
-@pytest.mark.parametrize(
-    ("mode", "constrained", "attempt", "expected"),
-    [
-        ("native", None, 0, "prompt"),
-        ("native", True, 0, "constrained"),
-        ("prompt", None, 1, "prompt"),
-        ("prompt", True, 1, "constrained"),
-        ("constrained", True, 1, "constrained"),
-        ("native", True, 2, None),
-    ],
-)
-def test_a_call_is_asked_for_in_a_stronger_way(
-    mode: ToolsMode, constrained: bool | None, attempt: int, expected: str | None
-) -> None:
-    target = Target(model="m", capabilities=Capabilities(constrained=constrained), retries=2)
-    following = next_plan(target, plan_with(target, mode, "it is so"), attempt)
-    assert (following and following.mode) == expected
+    def test_another_call_is_made(self) -> None:
+        other = CallEnd(0, ToolCall(id="c1", name="now", arguments={"zone": "UTC"}))
+        made = ladder(*looped(3))
+        assert made.feed([*CALL[:2], other, Finish("calls")]) == [*CALL[:2], other]

@@ -18,6 +18,7 @@ from msgspec import structs
 from ..calls import key_of
 from ..errors import ToolspeakError
 from ..events import (
+    ArgumentsDelta,
     CallEnd,
     CallRejected,
     CallStart,
@@ -57,6 +58,11 @@ LOOP = 3
 """How often a call may be made in a row with the same result."""
 
 
+_MOST_WORDS = 65_536
+"""How many characters of a reply are remembered, for what is said of it."""
+_WORDS = (TextDelta, ReasoningDelta, ArgumentsDelta)
+
+
 class NoCall(ToolspeakError):
     """A call was required, and the model has made none."""
 
@@ -93,6 +99,7 @@ class Ladder:
         self._exchange = Exchange(self._asked, self._target, self.plan, begun=self._begun)
         self._events: list[Event] = []
         self._held: list[Event] = []
+        self._words = 0
         self._may_speak = not self.outcomes or not self._has_spoken
         self._waits = self._must and bool(self._exchange.offered.tools)
         self._opening: Opening | None = Opening() if self._exchange.offered.tools else None
@@ -103,13 +110,20 @@ class Ladder:
 
     def feed(self, events: list[Event]) -> list[Event]:
         """The events that may leave now."""
-        self._events += events
         if not self._streams:
+            self._events += events
             return [event for event in events if isinstance(event, Failure)]
         free: list[Event] = []
         for event in events:
+            self._remember(event)
             free += self._let(event)
         return free
+
+    def _remember(self, event: Event) -> None:
+        """Keep what happens, but not all the words of a long reply."""
+        self._words += len(event.text) if isinstance(event, (TextDelta, ReasoningDelta)) else 0
+        if self._words <= _MOST_WORDS or not isinstance(event, _WORDS):
+            self._events.append(event)
 
     def _let(self, event: Event) -> list[Event]:
         match event:

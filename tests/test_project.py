@@ -26,7 +26,7 @@ LAYERS = [
     {"schema"},
     {"conversation"},
     {"callables"},
-    {"events", "notes", "calls", "tools"},
+    {"events", "notes", "calls", "tools", "refusals"},
     {"validator"},
     {"fit"},
     {"toolset"},

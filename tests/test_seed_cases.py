@@ -24,6 +24,7 @@ from toolspeak import (
     format_tools,
     parse_tool_calls,
 )
+from toolspeak.refusals import refusal
 from toolspeak.toolset import Toolset
 
 Case = dict[str, Any]
@@ -103,7 +104,6 @@ LATER_KINDS = {
     "detect_tool_call_parse_issue": "when to ask the model again",
     "looks_like_incomplete_tool_protocol_json": "when to ask the model again",
     "looks_like_missed_tool_use": "when to ask the model again",
-    "looks_like_refusal": "when to ask the model again",
     "should_retry_native_tool": "when to ask the model again",
     "needs_approval": "the agent",
     "scrub_credentials": "the agent",
@@ -322,6 +322,16 @@ def test_shapes_of_providers() -> None:
     for case in cases("extract_tools", "extract_anthropic_tools"):
         names = [tool.name for tool in as_tools(case["input"]) or ()]
         results[case["id"]] = names == case["expected"]["names"]
+    check(results)
+
+
+def test_refusals() -> None:
+    """The seeds know no tools there: these are the ones that such a proxy offers."""
+    tools = as_tools(ZEROCLAW) or ()
+    results: dict[str, bool] = {}
+    for case in cases("looks_like_refusal"):
+        found = refusal(case["input"], tools)
+        results[case["id"]] = (found is not None and found.kind == "false") == case["expected"]
     check(results)
 
 

@@ -41,6 +41,9 @@ _AFTER_THE_END = 2.0
 """How many seconds a reply that is complete may take to end."""
 _IN_TARGETS = "/%?:@!$&'()*+,;=~-._"
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_TOO_LONG = (
+    "(Shorten the conversation, offer fewer tools, or choose a model with a larger context.)"
+)
 _SHORTEST_SECRET = 4
 _SHOWN = 1000
 _PAGES = ("text/html", "application/xhtml+xml")
@@ -72,6 +75,7 @@ class Response:
         self._connection = connection
         self._endpoint = endpoint
         self._let_go = let_go
+        self._is_over = False
         self._expect(endpoint.settings.first_byte_timeout)
         self.status = connection.status
         self.headers = connection.headers
@@ -82,7 +86,12 @@ class Response:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self._let_go(self._connection)
+        self._release()
+
+    def _release(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._let_go(self._connection)
 
     def _expect(self, seconds: float) -> None:
         """From now on, something that makes sense has to come within that time."""
@@ -105,6 +114,9 @@ class Response:
         self._size += len(data)
         if self._size > _MOST_BODY:
             raise _failed(self._endpoint, f"sent more than {_MOST_BODY} bytes that are no reply")
+        if not data:
+            # Others need not wait until the client has taken it all.
+            self._release()
         return data
 
     async def body(self) -> bytes:
@@ -126,6 +138,8 @@ class Response:
             failure = structs.replace(self.page().failure, status=status)
         else:
             failure = wire_of(self._endpoint.wire).decode_failure(status, _read(said))
+            if failure.kind == "context_length":
+                failure = structs.replace(failure, message=f"{failure.message} {_TOO_LONG}")
         asked = _retry_after(self.headers)
         headers = {} if asked is None else {"retry-after": str(ceil(asked))}
         return self.failed(failure, headers)
@@ -297,10 +311,10 @@ def _request(endpoint: Endpoint, path: str, body: bytes | None, client: Mapping[
     method = "GET" if body is None else "POST"
     headers = _headers(endpoint, client)
     if body is not None:
-        headers["Content-Length"] = str(len(body))
+        headers["content-length"] = str(len(body))
     if any(map(_CONTROL.search, headers.values())):
         raise _failed(endpoint, "cannot be asked: there is a line break in one of its headers")
-    own = "" if "authorization" in map(str.lower, headers) else address.authorization
+    own = "" if "authorization" in headers else address.authorization
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = f"{method} {_target(address.path, path)} HTTP/1.1\r\n{address.head}{own}{lines}\r\n"
     return head.encode() + (body or b"")
@@ -328,17 +342,18 @@ def _failed(endpoint: Endpoint, what: str, status: int = 502) -> UpstreamFailed:
 
 def _headers(endpoint: Endpoint, client: Mapping[str, str]) -> dict[str, str]:
     headers = {
-        "Content-Type": "application/json",
-        "Accept": "application/json, text/event-stream",
-        "Accept-Encoding": "identity",
-        "User-Agent": f"toolspeak/{__version__}",
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "accept-encoding": "identity",
+        "user-agent": f"toolspeak/{__version__}",
     }
     if endpoint.wire == "anthropic":
         headers["anthropic-version"] = "2023-06-01"
     for name in _SAME_WIRE_HEADERS.get(endpoint.wire, ()):
         if name in client:
             headers[name] = client[name]
-    return {**headers, **wire_of(endpoint.wire).authorization(endpoint.key), **endpoint.headers}
+    headers |= wire_of(endpoint.wire).authorization(endpoint.key)
+    return headers | {name.lower(): value for name, value in endpoint.headers.items()}
 
 
 def _discreet(failure: Failure, endpoint: Endpoint) -> Failure:

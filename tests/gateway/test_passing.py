@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec import structs
 
 from tests.gateway.clients import STREAMED, WHOLE, Client, ask
 from tests.gateway.faulty import HELLO, Act, Asked, Faulty
@@ -137,7 +138,7 @@ def test_a_failure_does_not_get_through_as_it_is(client: Client, size: int | Non
 def test_a_failure_goes_on_from_what_was_passed_on() -> None:
     """It is one of the same response, and not of another."""
     client = next(client for client in SAME if client.wire == "openai_responses")
-    with passing(client.wire, says(lambda asked: with_unknown(asked)[:3])) as (_, gateway):
+    with passing(client.wire, says(lambda asked: with_unknown(asked)[:1])) as (_, gateway):
         heard = ask(gateway.url, client, {**client.body(), **_model(client)})
     frames = [json.loads(line[6:]) for line in heard.raw.split(b"\n") if line[:6] == b"data: "]
     ids = {frame["response"]["id"] for frame in frames if "response" in frame}

@@ -80,7 +80,7 @@ def _path(request: Request) -> str:
 def path_of(model: str) -> str:
     """A model's name as part of an address, of which it may not become anything else."""
     full = model if model.startswith(_FULL_NAMES) else f"models/{model}"
-    if any(step in ("", ".", "..") for step in full.split("/")):
+    if any(step in (".", "..") for step in full.split("/")):
         raise WireError(f"{model!r} is no name of a model", "$.model")
     return quote(full, safe="/:@")
 

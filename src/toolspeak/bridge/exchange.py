@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -55,6 +54,10 @@ class Exchange:
         request, target = self.request, self.target
         same = (request.wire, request.model) == (target.wire, target.model)
         return same and not involves_tools(request)
+
+    def passes(self, frame: Any) -> bool:
+        """Whether the client may get a frame of such a reply: it asked for it itself."""
+        return self.wire.is_asked_for(frame, self.request)
 
     def answer(self) -> Answer:
         """For reading one reply."""
@@ -125,12 +128,11 @@ class Answer:
     """Reads the reply to an exchange: bytes in any pieces, or one value."""
 
     def __init__(self, exchange: Exchange) -> None:
-        wire, request = exchange.wire, exchange.request
         self._decoder = StreamDecoder(
-            wire,
+            exchange.wire,
             exchange.outgoing.names,
             new_id=exchange.new_id,
-            passes=partial(_passes, wire, request) if exchange.is_transparent else None,
+            passes=exchange.passes if exchange.is_transparent else None,
         )
         reads_text = bool(exchange.offered.tools) or exchange.plan.mode != "native"
         self.understanding = Understanding(
@@ -179,7 +181,3 @@ class Answer:
         for event in events:
             understood += self.understanding.feed(event)
         return understood
-
-
-def _passes(wire: Wire, request: Request, value: Any) -> bool:
-    return wire.is_asked_for(value, request)

@@ -32,9 +32,6 @@ from .upstream import Response, UpstreamFailed
 if TYPE_CHECKING:
     from .app import Gateway
 
-_INSTRUCTIONS = frozenset({"system", "developer"})
-_CONVERSATION = {"openai_responses": "input", "gemini": "contents"}
-"""Where a conversation stands, if not under `messages`."""
 _MOVABLE = frozenset({"upstream", "timeout", "overloaded", "rate_limit"})
 """Failures after which another upstream may do better."""
 _WORDS = frozenset({TextDelta, ReasoningDelta, ArgumentsDelta})
@@ -68,7 +65,7 @@ class Chat:
         request = await with_tools(request, self._gateway.memory, self._client, served.name)
         self._model = served.name
         self._envelope = Envelope(request, new_id().removeprefix("call_"), int(time()))
-        if not _asks(request):
+        if not self._wire.asks(request):
             await self._nothing_asked(request)
             return
         if not request.stream:
@@ -86,20 +83,18 @@ class Chat:
             outflow.stop()
 
     async def _nothing_asked(self, request: Request) -> None:
-        """A client of Ollama's API loads a model by asking it nothing; of any other, it errs."""
-        if self._wire.name != "ollama":
-            where = _CONVERSATION.get(self._wire.name, "messages")
-            raise WireError("there is nothing to answer", f"$.{where}")
-        body = self._wire.encode_reply(Reply(stop_reason="stop"), self._envelope)
+        """A client that asks nothing errs, or means to load the model."""
+        loads = self._wire.loads_by
+        if loads is None:
+            raise WireError("there is nothing to answer", f"$.{self._wire.conversation}")
+        body = self._wire.encode_reply(Reply(stop_reason="stop"), self._envelope) | loads
         kind = self._wire.content_type if request.stream else "application/json"
-        await self._sender.whole(200, encode_json(body | {"done_reason": "load"}) + b"\n", kind)
+        await self._sender.whole(200, encode_json(body) + b"\n", kind)
 
     async def _request(self) -> Request:
         body = await self._incoming.value(self._gateway.config.limits)
-        if self._incoming.path == "/api/generate":
-            body.setdefault("prompt", "")
         request = self._wire.decode_request(
-            body, model=self._route.model, stream=self._route.stream
+            {**self._route.implied, **body}, model=self._route.model, stream=self._route.stream
         )
         self._gateway.guard.check_size(request)
         return request
@@ -344,13 +339,6 @@ class _Stopwatch:
     def __exit__(self, *problem: object) -> None:
         self._passed += perf_counter() - self._began
         self._began = 0.0
-
-
-def _asks(request: Request) -> bool:
-    """Whether there is something to answer: instructions are enough in OpenAI's APIs."""
-    if request.wire in ("anthropic", "gemini"):
-        return any(message.role not in _INSTRUCTIONS for message in request.messages)
-    return bool(request.messages) or bool(request.extra.get("previous_response_id"))
 
 
 def _is_refusal(exchange: Exchange, failure: Failure) -> bool:

@@ -12,8 +12,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-PATIENCE = 120.0
-"""How many seconds a client may take nothing of what is waiting for it."""
+from .http import PATIENCE
 
 
 class CorkedProtocol(HttpToolsProtocol):
@@ -22,8 +21,9 @@ class CorkedProtocol(HttpToolsProtocol):
 
     _stalled: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        corked: Any = Corked(transport, self.loop)
+        super().connection_made(corked)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._go_on()

@@ -18,7 +18,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 PATIENCE = 120.0
-"""How many seconds a client may take to send a request."""
+"""How many seconds a client may take to send a request, or to take anything of its reply."""
 _ONCE = frozenset({"host", "origin", "content-type", "content-length"})
 """Headers that decide what may come in: a second one would hide the first."""
 

@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, isfinite
 from time import monotonic, time
 from typing import Any
@@ -25,7 +25,7 @@ from ..wires import Outgoing, wire_of
 from ..wires.framing import decode_json, encode_json
 from .catalog import Endpoint
 from .connection import Connection, Disconnected, HttpProblem
-from .pool import CannotConnect, Pool, address_of, basic
+from .pool import IN_PATHS, CannotConnect, Pool, address_of, basic
 from .settings import HARMLESS, hidden, hidden_address
 from .ticker import Ticker
 
@@ -39,7 +39,6 @@ _MOST_OF_AN_ERROR = 2**16
 _PATIENCE_WITH_ERRORS = 5.0
 _AFTER_THE_END = 2.0
 """How many seconds a reply that is complete may take to end."""
-_IN_TARGETS = "/%?:@!$&'()*+,;=~-._"
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _TOO_LONG = (
     "(Shorten the conversation, offer fewer tools, or choose a model with a larger context.)"
@@ -105,6 +104,8 @@ class Response:
 
     async def more(self) -> bytes:
         """The next piece of the body, b"" at its end."""
+        if self._is_over:
+            return b""
         try:
             data = await self._connection.read(self._deadline)
         except TimeoutError:
@@ -201,21 +202,20 @@ class Upstreams:
         after a failure that `is_final` it is not asked again."""
         data = _request(endpoint, outgoing.path, encode_json(outgoing.body), client or {})
         slot = self._slot(endpoint)
-        if slot is None:
-            connection = await self._answered(endpoint, data, on_retry, is_final)
-            return Response(connection, endpoint, self._pool.release)
-        await slot.acquire()
+        if slot:
+            await slot.acquire()
         try:
             connection = await self._answered(endpoint, data, on_retry, is_final)
         except BaseException:
-            slot.release()
+            if slot:
+                slot.release()
             raise
+        return Response(connection, endpoint, partial(self._let_go, slot))
 
-        def let_go(connection: Connection) -> None:
+    def _let_go(self, slot: asyncio.Semaphore | None, connection: Connection) -> None:
+        if slot:
             slot.release()
-            self._pool.release(connection)
-
-        return Response(connection, endpoint, let_go)
+        self._pool.release(connection)
 
     async def ask(self, endpoint: Endpoint, path: str, data: bytes | None = None) -> Response:
         """Ask something else than a chat: GET, or POST with data."""
@@ -322,7 +322,7 @@ def _request(endpoint: Endpoint, path: str, body: bytes | None, client: Mapping[
 
 @lru_cache(maxsize=512)
 def _target(base: str, path: str) -> str:
-    return base + quote(path, safe=_IN_TARGETS)
+    return base + quote(path, safe=f"{IN_PATHS}?")
 
 
 def _read(said: bytes) -> Any:

@@ -108,6 +108,8 @@ class _Upstream(asyncio.Protocol):
         )
         begin = asyncio.get_running_loop().time()
         for number in range(CHUNKS):
+            if self._transport.is_closing():
+                return
             data = _chunk(number)
             write(b"%x\r\n%b\r\n" % (len(data), data))
             due = begin + (number + 1) * self.pace

@@ -43,8 +43,10 @@ class Exchange:
         self.wire: Wire = wire_of(target.wire)
         self._notes: tuple[Note, ...] = ()
         """What was changed before the wire had it."""
-        self.sent = structs.replace(self._for_model(), model=target.model)
+        self.sent = self._for_model()
         """The request as the upstream gets it."""
+        if self.sent.model != target.model:
+            self.sent = structs.replace(self.sent, model=target.model)
         self.outgoing = self._outgoing()
 
     @property
@@ -67,6 +69,8 @@ class Exchange:
         written = self.wire.encode_request(self.sent)
         body, lost = adapted(written.body, self.target.quirks)
         notes = (*self.request.notes, *self._notes, *written.notes, *lost)
+        if body is written.body and notes == written.notes:
+            return written
         return structs.replace(written, body=body, notes=notes)
 
     def _for_model(self) -> Request:

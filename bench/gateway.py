@@ -4,8 +4,8 @@
 
 Each stands in front of the same upstream, in one process on one core; the load comes from another.
 They are measured in turn, several times, and the least of each figure counts: on a noisy machine it
-is the truest, and CPU time truer than any other. `PATH` is LiteLLM's command, from an environment of its
-own: `pip install 'litellm[proxy]'`.
+is the truest, and CPU time truer than any other. `PATH` is LiteLLM's command, from an environment
+of its own: `pip install 'litellm[proxy]'`.
 """
 
 from __future__ import annotations

@@ -108,6 +108,8 @@ class _Upstream(asyncio.Protocol):
         )
         begin = asyncio.get_running_loop().time()
         for number in range(CHUNKS):
+            if self._transport.is_closing():
+                return
             data = _chunk(number)
             write(b"%x\r\n%b\r\n" % (len(data), data))
             due = begin + (number + 1) * self.pace
@@ -131,12 +133,12 @@ def upstream(port: int, pace: str = "") -> None:
 
 def proxy(port: int, url: str) -> None:
     """Starlette and aiohttp with nothing between them; streams are decoded and encoded again."""
-    import aiohttp
     import uvicorn
 
+    aiohttp: Any = import_module("aiohttp")
     orjson: Any = import_module("orjson")
     responses: Any = import_module("starlette.responses")
-    sessions: list[aiohttp.ClientSession] = []
+    sessions: list[Any] = []
 
     async def relay(request: Any) -> Any:
         if not sessions:
@@ -149,7 +151,7 @@ def proxy(port: int, url: str) -> None:
             return responses.Response(data, media_type="application/json")
         return responses.StreamingResponse(decoded(answer), media_type="text/event-stream")
 
-    async def decoded(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    async def decoded(answer: Any) -> AsyncIterator[bytes]:
         held = b""
         async for data in answer.content.iter_any():
             *frames, held = (held + data).split(b"\n\n")

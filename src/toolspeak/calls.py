@@ -152,6 +152,11 @@ def drafts(
         case [str(name), dict(arguments)] if declared is None or name in declared:
             yield Draft(name, arguments)
             return
+        case {"name": str(name), "arguments": dict(arguments)} if len(value) == 2:
+            if name.strip() and not _WRAPPER_NAME.match(name) and not _is_schema(arguments):
+                # There is nothing more to see in what nearly all models write.
+                yield Draft(name, arguments or None)
+                return
         case _:
             pass
     if isinstance(value, list):

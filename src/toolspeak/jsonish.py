@@ -104,12 +104,15 @@ def dumps(value: Any) -> str:
         return json.dumps(value, separators=(",", ":"))
 
 
-_sorted = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_sorted = msgspec.json.Encoder(order="deterministic")
 
 
 def canonical(value: Any) -> str:
     """The same text for the same value, in whatever order its keys stand."""
-    return _sorted.encode(value)
+    try:
+        return _sorted.encode(value).decode()
+    except (UnicodeEncodeError, TypeError):
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def same(text: str, value: Any) -> bool:

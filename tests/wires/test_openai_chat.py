@@ -834,3 +834,15 @@ def test_the_order_of_a_reply_is_noted_where_it_is_lost() -> None:
     ]
     reply = fold(WIRES["anthropic"].decode_reply({"content": content}))
     assert "order" in CHAT.notes_on(reply)[0].message
+
+
+@pytest.mark.parametrize("given", ["null", '""', "  ", ""])
+def test_no_arguments_are_an_empty_object(given: str) -> None:
+    """However an upstream writes that there are none, the client can read them."""
+    call = {"index": 0, "id": "c", "function": {"name": "now", "arguments": given}}
+    chunk = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
+    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    decoder = StreamDecoder(CHAT)
+    data = b"".join(sse(value) for value in (chunk, last)) + b"data: [DONE]\n\n"
+    events = decoder.feed(data) + decoder.finish()
+    assert [event.json for event in events if isinstance(event, ArgumentsDelta)] == ["{}"]

@@ -15,7 +15,7 @@ from toolspeak.wires.routes import Route, route
         ("/v1/responses/", Route("openai_responses")),
         ("/v1/messages?beta=true", Route("anthropic")),
         ("/api/chat", Route("ollama")),
-        ("/api/generate", Route("ollama")),
+        ("/api/generate", Route("ollama", implied={"prompt": ""})),
         ("/v1beta/models/m:generateContent", Route("gemini", "m", False)),
         ("/v1/models/m:generateContent?key=k", Route("gemini", "m", False)),
         ("/models/m:generateContent", Route("gemini", "m", False)),

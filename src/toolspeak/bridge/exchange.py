@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -47,8 +46,10 @@ class Exchange:
         self.wire: Wire = wire_of(target.wire)
         self._notes: tuple[Note, ...] = ()
         """What was changed before the wire had it."""
-        self.sent = structs.replace(self._for_model(), model=target.model)
+        self.sent = self._for_model()
         """The request as the upstream gets it."""
+        if self.sent.model != target.model:
+            self.sent = structs.replace(self.sent, model=target.model)
         self.outgoing = self._outgoing()
 
     @property
@@ -59,6 +60,10 @@ class Exchange:
         same = (request.wire, request.model) == (target.wire, target.model)
         return same and not involves_tools(request)
 
+    def passes(self, frame: Any) -> bool:
+        """Whether the client may get a frame of such a reply: it asked for it itself."""
+        return self.wire.is_asked_for(frame, self.request)
+
     def answer(self) -> Answer:
         """For reading one reply."""
         return Answer(self)
@@ -67,6 +72,8 @@ class Exchange:
         written = self.wire.encode_request(self.sent)
         body, lost = adapted(written.body, self.target.quirks)
         notes = (*self.request.notes, *self._notes, *written.notes, *lost)
+        if body is written.body and notes == written.notes:
+            return written
         return structs.replace(written, body=body, notes=notes)
 
     def _for_model(self) -> Request:
@@ -130,12 +137,11 @@ class Answer:
     """Reads the reply to an exchange: bytes in any pieces, or one value."""
 
     def __init__(self, exchange: Exchange) -> None:
-        wire, request = exchange.wire, exchange.request
         self._decoder = StreamDecoder(
-            wire,
+            exchange.wire,
             exchange.outgoing.names,
             new_id=exchange.new_id,
-            passes=partial(_passes, wire, request) if exchange.is_transparent else None,
+            passes=exchange.passes if exchange.is_transparent else None,
         )
         reads_text = bool(exchange.offered.tools) or exchange.plan.mode != "native"
         self.understanding = Understanding(
@@ -184,7 +190,3 @@ class Answer:
         for event in events:
             understood += self.understanding.feed(event)
         return understood
-
-
-def _passes(wire: Wire, request: Request, value: Any) -> bool:
-    return wire.is_asked_for(value, request)

@@ -19,8 +19,6 @@ from ..types import Note, Request
 from ..wires import WIRES, Envelope, StreamDecoder, Wire, wire_of
 from ..wires.framing import decode_json, encode_json
 
-_CONVERSATION = {"gemini": "contents", "openai_responses": "input"}
-"""Where a request keeps the conversation, if not in `messages`."""
 _REQUEST = frozenset({"messages", "contents", "input", "prompt"})
 _REPLY = frozenset({"choices", "candidates", "output", "response", "stop_reason", "done"})
 _STREAM = (b"data:", b"event:", b":")
@@ -179,8 +177,8 @@ class _Conversion:
     def _messages(self, messages: list[Any]) -> list[Any]:
         """A conversation without anything around it. Instructions that a request would keep apart
         are its first message."""
-        body = self._request({_CONVERSATION.get(self._source.name, "messages"): messages})
-        said = list(body[_CONVERSATION.get(self._target.name, "messages")])
+        body = self._request({self._source.conversation: messages})
+        said = list(body[self._target.conversation])
         if system := body.get("system"):
             said.insert(0, {"role": "system", "content": system})
         if instruction := body.get("systemInstruction"):

@@ -71,6 +71,7 @@ class Markers:
             literal[:size] for literal in self.literals for size in range(1, len(literal))
         )
         self._longest = max(map(len, self.literals), default=0)
+        self._first = re.compile(_choice(sorted({literal[:1] for literal in self.literals})))
         self.pattern = re.compile(_choice(sorted(self.literals)) if self.literals else r"(?!)")
 
     def search(self, text: str, at: int) -> re.Match[str] | None:
@@ -83,9 +84,9 @@ class Markers:
 
     def certain(self, text: str, at: int) -> int:
         """Up to where `text[at:]` holds nothing that could become a literal."""
-        for start in range(max(at, len(text) - self._longest + 1), len(text)):
-            if text[start:] in self._prefixes:
-                return start
+        for begun in self._first.finditer(text, max(at, len(text) - self._longest + 1)):
+            if text[begun.start() :] in self._prefixes:
+                return begun.start()
         return len(text)
 
 

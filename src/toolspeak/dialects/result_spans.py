@@ -7,10 +7,11 @@ renders is ever taken for a request.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from .catalog import ALL
 
+_LINE = r"^[ \t]*+"
 _SLOT = re.compile(r"\$([a-z]+(?:_json)?)")
 _FIRST_TOKEN = re.compile(r"<(?P<tag>\w+)(?=[ >])|<[^<>\s]+>|\[[A-Za-z][\w ]+\]")
 _LAST_TOKEN = re.compile(r"(?:<[^<>\s]+>|\[/\w+\])\Z")
@@ -57,7 +58,7 @@ def _opener(before: str) -> str:
     if sum(map(str.isalpha, words)) < 3:
         return ""
     number = r"\s*+\d" if slots and slots[0] in _NUMBERS else ""
-    return rf"^[ \t]*+{re.escape(words.strip())}{number}"
+    return f"{_LINE}{re.escape(words.strip())}{number}"
 
 
 def _closer(after: str) -> str:
@@ -68,14 +69,23 @@ def _closer(after: str) -> str:
 
 
 def _table() -> dict[str, tuple[str, ...]]:
-    """Each opener with all that may close it."""
+    """Each opener with all that may close it; tokens first, and then those that begin a line."""
     table: dict[str, dict[str, None]] = {}
-    for opener, closer in _spans():
+    for opener, closer in sorted(_spans(), key=lambda span: span[0].startswith(_LINE)):
         if opener:
             table.setdefault(opener, {}).update({closer: None} if closer else {})
     return {opener: tuple(closers) for opener, closers in table.items()}
 
 
+def _pattern(openers: Iterable[str]) -> re.Pattern[str]:
+    """All openers in one, which sees at nearly every letter at once that none begins there."""
+    tokens, lines = list[str](), list[str]()
+    for opener in openers:
+        begins_line = opener.startswith(_LINE)
+        (lines if begins_line else tokens).append(f"({opener.removeprefix(_LINE)})")
+    return re.compile(rf"(?=[<\[])(?:{'|'.join(tokens)})|{_LINE}(?:{'|'.join(lines)})", re.M)
+
+
 _TABLE = _table()
-_OPENERS = re.compile("|".join(f"({opener})" for opener in _TABLE), re.M)
+_OPENERS = _pattern(_TABLE)
 _CLOSERS = ((), *_TABLE.values())

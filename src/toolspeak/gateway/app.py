@@ -149,7 +149,7 @@ class Gateway:
                 return
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sender = Sender(send, self.ticker)
+        sender = Sender(send)
         incoming = Incoming(scope, receive, sender, self.ticker)
         identity = incoming.headers.get("x-request-id", "")
         if not _IDENTITY.fullmatch(identity):
@@ -165,7 +165,6 @@ class Gateway:
         except Gone:
             pass
         finally:
-            self.ticker.unset(sender.blocked)
             self.metrics.active -= 1
             self._count(wire, sender)
             log.info("%s: %s %r: %s", identity, incoming.method, incoming.path, sender.status)

@@ -70,6 +70,9 @@ class Chat:
         request = await with_tools(request, self._gateway.memory, self._client, served.name)
         self._model = served.name
         self._envelope = Envelope(request, new_id().removeprefix("call_"), int(time()))
+        if not self._wire.asks(request):
+            await self._nothing_asked(request)
+            return
         if not request.stream:
             try:
                 await self._ask(request, served, None)
@@ -88,10 +91,19 @@ class Chat:
         finally:
             outflow.stop()
 
+    async def _nothing_asked(self, request: Request) -> None:
+        """A client that asks nothing errs, or means to load the model."""
+        loads = self._wire.loads_by
+        if loads is None:
+            raise WireError("there is nothing to answer", f"$.{self._wire.conversation}")
+        body = self._wire.encode_reply(Reply(stop_reason="stop"), self._envelope) | loads
+        kind = self._wire.content_type if request.stream else "application/json"
+        await self._sender.whole(200, encode_json(body) + b"\n", kind)
+
     async def _request(self) -> Request:
         body = await self._incoming.value(self._gateway.config.limits)
         request = self._wire.decode_request(
-            body, model=self._route.model, stream=self._route.stream
+            {**self._route.implied, **body}, model=self._route.model, stream=self._route.stream
         )
         self._gateway.guard.check_size(request)
         return request

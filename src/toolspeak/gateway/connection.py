@@ -76,8 +76,10 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another request can be sent: the last reply has come, and leaves it open."""
-        return self.is_complete and self._may_stay and self.is_open
+        """Whether another request can be sent: the last one has left, its reply has come, and
+        leaves the connection open."""
+        is_done = self.is_complete and self._may_stay and self.is_open
+        return is_done and not self._transport.get_write_buffer_size()
 
     def ask(self, data: bytes) -> None:
         """Send a request."""
@@ -107,7 +109,7 @@ class Connection(asyncio.Protocol):
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces = []
         self._held = 0
-        if self._is_paused:
+        if self._is_paused and self._transport:
             self._is_paused = False
             self._transport.resume_reading()
         return data

@@ -12,12 +12,35 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from .http import PATIENCE
+
 
 class CorkedProtocol(HttpToolsProtocol):
-    """uvicorn's own protocol, on a transport that holds what is written until the next turn."""
+    """uvicorn's own protocol, on a transport that holds what is written until the next turn. A
+    client that does not read is let go: to close its connection would wait for it for ever."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
+    _stalled: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        corked: Any = Corked(transport, self.loop)
+        super().connection_made(corked)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._go_on()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._stalled = self.loop.call_later(PATIENCE, self.transport.abort)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._go_on()
+        super().resume_writing()
+
+    def _go_on(self) -> None:
+        if self._stalled:
+            self._stalled.cancel()
+            self._stalled = None
 
 
 class Corked:

@@ -11,13 +11,14 @@ from ..errors import WireError
 from ..schema import strings_in
 from ..types import Request
 from ..wires.framing import decode_json, encode_json
+from ..wires.gemini.request_out import path_of
 from .catalog import Endpoint, Served
 from .upstream import UpstreamFailed, Upstreams
 
 _BYTES_A_TOKEN = 3.6
 """What texts, code and JSON have on average; a guess has to be rather too high."""
 _A_MESSAGE = 4
-_ITS_OWN = {"anthropic": "/v1/messages/count_tokens", "gemini": "/models/{model}:countTokens"}
+_ITS_OWN = {"anthropic": "/v1/messages/count_tokens", "gemini": "/{path}:countTokens"}
 
 
 async def count(
@@ -46,7 +47,7 @@ def estimate(request: Request) -> int:
 
 async def _same_wire(raw: dict[str, Any], served: Served, upstreams: Upstreams) -> int | None:
     model = served.target.model
-    path = _ITS_OWN[served.endpoint.wire].format(model=model)
+    path = _ITS_OWN[served.endpoint.wire].format(path=path_of(model))
     value = await _post(served.endpoint, path, {**raw, "model": model}, upstreams)
     return _number(value, "input_tokens", "totalTokens")
 

@@ -18,7 +18,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 PATIENCE = 120.0
-"""How many seconds a client may take to send a request, or to take anything of a reply."""
+"""How many seconds a client may take to send a request, or to take anything of its reply."""
 _ONCE = frozenset({"host", "origin", "content-type", "content-length"})
 """Headers that decide what may come in: a second one would hide the first."""
 
@@ -57,7 +57,6 @@ class Incoming:
         self._raw_path: bytes = scope.get("raw_path") or b""
         self._receive = receive
         self._sender = sender
-        sender.blocked.ring = self.give_up
         self._ticker = ticker
         self._task: asyncio.Task[Any] | None = None
         self._watching = Alarm(self._begin_to_watch)
@@ -122,7 +121,7 @@ class Incoming:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def give_up(self) -> None:
-        """The client neither sends nor takes anything: as good as gone."""
+        """The client sends nothing more: as good as gone."""
         if self._task and not self._sender.has_ended:
             self.is_gone = True
             self._task.cancel()
@@ -146,11 +145,8 @@ class Incoming:
 class Sender:
     """Where the answer goes."""
 
-    def __init__(self, send: Send, ticker: Ticker) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self._ticker = ticker
-        self.blocked = Alarm(lambda: None)
-        """Rings when the client has taken nothing for long."""
         self.headers: dict[str, str] = {}
         self.has_begun = False
         self.has_ended = False
@@ -178,10 +174,7 @@ class Sender:
 
     async def more(self, data: bytes) -> None:
         """More of the body."""
-        self.blocked.at = monotonic() + PATIENCE
-        self._ticker.set(self.blocked)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
-        self._ticker.unset(self.blocked)
 
     async def end(self, data: bytes = b"") -> None:
         """The last of the body."""

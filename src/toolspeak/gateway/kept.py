@@ -70,7 +70,8 @@ class KeptResponses:
             return
         reply = structs.replace(reply, id=_shown_id(reply, envelope))
         said = (message for message in request.messages if not _is_instruction(message))
-        body = encode_json(wire_of(WIRE).encode_reply(reply, Envelope(request, reply.id)))
+        shown = Envelope(request, reply.id, envelope.created)
+        body = encode_json(wire_of(WIRE).encode_reply(reply, shown))
         kept = _Kept((*said, Message("assistant", reply.parts)), body)
         try:
             data = msgspec.json.encode(kept)

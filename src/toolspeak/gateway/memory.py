@@ -107,7 +107,7 @@ def _stored(tools: tuple[Tool, ...]) -> tuple[str, bytes | None]:
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
         # Half a surrogate pair, say, which is no text but does come.
         return "", None
-    return _key("tools", data), data
+    return _key("tools", data.decode()), data
 
 
 def _decoded(data: bytes) -> tuple[Tool, ...] | None:
@@ -118,8 +118,7 @@ def _decoded(data: bytes) -> tuple[Tool, ...] | None:
         return None
 
 
-def _key(kind: str, *parts: str | bytes) -> str:
+def _key(kind: str, *parts: str) -> str:
     """A key that only the same parts give, and that tells none of them."""
-    data = [part.encode("utf-8", "surrogatepass") if type(part) is str else part for part in parts]
-    told = b"".join(b"%d:%b" % (len(part), part) for part in data)
+    told = "".join([f"{len(part)}:{part}" for part in parts]).encode("utf-8", "surrogatepass")
     return f"{kind}:{hashlib.blake2b(told, digest_size=20).hexdigest()}"

@@ -33,12 +33,13 @@ class Metrics:
     """Counters, and how many requests there are now."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, Labels]] = Counter()
+        self._counts: dict[tuple[str, Labels], float] = {}
         self.active = 0
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
         """Something has happened."""
-        self._counts[name, tuple(labels.items())] += amount  # pyright: ignore[reportArgumentType]
+        counter = (name, tuple(labels.items()))
+        self._counts[counter] = self._counts.get(counter, 0) + amount
 
     def amounts(self) -> dict[str, float]:
         """Every counter by the line it is written as."""

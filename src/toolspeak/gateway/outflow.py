@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
-from ..events import Event, Started
+from ..events import Event
 from ..types import Failure
 from ..wires import Encoder
 from .http import Sender
@@ -71,11 +71,11 @@ class Outflow:
 
     async def pass_on(self, data: bytes, events: list[Event]) -> None:
         """Send what came as it is; of what happens in it, only a failure has to be told."""
-        if not self.has_spoken:
-            self.has_spoken = True
-            self._encoder.feed(Started())  # It has been said that the reply begins.
-        if events and isinstance(events[-1], Failure):
-            data += self._encoder.feed(events[-1])
+        self.has_spoken = True
+        # The encoder has to know what was said, for the failure that may come to go on from there.
+        for event in events:
+            told = self._encoder.feed(event)
+            data += told if isinstance(event, Failure) else b""
         await self._send(data)
 
     async def end(self) -> None:

@@ -29,7 +29,8 @@ _KEPT_SECONDS = 30.0
 """Most servers close what was not used for a minute or two; some after five seconds."""
 _SECOND_ADDRESS = 0.25
 """When to try a server's next address while the first one is silent."""
-_IN_PATHS = "/%:@!$&'()*+,;=~-._"
+IN_PATHS = "/%:@!$&'()*+,;=~-._"
+"""What stands for itself in the path of an address."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -42,9 +43,14 @@ class Origin(Struct, frozen=True):
     proxy: str = ""
 
     @property
+    def place(self) -> str:
+        """The host and the port."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
     def netloc(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+        """The same without a port that goes without saying."""
+        return self.place.removesuffix(f":{_PORTS[self.scheme]}")
 
 
 class Address(Struct, frozen=True):
@@ -181,8 +187,7 @@ class Pool:
     async def _tunnelled(
         self, connection: Connection, origin: Origin, proxy: SplitResult
     ) -> Connection:
-        host = f"[{origin.host}]" if ":" in origin.host else origin.host
-        where = f"{host}:{origin.port}"
+        where = origin.place
         lines = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{_proxy_authorization(proxy)}\r\n"
         connection.ask(lines.encode("latin-1"))
         try:
@@ -210,7 +215,7 @@ def address_of(base_url: str) -> Address:
     origin = Origin(parts.scheme, _ascii(parts.hostname), port, _proxy(parts))
     head = f"Host: {origin.netloc}\r\n"
     authorization = "" if parts.username is None else f"Authorization: {basic(parts)}\r\n"
-    path = quote(parts.path.rstrip("/"), safe=_IN_PATHS)
+    path = quote(parts.path.rstrip("/"), safe=IN_PATHS)
     if origin.proxy and parts.scheme == "http":
         head += _proxy_authorization(urlsplit(origin.proxy))
         path = f"http://{origin.netloc}{path}"

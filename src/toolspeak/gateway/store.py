@@ -100,7 +100,10 @@ def finite(amounts: Mapping[str, float]) -> dict[str, float]:
 _Content = bytes | deque[bytes] | dict[str, float]
 
 
-class _Entry(Struct, frozen=True):
+class _Entry(Struct, frozen=True, gc=False):
+    """Of which there may be so many that the search for garbage had better pass them over: none
+    holds another."""
+
     content: _Content
     size: int
     deadline: float

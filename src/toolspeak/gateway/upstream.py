@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, isfinite
 from time import monotonic, time
 from typing import Any
@@ -25,7 +25,7 @@ from ..wires import Outgoing, wire_of
 from ..wires.framing import decode_json, encode_json
 from .catalog import Endpoint
 from .connection import Connection, Disconnected, HttpProblem
-from .pool import CannotConnect, Pool, address_of, basic
+from .pool import IN_PATHS, CannotConnect, Pool, address_of, basic
 from .settings import HARMLESS, hidden, hidden_address
 from .ticker import Ticker
 
@@ -39,8 +39,10 @@ _MOST_OF_AN_ERROR = 2**16
 _PATIENCE_WITH_ERRORS = 5.0
 _AFTER_THE_END = 2.0
 """How many seconds a reply that is complete may take to end."""
-_IN_TARGETS = "/%?:@!$&'()*+,;=~-._"
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_TOO_LONG = (
+    "(Shorten the conversation, offer fewer tools, or choose a model with a larger context.)"
+)
 _SHORTEST_SECRET = 4
 _SHOWN = 1000
 _PAGES = ("text/html", "application/xhtml+xml")
@@ -72,6 +74,7 @@ class Response:
         self._connection = connection
         self._endpoint = endpoint
         self._let_go = let_go
+        self._is_over = False
         self._expect(endpoint.settings.first_byte_timeout)
         self.status = connection.status
         self.headers = connection.headers
@@ -82,7 +85,12 @@ class Response:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self._let_go(self._connection)
+        self._release()
+
+    def _release(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._let_go(self._connection)
 
     def _expect(self, seconds: float) -> None:
         """From now on, something that makes sense has to come within that time."""
@@ -96,6 +104,8 @@ class Response:
 
     async def more(self) -> bytes:
         """The next piece of the body, b"" at its end."""
+        if self._is_over:
+            return b""
         try:
             data = await self._connection.read(self._deadline)
         except TimeoutError:
@@ -105,6 +115,9 @@ class Response:
         self._size += len(data)
         if self._size > _MOST_BODY:
             raise _failed(self._endpoint, f"sent more than {_MOST_BODY} bytes that are no reply")
+        if not data:
+            # Others need not wait until the client has taken it all.
+            self._release()
         return data
 
     async def body(self) -> bytes:
@@ -126,6 +139,8 @@ class Response:
             failure = structs.replace(self.page().failure, status=status)
         else:
             failure = wire_of(self._endpoint.wire).decode_failure(status, _read(said))
+            if failure.kind == "context_length":
+                failure = structs.replace(failure, message=f"{failure.message} {_TOO_LONG}")
         asked = _retry_after(self.headers)
         headers = {} if asked is None else {"retry-after": str(ceil(asked))}
         return self.failed(failure, headers)
@@ -187,21 +202,20 @@ class Upstreams:
         after a failure that `is_final` it is not asked again."""
         data = _request(endpoint, outgoing.path, encode_json(outgoing.body), client or {})
         slot = self._slot(endpoint)
-        if slot is None:
-            connection = await self._answered(endpoint, data, on_retry, is_final)
-            return Response(connection, endpoint, self._pool.release)
-        await slot.acquire()
+        if slot:
+            await slot.acquire()
         try:
             connection = await self._answered(endpoint, data, on_retry, is_final)
         except BaseException:
-            slot.release()
+            if slot:
+                slot.release()
             raise
+        return Response(connection, endpoint, partial(self._let_go, slot))
 
-        def let_go(connection: Connection) -> None:
+    def _let_go(self, slot: asyncio.Semaphore | None, connection: Connection) -> None:
+        if slot:
             slot.release()
-            self._pool.release(connection)
-
-        return Response(connection, endpoint, let_go)
+        self._pool.release(connection)
 
     async def ask(self, endpoint: Endpoint, path: str, data: bytes | None = None) -> Response:
         """Ask something else than a chat: GET, or POST with data."""
@@ -297,10 +311,10 @@ def _request(endpoint: Endpoint, path: str, body: bytes | None, client: Mapping[
     method = "GET" if body is None else "POST"
     headers = _headers(endpoint, client)
     if body is not None:
-        headers["Content-Length"] = str(len(body))
+        headers["content-length"] = str(len(body))
     if any(map(_CONTROL.search, headers.values())):
         raise _failed(endpoint, "cannot be asked: there is a line break in one of its headers")
-    own = "" if "authorization" in map(str.lower, headers) else address.authorization
+    own = "" if "authorization" in headers else address.authorization
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = f"{method} {_target(address.path, path)} HTTP/1.1\r\n{address.head}{own}{lines}\r\n"
     return head.encode() + (body or b"")
@@ -308,7 +322,7 @@ def _request(endpoint: Endpoint, path: str, body: bytes | None, client: Mapping[
 
 @lru_cache(maxsize=512)
 def _target(base: str, path: str) -> str:
-    return base + quote(path, safe=_IN_TARGETS)
+    return base + quote(path, safe=f"{IN_PATHS}?")
 
 
 def _read(said: bytes) -> Any:
@@ -328,17 +342,18 @@ def _failed(endpoint: Endpoint, what: str, status: int = 502) -> UpstreamFailed:
 
 def _headers(endpoint: Endpoint, client: Mapping[str, str]) -> dict[str, str]:
     headers = {
-        "Content-Type": "application/json",
-        "Accept": "application/json, text/event-stream",
-        "Accept-Encoding": "identity",
-        "User-Agent": f"toolspeak/{__version__}",
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "accept-encoding": "identity",
+        "user-agent": f"toolspeak/{__version__}",
     }
     if endpoint.wire == "anthropic":
         headers["anthropic-version"] = "2023-06-01"
     for name in _SAME_WIRE_HEADERS.get(endpoint.wire, ()):
         if name in client:
             headers[name] = client[name]
-    return {**headers, **wire_of(endpoint.wire).authorization(endpoint.key), **endpoint.headers}
+    headers |= wire_of(endpoint.wire).authorization(endpoint.key)
+    return headers | {name.lower(): value for name, value in endpoint.headers.items()}
 
 
 def _discreet(failure: Failure, endpoint: Endpoint) -> Failure:

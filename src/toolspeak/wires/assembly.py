@@ -269,6 +269,7 @@ class Calls:
         if call.index < 0:
             yield self._begin(call)
         if not self._incremental or call.unwraps:
-            yield ArgumentsDelta(call.index, made.input if repairs or not text else text)
+            is_object = not repairs and (call.freeform or text.lstrip()[:1] == "{")
+            yield ArgumentsDelta(call.index, text if is_object else made.input)
         self.made += 1
         yield CallEnd(call.index, made)

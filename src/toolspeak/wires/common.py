@@ -216,7 +216,12 @@ def narrowed(request: Request, unsaid: Unsaid) -> tuple[Tool, ...]:
 
 def names_of(request: Request, rule: NameRule, *, keeps_namespaces: bool = False) -> Names:
     """The names of a request's tools, as the rule allows."""
-    return _names(rule, keeps_namespaces)(request.tools or ())
+    return names_for(request.tools or (), rule, keeps_namespaces=keeps_namespaces)
+
+
+def names_for(tools: tuple[Tool, ...], rule: NameRule, *, keeps_namespaces: bool = False) -> Names:
+    """The names of tools, as the rule allows."""
+    return _names(rule, keeps_namespaces)(tools)
 
 
 @cache

@@ -110,6 +110,11 @@ class Fields:
                 return value
         return None
 
+    def leave(self, *keys: str) -> None:
+        """These fields say nothing that anybody needs."""
+        for key in keys:
+            self._left.pop(key, None)
+
     def each(self, key: str) -> list[tuple[Any, str]]:
         """The items of an array, each with its path."""
         items = self.take(key, list)

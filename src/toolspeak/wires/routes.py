@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 _PATHS = {
     "/v1/chat/completions": "openai_chat",
@@ -20,6 +20,7 @@ _PATHS = {
     "/api/chat": "ollama",
     "/api/generate": "ollama",
 }
+_IMPLIED = {"/api/generate": {"prompt": ""}}
 _GEMINI = re.compile(
     r"(?:/v1(?:alpha|beta)?)?/(?:models|tunedModels)/(.+):(generateContent|streamGenerateContent)"
 )
@@ -34,6 +35,8 @@ class Route(Struct, frozen=True):
     """None: the body says it."""
     array: bool = False
     """The stream is one JSON array."""
+    implied: dict[str, str] = field(default_factory=dict[str, str])
+    """Fields that a body may leave out, though they tell what it asks for."""
 
 
 def route(target: str) -> Route | None:
@@ -44,7 +47,7 @@ def route(target: str) -> Route | None:
         return None
     path = address.path.rstrip("/")
     if path in _PATHS:
-        return Route(_PATHS[path])
+        return Route(_PATHS[path], implied=_IMPLIED.get(path, {}))
     match = _GEMINI.fullmatch(path)
     if match is None:
         return None

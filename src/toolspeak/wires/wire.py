@@ -109,10 +109,23 @@ class Wire(Struct, frozen=True, kw_only=True):
     """The header in which a key is shown."""
     mute_on: frozenset[Silence] = frozenset()
     """What a reply cannot hold."""
+    conversation: str = "messages"
+    """The field of a request that holds the conversation."""
+    instructions_apart: bool = False
+    """Instructions stand in a field of their own, and are no conversation by themselves."""
+    loads_by: Json | None = None
+    """What a reply says beside nothing to a client that asks nothing, to load a model by that; None
+    where to ask nothing is an error."""
     is_asked_for: Callable[[Any, Request], bool] = _always
     """Whether a request's own client has asked for a frame, and not only we."""
     streamed_failures: frozenset[FailureKind] = frozenset()
     """What clients of a stream look for in it alone, even if that is all that it tells."""
+
+    def asks(self, request: Request) -> bool:
+        """Whether there is something to answer in a request of this API."""
+        if self.instructions_apart:
+            return any(message.role not in ("system", "developer") for message in request.messages)
+        return bool(request.messages) or bool(request.extra.get("previous_response_id"))
 
     def authorization(self, key: str) -> dict[str, str]:
         """The header that shows a key."""

@@ -28,5 +28,6 @@ WIRE = Wire(
     decode_failure=decode_failure,
     encode_failure=encode_failure,
     framing=ServerSentEvents,
+    instructions_apart=True,
     mute_on=frozenset({"images"}),
 )

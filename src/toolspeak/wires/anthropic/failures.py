@@ -53,4 +53,4 @@ def encode_failure(failure: Failure) -> Json:
 def _numbers(message: str) -> str:
     """How long a prompt is and may be, where an upstream has told that."""
     found = _TOKENS.findall(message)
-    return f"{found[0]} tokens > {found[1]} maximum" if len(found) == 2 else message
+    return f"{found[0]} tokens > {found[1]} maximum. {message}" if len(found) == 2 else message

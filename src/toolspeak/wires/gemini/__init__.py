@@ -28,6 +28,8 @@ WIRE = Wire(
     decode_failure=decode_failure,
     encode_failure=encode_failure,
     framing=ServerSentEvents,
+    conversation="contents",
+    instructions_apart=True,
 )
 
 

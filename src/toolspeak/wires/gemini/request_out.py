@@ -6,7 +6,9 @@ import mimetypes
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from urllib.parse import quote
 
+from ...errors import WireError
 from ...openapi import plain_schema
 from ...types import (
     Document,
@@ -71,9 +73,16 @@ def encode_request(request: Request) -> Outgoing:
 
 
 def _path(request: Request) -> str:
-    model = request.model
-    model = model if model.startswith(_FULL_NAMES) else f"models/{model}"
-    return f"/{model}:{'streamGenerateContent?alt=sse' if request.stream else 'generateContent'}"
+    action = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
+    return f"/{path_of(request.model)}:{action}"
+
+
+def path_of(model: str) -> str:
+    """A model's name as part of an address, of which it may not become anything else."""
+    full = model if model.startswith(_FULL_NAMES) else f"models/{model}"
+    if any(step in (".", "..") for step in full.split("/")):
+        raise WireError(f"{model!r} is no name of a model", "$.model")
+    return quote(full, safe="/:@")
 
 
 # Messages.

@@ -25,6 +25,7 @@ WIRE = Wire(
     decode_failure=decode_failure,
     encode_failure=encode_failure,
     framing=JsonLines,
+    loads_by={"done_reason": "load"},
     mute_on=frozenset({"signatures", "images", "order", "refusals"}),
     content_type="application/x-ndjson",
 )

@@ -20,7 +20,7 @@ from ...types import (
     Usage,
 )
 from ..assembly import CUTS, Calls
-from ..fields import Fields
+from ..fields import Fields, Json
 from .failures import decode_failure
 from .request_in import part, reasoning
 from .words import NAME, STOPS, THOUGHTS
@@ -53,17 +53,15 @@ class Decoder:
         if fields.has("error"):
             yield decode_failure(500, frame)
             return
+        usage, choices = fields.inner("usage"), fields.each("choices")
         if not self._started:
             self._started = True
             identity, model = str(fields.any("id") or ""), fields.text("model")
-            usage, choices = fields.any("usage"), fields.any("choices")
-            for known in ("object", "created"):
-                fields.any(known)
+            fields.leave("object", "created")
             yield Started(identity, model, wire=NAME, extra=fields.rest() or None)
-            fields = Fields({"usage": usage, "choices": choices})
-        if (usage := fields.inner("usage")) is not None:
+        if usage is not None:
             self._usage = _usage(usage)
-        for item, path in fields.each("choices"):
+        for item, path in choices:
             choice = Fields(item, path)
             if choice.any("index"):
                 self._left["a second choice"] = None
@@ -87,7 +85,7 @@ class Decoder:
         yield Finish(reason, self._raw_stop, self._usage)
 
     def _message(self, fields: Fields) -> Iterator[Event]:
-        fields.any("role")
+        fields.leave("role")
         if fields.has_any(THOUGHTS):
             for thought in reasoning(fields):
                 yield from self._calls.beside(ReasoningDelta(thought.text, thought.signature))
@@ -136,7 +134,7 @@ class Decoder:
         function = custom or fields.inner("function") or Fields({})
         name = function.text("name")
         if self._is_whole and name:
-            fields.any("type")
+            fields.leave("type")
             arguments = function.any("arguments", "input")
             yield from self._calls.whole(
                 identity, name, arguments, freeform=custom is not None, extra=fields.rest()
@@ -148,7 +146,7 @@ class Decoder:
         slot.identity = slot.identity or identity
         if name and not slot.named:
             slot.named = True
-            fields.any("type")
+            fields.leave("type")
             yield from self._calls.start(
                 slot,
                 slot.identity,
@@ -195,15 +193,26 @@ class _Slot:
 
 
 def _usage(fields: Fields) -> Usage:
-    read = fields.inner("prompt_tokens_details") or Fields({})
-    written = fields.inner("completion_tokens_details") or Fields({})
-    cached, thought = read.take("cached_tokens", int), written.take("reasoning_tokens", int)
-    counts = [fields.take(f"{what}_tokens", int) for what in ("prompt", "completion", "total")]
-    left = {"prompt_tokens_details": read.rest(), "completion_tokens_details": written.rest()}
+    read, written = fields.take("prompt_tokens", int), fields.take("completion_tokens", int)
+    fields.take("total_tokens", int)
+    if not fields.are_left():
+        return Usage(input=read or 0, output=written or 0)
+    cached, beside_cached = _detail(fields, "prompt_tokens_details", "cached_tokens")
+    thought, beside_thought = _detail(fields, "completion_tokens_details", "reasoning_tokens")
     return Usage(
-        input=counts[0] or 0,
-        output=counts[1] or 0,
-        cached=cached or 0,
-        reasoning=thought or 0,
-        extra=fields.rest() | {key: rest for key, rest in left.items() if rest},
+        input=read or 0,
+        output=written or 0,
+        cached=cached,
+        reasoning=thought,
+        extra=fields.rest() | beside_cached | beside_thought,
     )
+
+
+def _detail(fields: Fields, key: str, count: str) -> tuple[int, Json]:
+    """A count within a field, and what else the field holds, under its own name."""
+    details = fields.inner(key)
+    if details is None:
+        return 0, {}
+    counted = details.take(count, int) or 0
+    rest = details.rest()
+    return counted, {key: rest} if rest else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ...once import once_each
 from ...types import (
     Document,
     Image,
@@ -27,6 +28,7 @@ from ..common import (
     effort_of,
     joined,
     kind_of,
+    names_for,
     names_of,
     object_schema,
     only_texts,
@@ -245,12 +247,21 @@ def _call(call: ToolCall, names: Names, path: str, unsaid: Unsaid) -> Json:
 
 
 def _tools(request: Request, names: Names, unsaid: Unsaid, hosted: list[Json]) -> Json:
-    tools = [_tool(tool, names, unsaid) for tool in request.tools or ()] + hosted
+    offered = request.tools or ()
+    own = _own_tools(offered) if unsaid.same else [_tool(tool, names, unsaid) for tool in offered]
+    tools = own + hosted
     if not tools:
         return {"tools": []} if request.tools is not None and unsaid.same else {}
     parallel = None if request.parallel_tool_calls else False
     choice = _choice(request, names, unsaid)
     return {"tools": tools} | present(tool_choice=choice, parallel_tool_calls=parallel)
+
+
+@once_each
+def _own_tools(tools: tuple[Tool, ...]) -> list[Json]:
+    """Tools that came by this very API, which has words for all of them."""
+    names, unsaid = names_for(tools, OPENAI_NAMES), Unsaid(NAME, NAME)
+    return [_tool(tool, names, unsaid) for tool in tools]
 
 
 def _tool(tool: Tool, names: Names, unsaid: Unsaid) -> Json:

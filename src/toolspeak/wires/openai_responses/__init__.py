@@ -26,6 +26,7 @@ WIRE = Wire(
     decode_failure=decode_failure,
     encode_failure=encode_failure,
     framing=ServerSentEvents,
+    conversation="input",
     # OpenAI streams it, and Codex makes its conversation shorter for nothing else.
     streamed_failures=frozenset({"context_length"}),
 )

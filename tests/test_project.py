@@ -26,7 +26,7 @@ LAYERS = [
     {"schema"},
     {"conversation"},
     {"callables"},
-    {"events", "notes", "calls", "tools", "refusals"},
+    {"events", "notes", "calls", "tools"},
     {"validator"},
     {"fit"},
     {"toolset"},

@@ -46,7 +46,8 @@ SORRY = "I'm sorry, I don't have access to the time."
 
 def ladder(*messages: Message, choice: str = "auto", **target: Any) -> Ladder:
     request = asked(*messages, tool_choice=ToolChoice(choice))  # pyright: ignore[reportArgumentType]
-    made = Ladder(request, Target(model="m", **{"tools": "native", **target}), streams=True)
+    target.setdefault("tools", "native")
+    made = Ladder(request, Target(model="m", **target), streams=True)
     made.exchange()
     return made
 

@@ -28,9 +28,12 @@ class Client(Struct, frozen=True):
     def is_array(self) -> bool:
         return self.stream and self.wire == "gemini" and "alt=sse" not in self.path
 
-    def body(self, text: str = "Hi", *, tools: int = 0, required: bool = False) -> dict[str, Any]:
-        """A request."""
-        return _BODIES[self.wire](text, [f"tool_{at}" for at in range(tools)], required) | (
+    def body(
+        self, text: str = "Hi", *, tools: int | list[str] = 0, required: bool = False
+    ) -> dict[str, Any]:
+        """A request, with so many tools, or with those of these names."""
+        names = [f"tool_{at}" for at in range(tools)] if isinstance(tools, int) else tools
+        return _BODIES[self.wire](text, names, required) | (
             {} if self.wire == "gemini" else {"stream": self.stream}
         )
 

@@ -81,11 +81,11 @@ def running(config: Config, **options: Any) -> Generator[Running, None, None]:
         served.stop()
 
 
-def behind(url: str, wire: str = "openai_chat", **model: Any) -> Config:
+def behind(url: str, wire: str = "openai_chat", provider: str = "", **model: Any) -> Config:
     """A configuration with one model, `m`, at that address."""
     base = f"{url}/v1" if wire.startswith("openai") else url
     base = f"{url}/v1beta" if wire == "gemini" else base
-    upstream = Upstream(wire=wire, base_url=base, retries=0)
+    upstream = Upstream(wire=wire, base_url=base, provider=provider, retries=0)
     return Config(
         default="m", upstreams={"scripted": upstream}, models={"m": Model("scripted", **model)}
     )

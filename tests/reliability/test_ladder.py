@@ -30,7 +30,9 @@ def says(*texts: str, stop: Any = "stop") -> Reply:
     return [Started("id", "m"), *map(TextDelta, texts), Finish(stop)]
 
 
-def calls(name: str = "tool_0", stop: Any = "calls", said: str = "", **arguments: Any) -> Reply:
+def calls(
+    name: str = "get_weather", stop: Any = "calls", said: str = "", **arguments: Any
+) -> Reply:
     """A call by the API's own means."""
     call = ToolCall(id="c1", name=name, arguments=arguments)
     text = [TextDelta(said)] if said else []
@@ -38,17 +40,17 @@ def calls(name: str = "tool_0", stop: Any = "calls", said: str = "", **arguments
     return [Started("id", "m"), *text, *made, Finish(stop)]
 
 
-def block(name: str = "tool_0", **arguments: Any) -> str:
+def block(name: str = "get_weather", **arguments: Any) -> str:
     call = {"name": name, "arguments": arguments}
     return f"<tool_call>{json.dumps(call)}</tool_call>"
 
 
 OSLO = {"city": "Oslo"}
 GOOD, NATIVE = says(block(**OSLO)), calls(**OSLO)
-HELD = says(json.dumps({"tool": "tool_0", "arguments": OSLO}))
+HELD = says(json.dumps({"tool": "get_weather", "arguments": OSLO}))
 SORRY = "I'm sorry, but I don't have access to real-time weather data."
 PLEASE = "Which city do you mean?"
-CUT = '<tool_call>{"name": "tool_0", "arguments": {"ci'
+CUT = '<tool_call>{"name": "get_weather", "arguments": {"ci'
 
 
 class Script(Struct, frozen=True):
@@ -98,7 +100,9 @@ SCRIPTS: dict[str, Script] = {
     "wrong, then held to a schema": Script(
         (says(block(city=[1])), says(block(city=[1])), HELD), 3, OSLO, constrained=True
     ),
-    "a block that is no JSON": Script((says("<tool_call>tool_0, Oslo</tool_call>"), GOOD), 2, OSLO),
+    "a block that is no JSON": Script(
+        (says("<tool_call>get_weather, Oslo</tool_call>"), GOOD), 2, OSLO
+    ),
     "words before a wrong call": Script(
         (says("Let me look. ", block(city=[1])), GOOD), 2, OSLO, streamed="Let me look."
     ),
@@ -110,7 +114,6 @@ SCRIPTS: dict[str, Script] = {
     "another tool for ever": Script((says(block("nope", **OSLO)),), 3, text=block("nope", **OSLO)),
     # No call though one is required.
     "an answer though a call is required": Script((says("Sunny."), GOOD), 2, OSLO, required=True),
-    "the same, native": Script((calls(city=[1]), NATIVE), 2, OSLO, mode="native"),
     "native, and then by prompt": Script(
         (says("Sunny."), GOOD), 2, OSLO, mode="native", required=True
     ),
@@ -143,7 +146,9 @@ SCRIPTS: dict[str, Script] = {
 
 
 def served(script: Script, server: ScriptedServer) -> Any:
-    return behind(server.url, tools=script.mode, dialect="hermes", retries=script.retries)
+    provider = "llamacpp" if script.constrained else ""
+    given = {"tools": script.mode, "dialect": "hermes", "retries": script.retries}
+    return behind(server.url, provider=provider, **given)
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
@@ -154,10 +159,13 @@ def test_scripts(name: str, client: Client) -> None:
         pytest.skip("Ollama's API has no choice of tools")
     with ScriptedServer(*script.replies) as server:
         with running(served(script, server)) as gateway:
-            body = client.body(tools=1, required=script.required)
+            body = client.body(
+                "How is the weather in Oslo?", tools=["get_weather"], required=script.required
+            )
             heard = ask(gateway.url, client, body)
         assert heard.status == script.status, heard
         assert len(server.requests) == script.asked
+        assert (server.requests[-1].response_format is not None) == script.constrained
         text = script.text if script.streamed is None or not client.stream else script.streamed
         if text is not None:
             assert heard.text.strip() == text.strip()

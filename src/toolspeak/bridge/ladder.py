@@ -30,7 +30,7 @@ from ..events import (
     fold,
 )
 from ..notes import NOTES
-from ..refusals import Opening
+from ..refusals import Beginning
 from ..types import Failure, Message, Note, Reply, Request, Text, Usage
 from .corrections import CONTINUE, correction
 from .exchange import Exchange
@@ -102,7 +102,7 @@ class Ladder:
         self._words = 0
         self._may_speak = not self.outcomes or not self._has_spoken
         self._waits = self._must and bool(self._exchange.offered.tools)
-        self._opening: Opening | None = Opening() if self._exchange.offered.tools else None
+        self._beginning = Beginning() if self._exchange.offered.tools else None
         self._finish = Finish()
         return self._exchange
 
@@ -145,9 +145,11 @@ class Ladder:
             case Note("truncated") | Note("not-a-call"):
                 # The text of it follows.
                 self._waits = not self._has_spoken or event.code == "truncated"
-            case TextDelta() if self._opening and not self._waits:
+            case TextDelta() if self._beginning and not self._waits:
                 self._held.append(event)
-                return self._released() if not self._opening.feed(event.text) else []
+                may_refuse = self._beginning.feed(event.text)
+                self._waits = may_refuse == "yes"
+                return self._released() if may_refuse == "no" else []
             case _:
                 pass
         if self._waits or self._held:
@@ -166,7 +168,7 @@ class Ladder:
         return self._waits and key_of(event.call.name, event.call.arguments) != self._stuck
 
     def _released(self) -> list[Event]:
-        self._waits, self._opening = False, None
+        self._waits, self._beginning = False, None
         held, self._held = self._held, []
         for event in held:
             self._note_sent(event)

@@ -80,7 +80,7 @@ def outcome_of(
     if not reply.text.strip():
         # What a model only thought may have used up all that it was allowed to say.
         return Outcome("answer" if reply.stop_reason in ("length", "filter") else "empty")
-    return Outcome(_said(reply.text, request, offered.tools))
+    return Outcome(_said(reply.text, request, offered.tools) if offered.tools else "answer")
 
 
 def _unread(reply: Reply) -> Iterable[Rejection]:

@@ -59,8 +59,10 @@ class Chat:
         """The last of them."""
         self._kept: list[Event] = []
         """What has left."""
-        self._body = b""
-        """What the client gets as it came."""
+        self._unsent: list[Event] = []
+        """What may leave, once the model has said something."""
+        self._passed: bytes | None = None
+        """What the client gets as it came; None if it gets that in other words."""
 
     async def serve(self) -> None:
         """Answer the request."""
@@ -143,6 +145,7 @@ class Chat:
         """Ask one upstream, in another way if it does not understand, or does not obey."""
         target = await self._with_verdict(target)
         ladder = Ladder(request, target, streams=outflow is not None)
+        self._unsent = []
         refused: UpstreamFailed | None = None
         while True:
             exchange = self._exchange = ladder.exchange()
@@ -237,7 +240,7 @@ class Chat:
         events, body = await self._at_once(exchange.answer(), response)
         if failures := ladder.feed(events):
             raise response.failed(_failure_in(failures))
-        self._body = body if self._passes(exchange) else b""
+        self._passed = body if body and self._passes(exchange) else None
         return ladder.end()
 
     def _passes(self, exchange: Exchange) -> bool:
@@ -254,31 +257,28 @@ class Chat:
     ) -> list[Event] | None:
         answer = exchange.answer()
         passes = self._passes(exchange)
-        waiting: list[Event] = []
-        is_over = False
-        while not is_over:
+        while True:
             batch, is_over = await self._batch(answer, response)
             fresh = ladder.feed(batch)
-            waiting = waiting + fresh if waiting else fresh
-            failure = waiting[-1] if waiting and isinstance(waiting[-1], Failure) else None
-            if not outflow.has_spoken and not any(map(_says, waiting)):
-                if failure:
+            self._unsent = self._unsent + fresh if self._unsent else fresh
+            speaks = outflow.has_spoken or any(map(_says, self._unsent))
+            if fresh and isinstance(failure := fresh[-1], Failure):
+                if not speaks:
                     raise response.failed(failure)
-                continue
-            if failure:
-                waiting[-1] = response.discreet(failure)
+                self._unsent[-1] = response.discreet(failure)
                 self._count_failure(failure, endpoint)
-            self._keep(exchange, waiting)
-            if passes and answer.frames:
-                self._body = answer.take_passed()
-                await outflow.pass_on(self._body, waiting)
-            else:
-                await outflow.send(waiting)
-            waiting = []
-            if failure:
-                return []
-        rest = ladder.end()
-        return None if rest is None else [*waiting, *rest]
+                rest = list[Event]()
+                break
+            if is_over:
+                rest = ladder.end()
+                break
+            if speaks:
+                events, self._unsent = self._unsent, []
+                self._keep(exchange, events)
+                as_it_came = answer.take_passed() if passes and answer.frames else None
+                await outflow.send(events, as_it_came)
+        self._passed = answer.take_passed() if passes and answer.frames else None
+        return rest
 
     def _keep(self, exchange: Exchange, events: list[Event]) -> None:
         """Keep what leaves, as far as somebody may ask for it."""
@@ -287,20 +287,21 @@ class Chat:
 
     async def _ended(self, exchange: Exchange, rest: list[Event], outflow: Outflow | None) -> Reply:
         """Send the rest of the reply, which is returned whole."""
-        self._keep(exchange, rest) if outflow else self._kept.extend(rest)
-        reply = fold(self._kept)
+        rest = [*self._unsent, *rest]
+        if outflow:
+            self._keep(exchange, rest)
+        reply = fold(self._kept if outflow else rest)
         await self._remember(exchange, reply)
         if outflow:
-            await outflow.send([] if self._body and not reply.failure else rest)
+            await outflow.send(rest, self._passed)
             await outflow.end()
-            return reply
-        body = self._body
-        if body:
+        elif self._passed is not None:
             self._say()
+            await self._sender.whole(200, self._passed)
         else:
-            body = encode_json(self._wire.encode_reply(reply, self._envelope))
             self._say((*reply.notes, *self._wire.notes_on(reply)))
-        await self._sender.whole(200, body)
+            body = self._wire.encode_reply(reply, self._envelope)
+            await self._sender.whole(200, encode_json(body))
         return reply
 
     def _say(self, notes: Iterable[Note] = ()) -> None:

@@ -64,19 +64,17 @@ class Outflow:
         if self._pinging:
             self._pinging.cancel()
 
-    async def send(self, events: list[Event]) -> None:
-        """Send what happens."""
+    async def send(self, events: list[Event], passed: bytes | None = None) -> None:
+        """Send what happens; as it came, if that is given. Then only a failure has to be told."""
         self.has_spoken = True
-        await self._send(b"".join(map(self._encoder.feed, events)))
-
-    async def pass_on(self, data: bytes, events: list[Event]) -> None:
-        """Send what came as it is; of what happens in it, only a failure has to be told."""
-        self.has_spoken = True
+        if passed is None:
+            await self._send(b"".join(map(self._encoder.feed, events)))
+            return
         # The encoder has to know what was said, for the failure that may come to go on from there.
         for event in events:
             told = self._encoder.feed(event)
-            data += told if isinstance(event, Failure) else b""
-        await self._send(data)
+            passed += told if isinstance(event, Failure) else b""
+        await self._send(passed)
 
     async def end(self) -> None:
         """That was all."""

@@ -53,6 +53,16 @@ def sides(context: Any) -> tuple[list[str], list[Request]]:
     return foreign, own
 
 
+def asked(messages: Iterable[Message]) -> str:
+    """What the user said last."""
+    said = ""
+    for message in messages:
+        if message.role == "user":
+            text = "".join(part.text for part in message.parts if isinstance(part, Text))
+            said = text or said
+    return said
+
+
 Whose = Literal["user", "model", "foreign"]
 Sorted = Iterator[tuple[Whose, str]]
 

@@ -27,6 +27,7 @@ from toolspeak import (
     ToolResult,
     Usage,
 )
+from toolspeak.bridge.exchange import Exchange
 from toolspeak.bridge.ladder import Ladder, NoCall
 from toolspeak.bridge.plan import Target
 
@@ -50,6 +51,12 @@ def ladder(*messages: Message, choice: str = "auto", **target: Any) -> Ladder:
     made = Ladder(request, Target(model="m", **target), streams=True)
     made.exchange()
     return made
+
+
+def following(made: Ladder) -> Exchange:
+    exchange = made.exchange()
+    assert exchange
+    return exchange
 
 
 class TestWhatWaits:
@@ -93,7 +100,7 @@ class TestWhatComesNext:
         made.feed([*REJECTED, Finish("stop", usage=Usage(input=5, output=2))])
         assert made.end() is None
         assert [outcome.kind for outcome in made.outcomes] == ["invalid-call"]
-        said, told = made.exchange().request.messages[-2:]
+        said, told = following(made).request.messages[-2:]
         assert said == Message("assistant", (Text("now(1)"),))
         assert "1 is too much" in str(told)
         assert made.feed([Started(), *CALL, Finish("calls", usage=Usage(input=7, output=1))])
@@ -150,7 +157,7 @@ class TestWhatComesNext:
         made = ladder(choice="required", tools=mode, capabilities=able)
         made.feed([*WORDS, Finish("stop")])
         assert made.end() is None
-        assert made.exchange().plan.mode == expected
+        assert following(made).plan.mode == expected
 
 
 def looped(times: int, result: str = "noon") -> list[Message]:
@@ -173,7 +180,7 @@ class TestLoops:
         assert made.feed([*CALL, Finish("calls")]) == ([] if stops else CALL)
         assert (made.end() is None) == stops
         if stops:
-            assert "its result does not change" in str(made.exchange().request.messages[-1])
+            assert "its result does not change" in str(following(made).request.messages[-1])
 
     def test_another_call_is_made(self) -> None:
         other = CallEnd(0, ToolCall(id="c1", name="now", arguments={"zone": "UTC"}))

@@ -147,8 +147,8 @@ SCRIPTS: dict[str, Script] = {
 
 def served(script: Script, server: ScriptedServer) -> Any:
     provider = "llamacpp" if script.constrained else ""
-    given = {"tools": script.mode, "dialect": "hermes", "retries": script.retries}
-    return behind(server.url, provider=provider, **given)
+    given: dict[str, Any] = {"tools": script.mode, "dialect": "hermes"}
+    return behind(server.url, provider=provider, retries=script.retries, **given)
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)

@@ -34,6 +34,7 @@ from ..refusals import Beginning
 from ..types import Failure, Message, Note, Reply, Request, Text, Usage
 from .corrections import CONTINUE, correction
 from .exchange import Exchange
+from .led import Led
 from .outcome import KINDS, Kind, Outcome, outcome_of, stuck_call
 from .plan import Target, plan_for, plan_with
 
@@ -93,10 +94,17 @@ class Ladder:
         self._has_started = self._has_spoken = self._is_sealed = False
         self._notes: list[Note] = []
         self._must = request.tool_choice.mode == "required"
+        is_led = self.plan.mode == "constrained" and target.weak
+        self._led = Led(request, target) if is_led else None
 
-    def exchange(self) -> Exchange:
-        """For the next attempt."""
-        self._exchange = Exchange(self._asked, self._target, self.plan, begun=self._begun)
+    @property
+    def reason(self) -> str:
+        """Why the model is asked again; "" if that is no fault of its."""
+        return "" if self._led or not self.outcomes else self.outcomes[-1].kind
+
+    def exchange(self) -> Exchange | None:
+        """For the next attempt; None if the calls are known without."""
+        self._exchange = self._next_exchange()
         self._events: list[Event] = []
         self._held: list[Event] = []
         self._words = 0
@@ -104,13 +112,21 @@ class Ladder:
         self._waits = self._must and bool(self._exchange.offered.tools)
         self._beginning = Beginning() if self._exchange.offered.tools else None
         self._finish = Finish()
-        return self._exchange
+        return None if self._led and self._led.calls() else self._exchange
+
+    def _next_exchange(self) -> Exchange:
+        if self._led and self._must and not (self._led.is_asking or self._led.calls()):
+            # Nothing that it was led to fits: it is left to itself.
+            self._led = None
+        if self._led:
+            return self._led.exchange()
+        return Exchange(self._asked, self._target, self.plan, begun=self._begun)
 
     # What may leave.
 
     def feed(self, events: list[Event]) -> list[Event]:
         """The events that may leave now."""
-        if not self._streams:
+        if not self._streams or (self._led and self._led.is_asking):
             self._events += events
             return [event for event in events if isinstance(event, Failure)]
         free: list[Event] = []
@@ -185,6 +201,11 @@ class Ladder:
         """The end of the reply for the client; None if the model is to be asked again."""
         reply = self.reply
         self._usage = _sum(self._usage, reply.usage)
+        if self._led and self._led.is_asking:
+            if not self._led.hear(reply.text):
+                # It is left to itself.
+                self._led = None
+            return None
         outcome = outcome_of(reply, self._request, self._exchange.offered, self._stuck)
         self.outcomes.append(outcome)
         action = self._next(outcome)
@@ -194,6 +215,10 @@ class Ladder:
             self._first = [*self._rest(), self._finish]
         self._prepare(action, outcome, reply)
         return None
+
+    def known(self) -> list[Event]:
+        """The calls of a model that has made all decisions which they need."""
+        return self._with_usage([*(self._led.calls() if self._led else ()), Finish("calls")])
 
     def give_up(self) -> list[Event] | None:
         """The end of the first reply, where another could not be had; None if there is none, or it

@@ -9,8 +9,9 @@ from typing import Literal
 from msgspec import Struct
 
 from ..calls import Key, key_of
+from ..conversation import asked
 from ..refusals import refusal
-from ..types import Message, Note, Rejection, Reply, Request, Text, Tool, ToolCall, ToolResult
+from ..types import Message, Note, Rejection, Reply, Request, Tool, ToolCall, ToolResult
 from .offered import Offered
 
 Kind = Literal[
@@ -104,22 +105,12 @@ def _said(text: str, request: Request, tools: tuple[Tool, ...]) -> Kind:
     found = refusal(
         text,
         tools,
-        asked=_asked(request.messages),
+        asked=asked(request.messages),
         after_result=any(isinstance(part, ToolResult) for part in last),
     )
     if found is None:
         return "answer"
     return "false-refusal" if found.kind == "false" else "refusal"
-
-
-def _asked(messages: Iterable[Message]) -> str:
-    """What the user said last."""
-    said = ""
-    for message in messages:
-        if message.role == "user":
-            text = "".join(part.text for part in message.parts if isinstance(part, Text))
-            said = text or said
-    return said
 
 
 def stuck_call(messages: Iterable[Message], most: int) -> Key | None:

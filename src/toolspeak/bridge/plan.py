@@ -35,6 +35,8 @@ class Target(Struct, frozen=True, kw_only=True):
     trust: Trust = "standard"
     compact: bool | Literal["auto"] = "auto"
     retries: int = 2
+    weak: bool = False
+    """It is so small that it has to be led to its calls, one decision at a time."""
     quirks: Quirks = Quirks()
 
 

@@ -7,6 +7,7 @@ ollama/qwen3:8b   a model of an upstream: configured, found on this machine, or 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -189,6 +190,18 @@ class Catalog:
         )
 
 
+def is_tiny(model: str) -> bool:
+    """Whether the name of a model tells that it has few parameters: `SmolLM2-135M`, `qwen:0.5b`."""
+    sizes = (float(size[1]) * _UNITS[size[2].lower()] for size in _PARAMETERS.finditer(model))
+    return max(sizes, default=_TINY + 1) <= _TINY
+
+
+_PARAMETERS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])", re.I)
+_UNITS = {"m": 1e6, "b": 1e9}
+_TINY = 0.6e9
+"""Up to about here, models cannot tell which tool fits."""
+
+
 def target_of(model: Model, endpoint: Endpoint) -> Target:
     """A model of an upstream as the bridge wants to know it."""
     return Target(
@@ -207,5 +220,6 @@ def target_of(model: Model, endpoint: Endpoint) -> Target:
         trust=model.trust,
         compact=model.compact,
         retries=model.retries,
+        weak=is_tiny(model.model) if model.weak == "auto" else model.weak,
         quirks=endpoint.quirks,
     )

@@ -55,8 +55,10 @@ class Chat:
         self._waiting = _Stopwatch()
         """For the time that goes into waiting for upstreams."""
         self._retries = 0
-        self._exchange: Exchange | None = None
-        """The last of them."""
+        self._mode = ""
+        """How the model is given tools."""
+        self._sent_notes: tuple[Note, ...] = ()
+        """What was lost on the way to the model."""
         self._kept: list[Event] = []
         """What has left."""
         self._unsent: list[Event] = []
@@ -66,11 +68,11 @@ class Chat:
 
     async def serve(self) -> None:
         """Answer the request."""
-        request = await self._request()
+        request = await self._decoded()
         served = self._gateway.catalog.resolve(request.model)
         request = await self._gateway.kept.continued(request, self._client, served.endpoint.wire)
         request = await with_tools(request, self._gateway.memory, self._client, served.name)
-        self._model = served.name
+        self._request, self._model = request, served.name
         self._envelope = Envelope(request, new_id().removeprefix("call_"), int(time()))
         if not self._wire.asks(request):
             await self._nothing_asked(request)
@@ -102,7 +104,7 @@ class Chat:
         kind = self._wire.content_type if request.stream else "application/json"
         await self._sender.whole(200, encode_json(body) + b"\n", kind)
 
-    async def _request(self) -> Request:
+    async def _decoded(self) -> Request:
         body = await self._incoming.value(self._gateway.config.limits)
         request = self._wire.decode_request(
             {**self._route.implied, **body}, model=self._route.model, stream=self._route.stream
@@ -147,8 +149,14 @@ class Chat:
         ladder = Ladder(request, target, streams=outflow is not None)
         self._unsent = []
         refused: UpstreamFailed | None = None
-        while True:
-            exchange = self._exchange = ladder.exchange()
+        rest: list[Event] | None = None
+        while rest is None:
+            exchange = ladder.exchange()
+            self._mode = ladder.plan.mode
+            if exchange is None:
+                rest = ladder.known()
+                break
+            self._sent_notes = exchange.outgoing.notes
             try:
                 rest = await self._asked(exchange, ladder, endpoint, outflow)
             except UpstreamFailed as problem:
@@ -162,12 +170,10 @@ class Chat:
                     refused = problem
                     ladder.plan = plan_for(request, structs.replace(target, learned="prompt"))
             else:
-                if rest is None:
-                    self._retry(ladder.outcomes[-1].kind)
-            if rest is not None:
-                break
-        reply = await self._ended(exchange, rest, outflow)
-        await self._learn(exchange, reply, refused and refused.failure)
+                if rest is None and ladder.reason:
+                    self._retry(ladder.reason)
+        reply = await self._ended(rest, outflow)
+        await self._learn(target, reply, refused and refused.failure)
 
     async def _with_verdict(self, target: Target) -> Target:
         if target.tools != "auto":
@@ -274,24 +280,24 @@ class Chat:
                 break
             if speaks:
                 events, self._unsent = self._unsent, []
-                self._keep(exchange, events)
+                self._keep(events)
                 as_it_came = answer.take_passed() if passes and answer.frames else None
                 await outflow.send(events, as_it_came)
         self._passed = answer.take_passed() if passes and answer.frames else None
         return rest
 
-    def _keep(self, exchange: Exchange, events: list[Event]) -> None:
+    def _keep(self, events: list[Event]) -> None:
         """Keep what leaves, as far as somebody may ask for it."""
-        keeps_words = self._gateway.kept.keeps(exchange.request)
+        keeps_words = self._gateway.kept.keeps(self._request)
         self._kept += events if keeps_words else [one for one in events if type(one) not in _WORDS]
 
-    async def _ended(self, exchange: Exchange, rest: list[Event], outflow: Outflow | None) -> Reply:
+    async def _ended(self, rest: list[Event], outflow: Outflow | None) -> Reply:
         """Send the rest of the reply, which is returned whole."""
         rest = [*self._unsent, *rest]
         if outflow:
-            self._keep(exchange, rest)
+            self._keep(rest)
         reply = fold(self._kept if outflow else rest)
-        await self._remember(exchange, reply)
+        await self._remember(reply)
         if outflow:
             await outflow.send(rest, self._passed)
             await outflow.end()
@@ -306,40 +312,40 @@ class Chat:
 
     def _say(self, notes: Iterable[Note] = ()) -> None:
         """What the headers tell of how the request is served."""
-        headers, exchange = self._sender.headers, self._exchange
+        headers = self._sender.headers
         overhead = (perf_counter() - self._began - self._waiting.seconds) * 1000
         headers["x-toolspeak-retries"] = str(self._retries)
         headers["x-toolspeak-overhead-ms"] = f"{overhead:.2f}"
-        if exchange:
-            headers["x-toolspeak-mode"] = exchange.plan.mode
-            codes = dict.fromkeys(note.code for note in (*exchange.outgoing.notes, *notes))
+        if self._mode:
+            headers["x-toolspeak-mode"] = self._mode
+            codes = dict.fromkeys(note.code for note in (*self._sent_notes, *notes))
             headers["x-toolspeak-notes"] = ",".join(codes)
 
     # Remembering.
 
-    async def _remember(self, exchange: Exchange, reply: Reply) -> None:
+    async def _remember(self, reply: Reply) -> None:
         """Before the last byte leaves: what the client says next may need it."""
-        request = exchange.request
-        await remember_tools(request, reply, self._gateway.memory, self._client, self._model)
+        memory = self._gateway.memory
+        await remember_tools(self._request, reply, memory, self._client, self._model)
         await self._gateway.kept.keep(reply, self._envelope, self._client)
-        for code in dict.fromkeys(note.code for note in (*exchange.outgoing.notes, *reply.notes)):
+        for code in dict.fromkeys(note.code for note in (*self._sent_notes, *reply.notes)):
             self._count("notes", code=code)
         if reply.usage:
             self._count("tokens", reply.usage.input, kind="input")
             self._count("tokens", reply.usage.output, kind="output")
 
-    async def _learn(self, exchange: Exchange, reply: Reply, refused: Failure | None) -> None:
+    async def _learn(self, target: Target, reply: Reply, refused: Failure | None) -> None:
         """A model that takes no tools, or whose calls keep standing in its text, is asked for them
         there."""
-        target, memory = exchange.target, self._gateway.memory
-        lacks = refused and exchange.request.tools and is_about_all_tools(refused)
+        memory = self._gateway.memory
+        lacks = refused and self._request.tools and is_about_all_tools(refused)
         if lacks and not (reply.failure or await memory.has_called(target.upstream, target.model)):
             await memory.judge(target.upstream, target.model, "prompt")
         if not reply.calls:
             return
-        in_text = any(call.raw for call in reply.calls) and exchange.plan.mode == "native"
-        self._count("calls", len(reply.calls), stood="text" if in_text else exchange.plan.mode)
-        if target.tools == "auto" and exchange.plan.mode == "native":
+        in_text = any(call.raw for call in reply.calls) and self._mode == "native"
+        self._count("calls", len(reply.calls), stood="text" if in_text else self._mode)
+        if target.tools == "auto" and self._mode == "native":
             seen = await memory.saw_text_call(target.upstream, target.model, in_text)
             if seen >= 3:
                 await memory.judge(target.upstream, target.model, "prompt")

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import structs, to_builtins
 
 from ..bridge import Exchange
+from ..bridge.ladder import Ladder
 from ..errors import WireError
 from ..schema import strings_in
 from ..types import Request
@@ -54,7 +55,8 @@ async def _same_wire(raw: dict[str, Any], served: Served, upstreams: Upstreams) 
 
 async def _tokenized(request: Request, served: Served, upstreams: Upstreams) -> int | None:
     """As llama.cpp counts, which is the embedded model's server too."""
-    body = Exchange(request, served.target).outgoing.body
+    first = Ladder(request, served.target, streams=False).exchange()
+    body = (first or Exchange(request, served.target)).outgoing.body
     root = _without_version(served.endpoint)
     written = await _post(root, "/apply-template", {"messages": body["messages"]}, upstreams)
     prompt = written.get("prompt") if isinstance(written, dict) else None

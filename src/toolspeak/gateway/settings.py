@@ -108,6 +108,9 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     retries: Count = 2
     """How often a model is asked again after a call that cannot be used."""
     compact: bool | Literal["auto"] = "auto"
+    weak: bool | Literal["auto"] = "auto"
+    """Whether a constrained model is led to its calls, one decision at a time: by itself only those
+    whose name tells that they are very small."""
     context: Size | None = None
     """Tokens."""
     system_role: bool | None = None

@@ -1,0 +1,126 @@
+"""A small model, led through a request: held to a schema for decisions, else left to answer.
+
+What to ask is `guided`'s to know; here it becomes requests, and what comes of them calls.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from msgspec import structs
+
+from ..calls import new_id
+from ..conversation import asked
+from ..events import ArgumentsDelta, CallEnd, CallStart, Event
+from ..types import (
+    Message,
+    Plan,
+    Request,
+    ResponseFormat,
+    Text,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
+from .exchange import Exchange
+from .guided import Guide, Step
+from .inert import NO_MARK
+from .offered import Offered
+from .plan import Target, plan_for
+from .understanding import Understanding
+
+_MOST_STEPS = 16
+"""How often a model is asked for one request; after that, the calls so far are all."""
+_MOST_TOKENS = 600
+"""How long the answer to one of those may be."""
+
+
+class Led:
+    """One request to a small model."""
+
+    def __init__(self, request: Request, target: Target) -> None:
+        self._request = request
+        self._target = target
+        self._offered = Offered(request)
+        self._steps = 0
+        self._guide = self._begun()
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the model has another decision to make, before it is known what it calls."""
+        return self._step is not None
+
+    @property
+    def _step(self) -> Step | None:
+        return self._guide.step if self._guide and self._steps < _MOST_STEPS else None
+
+    def exchange(self) -> Exchange:
+        """For the next decision; or for an answer, if there is no call to make."""
+        step = self._step
+        if step is None:
+            return self._answer()
+        schema = ResponseFormat(step.schema, "arguments", strict=True)
+        request = Request(
+            model=self._request.model,
+            messages=self._turns(step),
+            response_format=schema,
+            max_tokens=_MOST_TOKENS,
+            sampling={"temperature": 0.0},
+        )
+        return Exchange(request, self._target, Plan("native", reasons=("a decision",)))
+
+    def hear(self, text: str) -> bool:
+        """What the model has decided; False if that cannot be used."""
+        said = _object_in(text)
+        wanted = self._step.schema["properties"] if self._step else {}
+        if self._guide is None or not wanted.keys() <= said.keys():
+            return False
+        self._steps += 1
+        self._guide.hear(said)
+        return True
+
+    def calls(self) -> list[Event]:
+        """The calls that the model makes, as far as they fit, when all is decided; none, if it is
+        to answer."""
+        if self.is_asking:
+            return []
+        understanding = Understanding(self._request, self._offered, NO_MARK, None, new_id)
+        events: list[Event] = []
+        for at, (tool, arguments) in enumerate(self._guide.calls if self._guide else ()):
+            written = ToolCall(id=new_id(), name=tool.name, arguments=arguments)
+            call = self._offered.meant(written)
+            start = CallStart(at, call.id, call.name, "constrained", call.namespace, call.freeform)
+            for event in (start, ArgumentsDelta(at, call.input), CallEnd(at, call)):
+                events += understanding.feed(event)
+        return events if understanding.made else []
+
+    def _begun(self) -> Guide | None:
+        """Results are there to be told of, unless a call is required."""
+        request = self._request
+        must = request.tool_choice.mode == "required"
+        last = request.messages[-1].parts if request.messages else ()
+        brings_results = any(isinstance(part, ToolResult) for part in last)
+        if not self._offered.tools or (brings_results and not must):
+            return None
+        return Guide(asked(request.messages), self._offered.tools, must=must)
+
+    def _answer(self) -> Exchange:
+        """The request without its tools, of which nothing comes but words."""
+        request = structs.replace(self._request, tools=None, tool_choice=ToolChoice())
+        by_prompt = structs.replace(self._target, tools="prompt", learned=None)
+        return Exchange(request, self._target, plan_for(request, by_prompt))
+
+    def _turns(self, step: Step) -> tuple[Message, ...]:
+        if self._target.capabilities.system_role is False:
+            return (Message("user", (Text(f"{step.system}\n\n{step.user}"),)),)
+        return (Message("system", (Text(step.system),)), Message("user", (Text(step.user),)))
+
+
+def _object_in(text: str) -> dict[str, Any]:
+    """The object that a model was held to; nothing if its reply was cut off in it."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -34,6 +34,7 @@ NOTES: dict[str, str] = {
     "tools-rebuilt": "A request left its tools out, and they were made from its earlier calls.",
     "late-arguments": "Arguments came for a call that was over, or had never begun.",
     "asked-again": "A reply would not do, and the model was asked again; `where` says why.",
+    "prompt-cut": "An upstream has read less than it was sent: its window is too small.",
     "dropped-prose": "The model was asked again after it had spoken; only its calls were taken.",
     "reasoning-as-text": "A reply is nothing but reasoning, which is given as its text too.",
     # Repairs: none changes what stands inside a string.

@@ -22,6 +22,7 @@ from .plan import DEFAULT_DIALECT, Target, involves_tools, plan_for
 from .prompting import Prompting, foreign_texts
 from .turns import settled
 from .understanding import TextReader, Understanding
+from .windows import window_for
 
 
 class Exchange:
@@ -71,6 +72,10 @@ class Exchange:
     def _outgoing(self) -> Outgoing:
         written = self.wire.encode_request(self.sent)
         body, lost = adapted(written.body, self.target.quirks)
+        if self.wire.window:
+            context = self.target.capabilities.context
+            tokens = window_for(body, self.sent.max_tokens, context)
+            body = self.wire.window(body, tokens) if tokens else body
         notes = (*self.request.notes, *self._notes, *written.notes, *lost)
         if body is written.body and notes == written.notes:
             return written

@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from ..calls import key_of
+from ..calls import Key, key_of
 from ..errors import ToolspeakError
 from ..events import (
     ArgumentsDelta,
@@ -31,19 +31,22 @@ from ..events import (
 )
 from ..notes import NOTES
 from ..refusals import Beginning
-from ..types import Failure, Message, Note, Reply, Request, Text, Usage
+from ..types import Failure, Message, Note, Reply, Request, Text, ToolChoice, Usage
 from .corrections import CONTINUE, correction
 from .exchange import Exchange
+from .forms import formed
 from .led import Led
 from .outcome import KINDS, Kind, Outcome, outcome_of, stuck_call
 from .plan import Target, plan_for, plan_with
+from .windows import cut_note
 
-Action = Literal["again", "continue", "constrain", "prompt"]
+Action = Literal["again", "continue", "constrain", "prompt", "form"]
 ACTIONS: dict[Action, str] = {
     "again": "asked again, with what was wrong; the second time with nothing but what to write",
     "continue": "asked to go on where it stopped",
     "constrain": "held to a JSON schema that only valid calls fit, where the upstream can",
     "prompt": "told of the tools in the prompt, where it was given them by its API",
+    "form": "held to the form that was asked for, without its tools",
 }
 LADDER: dict[Kind, tuple[Action, ...]] = {
     "invalid-call": ("again", "constrain", "again"),
@@ -52,13 +55,10 @@ LADDER: dict[Kind, tuple[Action, ...]] = {
     "false-refusal": ("again", "constrain", "again"),
     "truncated-call": ("continue", "again", "again"),
     "repeated-call": ("again", "again"),
+    "unformed-answer": ("form", "again"),
     "empty": ("again", "again"),
 }
 """What is done about a reply that will not do: the first of these that can be, then the next."""
-LOOP = 3
-"""How often a call may be made in a row with the same result."""
-
-
 _MOST_WORDS = 65_536
 """How many characters of a reply are remembered, for what is said of it."""
 _WORDS = (TextDelta, ReasoningDelta, ArgumentsDelta)
@@ -88,7 +88,9 @@ class Ladder:
         """What the replies so far have come to."""
         self._used: dict[Kind, int] = {}
         self._usage: Usage | None = None
-        self._stuck = stuck_call(request.messages, LOOP)
+        self._stuck: Key | None = None
+        if target.repeats:
+            self._stuck = stuck_call(request.messages, target.repeats, target.polling)
         self._first: list[Event] = []
         """What was held of the first reply, which is as good as any if none will do."""
         self._has_started = self._has_spoken = self._is_sealed = False
@@ -109,7 +111,7 @@ class Ladder:
         self._held: list[Event] = []
         self._words = 0
         self._may_speak = not self.outcomes or not self._has_spoken
-        self._waits = self._must and bool(self._exchange.offered.tools)
+        self._waits = bool(self._exchange.offered.tools) and (self._must or self._is_formed())
         self._beginning = Beginning() if self._exchange.offered.tools else None
         self._finish = Finish()
         return None if self._led and self._led.calls() else self._exchange
@@ -121,6 +123,10 @@ class Ladder:
         if self._led:
             return self._led.exchange()
         return Exchange(self._asked, self._target, self.plan, begun=self._begun)
+
+    def _is_formed(self) -> bool:
+        """Whether an answer has to have a form that the upstream is not told of."""
+        return self._request.response_format is not None and self.plan.mode != "native"
 
     # What may leave.
 
@@ -201,6 +207,8 @@ class Ladder:
         """The end of the reply for the client; None if the model is to be asked again."""
         reply = self.reply
         self._usage = _sum(self._usage, reply.usage)
+        if cut := cut_note(self._exchange.outgoing.body, reply.usage):
+            self._notes.append(cut)
         if self._led and self._led.is_asking:
             if not self._led.hear(reply.text):
                 # It is left to itself.
@@ -248,11 +256,16 @@ class Ladder:
                 return can and self.plan.mode != "constrained"
             case "prompt":
                 return self.plan.mode == "native"
+            case "form":
+                return True
 
     def _prepare(self, action: Action, outcome: Outcome, reply: Reply) -> None:
         told = f"{KINDS[outcome.kind]}: the model was {ACTIONS[action]}"
         self._notes.append(Note("asked-again", told, outcome.kind))
         self._begun = ""
+        if action == "form":
+            self._asked = structs.replace(self._request, tools=None, tool_choice=ToolChoice())
+            return
         if action in ("constrain", "prompt"):
             mode = "constrained" if action == "constrain" else "prompt"
             self.plan = plan_with(self._target, mode, KINDS[outcome.kind])
@@ -263,7 +276,8 @@ class Ladder:
         else:
             again = self._used[outcome.kind] > 1
             dialect = None if self.plan.mode == "native" else self._exchange.dialect
-            said = correction(outcome, self._exchange.offered, dialect, again=again)
+            offered = self._exchange.offered
+            said = correction(outcome, self._request, offered, dialect, again=again)
         turns = (
             Message("assistant", (Text(reply.text.strip() or "…"),)),
             Message("user", (Text(said),)),
@@ -278,7 +292,17 @@ class Ladder:
             return self._with_usage(self._first)
         if not self._may_speak and self.reply.text:
             self._notes.append(Note("dropped-prose", NOTES["dropped-prose"]))
-        return self._with_usage([*self._rest(), self._finish])
+        return self._with_usage([*self._in_form(self._rest()), self._finish])
+
+    def _in_form(self, events: list[Event]) -> list[Event]:
+        """An answer out of its code fence, where that is not what was asked for."""
+        wanted = self._request.response_format if self._request.tools else None
+        text = "".join(one.text for one in events if isinstance(one, TextDelta))
+        form = formed(text, wanted) if wanted and text else None
+        if form is None or form == text:
+            return events
+        others = [one for one in events if not isinstance(one, TextDelta)]
+        return [*others, TextDelta(form)]
 
     def _with_usage(self, events: list[Event]) -> list[Event]:
         """The end of a reply, with what all attempts have used, and why there were several."""

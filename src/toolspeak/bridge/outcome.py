@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from ..calls import Key, key_of
 from ..conversation import asked
 from ..refusals import refusal
 from ..types import Message, Note, Rejection, Reply, Request, Tool, ToolCall, ToolResult
+from .forms import formed
 from .offered import Offered
 
 Kind = Literal[
@@ -24,6 +26,7 @@ Kind = Literal[
     "false-refusal",
     "truncated-call",
     "repeated-call",
+    "unformed-answer",
     "empty",
 ]
 KINDS: dict[Kind, str] = {
@@ -36,6 +39,7 @@ KINDS: dict[Kind, str] = {
     "false-refusal": "a claim that there are no tools, though a fitting one was offered",
     "truncated-call": "a call that is cut off",
     "repeated-call": "a call that has been made again and again, with the same result",
+    "unformed-answer": "an answer that is not in the form that was asked for",
     "empty": "nothing",
 }
 _CODES: dict[str, Kind] = {
@@ -81,6 +85,9 @@ def outcome_of(
     if not reply.text.strip():
         # What a model only thought may have used up all that it was allowed to say.
         return Outcome("answer" if reply.stop_reason in ("length", "filter") else "empty")
+    wanted = request.response_format if request.tools else None
+    if wanted and formed(reply.text, wanted) is None:
+        return Outcome("unformed-answer")
     return Outcome(_said(reply.text, request, offered.tools) if offered.tools else "answer")
 
 
@@ -113,8 +120,9 @@ def _said(text: str, request: Request, tools: tuple[Tool, ...]) -> Kind:
     return "false-refusal" if found.kind == "false" else "refusal"
 
 
-def stuck_call(messages: Iterable[Message], most: int) -> Key | None:
-    """The call that was made last, if so many times in a row with the same result."""
+def stuck_call(messages: Iterable[Message], most: int, polling: Iterable[str] = ()) -> Key | None:
+    """The call that was made last, if so many times in a row with the same result. Tools that are
+    `polling` are there for that."""
     made: dict[str, Key] = {}
     last: tuple[Key, str] | None = None
     runs = 0
@@ -126,4 +134,6 @@ def stuck_call(messages: Iterable[Message], most: int) -> Key | None:
                 this = (made[part.call_id], part.text)
                 runs = runs + 1 if this == last else 1
                 last = this
-    return last[0] if last and runs >= most else None
+    if last is None or runs < most or any(fnmatchcase(last[0][0], name) for name in polling):
+        return None
+    return last[0]

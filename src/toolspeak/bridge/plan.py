@@ -35,6 +35,10 @@ class Target(Struct, frozen=True, kw_only=True):
     trust: Trust = "standard"
     compact: bool | Literal["auto"] = "auto"
     retries: int = 2
+    repeats: int = 3
+    """How often a call may be made in a row with the same result."""
+    polling: tuple[str, ...] = ()
+    """Tools that may be called as often as they like: names, or patterns of names."""
     weak: bool = False
     """It is so small that it has to be led to its calls, one decision at a time."""
     quirks: Quirks = Quirks()

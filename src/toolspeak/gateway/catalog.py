@@ -220,6 +220,8 @@ def target_of(model: Model, endpoint: Endpoint) -> Target:
         trust=model.trust,
         compact=model.compact,
         retries=model.retries,
+        repeats=model.repeats,
+        polling=model.polling,
         weak=is_tiny(model.model) if model.weak == "auto" else model.weak,
         quirks=endpoint.quirks,
     )

@@ -108,6 +108,10 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     retries: Count = 2
     """How often a model is asked again after a call that cannot be used."""
     compact: bool | Literal["auto"] = "auto"
+    repeats: Count = 3
+    """How often it may make the same call in a row and get the same result; 0: any number."""
+    polling: tuple[str, ...] = ()
+    """Tools that may be called as often as it likes: names, or patterns such as `wait_*`."""
     weak: bool | Literal["auto"] = "auto"
     """Whether a constrained model is led to its calls, one decision at a time: by itself only those
     whose name tells that they are very small."""

@@ -118,6 +118,9 @@ class Wire(Struct, frozen=True, kw_only=True):
     where to ask nothing is an error."""
     is_asked_for: Callable[[Any, Request], bool] = _always
     """Whether a request's own client has asked for a frame, and not only we."""
+    window: Callable[[Json, int], Json] | None = None
+    """Asks in a request for a window of so many tokens, where the upstream's own may be too small
+    for it and the upstream would not tell."""
     streamed_failures: frozenset[FailureKind] = frozenset()
     """What clients of a stream look for in it alone, even if that is all that it tells."""
 

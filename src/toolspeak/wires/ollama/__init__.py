@@ -11,7 +11,7 @@ from .failures import decode_failure, encode_failure
 from .reply_in import Decoder
 from .reply_out import Encoder, encode_reply
 from .request_in import decode_request
-from .request_out import encode_request
+from .request_out import encode_request, with_window
 from .words import NAME
 
 WIRE = Wire(
@@ -26,6 +26,7 @@ WIRE = Wire(
     encode_failure=encode_failure,
     framing=JsonLines,
     loads_by={"done_reason": "load"},
+    window=with_window,
     mute_on=frozenset({"signatures", "images", "order", "refusals"}),
     content_type="application/x-ndjson",
 )

@@ -67,6 +67,11 @@ def encode_request(request: Request) -> Outgoing:
     return Outgoing("/api/chat", body | extra, names, (*unsaid.notes(), *names.notes()))
 
 
+def with_window(body: Json, tokens: int) -> Json:
+    """The request with a window of so many tokens, unless it has one."""
+    return body | {"options": {"num_ctx": tokens, **body.get("options", {})}}
+
+
 def _leave_out_prompting(extra: Json, unsaid: Unsaid) -> None:
     for key in PROMPTING:
         if extra.pop(key, None):

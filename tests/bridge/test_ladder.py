@@ -77,6 +77,17 @@ class TestWhatWaits:
         )
         assert waits.feed([late]) == [TextDelta("I"), late]
 
+    @pytest.mark.parametrize("said", [[TextDelta(SORRY)], REJECTED], ids=["refusal", "rejected"])
+    def test_nothing_waits_where_nothing_can_be_taken_back(self, said: list[Event]) -> None:
+        assert ladder(retries=0).feed([Started(), *said]) == [Started(), *said]
+        thought = ReasoningDelta("Hm.", "signed")
+        assert ladder().feed([Started(), thought, *said]) == [Started(), thought, *said]
+
+    def test_a_call_that_may_not_be_made_again_leaves_where_nothing_can_be_done(self) -> None:
+        made = ladder(*looped(3), retries=0)
+        assert made.feed([*CALL, Finish("calls")]) == CALL
+        assert made.end() == [Finish("calls")]
+
     def test_a_call_that_is_not_made_waits_for_the_end(self) -> None:
         waits = ladder()
         assert waits.feed([*WORDS, *REJECTED, Finish("stop")]) == WORDS
@@ -130,8 +141,9 @@ class TestWhatComesNext:
 
     def test_nothing_follows_a_signed_thought(self) -> None:
         made = ladder()
-        made.feed([ReasoningDelta("Hm.", "signed"), *REJECTED, Finish("stop")])
-        assert (made.end() or [])[:2] == REJECTED
+        thought = ReasoningDelta("Hm.", "signed")
+        assert made.feed([thought, *REJECTED, Finish("stop")]) == [thought, *REJECTED]
+        assert made.end() == [Finish("stop")]
 
     @pytest.mark.parametrize(
         ("mode", "constrained", "expected"),

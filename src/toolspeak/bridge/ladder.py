@@ -140,6 +140,8 @@ class Ladder:
                 return [*self._released(), event]
             case CallEnd() if self._waits_for(event):
                 return [*self._released(), event]
+            case _ if self._is_final:
+                pass
             case CallRejected() | CallStart():
                 self._waits = True
             case Note("truncated") | Note("not-a-call"):
@@ -157,6 +159,11 @@ class Ladder:
             return []
         self._note_sent(event)
         return [event]
+
+    @property
+    def _is_final(self) -> bool:
+        """Whether no other reply can take the place of this one: then nothing has to wait."""
+        return not self.outcomes and (self._is_sealed or not self._target.retries)
 
     def _note_sent(self, event: Event) -> None:
         self._has_started = self._has_started or isinstance(event, Started)

@@ -191,18 +191,26 @@ def measured() -> list[Row]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Dialects that hold back the same are one row."""
-    shown = Table(title="Characters that prose waits (median, worst), and the worst in seconds")
-    shown.add_column("dialect", max_width=26)
+    """Dialects that hold back the same of prose are one row, with the worst of what stands before
+    their calls."""
+    shown = Table(title="Characters that prose waits: median, worst, and the worst in seconds")
+    shown.add_column("dialect", max_width=40)
     for column in Row.__struct_fields__[1:]:
         shown.add_column(column.replace("_", " "), justify="right")
-    alike: dict[tuple[str, ...], list[str]] = {}
+    alike: dict[tuple[Waited, ...], list[Row]] = {}
     for row in rows:
-        found = (getattr(row, column) for column in Row.__struct_fields__[1:])
-        alike.setdefault(tuple(map(_cell, found)), []).append(row.dialect)
-    for cells, names in alike.items():
-        shown.add_row(", ".join(names), *cells)
+        key = (row.ordinary, row.candidates, row.refusals)
+        alike.setdefault(key, []).append(row)
+    for prose, group in alike.items():
+        before = max((row.before_a_call for row in group), key=_worst)
+        long = max((row.before_a_long_call for row in group), key=_worst)
+        cells = map(_cell, (*prose, before, long))
+        shown.add_row(", ".join(row.dialect for row in group), *cells)
     return shown
+
+
+def _worst(found: Waited) -> int:
+    return found.worst
 
 
 def _cell(found: Waited) -> str:
@@ -219,9 +227,9 @@ def main() -> int:
         return 0
     Console(width=None if sys.stdout.isatty() else 130).print(table(rows))
     print(
-        f"{len(ORDINARY)} ordinary replies, {len(CANDIDATES)} candidates, {len(REFUSALS)} refusals, "
-        f"{len(BEFORE_A_CALL)} before calls; chunks of {CHUNK}, {TOKENS_A_SECOND} in a second. "
-        f"What may be a refusal is undecided for at most {HELD_AT_MOST} characters."
+        f"{len(ORDINARY)} ordinary replies, {len(CANDIDATES)} candidates, {len(REFUSALS)} "
+        f"refusals, {len(BEFORE_A_CALL)} before calls; chunks of {CHUNK}, "
+        f"{TOKENS_A_SECOND} in a second. What may be a refusal is undecided for at most {HELD_AT_MOST} characters."
     )
     return 0
 

@@ -35,7 +35,7 @@ ORDINARY: dict[str, str] = {
         '    if w < 0 or h < 0:\n        raise ValueError("negative")\n    return w * h\n```\n\n'
         "Call it as `area(2, 3)`.\n"
     ),
-    "code first": "```sh\ngit rebase --interactive HEAD~3\n```\n\nThen mark the commits to squash.\n",
+    "code first": "```sh\ngit rebase --interactive HEAD~3\n```\n\nThen mark what to squash.\n",
     "a shell session": (
         "Run these:\n\n```console\n$ ls -la | grep '^d' > dirs.txt\n$ wc -l < dirs.txt\n```\n"
     ),
@@ -57,7 +57,7 @@ ORDINARY: dict[str, str] = {
     "a quotation": '"To be, or not to be" is from Hamlet, act III, scene 1.',
     "a dialogue": "Anna: Did you call him?\nBen: Not yet. I'll do it now.\nAnna: Thanks!\n",
     "a mail": (
-        "Subject: Friday\n\nDear Ms Berg,\n\nthank you for the plan. Friday at ten suits us well.\n\n"
+        "Subject: Friday\n\nDear Ms Berg,\n\nthank you for the plan. Friday at ten is fine.\n\n"
         "Kind regards\nOla\n"
     ),
     "emoji": "Sunny all day in Oslo ☀️, 21 °C — enjoy it! 🎉\n",
@@ -82,11 +82,11 @@ CANDIDATES: dict[str, str] = {
     "an apology": (
         "I'm sorry for the mix-up! The meeting is on Friday at ten, in room 4, not on Thursday."
     ),
-    "an apology in German": "Entschuldigung für die Verwirrung! Das Treffen ist am Freitag um zehn.",
+    "an apology in German": "Entschuldigung für die Verwirrung! Das Treffen ist am Freitag.",
     "bad luck": "Unfortunately the 9:15 train is full. The next one with seats leaves at 10:45.",
     "a comparison": "As you can see in the table, Bergen is colder than Oslo on every day but one.",
     "a reason": "Since both lists are sorted, one pass over them is enough to merge them.",
-    "no": "No, the two commits do not conflict: they change different files.",
+    "no": "No file has changed since the last commit, so there is nothing to build.",
     "my": "My suggestion: keep the first function, and delete the second one with its tests.",
     "praise": "I can't recommend this book enough: it is short, clear and full of good examples.",
     "long": (

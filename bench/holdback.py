@@ -229,7 +229,8 @@ def main() -> int:
     print(
         f"{len(ORDINARY)} ordinary replies, {len(CANDIDATES)} candidates, {len(REFUSALS)} "
         f"refusals, {len(BEFORE_A_CALL)} before calls; chunks of {CHUNK}, "
-        f"{TOKENS_A_SECOND} in a second. What may be a refusal is undecided for at most {HELD_AT_MOST} characters."
+        f"{TOKENS_A_SECOND} in a second. What may be a refusal is undecided for at most "
+        f"{HELD_AT_MOST} characters."
     )
     return 0
 

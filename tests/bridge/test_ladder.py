@@ -41,6 +41,10 @@ REJECTED: list[Event] = [
     CallRejected(Rejection("now(1)", "invalid-arguments", "1 is too much", "$.x", "now")),
     TextDelta("now(1)"),
 ]
+CUT: list[Event] = [
+    CallRejected(Rejection('{"x', "truncated", "it ends too soon", "$", "now")),
+    TextDelta('now({"x)'),
+]
 SORRY = "I'm sorry, I don't have access to the time."
 
 
@@ -112,6 +116,26 @@ class TestWhatComesNext:
         assert isinstance(finish, Finish)
         assert finish.usage == Usage(input=12, output=3)
         assert [getattr(note, "code", "") for note in notes] == ["asked-again"]
+
+    @pytest.mark.parametrize(
+        ("said", "choice", "first", "second"),
+        [
+            (REJECTED, "auto", "That call was not made.", "The call still does not fit."),
+            (CUT, "auto", "Your call was cut off", "The call was cut off again."),
+            (WORDS, "required", "You have to make a call now", "There is no other way"),
+        ],
+        ids=["invalid", "cut off", "missing"],
+    )
+    def test_what_it_is_told_the_first_time_and_the_second(
+        self, said: list[Event], choice: str, first: str, second: str
+    ) -> None:
+        made = ladder(choice=choice, retries=4)
+        told: list[Message] = []
+        made.feed([*said, Finish("stop")])
+        while len(told) < 2 and made.end() is None:
+            told += made.exchange().request.messages[2:]
+            made.feed([*said, Finish("stop")])
+        assert [first in str(told[0]), second in str(told[1])] == [True, True]
 
     def test_only_calls_are_taken_once_it_has_spoken(self) -> None:
         made = ladder()

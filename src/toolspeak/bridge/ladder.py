@@ -243,7 +243,7 @@ class Ladder:
         if action == "continue":
             self._begun, said = outcome.rejected[-1].raw, CONTINUE
         else:
-            again = self._used[outcome.kind] > 1
+            again = "again" in LADDER[outcome.kind][: self._used[outcome.kind] - 1]
             dialect = None if self.plan.mode == "native" else self._exchange.dialect
             said = correction(outcome, self._exchange.offered, dialect, again=again)
         turns = (

@@ -130,7 +130,9 @@ def _legend(y: int) -> Iterator[str]:
     yield _text(54, y + 40, "one that will not leads to the next rung", "muted")
     yield _box("maybe", 440, y + 6, 22, 16)
     yield _text(470, y + 18, "where it can be done; otherwise the next rung is taken", "muted")
-    yield _text(470, y + 40, f"at most {RETRIES} rungs: retries = {RETRIES} is the default", "muted")
+    yield _text(
+        470, y + 40, f"at most {RETRIES} rungs: retries = {RETRIES} is the default", "muted"
+    )
     told = "Where a call is required, every reply that is given up is a 502 with the reason."
     yield _text(MARGIN, y + 62, told, "muted")
 

@@ -13,7 +13,7 @@ CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_
 EXAMPLES: dict[Kind, str] = {
     "calls": CALL,
     "answer": "It is 12 °C in Oslo, and it rains.",
-    "refusal": "I'm sorry, I can't help with that.",
+    "refusal": "I can't book flights, I can only look up the weather.",
     "invalid-call": CALL.replace("city", "town"),
     "unknown-tool": CALL.replace("get_weather", "search_web"),
     "missing-call": "Sure, I will look that up.",

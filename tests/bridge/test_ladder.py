@@ -86,6 +86,7 @@ class TestWhatWaits:
         assert ladder(retries=0).feed([Started(), *said]) == [Started(), *said]
         thought = ReasoningDelta("Hm.", "signed")
         assert ladder().feed([Started(), thought, *said]) == [Started(), thought, *said]
+        assert ladder(choice="none").feed([Started(), *said]) == [Started(), *said]
 
     def test_a_call_that_may_not_be_made_again_leaves_where_nothing_can_be_done(self) -> None:
         made = ladder(*looped(3), retries=0)

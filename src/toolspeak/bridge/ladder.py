@@ -163,7 +163,10 @@ class Ladder:
     @property
     def _is_final(self) -> bool:
         """Whether no other reply can take the place of this one: then nothing has to wait."""
-        return not self.outcomes and (self._is_sealed or not self._target.retries)
+        if self.outcomes:
+            return False
+        may_ask = self._target.retries and self._exchange.offered.tools
+        return self._is_sealed or not may_ask
 
     def _note_sent(self, event: Event) -> None:
         self._has_started = self._has_started or isinstance(event, Started)

@@ -54,7 +54,7 @@ ARROW = (
 
 def picture() -> str:
     """The ladder as SVG."""
-    good = [kind for kind in KINDS if kind not in LADDER]
+    good: list[Kind] = [kind for kind in KINDS if kind not in LADDER]
     height = HEAD + SHORT_ROW * len(good) + ROW * len(LADDER) + 84
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '

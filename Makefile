@@ -31,6 +31,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench.dialect_cases
 	$(BIN)/python -m bench.extract
 	$(BIN)/python -m bench.wires
+	$(BIN)/python -m bench.holdback
 
 # Agent frameworks that run a tool against our encoders: see clients/README.md.
 clients: $(STAMP)

@@ -4,13 +4,19 @@ dialects.md   every dialect, with a sample
 limits.md     what each dialect cannot carry
 notes.md      every note there is
 wires.md      what each API has words for
+
+reliability.md is written by hand, but for its tables, which stand between `<!-- begin NAME -->` and
+`<!-- end NAME -->`; reliability.svg is drawn.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+from docs.ladder_picture import picture
+from docs.ladder_tables import tables
 from toolspeak import (
     DIALECTS,
     Dialect,
@@ -78,8 +84,21 @@ def pages() -> dict[str, str]:
         "dialects.md": dialects_page(),
         "limits.md": limits_page(),
         "notes.md": notes_page(),
+        "reliability.md": filled((HERE / "reliability.md").read_text(), tables()),
+        "reliability.svg": picture(),
         "wires.md": wires_page(),
     }
+
+
+def filled(page: str, parts: dict[str, str]) -> str:
+    """A page with its generated parts as they are now."""
+    for name, text in parts.items():
+        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+        pattern = re.compile(f"{begin}.*?{end}", re.DOTALL)
+        new = f"{begin}\n\n{text}\n\n{end}"
+        page, times = pattern.subn(lambda _, new=new: new, page)
+        assert times == 1, f"the page has no place for {name}, or several"
+    return page
 
 
 def asks(*messages: Message, **fields: Any) -> Request:

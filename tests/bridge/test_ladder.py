@@ -42,6 +42,10 @@ REJECTED: list[Event] = [
     CallRejected(Rejection("now(1)", "invalid-arguments", "1 is too much", "$.x", "now")),
     TextDelta("now(1)"),
 ]
+CUT: list[Event] = [
+    CallRejected(Rejection('{"x', "truncated", "it ends too soon", "$", "now")),
+    TextDelta('now({"x)'),
+]
 SORRY = "I'm sorry, I don't have access to the time."
 
 
@@ -84,6 +88,18 @@ class TestWhatWaits:
         )
         assert waits.feed([late]) == [TextDelta("I"), late]
 
+    @pytest.mark.parametrize("said", [[TextDelta(SORRY)], REJECTED], ids=["refusal", "rejected"])
+    def test_nothing_waits_where_nothing_can_be_taken_back(self, said: list[Event]) -> None:
+        assert ladder(retries=0).feed([Started(), *said]) == [Started(), *said]
+        thought = ReasoningDelta("Hm.", "signed")
+        assert ladder().feed([Started(), thought, *said]) == [Started(), thought, *said]
+        assert ladder(choice="none").feed([Started(), *said]) == [Started(), *said]
+
+    def test_a_call_that_may_not_be_made_again_leaves_where_nothing_can_be_done(self) -> None:
+        made = ladder(*looped(3), retries=0)
+        assert made.feed([*CALL, Finish("calls")]) == CALL
+        assert made.end() == [Finish("calls")]
+
     def test_a_call_that_is_not_made_waits_for_the_end(self) -> None:
         waits = ladder()
         assert waits.feed([*WORDS, *REJECTED, Finish("stop")]) == WORDS
@@ -108,6 +124,26 @@ class TestWhatComesNext:
         assert isinstance(finish, Finish)
         assert finish.usage == Usage(input=12, output=3)
         assert [getattr(note, "code", "") for note in notes] == ["asked-again"]
+
+    @pytest.mark.parametrize(
+        ("said", "choice", "first", "second"),
+        [
+            (REJECTED, "auto", "That call was not made.", "The call still does not fit."),
+            (CUT, "auto", "Your call was cut off", "The call was cut off again."),
+            (WORDS, "required", "You have to make a call now", "There is no other way"),
+        ],
+        ids=["invalid", "cut off", "missing"],
+    )
+    def test_what_it_is_told_the_first_time_and_the_second(
+        self, said: list[Event], choice: str, first: str, second: str
+    ) -> None:
+        made = ladder(choice=choice, retries=4)
+        told: list[Message] = []
+        made.feed([*said, Finish("stop")])
+        while len(told) < 2 and made.end() is None:
+            told += made.exchange().request.messages[2:]
+            made.feed([*said, Finish("stop")])
+        assert [first in str(told[0]), second in str(told[1])] == [True, True]
 
     def test_only_calls_are_taken_once_it_has_spoken(self) -> None:
         made = ladder()
@@ -137,8 +173,9 @@ class TestWhatComesNext:
 
     def test_nothing_follows_a_signed_thought(self) -> None:
         made = ladder()
-        made.feed([ReasoningDelta("Hm.", "signed"), *REJECTED, Finish("stop")])
-        assert (made.end() or [])[:2] == REJECTED
+        thought = ReasoningDelta("Hm.", "signed")
+        assert made.feed([thought, *REJECTED, Finish("stop")]) == [thought, *REJECTED]
+        assert made.end() == [Finish("stop")]
 
     @pytest.mark.parametrize(
         ("mode", "constrained", "expected"),

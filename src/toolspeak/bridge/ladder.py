@@ -162,6 +162,8 @@ class Ladder:
                 return [*self._released(), event]
             case CallEnd() if self._waits_for(event):
                 return [*self._released(), event]
+            case _ if self._is_final:
+                pass
             case CallRejected() | CallStart():
                 self._waits = True
             case Note("truncated") | Note("not-a-call"):
@@ -179,6 +181,14 @@ class Ladder:
             return []
         self._note_sent(event)
         return [event]
+
+    @property
+    def _is_final(self) -> bool:
+        """Whether no other reply can take the place of this one: then nothing has to wait."""
+        if self.outcomes:
+            return False
+        may_ask = self._target.retries and self._exchange.offered.tools
+        return self._is_sealed or not may_ask
 
     def _note_sent(self, event: Event) -> None:
         self._has_started = self._has_started or isinstance(event, Started)
@@ -274,7 +284,7 @@ class Ladder:
         if action == "continue":
             self._begun, said = outcome.rejected[-1].raw, CONTINUE
         else:
-            again = self._used[outcome.kind] > 1
+            again = "again" in LADDER[outcome.kind][: self._used[outcome.kind] - 1]
             dialect = None if self.plan.mode == "native" else self._exchange.dialect
             offered = self._exchange.offered
             said = correction(outcome, self._request, offered, dialect, again=again)

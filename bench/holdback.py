@@ -1,0 +1,239 @@
+"""How long prose waits in a stream, with the ladder on.
+
+    python -m bench.holdback [--json]
+
+Replies come in chunks of 4 characters, to a request that offers tools, and go through the parser
+and the ladder, as they do in the gateway. What counts is how many more characters have come by the
+time that a character leaves: 0 if it leaves at once. A token is 4 characters, and a model says 50
+of them in a second. Of every reply the character counts that waits longest; the tables have the
+median and the worst of that over the replies.
+
+ordinary       answers that begin as no refusal does
+candidates     answers that begin as refusals do, and are none
+refusals       refusals, which wait for their end
+before a call  what is said before a call, a short one and one that writes a file
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct, to_builtins
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from bench.holdback_replies import BEFORE_A_CALL, CANDIDATES, ORDINARY, REFUSALS
+from toolspeak import (
+    DIALECTS,
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    Event,
+    Finish,
+    Message,
+    Request,
+    Started,
+    Text,
+    TextDelta,
+    Tool,
+    ToolCall,
+    render_calls,
+)
+from toolspeak.bridge import Target
+from toolspeak.bridge.ladder import Ladder
+from toolspeak.refusals import HELD_AT_MOST
+from toolspeak.testing import chunks
+
+CHUNK = 4
+TOKENS_A_SECOND = 50
+NATIVE = "native"
+TOOLS = (
+    Tool(
+        name="get_weather",
+        description="The current weather in a city.",
+        parameters={
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    ),
+    Tool(
+        name="write_file",
+        description="Write a text file.",
+        parameters={
+            "type": "object",
+            "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
+            "required": ["path", "content"],
+        },
+    ),
+)
+SHORT = ToolCall(id="a1b2c3d4e", name="get_weather", arguments={"city": "Oslo"})
+LONG = ToolCall(
+    id="a1b2c3d4e",
+    name="write_file",
+    arguments={"path": "notes.txt", "content": "Rain in Oslo, wind in Bergen.\n" * 130},
+)
+REQUEST = Request(
+    model="m",
+    messages=(Message("user", (Text("How is the weather in Oslo?"),)),),
+    tools=TOOLS,
+    stream=True,
+)
+
+
+class Waited(Struct, frozen=True):
+    """How many characters came while prose waited: over a set of replies."""
+
+    median: float
+    worst: int
+    which: str
+    """The reply with the worst."""
+
+    @property
+    def seconds(self) -> float:
+        """The worst, at the speed of a model."""
+        return self.worst / CHUNK / TOKENS_A_SECOND
+
+
+class Row(Struct, frozen=True):
+    """What one dialect holds back."""
+
+    dialect: str
+    ordinary: Waited
+    candidates: Waited
+    refusals: Waited
+    before_a_call: Waited
+    before_a_long_call: Waited
+
+
+def said(text: str, call: ToolCall | None = None, dialect: str = NATIVE) -> list[Event]:
+    """What an upstream says, a token at a time: some text, and a call in the model's dialect."""
+    made: list[Event] = []
+    if call and dialect == NATIVE:
+        arguments = map(ArgumentsDelta, (0,) * len(call.input), chunks(call.input, CHUNK))
+        made = [CallStart(0, call.id, call.name), *arguments, CallEnd(0, call)]
+    elif call:
+        text = f"{text}\n{render_calls(dialect, [call], TOOLS)}"
+    words = map(TextDelta, chunks(text, CHUNK))
+    return [Started(), *words, *made, Finish("calls" if made else "stop")]
+
+
+def left(events: Sequence[Event], dialect: str, *, ladder: bool) -> Iterator[tuple[int, str]]:
+    """What text leaves of a reply, and how many characters had come by then."""
+    mode = NATIVE if dialect == NATIVE else "prompt"
+    named = None if dialect == NATIVE else dialect
+    steps = Ladder(REQUEST, Target(model="m", tools=mode, dialect=named), streams=True)
+    read = steps.exchange().answer().understanding.feed
+    came = 0
+    for event in events:
+        came += _size(event)
+        understood = list(read(event))
+        for one in steps.feed(understood) if ladder else understood:
+            yield came, _text(one)
+    for one in (steps.end() or steps.give_up() or ()) if ladder else ():
+        yield came, _text(one)
+
+
+def waits(
+    text: str, dialect: str, call: ToolCall | None = None, *, ladder: bool = True
+) -> list[int]:
+    """For every character of a text, before a call or without one: how many more had come by the
+    time it left. Without the ladder, that is what the parser alone holds back."""
+    events = said(text, call, dialect)
+    found: list[int] = []
+    at = 0
+    for came, words in left(events, dialect, ladder=ladder):
+        for character in words:
+            # White space that only joins text and call does not leave.
+            at = text.find(character, at) + 1
+            if not at:
+                return found
+            found.append(came - min(-(-at // CHUNK) * CHUNK, came))
+    return found
+
+
+def _size(event: Event) -> int:
+    return len(_text(event)) + (len(event.json) if isinstance(event, ArgumentsDelta) else 0)
+
+
+def _text(event: Event) -> str:
+    return event.text if isinstance(event, TextDelta) else ""
+
+
+def over(replies: dict[str, str], dialect: str, call: ToolCall | None = None) -> Waited:
+    """The median and the worst of what these replies wait."""
+    longest = {name: max(waits(text, dialect, call), default=0) for name, text in replies.items()}
+    which = max(longest, key=lambda name: longest[name])
+    return Waited(statistics.median(longest.values()), longest[which], which)
+
+
+def measure(dialect: str) -> Row:
+    """What one dialect holds back."""
+    return Row(
+        dialect,
+        over(ORDINARY, dialect),
+        over(CANDIDATES, dialect),
+        over(REFUSALS, dialect),
+        over(BEFORE_A_CALL, dialect, SHORT),
+        over(BEFORE_A_CALL, dialect, LONG),
+    )
+
+
+def measured() -> list[Row]:
+    """Every dialect, and the model's own calls."""
+    with Progress(transient=True, console=Console(stderr=True)) as progress:
+        return [measure(name) for name in progress.track((NATIVE, *DIALECTS), description="")]
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """Dialects that hold back the same of prose are one row, with the worst of what stands before
+    their calls."""
+    shown = Table(title="Characters that prose waits: median, worst, and the worst in seconds")
+    shown.add_column("dialect", max_width=40)
+    for column in Row.__struct_fields__[1:]:
+        shown.add_column(column.replace("_", " "), justify="right")
+    alike: dict[tuple[Waited, ...], list[Row]] = {}
+    for row in rows:
+        key = (row.ordinary, row.candidates, row.refusals)
+        alike.setdefault(key, []).append(row)
+    for prose, group in alike.items():
+        before = max((row.before_a_call for row in group), key=_worst)
+        long = max((row.before_a_long_call for row in group), key=_worst)
+        cells = map(_cell, (*prose, before, long))
+        shown.add_row(", ".join(row.dialect for row in group), *cells)
+    return shown
+
+
+def _worst(found: Waited) -> int:
+    return found.worst
+
+
+def _cell(found: Waited) -> str:
+    return f"{found.median:g} {found.worst:>4} {found.seconds:>6.2f} s"
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description="How long prose waits in a stream.")
+    options.add_argument("--json", action="store_true", help="print JSON")
+    chosen = options.parse_args()
+    rows = measured()
+    if chosen.json:
+        print(json.dumps(to_builtins(rows)))
+        return 0
+    Console(width=None if sys.stdout.isatty() else 130).print(table(rows))
+    print(
+        f"{len(ORDINARY)} ordinary replies, {len(CANDIDATES)} candidates, {len(REFUSALS)} "
+        f"refusals, {len(BEFORE_A_CALL)} before calls; chunks of {CHUNK}, "
+        f"{TOKENS_A_SECOND} in a second. What may be a refusal is undecided for at most "
+        f"{HELD_AT_MOST} characters."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

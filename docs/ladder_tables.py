@@ -1,0 +1,102 @@
+"""The tables of docs/reliability.md. Every example in them is tried."""
+
+from __future__ import annotations
+
+from toolspeak import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult, fold
+from toolspeak.bridge import Exchange, Target
+from toolspeak.bridge.corrections import correction
+from toolspeak.bridge.ladder import ACTIONS, LADDER, LOOP
+from toolspeak.bridge.outcome import KINDS, Kind, Outcome, outcome_of, stuck_call
+from toolspeak.events import Finish, TextDelta
+
+CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
+EXAMPLES: dict[Kind, str] = {
+    "calls": CALL,
+    "answer": "It is 12 °C in Oslo, and it rains.",
+    "refusal": "I can't book flights, I can only look up the weather.",
+    "invalid-call": CALL.replace("city", "town"),
+    "unknown-tool": CALL.replace("get_weather", "search_web"),
+    "missing-call": "Sure, I will look that up.",
+    "false-refusal": "I'm sorry, but I don't have access to real-time weather data.",
+    "truncated-call": CALL[:48],
+    "repeated-call": CALL,
+    "empty": "",
+}
+CONDITIONS: dict[Kind, str] = {
+    "missing-call": "where `tool_choice` is `required`",
+    "repeated-call": f"after the same call and result {LOOP} times in a row",
+}
+TOOL = Tool(
+    name="get_weather",
+    description="The current weather in a city.",
+    parameters={
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+    },
+)
+TARGET = Target(model="m", tools="prompt", dialect="hermes")
+
+
+def tables() -> dict[str, str]:
+    """What stands between the marks of the page, by their names."""
+    return {
+        "outcomes": _outcomes(),
+        "rungs": _rungs(),
+        "actions": _actions(),
+        "corrections": _corrections(),
+    }
+
+
+def outcome_for(kind: Kind) -> tuple[Outcome, Exchange]:
+    """What the example comes to."""
+    call = ToolCall(id="c", name=TOOL.name, arguments={"city": "Oslo"})
+    result = ToolResult(call_id="c", name=TOOL.name, content="rain")
+    turns = (Message("assistant", (call,)), Message("tool", (result,)))
+    asked = Message("user", (Text("How is the weather in Oslo?"),))
+    messages = (asked, *turns * LOOP) if kind == "repeated-call" else (asked,)
+    choice = ToolChoice("required" if kind == "missing-call" else "auto")
+    request = Request(model="m", messages=messages, tools=(TOOL,), tool_choice=choice)
+    exchange = Exchange(request, TARGET)
+    read = exchange.answer().understanding.feed
+    reply = fold([*read(TextDelta(EXAMPLES[kind])), *read(Finish("stop"))])
+    return outcome_of(reply, request, exchange.offered, stuck_call(messages, LOOP)), exchange
+
+
+def _outcomes() -> str:
+    lines = ["| outcome | the reply is | for example |", "|---|---|---|"]
+    for kind, meaning in KINDS.items():
+        found = outcome_for(kind)[0].kind
+        assert found == kind, (found, kind)
+        example = f"`{EXAMPLES[kind]}`" if EXAMPLES[kind] else ""
+        if kind in CONDITIONS:
+            example += f", {CONDITIONS[kind]}"
+        lines.append(f"| `{kind}` | {meaning} | {example} |")
+    return "\n".join(lines)
+
+
+def _rungs() -> str:
+    most = max(map(len, LADDER.values()))
+    names = ("first", *("then",) * (most - 1))
+    lines = [f"| outcome | {' | '.join(names)} |", "|---" * (most + 1) + "|"]
+    for kind, actions in LADDER.items():
+        cells = [*actions, *[""] * (most - len(actions))]
+        lines.append(f"| `{kind}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _actions() -> str:
+    rows = [f"| {action} | {meaning} |" for action, meaning in ACTIONS.items()]
+    return "\n".join(["| rung | the model is |", "|---|---|", *rows])
+
+
+def _corrections() -> str:
+    """What the model is told of two of the examples, the first time and the second."""
+    lines: list[str] = []
+    for kind in ("invalid-call", "false-refusal"):
+        outcome, exchange = outcome_for(kind)
+        for again in (False, True):
+            told = correction(outcome, exchange.offered, exchange.dialect, again=again)
+            when = "the second time" if again else "the first time"
+            lines += [f"`{kind}`, {when}:", "", "```text", told, "```", ""]
+    return "\n".join(lines[:-1])

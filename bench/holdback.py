@@ -128,12 +128,17 @@ def left(events: Sequence[Event], dialect: str, *, ladder: bool) -> Iterator[tup
     mode = NATIVE if dialect == NATIVE else "prompt"
     named = None if dialect == NATIVE else dialect
     steps = Ladder(REQUEST, Target(model="m", tools=mode, dialect=named), streams=True)
-    read = steps.exchange().answer().understanding.feed
+    exchange = steps.exchange()
+    assert exchange
+    understanding = exchange.answer().understanding
     came = 0
+    is_native_call = False
     for event in events:
         came += _size(event)
-        understood = list(read(event))
-        for one in steps.feed(understood) if ladder else understood:
+        understood = list(understanding.feed(event))
+        is_native_call = isinstance(event, (CallStart, ArgumentsDelta))
+        in_call = is_native_call or understanding.in_call
+        for one in steps.feed(understood, in_call=in_call) if ladder else understood:
             yield came, _text(one)
     for one in (steps.end() or steps.give_up() or ()) if ladder else ():
         yield came, _text(one)

@@ -24,6 +24,7 @@ LABELS: dict[Action, tuple[str, str]] = {
     "continue": ("let it go on", "where it stopped"),
     "constrain": ("constrain", "to a JSON schema"),
     "prompt": ("use a prompt", "if it was native"),
+    "form": ("without tools", "held to the form"),
 }
 AGAIN = ("ask again", "only what to do")
 """The second time."""

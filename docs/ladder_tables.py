@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from toolspeak import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult, fold
+from toolspeak import (
+    Message,
+    Request,
+    ResponseFormat,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+    fold,
+)
 from toolspeak.bridge import Exchange, Target
 from toolspeak.bridge.corrections import correction
-from toolspeak.bridge.ladder import ACTIONS, LADDER, LOOP
+from toolspeak.bridge.ladder import ACTIONS, LADDER
 from toolspeak.bridge.outcome import KINDS, Kind, Outcome, outcome_of, stuck_call
 from toolspeak.events import Finish, TextDelta
 
@@ -20,11 +30,14 @@ EXAMPLES: dict[Kind, str] = {
     "false-refusal": "I'm sorry, but I don't have access to real-time weather data.",
     "truncated-call": CALL[:48],
     "repeated-call": CALL,
+    "unformed-answer": "It is 12 °C.",
     "empty": "",
 }
+TARGET = Target(model="m", tools="prompt", dialect="hermes")
 CONDITIONS: dict[Kind, str] = {
     "missing-call": "where `tool_choice` is `required`",
-    "repeated-call": f"after the same call and result {LOOP} times in a row",
+    "unformed-answer": "where `response_format` asks for JSON",
+    "repeated-call": f"after the same call and result {TARGET.repeats} times in a row",
 }
 TOOL = Tool(
     name="get_weather",
@@ -35,7 +48,6 @@ TOOL = Tool(
         "required": ["city"],
     },
 )
-TARGET = Target(model="m", tools="prompt", dialect="hermes")
 
 
 def tables() -> dict[str, str]:
@@ -54,13 +66,17 @@ def outcome_for(kind: Kind) -> tuple[Outcome, Exchange]:
     result = ToolResult(call_id="c", name=TOOL.name, content="rain")
     turns = (Message("assistant", (call,)), Message("tool", (result,)))
     asked = Message("user", (Text("How is the weather in Oslo?"),))
-    messages = (asked, *turns * LOOP) if kind == "repeated-call" else (asked,)
+    messages = (asked, *turns * TARGET.repeats) if kind == "repeated-call" else (asked,)
     choice = ToolChoice("required" if kind == "missing-call" else "auto")
-    request = Request(model="m", messages=messages, tools=(TOOL,), tool_choice=choice)
+    form = ResponseFormat() if kind == "unformed-answer" else None
+    request = Request(
+        model="m", messages=messages, tools=(TOOL,), tool_choice=choice, response_format=form
+    )
     exchange = Exchange(request, TARGET)
     read = exchange.answer().understanding.feed
     reply = fold([*read(TextDelta(EXAMPLES[kind])), *read(Finish("stop"))])
-    return outcome_of(reply, request, exchange.offered, stuck_call(messages, LOOP)), exchange
+    stuck = stuck_call(messages, TARGET.repeats)
+    return outcome_of(reply, request, exchange.offered, stuck), exchange
 
 
 def _outcomes() -> str:
@@ -96,7 +112,9 @@ def _corrections() -> str:
     for kind in ("invalid-call", "false-refusal"):
         outcome, exchange = outcome_for(kind)
         for again in (False, True):
-            told = correction(outcome, exchange.offered, exchange.dialect, again=again)
+            told = correction(
+                outcome, exchange.request, exchange.offered, exchange.dialect, again=again
+            )
             when = "the second time" if again else "the first time"
             lines += [f"`{kind}`, {when}:", "", "```text", told, "```", ""]
     return "\n".join(lines[:-1])

@@ -141,7 +141,7 @@ class TestWhatComesNext:
         told: list[Message] = []
         made.feed([*said, Finish("stop")])
         while len(told) < 2 and made.end() is None:
-            told += made.exchange().request.messages[2:]
+            told += following(made).request.messages[2:]
             made.feed([*said, Finish("stop")])
         assert [first in str(told[0]), second in str(told[1])] == [True, True]
 

@@ -105,6 +105,11 @@ class ConstrainedReader:
         self._held += text
         return self._feed()
 
+    @property
+    def in_call(self) -> bool:
+        """Whether a call has begun that is not over."""
+        return self._feed == self._call
+
     def finish(self) -> Iterable[Event]:
         """The reply is over."""
         if self._feed == self._words:

@@ -132,8 +132,10 @@ class Exchange:
             reasoning_open=self.plan.reasoning_open,
             new_id=self.new_id,
         )
-        if self._begun:
-            parser.feed(self._begun)
+        # It goes on in the first text of the reply, if at all.
+        begun, self._begun = self._begun, ""
+        if begun:
+            parser.feed(begun)
         is_constrained = self.plan.mode == "constrained"
         return constrained.ConstrainedReader(parser) if is_constrained else parser
 
@@ -166,6 +168,11 @@ class Answer:
     def is_complete(self) -> bool:
         """Whether the reply is all there, even if its stream goes on."""
         return self._decoder.complete
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a call has begun that is not over."""
+        return self._decoder.in_call or self.understanding.in_call
 
     def feed(self, data: bytes) -> list[Event]:
         """What more of a stream means."""

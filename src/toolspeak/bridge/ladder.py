@@ -93,8 +93,9 @@ class Ladder:
             self._stuck = stuck_call(request.messages, target.repeats, target.polling)
         self._first: list[Event] = []
         """What was held of the first reply, which is as good as any if none will do."""
-        self._has_started = self._has_spoken = self._is_sealed = False
-        self._notes: list[Note] = []
+        self._has_started = self._has_spoken = self._has_called = self._is_sealed = False
+        self.notes: list[Note] = []
+        """Why there were several attempts, and what else there is to be said of them."""
         self._must = request.tool_choice.mode == "required"
         is_led = self.plan.mode == "constrained" and target.weak
         self._led = Led(request, target) if is_led else None
@@ -130,8 +131,9 @@ class Ladder:
 
     # What may leave.
 
-    def feed(self, events: list[Event]) -> list[Event]:
-        """The events that may leave now."""
+    def feed(self, events: list[Event], *, in_call: bool = False) -> list[Event]:
+        """The events that may leave now. What comes before a call is no refusal: it does not wait
+        for the end of that."""
         if not self._streams or (self._led and self._led.is_asking):
             self._events += events
             return [event for event in events if isinstance(event, Failure)]
@@ -139,6 +141,9 @@ class Ladder:
         for event in events:
             self._remember(event)
             free += self._let(event)
+        self._has_called = self._has_called or any(isinstance(one, CallEnd) for one in free)
+        if in_call and self._held and self._stuck is None and not self._waits:
+            free += self._released()
         return free
 
     def _remember(self, event: Event) -> None:
@@ -218,7 +223,7 @@ class Ladder:
         reply = self.reply
         self._usage = _sum(self._usage, reply.usage)
         if cut := cut_note(self._exchange.outgoing.body, reply.usage):
-            self._notes.append(cut)
+            self.notes.append(cut)
         if self._led and self._led.is_asking:
             if not self._led.hear(reply.text):
                 # It is left to itself.
@@ -241,7 +246,8 @@ class Ladder:
     def give_up(self) -> list[Event] | None:
         """The end of the first reply, where another could not be had; None if there is none, or it
         will not do by any means."""
-        return None if self._must or not self._first else self._with_usage(self._first)
+        is_lost = self._must or self._has_called or not self._first
+        return None if is_lost else self._with_usage(self._first)
 
     def _next(self, outcome: Outcome) -> Action | None:
         """What is to be done about a reply; None if nothing is, or nothing is left to be done."""
@@ -271,7 +277,7 @@ class Ladder:
 
     def _prepare(self, action: Action, outcome: Outcome, reply: Reply) -> None:
         told = f"{KINDS[outcome.kind]}: the model was {ACTIONS[action]}"
-        self._notes.append(Note("asked-again", told, outcome.kind))
+        self.notes.append(Note("asked-again", told, outcome.kind))
         self._begun = ""
         if action == "form":
             self._asked = structs.replace(self._request, tools=None, tool_choice=ToolChoice())
@@ -300,9 +306,14 @@ class Ladder:
             raise NoCall(outcome)
         if not is_fine and self._first:
             return self._with_usage(self._first)
-        if not self._may_speak and self.reply.text:
-            self._notes.append(Note("dropped-prose", NOTES["dropped-prose"]))
-        return self._with_usage([*self._in_form(self._rest()), self._finish])
+        rest = self._in_form(self._rest())
+        if not self._may_speak and (text := self.reply.text.strip()):
+            if outcome.kind == "calls":
+                self.notes.append(Note("dropped-prose", NOTES["dropped-prose"]))
+            else:
+                # Without it, the client would be left with the beginning of another reply.
+                rest.append(TextDelta(f"\n\n{text}"))
+        return self._with_usage([*rest, self._finish])
 
     def _in_form(self, events: list[Event]) -> list[Event]:
         """An answer out of its code fence, where that is not what was asked for."""
@@ -318,7 +329,7 @@ class Ladder:
         """The end of a reply, with what all attempts have used, and why there were several."""
         *held, finish = events
         assert isinstance(finish, Finish)
-        return [*held, *self._notes, structs.replace(finish, usage=self._usage)]
+        return [*held, *self.notes, structs.replace(finish, usage=self._usage)]
 
     def _rest(self) -> list[Event]:
         """What has not left of the last reply, but its end."""

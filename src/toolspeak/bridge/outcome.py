@@ -74,7 +74,8 @@ def outcome_of(
         is_stuck = all(key_of(call.name, call.arguments) == stuck for call in calls)
         return Outcome("repeated-call" if is_stuck else "calls")
     if offered.tools:
-        blocks = (*reply.rejected, *_unread(reply))
+        blocks = [one for one in reply.rejected if not _is_aside(one, reply.text)]
+        blocks += _unread(reply)
         for code, kind in _CODES.items():
             if rejected := tuple(one for one in blocks if one.code == code):
                 return Outcome(kind, rejected)
@@ -89,6 +90,12 @@ def outcome_of(
     if wanted and formed(reply.text, wanted) is None:
         return Outcome("unformed-answer")
     return Outcome(_said(reply.text, request, offered.tools) if offered.tools else "answer")
+
+
+def _is_aside(rejection: Rejection, text: str) -> bool:
+    """Whether a block only shows some data: it names no tool, and other words come first."""
+    begins = text.lstrip().startswith(rejection.raw.strip()[:_SHOWN])
+    return rejection.code == "malformed" and not rejection.name and not begins
 
 
 def _unread(reply: Reply) -> Iterable[Rejection]:

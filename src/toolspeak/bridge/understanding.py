@@ -42,6 +42,11 @@ class TextReader(Protocol):
         """The text is over."""
         ...
 
+    @property
+    def in_call(self) -> bool:
+        """Whether a call has begun that is not over."""
+        ...
+
 
 class Understanding:
     """Turns an upstream's events into those that a client is to see."""
@@ -69,6 +74,11 @@ class Understanding:
         self._arguments: list[str] = []
         self.made = 0
         """How many calls were made."""
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a call has begun in the text that is not over."""
+        return self._reader is not None and self._reader.in_call
 
     def feed(self, event: Event) -> Iterable[Event]:
         """What an event comes to."""

@@ -123,6 +123,11 @@ class Parser:
         next(self._machine)
         return self._output.drain()
 
+    @property
+    def in_call(self) -> bool:
+        """Whether the arguments of a call are being read."""
+        return self._reader.scanner is not None
+
     def finish(self) -> list[Event]:
         """The text is over; returns everything that was held back, and the finish."""
         if self._reader.ended:

@@ -59,6 +59,8 @@ class Chat:
         """How the model is given tools."""
         self._sent_notes: tuple[Note, ...] = ()
         """What was lost on the way to the model."""
+        self._asking_notes: list[Note] = []
+        """Why the model was asked again."""
         self._kept: list[Event] = []
         """What has left."""
         self._unsent: list[Event] = []
@@ -147,7 +149,7 @@ class Chat:
         """Ask one upstream, in another way if it does not understand, or does not obey."""
         target = await self._with_verdict(target)
         ladder = Ladder(request, target, streams=outflow is not None)
-        self._unsent = []
+        self._unsent, self._asking_notes = [], ladder.notes
         refused: UpstreamFailed | None = None
         rest: list[Event] | None = None
         while rest is None:
@@ -265,15 +267,19 @@ class Chat:
         passes = self._passes(exchange)
         while True:
             batch, is_over = await self._batch(answer, response)
-            fresh = ladder.feed(batch)
+            fresh = ladder.feed(batch, in_call=answer.in_call)
             self._unsent = self._unsent + fresh if self._unsent else fresh
             speaks = outflow.has_spoken or any(map(_says, self._unsent))
             if fresh and isinstance(failure := fresh[-1], Failure):
                 if not speaks:
                     raise response.failed(failure)
-                self._unsent[-1] = response.discreet(failure)
                 self._count_failure(failure, endpoint)
-                rest = list[Event]()
+                rest = ladder.give_up()
+                if rest is None:
+                    self._unsent[-1] = response.discreet(failure)
+                    rest = []
+                else:
+                    self._unsent.pop()
                 break
             if is_over:
                 rest = ladder.end()
@@ -318,7 +324,8 @@ class Chat:
         headers["x-toolspeak-overhead-ms"] = f"{overhead:.2f}"
         if self._mode:
             headers["x-toolspeak-mode"] = self._mode
-            codes = dict.fromkeys(note.code for note in (*self._sent_notes, *notes))
+            notes = (*self._sent_notes, *self._asking_notes, *notes)
+            codes = dict.fromkeys(note.code for note in notes)
             headers["x-toolspeak-notes"] = ",".join(codes)
 
     # Remembering.

@@ -100,6 +100,11 @@ class Calls:
         self.made = 0
         """How many calls were made."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a call has begun that is not over."""
+        return bool(self._open)
+
     def start(
         self,
         key: Hashable,

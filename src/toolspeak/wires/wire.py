@@ -221,7 +221,8 @@ class StreamDecoder:
         self.passed: list[bytes] = []
         """Those that came and are fine."""
         self._framing = (framing or wire.framing)()
-        self._decoder = wire.decoder(Calls(names, new_id, incremental=arguments == "incremental"))
+        self._calls = Calls(names, new_id, incremental=arguments == "incremental")
+        self._decoder = wire.decoder(self._calls)
         self._over = False
         self._said = False
         """Something came of the reply."""
@@ -234,6 +235,11 @@ class StreamDecoder:
     def complete(self) -> bool:
         """Whether the reply is all there, even if its stream goes on."""
         return self._decoder.complete or self.done
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a call has begun that is not over."""
+        return self._calls.is_open
 
     def feed(self, data: bytes) -> list[Event]:
         """What more bytes say."""

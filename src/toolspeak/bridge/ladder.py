@@ -38,6 +38,7 @@ from .forms import formed
 from .led import Led
 from .outcome import KINDS, Kind, Outcome, outcome_of, stuck_call
 from .plan import Target, plan_for, plan_with
+from .selecting import Selecting
 from .windows import cut_note
 
 Action = Literal["again", "continue", "constrain", "prompt", "form"]
@@ -99,11 +100,12 @@ class Ladder:
         self._must = request.tool_choice.mode == "required"
         is_led = self.plan.mode == "constrained" and target.weak
         self._led = Led(request, target) if is_led else None
+        self._selecting = Selecting(request, target)
 
     @property
     def reason(self) -> str:
         """Why the model is asked again; "" if that is no fault of its."""
-        return "" if self._led or not self.outcomes else self.outcomes[-1].kind
+        return self.outcomes[-1].kind if self.outcomes else ""
 
     def exchange(self) -> Exchange | None:
         """For the next attempt; None if the calls are known without."""
@@ -117,12 +119,19 @@ class Ladder:
         self._finish = Finish()
         return None if self._led and self._led.calls() else self._exchange
 
+    @property
+    def is_preparing(self) -> bool:
+        """Whether the client has nothing to hear of what the model is asked now."""
+        return self._led.is_asking if self._led else self._selecting.is_asking
+
     def _next_exchange(self) -> Exchange:
         if self._led and self._must and not (self._led.is_asking or self._led.calls()):
             # Nothing that it was led to fits: it is left to itself.
             self._led = None
         if self._led:
             return self._led.exchange()
+        if self._selecting.is_asking:
+            return self._selecting.exchange()
         return Exchange(self._asked, self._target, self.plan, begun=self._begun)
 
     def _is_formed(self) -> bool:
@@ -134,7 +143,7 @@ class Ladder:
     def feed(self, events: list[Event], *, in_call: bool = False) -> list[Event]:
         """The events that may leave now. What comes before a call is no refusal: it does not wait
         for the end of that."""
-        if not self._streams or (self._led and self._led.is_asking):
+        if not self._streams or self.is_preparing:
             self._events += events
             return [event for event in events if isinstance(event, Failure)]
         free: list[Event] = []
@@ -224,10 +233,8 @@ class Ladder:
         self._usage = _sum(self._usage, reply.usage)
         if cut := cut_note(self._exchange.outgoing.body, reply.usage):
             self.notes.append(cut)
-        if self._led and self._led.is_asking:
-            if not self._led.hear(reply.text):
-                # It is left to itself.
-                self._led = None
+        if self.is_preparing:
+            self._prepared(reply.text)
             return None
         outcome = outcome_of(reply, self._request, self._exchange.offered, self._stuck)
         self.outcomes.append(outcome)
@@ -238,6 +245,18 @@ class Ladder:
             self._first = [*self._rest(), self._finish]
         self._prepare(action, outcome, reply)
         return None
+
+    def unprepared(self) -> None:
+        """The upstream does not take what comes before the request: it is made without."""
+        self._led, self._selecting.is_asking = None, False
+
+    def _prepared(self, text: str) -> None:
+        """Hear what the model was asked before the request itself."""
+        if self._led is None:
+            self._request = self._asked = self._selecting.hear(text)
+        elif not self._led.hear(text):
+            # It is left to itself.
+            self._led = None
 
     def known(self) -> list[Event]:
         """The calls of a model that has made all decisions which they need."""

@@ -39,6 +39,8 @@ class Target(Struct, frozen=True, kw_only=True):
     """How often a call may be made in a row with the same result."""
     polling: tuple[str, ...] = ()
     """Tools that may be called as often as they like: names, or patterns of names."""
+    select: int | None = None
+    """From so many tokens of tools on, the model first chooses those that it needs."""
     weak: bool = False
     """It is so small that it has to be led to its calls, one decision at a time."""
     quirks: Quirks = Quirks()

@@ -222,6 +222,7 @@ def target_of(model: Model, endpoint: Endpoint) -> Target:
         retries=model.retries,
         repeats=model.repeats,
         polling=model.polling,
+        select=model.select,
         weak=is_tiny(model.model) if model.weak == "auto" else model.weak,
         quirks=endpoint.quirks,
     )

@@ -162,6 +162,9 @@ class Chat:
             try:
                 rest = await self._asked(exchange, ladder, endpoint, outflow)
             except UpstreamFailed as problem:
+                if ladder.is_preparing and problem.failure.kind not in _MOVABLE:
+                    ladder.unprepared()
+                    continue
                 is_told = target.tools == "auto" and _is_refusal(exchange, problem.failure)
                 rest = ladder.give_up()
                 if rest is None and (refused or not is_told):

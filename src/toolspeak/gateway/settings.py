@@ -112,6 +112,8 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     """How often it may make the same call in a row and get the same result; 0: any number."""
     polling: tuple[str, ...] = ()
     """Tools that may be called as often as it likes: names, or patterns such as `wait_*`."""
+    select: Size | None = None
+    """Tokens: where a request's tools have more, the model is first asked which it needs."""
     weak: bool | Literal["auto"] = "auto"
     """Whether a constrained model is led to its calls, one decision at a time: by itself only those
     whose name tells that they are very small."""

@@ -74,7 +74,13 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--concurrency", type=_count, default=1, metavar="N", help="questions at the same time"
     )
-    parser.add_argument("--max-tokens", type=_count, metavar="N", help="the most a model may say")
+    parser.add_argument(
+        "--max-tokens",
+        type=_count,
+        default=1024,
+        metavar="N",
+        help="the most that a model may say, its thoughts among it; 1024 if left out",
+    )
     parser.add_argument(
         "--timeout", type=_count, default=600, metavar="SECONDS", help="for one question"
     )

@@ -37,6 +37,8 @@ class Answer(Struct, frozen=True, kw_only=True):
     text: str = ""
     served: str = ""
     """The mode that the gateway says the answer came by: it may change it to ask again."""
+    stopped: str = ""
+    """Why the model stopped: `length` if it was cut off."""
     retries: int = 0
     input: int = 0
     """Tokens of all prompts."""

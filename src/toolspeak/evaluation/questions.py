@@ -24,7 +24,7 @@ from ..errors import UsageError
 
 RELEVANCE = "relevance"
 """The category of questions that no tool can help with."""
-OWN = "the questions of Toolspeak"
+OWN = "Toolspeak's own set"
 """What stands for the path of the set that is shipped."""
 
 

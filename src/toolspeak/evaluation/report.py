@@ -57,6 +57,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     retries: float
     served: dict[str, int]
     """How many answers came by which mode, as the gateway tells it."""
+    cut: int
+    """How many answers were longer than they might be."""
 
 
 def figures(mode: str, answers: Sequence[Answer]) -> Figures:
@@ -79,6 +81,7 @@ def figures(mode: str, answers: Sequence[Answer]) -> Figures:
         seconds=_mean(answer.seconds for answer in came),
         retries=_mean(answer.retries for answer in came),
         served=dict(Counter(answer.served for answer in came if answer.served).most_common()),
+        cut=sum(answer.stopped == "length" for answer in came),
     )
 
 
@@ -121,6 +124,7 @@ def as_json(all_figures: Sequence[Figures]) -> list[dict[str, Any]]:
             "seconds": one.seconds,
             "retries": one.retries,
             "served": one.served,
+            "cut_off": one.cut,
         }
         for one in all_figures
     ]
@@ -163,6 +167,11 @@ def remarks(all_figures: Sequence[Figures], answers: Iterable[Answer]) -> Iterat
         for mode, count in one.served.items():
             if mode != one.mode:
                 yield f"{one.mode}: {count} of {one.answers} answers came by the mode {mode}"
+        if one.cut:
+            yield (
+                f"{one.mode}: {one.cut} of {one.answers} answers were cut off; "
+                "--max-tokens says how long they may be"
+            )
     failures = Counter((answer.mode, answer.error) for answer in answers if answer.error)
     for (mode, error), count in failures.most_common(5):
         many = "1 question" if count == 1 else f"{count} questions"

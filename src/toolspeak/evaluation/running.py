@@ -39,6 +39,7 @@ from .questions import Question
 AUTO = "auto"
 """Stands for the mode where a running gateway chooses it."""
 TIMEOUT = 600.0
+MAX_TOKENS = 1024
 _WIRE = wire_of("openai_chat")
 _SHOWN = 500
 """How much of what a model said beside its calls is kept."""
@@ -50,7 +51,8 @@ class Wanted(Struct, frozen=True):
 
     timeout: float = TIMEOUT
     """Seconds for one question."""
-    max_tokens: int | None = None
+    max_tokens: int = MAX_TOKENS
+    """A small model may say the same over and over, and would never end."""
     retries: int | None = None
     """How often the gateway may ask again; None: as it is configured."""
 
@@ -118,6 +120,7 @@ class Asked:
             calls=[{"name": call.name, "arguments": call.arguments} for call in reply.calls],
             text=reply.text[:_SHOWN],
             served=headers.get("x-toolspeak-mode", ""),
+            stopped=reply.stop_reason or "",
             retries=int(headers.get("x-toolspeak-retries", 0)),
             input=usage.input,
             output=usage.output,
@@ -133,15 +136,13 @@ class Asked:
             return await _read(response), dict(response.headers)
 
     def _body(self, mode: str, question: Question) -> dict[str, Any]:
-        body: dict[str, Any] = {
+        return {
             "model": self._names[mode],
             "messages": [{"role": "user", "content": question.question}],
             "tools": [{"type": "function", "function": tool} for tool in question.tools],
             "temperature": 0,
+            "max_tokens": self._wanted.max_tokens,
         }
-        if self._wanted.max_tokens:
-            body["max_tokens"] = self._wanted.max_tokens
-        return body
 
 
 async def _read(response: Response) -> Reply:
@@ -177,7 +178,9 @@ async def run(
 
 
 @asynccontextmanager
-async def running_gateway(url: str, key: str, model: str, wanted: Wanted) -> AsyncGenerator[Asked, None]:
+async def running_gateway(
+    url: str, key: str, model: str, wanted: Wanted
+) -> AsyncGenerator[Asked, None]:
     """A gateway that runs already."""
     asked = Asked(url.rstrip("/").removesuffix("/v1"), key, model, {AUTO: model}, wanted)
     try:

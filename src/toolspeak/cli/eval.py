@@ -240,12 +240,13 @@ class _Evaluation:
         by_mode = {mode: self._given(mode) for mode in self._modes}
         answers = [answer for given in by_mode.values() for answer in given]
         every = [figures(mode, given) for mode, given in by_mode.items()]
-        title = f"{self._model}: {len(self._questions)} questions of {self._options.data or OWN}"
+        data: Path | None = self._options.data
+        title = f"{self._model}: {len(self._questions)} questions of {data.name if data else OWN}"
         if self._options.json:
             write_json(
                 {
                     "model": self._model,
-                    "data": str(self._options.data or OWN),
+                    "data": str(data or OWN),
                     "questions": len(self._questions),
                     "complete": is_complete,
                     "answers": str(self._answers.path),

@@ -19,8 +19,9 @@ from .questions import RELEVANCE
 
 PICTURES = (".png", ".svg", ".pdf")
 _NOTHING = "–"
-_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44")
+_COLOURS = {"native": "#4477aa", "prompt": "#ee6677", "constrained": "#228833"}
 """They can be told apart by those who see fewer, and in print."""
+_OTHER_COLOUR = "#777777"
 
 
 class Share(Struct, frozen=True):
@@ -193,7 +194,7 @@ def check_plot(path: Path) -> None:
         raise UsageError(f"--plot {path}: the name has to end with {', '.join(PICTURES)}")
     if not path.absolute().parent.is_dir():
         raise UsageError(f"--plot {path}: there is no folder {path.parent}")
-    if find_spec("matplotlib") is None:
+    if not find_spec("matplotlib"):
         raise UsageError("--plot needs matplotlib: pip install 'toolspeak[plot]'")
 
 
@@ -212,6 +213,7 @@ def plot(all_figures: Sequence[Figures], title: str, path: Path) -> None:
     _plot_means(tokens, "tokens a question", all_figures, totals)
     for axes in (rates, times, tokens):
         axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=8)
     figure.suptitle(title, fontsize=11)
     handles, labels = rates.get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=len(labels), frameon=False)
@@ -229,7 +231,7 @@ def _plot_rates(axes: Any, kinds: Sequence[str], all_figures: Sequence[Figures])
             [place + offset for place in range(len(kinds))],
             [100 * (share.value or 0) for share in shares],
             width=0.92 * width,
-            color=_colour(index),
+            color=_colour(one.mode),
             label=one.mode,
         )
         labels = ["" if share.value is None else f"{share.value:.0%}" for share in shares]
@@ -246,13 +248,13 @@ def _plot_means(
     axes: Any, title: str, all_figures: Sequence[Figures], values: Sequence[float]
 ) -> None:
     places = range(len(all_figures))
-    colours = [_colour(index) for index in places]
-    bars = axes.bar(places, values, width=0.7, color=colours)
-    axes.bar_label(bars, [f"{value:.3g}" for value in values], padding=2, fontsize=7)
-    axes.set_xticks(places, [one.mode for one in all_figures], fontsize=8, rotation=30)
+    bars = axes.bar(places, values, width=0.7, color=[_colour(one.mode) for one in all_figures])
+    labels = [f"{value:.3g}" if value < 100 else f"{value:.0f}" for value in values]
+    axes.bar_label(bars, labels, padding=2, fontsize=7)
+    axes.set_xticks([])
     axes.margins(y=0.12)
     axes.set_title(title, fontsize=9)
 
 
-def _colour(index: int) -> str:
-    return _COLOURS[index % len(_COLOURS)]
+def _colour(mode: str) -> str:
+    return _COLOURS.get(mode, _OTHER_COLOUR)

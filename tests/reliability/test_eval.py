@@ -456,7 +456,7 @@ def test_what_failed_is_asked_in_the_next_run(
     evaluated: Callable[..., Any], upstream: ScriptedServer, folder: Path
 ) -> None:
     _, _, err = evaluated("--modes", "prompt")
-    assert "1 questions have failed; the same command asks them again." in err
+    assert "1 question has failed: the same command asks again." in err
     upstream.turns[:] = [said("No idea.")]
     code, told, _ = evaluated("--modes", "prompt")
     assert (code, told["modes"][0]["failed"]) == (0, 0)
@@ -587,8 +587,11 @@ def test_a_number_that_is_none(folder: Path, capsys: pytest.CaptureFixture[str])
 def test_a_plot_without_matplotlib(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def nothing(name: str) -> None:
+        assert name == "matplotlib"
+
     assert folder.is_dir()
-    monkeypatch.setattr("toolspeak.evaluation.report.find_spec", str.isspace)
+    monkeypatch.setattr("toolspeak.evaluation.report.find_spec", nothing)
     assert main(["eval", "--plot", "a.png"]) == 2
     problem = "toolspeak: --plot needs matplotlib: pip install 'toolspeak[plot]'\n"
     assert capsys.readouterr().err == problem

@@ -99,15 +99,19 @@ def _add_gateway(parser: argparse.ArgumentParser) -> None:
         help="run the embedded model, or do not",
     )
     parser.add_argument(
-        "--retries", type=int, metavar="N", help="how often the gateway may ask a model again"
+        "--retries", type=_number, metavar="N", help="how often the gateway may ask a model again"
     )
 
 
-def _count(text: str) -> int:
-    """A whole number from 1 on."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+def _number(text: str, least: int = 0) -> int:
+    """A whole number."""
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
     return int(text)
+
+
+def _count(text: str) -> int:
+    return _number(text, 1)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -178,7 +182,8 @@ class _Evaluation:
         answers = self._report(is_complete=True)
         failed = sum(bool(answer.error) for answer in answers)
         if failed:
-            self._say(f"{failed} questions have failed; the same command asks them again.")
+            many = "1 question has" if failed == 1 else f"{failed} questions have"
+            self._say(f"{many} failed: the same command asks again.")
         return int(bool(failed))
 
     def stopped(self) -> int:

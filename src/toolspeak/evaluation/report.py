@@ -194,7 +194,7 @@ def check_plot(path: Path) -> None:
         raise UsageError(f"--plot {path}: the name has to end with {', '.join(PICTURES)}")
     if not path.absolute().parent.is_dir():
         raise UsageError(f"--plot {path}: there is no folder {path.parent}")
-    if not find_spec("matplotlib"):
+    if find_spec("matplotlib") is None:
         raise UsageError("--plot needs matplotlib: pip install 'toolspeak[plot]'")
 
 

@@ -38,8 +38,6 @@ from .questions import Question
 
 AUTO = "auto"
 """Stands for the mode where a running gateway chooses it."""
-TIMEOUT = 600.0
-MAX_TOKENS = 1024
 _WIRE = wire_of("openai_chat")
 _SHOWN = 500
 """How much of what a model said beside its calls is kept."""
@@ -49,9 +47,9 @@ _HOST = "127.0.0.1"
 class Wanted(Struct, frozen=True):
     """What every question is asked with."""
 
-    timeout: float = TIMEOUT
+    timeout: float
     """Seconds for one question."""
-    max_tokens: int = MAX_TOKENS
+    max_tokens: int
     """A small model may say the same over and over, and would never end."""
     retries: int | None = None
     """How often the gateway may ask again; None: as it is configured."""

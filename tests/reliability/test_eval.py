@@ -474,6 +474,16 @@ def test_an_answer_that_is_cut_off_is_told(
     ]
 
 
+def test_half_a_character_is_kept_as_a_sign(
+    evaluated: Callable[..., Any], upstream: ScriptedServer, folder: Path
+) -> None:
+    upstream.turns[:] = [said("Ha \ud83d!")]
+    for _ in range(2):
+        code, told, _ = evaluated("--modes", "native", "--limit", "1")
+        assert (code, told["modes"][0]["failed"]) == (0, 0)
+    assert [one["text"] for one in lines(folder)] == ["Ha ?!"]
+
+
 def test_a_model_that_is_down(evaluated: Callable[..., Any], folder: Path) -> None:
     config = folder / "toolspeak.toml"
     text = config.read_text()

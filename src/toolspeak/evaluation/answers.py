@@ -7,6 +7,7 @@ A run that was stopped goes on where it was. Of two lines with the same key the 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -80,7 +81,9 @@ class Answers:
     def add(self, answer: Answer) -> None:
         """Keep an answer; it is in the file when this returns."""
         self._found[answer.key] = answer
-        self._file.write(msgspec.json.encode(answer) + b"\n")
+        line = json.dumps(msgspec.to_builtins(answer), ensure_ascii=False)
+        # A model may write half a character, which no file can hold.
+        self._file.write(line.encode("utf-8", "replace") + b"\n")
         self._file.flush()
 
     def of(self, mode: str, question: Question) -> Answer | None:

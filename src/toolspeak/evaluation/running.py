@@ -12,7 +12,7 @@ import json
 import secrets
 import signal
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import Any
@@ -22,7 +22,7 @@ from msgspec import Struct, structs
 from ..errors import ToolspeakError, UsageError, WireError
 from ..events import fold
 from ..gateway.app import Gateway
-from ..gateway.catalog import Catalog, Endpoint
+from ..gateway.catalog import EMBEDDED, Catalog, Endpoint
 from ..gateway.local import LocalModels
 from ..gateway.server import Server
 from ..gateway.settings import Config, Model, Upstream
@@ -42,6 +42,7 @@ _WIRE = wire_of("openai_chat")
 _SHOWN = 500
 """How much of what a model said beside its calls is kept."""
 _HOST = "127.0.0.1"
+_LOOK_EVERY = 0.1
 
 
 class Wanted(Struct, frozen=True):
@@ -65,14 +66,14 @@ class Asked:
         model: str,
         names: Mapping[str, str],
         wanted: Wanted,
-        refresh: Callable[[], None] = lambda: None,
+        settled: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.url = url
         self.model = model
         self.modes = tuple(names)
         self._names = names
         self._wanted = wanted
-        self._refresh = refresh
+        self._settled = settled
         limits = Upstream(first_byte_timeout=wanted.timeout, idle_timeout=wanted.timeout)
         self._endpoint = Endpoint("gateway", _WIRE.name, url, key, {}, limits)
         self._ticker = Ticker()
@@ -94,11 +95,13 @@ class Asked:
 
     async def answer(self, mode: str, question: Question) -> Answer:
         """Ask a question; whatever goes wrong is an answer that says so."""
-        self._refresh()
         began = perf_counter()
         reply, headers, error = Reply(), dict[str, str](), ""
         try:
             async with asyncio.timeout(self._wanted.timeout):
+                if self._settled:
+                    await self._settled()
+                began = perf_counter()
                 reply, headers = await self._reply(mode, question)
         except TimeoutError:
             error = f"there was no answer in {self._wanted.timeout:g} s"
@@ -229,6 +232,12 @@ class _Source:
         """End the embedded model, if it runs."""
         await self._local.stop()
 
+    async def settled(self) -> None:
+        """Wait while the embedded model is started again, if it is the one that is asked."""
+        if self.find()[0].upstream == EMBEDDED:
+            while not self._local.is_ready():
+                await asyncio.sleep(_LOOK_EVERY)
+
     def find(self) -> tuple[Model, Upstream]:
         """The model and its upstream. The embedded model may move while it is asked."""
         catalog = Catalog(self._config, self._environ, self._local.found())
@@ -264,8 +273,9 @@ async def _served(source: _Source, modes: Sequence[ToolsMode]) -> AsyncGenerator
     config = source.config(modes)
     gateway = Gateway(config, environ={})
 
-    def refresh() -> None:
+    async def settled() -> None:
         nonlocal config
+        await source.settled()
         if (fresh := source.config(modes)) != config:
             config = fresh
             gateway.reload(config)
@@ -277,7 +287,7 @@ async def _served(source: _Source, modes: Sequence[ToolsMode]) -> AsyncGenerator
     url = f"http://{_HOST}:{listener.getsockname()[1]}"
     names = {mode: mode for mode in modes}
     title = f"{model.upstream}/{model.model}"
-    asked = Asked(url, config.server.keys[0], title, names, source.wanted, refresh)
+    asked = Asked(url, config.server.keys[0], title, names, source.wanted, settled)
     try:
         await ready.wait()
         yield asked

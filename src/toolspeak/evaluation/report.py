@@ -234,7 +234,7 @@ def _plot_rates(axes: Any, kinds: Sequence[str], all_figures: Sequence[Figures])
             color=_colour(one.mode),
             label=one.mode,
         )
-        labels = ["" if share.value is None else f"{share.value:.0%}" for share in shares]
+        labels = ["" if share.value is None else f"{100 * share.value:.0f}" for share in shares]
         axes.bar_label(bars, labels, padding=2, fontsize=7)
     counts = [max(one.categories.get(kind, Share()).of for one in all_figures) for kind in kinds]
     names = [f"{kind}\n({count})" for kind, count in zip(kinds, counts, strict=True)]

@@ -12,9 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from multiprocessing import Pool
 from pathlib import Path
@@ -25,92 +24,18 @@ from rich.progress import Progress
 from rich.table import Table
 
 from toolspeak import ToolCall, as_tools
+from toolspeak.evaluation.grading import is_right
+from toolspeak.evaluation.questions import RELEVANCE, Question, read_questions
 from toolspeak.judge import Trust
 from toolspeak.testing import chunks, parse
 
-Question = dict[str, Any]
 TRUSTS: tuple[Trust, ...] = ("strict", "standard", "lenient")
-_IGNORED = re.compile(r"[ ,./\-_*^]")
-
-
-# Grading, as the leaderboard does it.
-
-
-def is_right(question: Question, calls: Sequence[ToolCall]) -> bool:
-    """Whether these calls are what the question asks for."""
-    if question["category"] == "relevance":
-        return not calls
-    wanted = list(_wanted(question))
-    if len(wanted) != len(calls):
-        return False
-    left = list(calls)
-    for name, accepted in wanted:
-        match = next((call for call in left if _is_one(call, name, accepted, question)), None)
-        if match is None:
-            return False
-        left.remove(match)
-    return True
-
-
-def _wanted(question: Question) -> Iterator[tuple[str, dict[str, list[Any]]]]:
-    """The calls to make. A name with a number at its end is a tool that is called repeatedly."""
-    names = {tool["name"] for tool in question["tools"]}
-    truth = question["truth"]
-    for one in truth if isinstance(truth, list) else [truth]:
-        for name, accepted in one.items():
-            bare = name if name in names else re.sub(r"[ _]\d+$", "", name)
-            # A few truths leave out the namespace of the tool.
-            full = [tool for tool in names if tool == bare or tool.endswith(f".{bare}")]
-            yield full[0] if full else bare, accepted
-
-
-def _is_one(call: ToolCall, name: str, accepted: dict[str, list[Any]], question: Question) -> bool:
-    if call.name != name or not call.arguments.keys() <= accepted.keys():
-        return False
-    tool = next(tool for tool in question["tools"] if tool["name"] == name)
-    if not set(tool["parameters"].get("required", ())) <= call.arguments.keys():
-        return False
-    return all(
-        _is_accepted(call.arguments[key], values) if key in call.arguments else "" in values
-        for key, values in accepted.items()
-    )
-
-
-def _is_accepted(value: Any, accepted: Sequence[Any]) -> bool:
-    return any(_matches(value, one) for one in accepted)
-
-
-def _matches(value: Any, accepted: Any) -> bool:
-    if isinstance(accepted, dict) and isinstance(value, dict):
-        return value.keys() <= accepted.keys() and all(
-            _is_accepted(value[key], _as_list(values)) if key in value else "" in _as_list(values)
-            for key, values in accepted.items()
-        )
-    if isinstance(accepted, list) and isinstance(value, list):
-        return len(value) == len(accepted) and all(map(_matches, value, accepted))
-    if isinstance(accepted, str) and isinstance(value, str):
-        return _folded(value) == _folded(accepted)
-    if isinstance(value, bool) or isinstance(accepted, bool):
-        return value is accepted
-    return type(value) in (int, float) and type(accepted) in (int, float) and value == accepted
-
-
-def _as_list(values: Any) -> list[Any]:
-    return values if isinstance(values, list) else [values]
-
-
-def _folded(text: str) -> str:
-    return _IGNORED.sub("", text).lower().replace("'", '"')
-
-
-# Replaying.
 
 
 def load(corpus: Path, model: str) -> list[tuple[Question, dict[str, Any]]]:
     """Every question with what a model answered."""
     folder = corpus / "bfcl-replay"
-    with (folder / "questions.jsonl").open() as lines:
-        questions = {question["id"]: question for question in map(json.loads, lines)}
+    questions = {question.id: question for question in read_questions(folder / "questions.jsonl")}
     with (folder / "outputs" / f"{model}.jsonl").open() as lines:
         return [(questions[row["id"]], row) for row in map(json.loads, lines)]
 
@@ -118,7 +43,7 @@ def load(corpus: Path, model: str) -> list[tuple[Question, dict[str, Any]]]:
 def extracted(question: Question, text: str, trust: Trust, size: int = 0) -> tuple[ToolCall, ...]:
     """The calls in an answer, if these tools were offered."""
     pieces = chunks(text, size) if size else [text]
-    return parse(pieces, tools=as_tools(question["tools"]), trust=trust).calls
+    return parse(pieces, tools=as_tools(question.tools), trust=trust).calls
 
 
 def replay(job: tuple[Path, str, bool]) -> tuple[str, dict[str, list[float]], int]:
@@ -151,7 +76,7 @@ def scores_of(
 def _score(rows: list[tuple[Question, dict[str, Any]]], right: Sequence[bool]) -> list[float]:
     by_kind: dict[bool, list[bool]] = {False: [], True: []}
     for (question, _), one in zip(rows, right, strict=True):
-        by_kind[question["category"] == "relevance"].append(bool(one))
+        by_kind[question.category == RELEVANCE].append(bool(one))
     return [sum(found) / len(found) for found in by_kind.values()]
 
 
@@ -208,13 +133,13 @@ def misses(corpus: Path, model: str, most: int) -> None:
     """Answers that the model's own decoder reads and we do not, and calls that nobody asked for."""
     shown = 0
     for question, row in load(corpus, model):
-        reply = parse([row["text"]], tools=as_tools(question["tools"]), trust="lenient")
+        reply = parse([row["text"]], tools=as_tools(question.tools), trust="lenient")
         if is_right(question, reply.calls) or shown >= most:
             continue
         shown += 1
         calls = [(call.name, call.arguments) for call in reply.calls]
         print(f"{row['id']} official={row['official']}\n  text  {row['text']!r:.400}")
-        print(f"  found {calls!r:.300}\n  truth {question.get('truth')!r:.300}")
+        print(f"  found {calls!r:.300}\n  truth {question.truth!r:.300}")
         print(f"  why   {[(one.code, one.problem) for one in reply.rejected]!r:.300}")
 
 

@@ -38,6 +38,7 @@ LAYERS = [
     {"bridge"},
     {"testing"},
     {"gateway"},
+    {"evaluation"},
     {"cli"},
     {"__main__"},
 ]

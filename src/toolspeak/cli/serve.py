@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         _announce(service, console, as_json=options.json)
 
     with status:
-        settings = _Settings(options, console)
+        settings = Settings(options, console)
         config = settings.read()
         kind = Supervisor if config.server.workers > 1 else Service
         service = kind(config, reload=settings.read, announce=announce)
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-class _Settings:
+class Settings:
     """Where the configuration comes from."""
 
     def __init__(self, options: argparse.Namespace, console: Console) -> None:
@@ -77,7 +77,7 @@ class _Settings:
         said = {
             f"TOOLSPEAK_{name.upper()}": str(value)
             for name in ("host", "port", "workers", "gguf")
-            if (value := getattr(self._options, name)) is not None
+            if (value := getattr(self._options, name, None)) is not None
         }
         loaded = read(self._file, {**os.environ, **said})
         # The next time it has to be the same file: if it is gone, that is a problem.

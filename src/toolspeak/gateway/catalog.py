@@ -92,9 +92,9 @@ class Catalog:
         """The model that a name means, or else the default one."""
         served = self._resolved.get(name)
         if served is None:
-            model = self._model(name) or (self._model(self.default) if self.default else None)
+            model = self.model(name) or (self.model(self.default) if self.default else None)
             if model is None:
-                raise UnknownModel(self._unknown(name))
+                raise self.unknown(name)
             if len(self._resolved) >= _MOST_RESOLVED:
                 self._resolved.clear()
             served = self._resolved[name] = self._served(name, model)
@@ -129,8 +129,9 @@ class Catalog:
 
     # From a name to a model.
 
-    def _model(self, name: str) -> Model | None:
-        """What the configuration says of a name, or what is found on this machine."""
+    def model(self, name: str) -> Model | None:
+        """What the configuration says of a name, or what is found on this machine. The default
+        model stands in for no other here."""
         target = named(self._config, name)
         if target:
             return structs.replace(target.model, model=target.attempts[0].model)
@@ -168,12 +169,14 @@ class Catalog:
             tuple(other for other in others if other),
         )
 
-    def _unknown(self, name: str) -> str:
+    def unknown(self, name: str) -> UnknownModel:
+        """What to raise for a name that is not known."""
         known = self.names()
         near = difflib.get_close_matches(name, known, 3, 0.4) or known[:3]
         if not near:
-            return "there is no model to ask: start a local server, or set a provider's key"
-        return f"there is no model {name!r}; there are {', '.join(near)}"
+            problem = "there is no model to ask: start a local server, or set a provider's key"
+            return UnknownModel(problem)
+        return UnknownModel(f"there is no model {name!r}; there are {', '.join(near)}")
 
     def _endpoint(self, name: str, upstream: Upstream) -> Endpoint:
         row = PROVIDERS.get(upstream.provider) or PROVIDERS[_UNKNOWN]

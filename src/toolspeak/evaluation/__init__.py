@@ -1,0 +1,1 @@
+"""How well a model calls tools: questions with known answers, asked through the gateway."""

@@ -1,0 +1,260 @@
+"""What the answers come to: figures for each mode, as tables, as JSON, and as a picture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import UsageError
+from .answers import Answer
+from .questions import RELEVANCE
+
+PICTURES = (".png", ".svg", ".pdf")
+_NOTHING = "–"
+_COLOURS = {"native": "#4477aa", "prompt": "#ee6677", "constrained": "#228833"}
+"""They can be told apart by those who see fewer, and in print."""
+_OTHER_COLOUR = "#777777"
+
+
+class Share(Struct, frozen=True):
+    """How many of how many are right."""
+
+    right: int = 0
+    of: int = 0
+
+    @property
+    def value(self) -> float | None:
+        """None if there was nothing to be right about."""
+        return self.right / self.of if self.of else None
+
+    def __str__(self) -> str:
+        return f"{self.right / self.of:.1%} ({self.right}/{self.of})" if self.of else _NOTHING
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """What one mode comes to. Means are over the answers that came."""
+
+    mode: str
+    answers: int
+    failed: int
+    accuracy: Share
+    """Of the questions that need calls."""
+    relevance: Share
+    """Of the questions that no tool can help with."""
+    categories: dict[str, Share]
+    calls: float
+    input: float
+    """Tokens of the prompts."""
+    output: float
+    seconds: float
+    retries: float
+    served: dict[str, int]
+    """How many answers came by which mode, as the gateway tells it."""
+    cut: int
+    """How many answers were longer than they might be."""
+
+
+def figures(mode: str, answers: Sequence[Answer]) -> Figures:
+    """The figures of one mode. A question that failed is one that is not right."""
+    came = [answer for answer in answers if not answer.error]
+    asked, idle = _split(answers)
+    kinds = dict.fromkeys(answer.category for answer in answers)
+    return Figures(
+        mode=mode,
+        answers=len(answers),
+        failed=len(answers) - len(came),
+        accuracy=_share(asked),
+        relevance=_share(idle),
+        categories={
+            kind: _share(answer for answer in answers if answer.category == kind) for kind in kinds
+        },
+        calls=_mean(len(answer.calls) for answer in came),
+        input=_mean(answer.input for answer in came),
+        output=_mean(answer.output for answer in came),
+        seconds=_mean(answer.seconds for answer in came),
+        retries=_mean(answer.retries for answer in came),
+        served=dict(Counter(answer.served for answer in came if answer.served).most_common()),
+        cut=sum(answer.stopped == "length" for answer in came),
+    )
+
+
+def _split(answers: Iterable[Answer]) -> tuple[list[Answer], list[Answer]]:
+    parts: tuple[list[Answer], list[Answer]] = ([], [])
+    for answer in answers:
+        parts[answer.category == RELEVANCE].append(answer)
+    return parts
+
+
+def _share(answers: Iterable[Answer]) -> Share:
+    right = [answer.right for answer in answers]
+    return Share(sum(right), len(right))
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found) if found else 0.0
+
+
+# For programs.
+
+
+def as_json(all_figures: Sequence[Figures]) -> list[dict[str, Any]]:
+    """The figures of all modes as plain values."""
+    return [
+        {
+            "mode": one.mode,
+            "answers": one.answers,
+            "failed": one.failed,
+            "accuracy": one.accuracy.value,
+            "relevance": one.relevance.value,
+            "categories": {
+                kind: {"right": share.right, "of": share.of}
+                for kind, share in one.categories.items()
+            },
+            "calls_per_question": one.calls,
+            "input_tokens": one.input,
+            "output_tokens": one.output,
+            "seconds": one.seconds,
+            "retries": one.retries,
+            "served": one.served,
+            "cut_off": one.cut,
+        }
+        for one in all_figures
+    ]
+
+
+# For people.
+
+
+def table(all_figures: Sequence[Figures], title: str) -> Table:
+    """A row for each mode."""
+    out = Table(title=Text(title), title_justify="left", caption_justify="left")
+    out.add_column("mode", no_wrap=True)
+    for column in ("accuracy", "relevance", "calls", "tokens in", "out", "seconds", "retries"):
+        out.add_column(column, justify="right", no_wrap=True)
+    out.add_column("failed", justify="right", no_wrap=True)
+    for one in all_figures:
+        means = (f"{one.calls:.2f}", f"{one.input:.0f}", f"{one.output:.0f}")
+        times = (f"{one.seconds:.2f}", f"{one.retries:.2f}", str(one.failed))
+        shown = means + times if one.answers > one.failed else (*[_NOTHING] * 5, str(one.failed))
+        out.add_row(Text(one.mode), str(one.accuracy), str(one.relevance), *shown)
+    out.caption = Text("calls, tokens, seconds and retries: means of one question")
+    return out
+
+
+def category_table(all_figures: Sequence[Figures]) -> Table:
+    """A row for each category, a column for each mode."""
+    out = Table()
+    out.add_column("category", no_wrap=True)
+    for one in all_figures:
+        out.add_column(Text(one.mode), justify="right", no_wrap=True)
+    for kind in _categories(all_figures):
+        shares = (str(one.categories.get(kind, Share())) for one in all_figures)
+        out.add_row(Text(kind), *shares)
+    return out
+
+
+def remarks(all_figures: Sequence[Figures], answers: Iterable[Answer]) -> Iterator[str]:
+    """What has to be known to understand the tables."""
+    for one in all_figures:
+        for mode, count in one.served.items():
+            if mode != one.mode:
+                yield f"{one.mode}: {count} of {one.answers} answers came by the mode {mode}"
+        if one.cut:
+            yield (
+                f"{one.mode}: {one.cut} of {one.answers} answers were cut off; "
+                "--max-tokens says how long they may be"
+            )
+    failures = Counter((answer.mode, answer.error) for answer in answers if answer.error)
+    for (mode, error), count in failures.most_common(5):
+        many = "1 question" if count == 1 else f"{count} questions"
+        yield f"{mode}: {many} failed, which counts as wrong: {error}"
+    if len(failures) > 5:
+        yield f"… and {len(failures) - 5} more kinds of failures; the file of answers has them all"
+
+
+def _categories(all_figures: Sequence[Figures]) -> list[str]:
+    return list(dict.fromkeys(kind for one in all_figures for kind in one.categories))
+
+
+# As a picture.
+
+
+def check_plot(path: Path) -> None:
+    """Before anything is asked: whether a picture can be written there."""
+    if path.suffix.lower() not in PICTURES:
+        raise UsageError(f"--plot {path}: the name has to end with {', '.join(PICTURES)}")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"--plot {path}: there is no folder {path.parent}")
+    if find_spec("matplotlib") is None:
+        raise UsageError("--plot needs matplotlib: pip install 'toolspeak[plot]'")
+
+
+def plot(all_figures: Sequence[Figures], title: str, path: Path) -> None:
+    """A group of bars for each category, and what an answer costs."""
+    # It takes a second to load, and only this picture needs it.
+    import_module("matplotlib").use("Agg")
+    pyplot = import_module("matplotlib.pyplot")
+    kinds = _categories(all_figures)
+    figure, (rates, times, tokens) = pyplot.subplots(
+        1, 3, figsize=(max(9.0, 4.5 + 1.2 * len(kinds)), 4.2), width_ratios=(2 + len(kinds), 2, 2)
+    )
+    _plot_rates(rates, kinds, all_figures)
+    _plot_means(times, "seconds a question", all_figures, [one.seconds for one in all_figures])
+    totals = [one.input + one.output for one in all_figures]
+    _plot_means(tokens, "tokens a question", all_figures, totals)
+    for axes in (rates, times, tokens):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=8)
+    figure.suptitle(title, fontsize=11)
+    handles, labels = rates.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=len(labels), frameon=False)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+def _plot_rates(axes: Any, kinds: Sequence[str], all_figures: Sequence[Figures]) -> None:
+    width = 0.8 / len(all_figures)
+    for index, one in enumerate(all_figures):
+        offset = (index - (len(all_figures) - 1) / 2) * width
+        shares = [one.categories.get(kind, Share()) for kind in kinds]
+        bars = axes.bar(
+            [place + offset for place in range(len(kinds))],
+            [100 * (share.value or 0) for share in shares],
+            width=0.92 * width,
+            color=_colour(one.mode),
+            label=one.mode,
+        )
+        labels = ["" if share.value is None else f"{100 * share.value:.0f}" for share in shares]
+        axes.bar_label(bars, labels, padding=2, fontsize=7)
+    counts = [max(one.categories.get(kind, Share()).of for one in all_figures) for kind in kinds]
+    names = [f"{kind}\n({count})" for kind, count in zip(kinds, counts, strict=True)]
+    axes.set_xticks(range(len(kinds)), [name.replace("_", "\n") for name in names], fontsize=8)
+    axes.set_ylim(0, 108)
+    axes.set_yticks(range(0, 101, 20))
+    axes.set_title("right answers, %", fontsize=9)
+
+
+def _plot_means(
+    axes: Any, title: str, all_figures: Sequence[Figures], values: Sequence[float]
+) -> None:
+    places = range(len(all_figures))
+    bars = axes.bar(places, values, width=0.7, color=[_colour(one.mode) for one in all_figures])
+    labels = [f"{value:.3g}" if value < 100 else f"{value:.0f}" for value in values]
+    axes.bar_label(bars, labels, padding=2, fontsize=7)
+    axes.set_xticks([])
+    axes.margins(y=0.12)
+    axes.set_title(title, fontsize=9)
+
+
+def _colour(mode: str) -> str:
+    return _COLOURS.get(mode, _OTHER_COLOUR)

@@ -112,9 +112,7 @@ def _corrections() -> str:
     for kind in ("invalid-call", "false-refusal"):
         outcome, exchange = outcome_for(kind)
         for again in (False, True):
-            told = correction(
-                outcome, exchange.request, exchange.offered, exchange.dialect, again=again
-            )
+            told = correction(outcome, exchange.offered, exchange.dialect, again=again)
             when = "the second time" if again else "the first time"
             lines += [f"`{kind}`, {when}:", "", "```text", told, "```", ""]
     return "\n".join(lines[:-1])

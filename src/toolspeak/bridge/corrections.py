@@ -11,10 +11,9 @@ from ..dialects import Dialect, render_calls
 from ..errors import Unrepresentable
 from ..jsonish import dumps
 from ..schema import properties, required_of
-from ..types import Rejection, Request, Tool, ToolCall
+from ..types import Rejection, Tool, ToolCall
 from .offered import Offered
 from .outcome import Kind, Outcome
-from .prompting import format_rule
 
 WORDS: dict[Kind, tuple[str, str]] = {
     "invalid-call": (
@@ -43,10 +42,6 @@ WORDS: dict[Kind, tuple[str, str]] = {
         "any more.\nUse the result that you have, try something else, or answer the user.",
         "Do not make that call again. Answer the user with what you know.",
     ),
-    "unformed-answer": (
-        "That is not the form in which you were asked to answer.\n{form_rule}",
-        "Answer with that JSON alone.",
-    ),
     "empty": (
         "You have said nothing.\nMake a call, or answer the user.",
         "Answer the user.",
@@ -56,15 +51,13 @@ WORDS: dict[Kind, tuple[str, str]] = {
 CONTINUE = "Go on exactly where you stopped. Repeat nothing, and explain nothing."
 _ONLY = "Do not explain anything. Write only the call."
 _LIKE = "Write only the call, in this form, with your own values:\n{form}"
-_FREE = frozenset[Kind]({"repeated-call", "unformed-answer", "empty"})
+_FREE = frozenset[Kind]({"repeated-call", "empty"})
 """After these, an answer is as good as a call."""
 _MOST = 5
 _LONGEST_SCHEMA = 1500
 
 
-def correction(
-    outcome: Outcome, request: Request, offered: Offered, dialect: Dialect | None, *, again: bool
-) -> str:
+def correction(outcome: Outcome, offered: Offered, dialect: Dialect | None, *, again: bool) -> str:
     """What to say of a reply. `dialect` is what calls are written in; None where the API has a
     place of its own for them."""
     meant = _meant(outcome.rejected, offered.tools)
@@ -72,7 +65,6 @@ def correction(
         problems=" ".join(_problems(outcome.rejected)),
         tools=", ".join(tool.name for tool in offered.tools),
         schemas="\n".join(_schemas(meant)),
-        form_rule=format_rule(request.response_format) if request.response_format else "",
     )
     if outcome.kind in _FREE:
         return words

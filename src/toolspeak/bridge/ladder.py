@@ -56,7 +56,7 @@ LADDER: dict[Kind, tuple[Action, ...]] = {
     "false-refusal": ("again", "constrain", "again"),
     "truncated-call": ("continue", "again", "again"),
     "repeated-call": ("again", "again"),
-    "unformed-answer": ("form", "again"),
+    "unformed-answer": ("form",),
     "empty": ("again", "again"),
 }
 """What is done about a reply that will not do: the first of these that can be, then the next."""
@@ -312,7 +312,7 @@ class Ladder:
             again = "again" in LADDER[outcome.kind][: self._used[outcome.kind] - 1]
             dialect = None if self.plan.mode == "native" else self._exchange.dialect
             offered = self._exchange.offered
-            said = correction(outcome, self._request, offered, dialect, again=again)
+            said = correction(outcome, offered, dialect, again=again)
         turns = (
             Message("assistant", (Text(reply.text.strip() or "…"),)),
             Message("user", (Text(said),)),

@@ -2,7 +2,7 @@
 
     refusal("I don't have access to real-time weather data.", tools)
         -> Refusal("false", "i don t have access to real time weather data", "get_weather")
-    refusal("Sorry, I can't help with that.", tools)   -> Refusal("honest", …)
+    refusal("Sorry, I can't book flights.", tools)     -> Refusal("honest", …)
     refusal("It is 12 °C in Oslo.", tools)             -> None
 
 A claim is only called false where a tool fits what is said to be lacking; in doubt, it is honest.

@@ -70,7 +70,7 @@ class Filling:
             name: dict(resolve(schema, tool.parameters))
             for name, schema in properties(tool.parameters).items()
         }
-        self._required = [name for name in self.schemas if name in required_of(tool.parameters)]
+        self._required = _needed(tool, self.schemas)
         self.labels = keys(tool.name) | {key for name in self.schemas for key in keys(name)}
         self._context = context
         """All that the user said, of which the question may be a part."""
@@ -384,6 +384,13 @@ class Filling:
         ]
         alone = [Piece([one.value], one.start, one.end, "list") for one in self._free(single)]
         return self._free(lists) + alone
+
+
+def _needed(tool: Tool, schemas: Mapping[str, Json]) -> list[str]:
+    """The arguments that a call needs; the first one, where a schema says nothing of that."""
+    if "required" in tool.parameters:
+        return [name for name in schemas if name in required_of(tool.parameters)]
+    return [name for name, schema in schemas.items() if kind_of(schema) != "boolean"][:1]
 
 
 def kind_of(schema: Mapping[str, Any]) -> str:

@@ -1,0 +1,159 @@
+"""Asks one model, through the bridge or around it. What an upstream refuses is a reply too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import structs
+
+from ...bridge import Answer, Exchange, Target
+from ...bridge.plan import plan_with
+from ...dialects import Parser
+from ...errors import WireError
+from ...events import Event, Reclassify, fold
+from ...types import Failure, Plan, Reply, Request, ToolsMode
+from ...wires.framing import decode_json, encode_json
+from ..catalog import Served
+from ..upstream import Response, UpstreamFailed, Upstreams
+from .questions import Question, chat, request_for, user
+
+_REFUSALS = frozenset({400, 404, 405, 415, 422, 500, 501})
+"""What upstreams answer to requests that they do not take. After anything else nothing is known."""
+_ROOM, _ROOM_TO_THINK = 200, 4000
+"""Tokens: none of the questions needs many, but a model that thinks before it speaks does."""
+_PATIENCE = 5.0
+_HELLO = "How many days does a week have? Answer with one number."
+
+
+class Asker:
+    """Asks a model, and keeps the answers: the same question is not asked twice."""
+
+    def __init__(
+        self, served: Served, upstreams: Upstreams, on_question: Callable[[str], None]
+    ) -> None:
+        self.endpoint = served.endpoint
+        self.target: Target = structs.replace(served.target, tools="auto")
+        self.context = served.context
+        """What the configuration says."""
+        self.asked = 0
+        self._upstreams = upstreams
+        self._on_question = on_question
+        self._what = ""
+        self._room = _ROOM_TO_THINK
+        self._sampling = {"temperature": 0.0}
+        self._answers: dict[tuple[str, ToolsMode, str | None], Reply] = {}
+
+    @property
+    def written(self) -> list[str]:
+        """The dialects of calls that the model wrote into its text, though it had tools."""
+        native = (reply for (_, mode, _), reply in self._answers.items() if mode == "native")
+        return [reply.dialect for reply in native if reply.dialect]
+
+    def begin(self, what: str) -> None:
+        """Say what is being found out."""
+        self._what = what
+        self._on_question(what)
+
+    async def greet(self) -> Reply:
+        """The first question, which has to be answered: else there is nothing to probe. Some models
+        can only be asked with the temperature that they have."""
+        greeting = chat(user(_HELLO))
+        reply = await self.plain(greeting)
+        if reply.failure:
+            self._sampling = {}
+            reply = await self.plain(greeting)
+        if reply.failure:
+            raise UpstreamFailed(reply.failure)
+        thinks, _ = thoughts(reply)
+        self._room = _ROOM_TO_THINK if thinks else _ROOM
+        return reply
+
+    async def question(
+        self, question: Question, mode: ToolsMode, dialect: str | None = None
+    ) -> Reply:
+        """What the model says to a question, with the tools given in this way."""
+        key = question.title, mode, dialect
+        if key not in self._answers:
+            target = structs.replace(self.target, dialect=dialect or self.target.dialect)
+            plan = plan_with(target, mode, self._what)
+            self._answers[key] = await self._ask(request_for(question), target, plan)
+        return self._answers[key]
+
+    async def plain(self, request: Request, **fields: Any) -> Reply:
+        """What the model says to a request that is sent as it stands, with these fields."""
+        quirks = structs.replace(self.target.quirks, roles="any", after_results="")
+        target = structs.replace(self.target, quirks=quirks)
+        return await self._ask(request, target, Plan("native"), fields)
+
+    async def look_up(self, path: str, body: Any = None, *, at_root: bool = False) -> Any:
+        """What the upstream tells at a path; None if it tells nothing there."""
+        endpoint = self.endpoint
+        if at_root:
+            root = endpoint.base_url.removesuffix("/v1")
+            endpoint = structs.replace(endpoint, base_url=root)
+        data = None if body is None else encode_json(body)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                with await self._upstreams.ask(endpoint, path, data) as response:
+                    told = await response.body()
+                    return decode_json(told) if response.status == 200 else None
+        except (UpstreamFailed, WireError, TimeoutError):
+            return None
+
+    async def _ask(
+        self, request: Request, target: Target, plan: Plan, fields: dict[str, Any] | None = None
+    ) -> Reply:
+        asked = structs.replace(
+            request, max_tokens=self._room, sampling={**self._sampling, **request.sampling}
+        )
+        exchange = Exchange(asked, target, plan)
+        outgoing = exchange.outgoing
+        if fields:
+            outgoing = structs.replace(outgoing, body={**outgoing.body, **fields})
+        self.asked += 1
+        self._on_question(self._what)
+        response = await self._upstreams.send(
+            self.endpoint, outgoing, is_final=lambda failure: failure.status in _REFUSALS
+        )
+        with response:
+            reply = fold(await _events(exchange.answer(), response))
+        if reply.failure and reply.failure.status not in _REFUSALS:
+            raise UpstreamFailed(reply.failure)
+        return reply
+
+
+async def _events(answer: Answer, response: Response) -> list[Event]:
+    """What a reply says; or why there is none."""
+    if response.status >= 300:
+        return [(await response.problem()).failure]
+    data = await response.body()
+    if response.is_page:
+        raise response.page()
+    try:
+        value = decode_json(data)
+    except WireError as problem:
+        events = answer.feed(data) + answer.finish()
+        if answer.frames:
+            return events
+        raise response.unreadable(problem) from None
+    return answer.whole(value)
+
+
+def why(failure: Failure, longest: int = 100) -> str:
+    """What an upstream says about a request that it does not take, in few words."""
+    said = " ".join(failure.message.split())
+    said = said if len(said) <= longest else f"{said[: longest - 1]}…"
+    return f"{failure.status}: {said}"
+
+
+def thoughts(reply: Reply) -> tuple[str, bool]:
+    """Where a model's thoughts stand, if it has any: in a "field" of the reply, or in its "text";
+    and whether they begin without a mark there, as the prompt has opened them."""
+    if reply.reasoning:
+        return "field", False
+    parser = Parser()
+    events = [*parser.feed(reply.text), *parser.finish()]
+    is_open = any(isinstance(event, Reclassify) for event in events)
+    return ("text", is_open) if fold(events).reasoning else ("", False)

@@ -9,9 +9,9 @@ from io import TextIOWrapper
 
 from .. import __version__
 from ..errors import ToolspeakError
-from . import check, convert, dialects, parse, providers, render, serve
+from . import check, convert, dialects, parse, probe, providers, render, serve
 
-COMMANDS = (check, convert, dialects, parse, providers, render, serve)
+COMMANDS = (check, convert, dialects, parse, probe, providers, render, serve)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

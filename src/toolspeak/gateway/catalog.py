@@ -99,6 +99,13 @@ class Catalog:
             served = self._resolved[name] = self._served(name, model)
         return served
 
+    def exactly(self, name: str) -> Served:
+        """The model that a name means, and never the default one in its place."""
+        model = self._model(name)
+        if model is None:
+            raise UnknownModel(self._unknown(name))
+        return self._served(name, model)
+
     @property
     def default(self) -> str:
         """The model for requests that name none that is known: one of a local server if there is

@@ -22,6 +22,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from ...errors import UsageError
+from ...providers import PROVIDERS
 from ..catalog import EMBEDDED, Served
 from ..config import FILE, Loaded, read
 from ..drafts import escaped
@@ -36,12 +37,9 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 class Advice(Struct, frozen=True):
     """What to write into the configuration."""
 
-    section: str
-    """Of the model."""
+    file: str
     lines: str
-    """All sections that are needed; empty if nothing has to be written."""
-    is_there: bool
-    """Whether the file has the section already, so that it has to be changed by hand."""
+    """Empty if nothing has to be written."""
     why_not: str = ""
     """Why it cannot be added to the file; empty if it can."""
 
@@ -49,35 +47,39 @@ class Advice(Struct, frozen=True):
 def advice(report: Report, served: Served, loaded: Loaded) -> Advice:
     """The lines that make the gateway use a model as the report says."""
     config = loaded.config
+    file = loaded.source or FILE
+    if served.endpoint.name == EMBEDDED and EMBEDDED not in config.upstreams:
+        return Advice(file, "", "the embedded model is given its tools by constraint, always")
     match = look_up(config, report.model)
     name = match.name if match else report.model
+    target = named(config, name)
+    before = target.model if target else Model(report.upstream)
     section = f"[models.{_key(name)}]"
-    is_there = name in config.models
-    if served.endpoint.name == EMBEDDED and EMBEDDED not in config.upstreams:
-        return Advice(section, "", False, "the embedded model has no section")
-    lines = "\n".join((section, *_lines(_model(report, name, loaded, only_new=is_there))))
-    why_not = _why_not(served, loaded, section, is_there=is_there)
-    if served.endpoint.name not in config.upstreams:
-        lines = f"{_upstream(served)}\n\n{lines}"
-    return Advice(section, lines, is_there, why_not)
+    if name in config.models:
+        changed = list(_lines(_found(report, before), before))
+        lines = "\n".join((section, *changed)) if changed else ""
+        why_not = f"change {section} in {file} yourself" if changed else f"{file} says so already"
+        return Advice(file, lines, why_not)
+    after = structs.replace(_found(report, before), model=report.name)
+    lines = "\n".join((section, *_lines(after)))
+    if served.endpoint.name in config.upstreams:
+        return Advice(file, lines, _why_not(loaded))
+    lines = f"{_upstream(served)}\n\n{lines}"
+    if not loaded.source:
+        # Once there is a file, what it names is no longer found by itself.
+        return Advice(file, f"default = {_value(name)}\n\n{lines}")
+    return Advice(file, lines, f"{file} does not have the upstream {served.endpoint.name} yet")
 
 
-def _why_not(served: Served, loaded: Loaded, section: str, *, is_there: bool) -> str:
-    if is_there:
-        return f"{loaded.source} has a section {section}: change it there"
-    if loaded.source and Path(loaded.source).suffix != ".toml":
-        return f"{loaded.source} is no TOML file"
-    if loaded.source and served.endpoint.name not in loaded.config.upstreams:
-        return f"{loaded.source} does not have the upstream {served.endpoint.name}"
-    return ""
+def _why_not(loaded: Loaded) -> str:
+    is_toml = not loaded.source or Path(loaded.source).suffix == ".toml"
+    return "" if is_toml else f"{loaded.source} is no TOML file"
 
 
 def save(advised: Advice, loaded: Loaded, environ: Mapping[str, str]) -> Path:
-    """Add the lines to the file, or begin one. It is read before it is there for good: what would
-    not be a configuration any more is left as it was, and that is an error."""
-    if advised.why_not:
-        raise UsageError(f"nothing was saved: {advised.why_not}")
-    path = Path(loaded.source or FILE)
+    """Add the lines to the file, or begin one. They are tried before that: what would not be a
+    configuration any more is left as it was, and that is an error."""
+    path = Path(advised.file)
     before = path.read_text("utf-8") if loaded.source else ""
     between = "\n" if before.endswith("\n") else "\n\n" if before else ""
     added = f"{between}{advised.lines}\n"
@@ -104,19 +106,14 @@ def _try(text: str, environ: Mapping[str, str]) -> None:
 # The lines.
 
 
-def _model(report: Report, name: str, loaded: Loaded, *, only_new: bool) -> Model:
-    """The settings of the model: what was found, and what a wildcard or its own section says."""
-    config = loaded.config
-    target = named(config, name)
-    before = target.model if target and not only_new else Model(report.upstream)
-    model = report.name if report.name != name else ""
+def _found(report: Report, before: Model) -> Model:
+    """The settings of a model with what was found out."""
     found = report.findings
     context = found["context"].value
     return structs.replace(
         before,
-        model=model,
         tools=report.mode,
-        dialect=report.dialect,
+        dialect=report.dialect or before.dialect,
         context=before.context or (context if isinstance(context, int) else None),
         system_role=False if found["system_role"].value is False else before.system_role,
         reasoning_open=True if found["reasoning"].value == "open" else before.reasoning_open,
@@ -125,19 +122,21 @@ def _model(report: Report, name: str, loaded: Loaded, *, only_new: bool) -> Mode
 
 def _upstream(served: Served) -> str:
     """The section of an upstream that was found, and not configured."""
-    settings = Upstream(
-        provider=served.endpoint.settings.provider, base_url=served.endpoint.base_url
-    )
+    row = PROVIDERS[served.endpoint.settings.provider]
+    address = served.endpoint.base_url
+    settings = Upstream(served.endpoint.settings.provider)
+    if address != row.base_url:
+        settings = structs.replace(settings, base_url=address)
     return "\n".join((f"[upstreams.{_key(served.endpoint.name)}]", *_lines(settings)))
 
 
-def _lines(settings: Struct) -> Iterator[str]:
-    """Every setting that is not as it would be anyway."""
-    defaults = {field.name: field.default for field in structs.fields(settings)}
-    for name, default in defaults.items():
-        value = getattr(settings, name)
-        if value != default and value is not None:
-            yield f"{name} = {_value(value)}"
+def _lines(settings: Struct, before: Struct | None = None) -> Iterator[str]:
+    """Every setting that is not as it was before, or as it would be anyway."""
+    for field in structs.fields(settings):
+        value = getattr(settings, field.name)
+        known = field.default if before is None else getattr(before, field.name)
+        if value != known and value is not None:
+            yield f"{field.name} = {_value(value)}"
 
 
 def _value(value: Any) -> str:

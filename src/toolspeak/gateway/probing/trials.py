@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ...types import Capabilities, Message, Reply, ResponseFormat, Text, ToolChoice
+from ...types import Capabilities, Message, Reply, ResponseFormat, Text
 from .asking import Asker, thoughts, why
 from .context import context
 from .findings import Finding, Findings
@@ -82,7 +82,7 @@ async def required_choice(asker: Asker, found: Findings) -> Finding:
     """Whether a model calls a tool where it has to, though nobody would."""
     if found["native_tools"].value is False:
         return _NO_TOOLS
-    asked = request_for(GREETING, tool_choice=ToolChoice("required"))
+    asked = request_for(GREETING, "required")
     reply = await asker.plain(asked)
     if reply.failure:
         return Finding(False, f"refused ({why(reply.failure)})")
@@ -108,7 +108,7 @@ async def tool_role(asker: Asker, found: Findings) -> Finding:
 async def json_schema(asker: Asker, found: Findings) -> Finding:
     """Whether an answer is held to a schema that it would not have by itself."""
     wanted = ResponseFormat(_SCHEMA, "reply", strict=True)
-    reply = await asker.plain(chat(user(_POEM), response_format=wanted))
+    reply = await asker.plain(chat(user(_POEM), held_to=wanted))
     holds = not reply.failure and _fits(reply.text)
     _know(asker, constrained=holds)
     if reply.failure:

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _progress(console: Console) -> Progress:
     columns = (SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 async def _probed(

@@ -176,6 +176,7 @@ class Catalog:
 
     def _unknown(self, name: str) -> str:
         known = self.names()
+        known = known or [f"{upstream}/…" for upstream in self._config.upstreams]
         near = difflib.get_close_matches(name, known, 3, 0.4) or known[:3]
         if not near:
             return "there is no model to ask: start a local server, or set a provider's key"

@@ -49,7 +49,7 @@ class Asker:
     def written(self) -> list[str]:
         """The dialects of calls that the model wrote into its text, though it had tools."""
         native = (reply for (_, mode, _), reply in self._answers.items() if mode == "native")
-        return [reply.dialect for reply in native if reply.dialect]
+        return [dialect for reply in native if (dialect := dialect_of(reply))]
 
     def begin(self, what: str) -> None:
         """Say what is being found out."""
@@ -146,6 +146,11 @@ def why(failure: Failure, longest: int = 100) -> str:
     said = " ".join(failure.message.split())
     said = said if len(said) <= longest else f"{said[: longest - 1]}…"
     return f"{failure.status}: {said}"
+
+
+def dialect_of(reply: Reply) -> str | None:
+    """What a model wrote its calls in; None where they came by other means."""
+    return reply.dialect if any(call.raw for call in reply.calls) else None
 
 
 def thoughts(reply: Reply) -> tuple[str, bool]:

@@ -73,7 +73,7 @@ def _any(words: tuple[str, ...], text: str) -> bool:
 
 
 def _same(wanted: Any, given: Any) -> bool:
-    """`Lisbon, Portugal` will do for `Lisbon`."""
+    """`Paris, France` will do for `Paris`."""
     if isinstance(wanted, str):
         return wanted.lower() in str(given).lower()
     return wanted == given
@@ -85,12 +85,12 @@ def user(text: str) -> Message:
 
 
 # No city that examples in prompts have: it would be right to repeat them.
-_WEATHER = user("What is the weather in Lisbon?")
-_CALL = ToolCall(id="call_a1b2c3d4e", name="get_weather", arguments={"city": "Lisbon"})
+_WEATHER = user("What is the weather in Paris?")
+_CALL = ToolCall(id="call_a1b2c3d4e", name="get_weather", arguments={"city": "Paris"})
 _RESULT = ToolResult(call_id=_CALL.id, name=_CALL.name, content="Rain, 9 degrees.")
 
 CALLS = (
-    Question("weather", (_WEATHER,), "get_weather", {"city": "Lisbon"}),
+    Question("weather", (_WEATHER,), "get_weather", {"city": "Paris"}),
     Question("sum", (user("Use the tool to add 17 and 25."),), "add", {"a": 17, "b": 25}),
     Question("timer", (user("Start a timer of 5 minutes."),), "set_timer", {"minutes": 5}),
 )

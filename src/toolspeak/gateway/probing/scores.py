@@ -7,7 +7,7 @@ from msgspec import Struct
 from ...bridge.plan import DEFAULT_DIALECT
 from ...dialects.registry import for_model
 from ...types import ToolsMode
-from .asking import Asker
+from .asking import Asker, dialect_of
 from .findings import Findings
 from .questions import CALLS, QUESTIONS, Question
 
@@ -87,7 +87,7 @@ async def _score(
             continue
         calls += bool(question.name)
         answers += not question.name
-        fluent += bool(question.name) and reply.dialect == dialect
+        fluent += bool(question.name) and dialect_of(reply) == dialect
     return Score(mode, dialect, calls, answers, len(questions), fluent)
 
 

@@ -59,23 +59,18 @@ async def native_tools(asker: Asker, found: Findings) -> Finding:
         if reply.failure:
             return Finding(False, f"refused ({why(reply.failure)})")
         replies.append(reply)
-    calls = [call for reply in replies for call in reply.calls]
-    if any(not call.raw for call in calls):
-        return Finding(True, _count("structured calls", calls_of(replies, in_text=False)))
-    if calls:
-        dialect = next(reply.dialect for reply in replies if reply.dialect)
-        written = _count("calls as text", calls_of(replies, in_text=True))
-        return Finding("text", f"{written}, in the dialect {dialect}; they are found there")
+    structured, written = _with_calls(replies, in_text=False), _with_calls(replies, in_text=True)
+    if structured:
+        return Finding(True, f"structured calls to {structured} of {len(CALLS)} questions")
+    if written:
+        where = f"in the dialect {asker.written[0]}; they are found there"
+        return Finding("text", f"calls as text to {written} of {len(CALLS)} questions, {where}")
     return Finding("ignored", "tools are accepted, but none of them was called")
 
 
-def calls_of(replies: list[Reply], *, in_text: bool) -> int:
+def _with_calls(replies: list[Reply], *, in_text: bool) -> int:
     """How many replies have calls of that kind."""
     return sum(any(bool(call.raw) == in_text for call in reply.calls) for reply in replies)
-
-
-def _count(what: str, count: int) -> str:
-    return f"{what} to {count} of {len(CALLS)} questions"
 
 
 async def required_choice(asker: Asker, found: Findings) -> Finding:

@@ -260,7 +260,7 @@ def test_thoughts(model: Simulated, where: Any) -> None:
 
 
 def test_those_who_think_get_room_for_it() -> None:
-    for model, room in ((honest, 200), (thinking_apart, 4000)):
+    for model, room in ((honest, 160), (thinking_apart, 4000)):
         with ScriptedServer(model) as server:
             report_on(behind(server.url))
             assert {request.max_tokens for request in server.requests[1:]} == {room}

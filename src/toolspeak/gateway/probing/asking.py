@@ -21,7 +21,7 @@ from .questions import Question, chat, request_for, user
 
 _REFUSALS = frozenset({400, 404, 405, 415, 422, 500, 501})
 """What upstreams answer to requests that they do not take. After anything else nothing is known."""
-_ROOM, _ROOM_TO_THINK = 200, 4000
+_ROOM, _ROOM_TO_THINK = 160, 4000
 """Tokens: none of the questions needs many, but a model that thinks before it speaks does."""
 _PATIENCE = 5.0
 _HELLO = "How many days does a week have? Answer with one number."

@@ -39,7 +39,7 @@ def calls(name: str, arguments: dict[str, Any]) -> list[Event]:
 
 
 def refuses(problem: str, status: int = 400) -> list[Event]:
-    return [Failure("bad_request", problem, status)]
+    return [Failure("internal" if status == 500 else "bad_request", problem, status)]
 
 
 # What they understand.

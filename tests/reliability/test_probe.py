@@ -36,15 +36,15 @@ from tests.reliability.models import (
 )
 from toolspeak import Event, fold
 from toolspeak.cli import main
-from toolspeak.gateway.catalog import Catalog
+from toolspeak.gateway.catalog import Catalog, Found, Served
 from toolspeak.gateway.config import read
 from toolspeak.gateway.embedded import bundled_model
 from toolspeak.gateway.memory import Memory
-from toolspeak.gateway.probing import Report, probe
+from toolspeak.gateway.probing import Report, advice, probe, save
 from toolspeak.gateway.probing.questions import AFTER_RESULT, CALLS, GREETING, TOOLS
 from toolspeak.gateway.probing.scores import Score
 from toolspeak.gateway.probing.verdict import verdict
-from toolspeak.gateway.settings import Config
+from toolspeak.gateway.settings import Config, Upstream
 from toolspeak.gateway.store import open_store
 from toolspeak.gateway.ticker import Ticker
 from toolspeak.gateway.upstream import UpstreamFailed, Upstreams
@@ -55,11 +55,15 @@ BY_HERMES = prompted("hermes", "<tool_call>")
 
 
 def report_on(config: Config, model: str = "m") -> Report:
+    return report_on_served(Catalog(config, {}).exactly(model))
+
+
+def report_on_served(served: Served) -> Report:
     async def ask() -> Report:
         ticker = Ticker()
         upstreams = Upstreams(ticker)
         try:
-            return await probe(Catalog(config, {}).exactly(model), upstreams)
+            return await probe(served, upstreams)
         finally:
             upstreams.close()
             ticker.stop()
@@ -215,8 +219,17 @@ def test_turns_are_needed(model: Simulated) -> None:
     assert value(probed(model), "alternation") is False
     report = probed(in_turns(model))
     assert value(report, "alternation") is True
-    assert "400: Conversation roles must alternate" in seen(report, "alternation")
+    assert "500: Conversation roles must alternate" in seen(report, "alternation")
     assert report.mode == probed(model).mode, "it is asked in turns then"
+
+
+def test_a_refusal_with_a_500_is_believed_at_once() -> None:
+    with ScriptedServer(in_turns(BY_HERMES)) as server:
+        config = behind(server.url)
+        patient = structs.replace(config.upstreams["scripted"], retries=5)
+        report = report_on(structs.replace(config, upstreams={"scripted": patient}))
+        assert value(report, "alternation") is True
+        assert len(server.requests) == report.requests
 
 
 def test_instructions() -> None:
@@ -400,7 +413,8 @@ def test_json(capsys: Any, file: Path) -> None:
         "value": False,
         "seen": "refused (400: m does not support tools)",
     }
-    assert told["scores"][-1]["dialect"] == "hermes"
+    assert told["findings"]["dialect"]["value"] == "hermes"
+    assert told["scores"][-1]["calls"] == 3
     assert told["toml"].startswith(LINES)
     assert (told["shared"], told["saved"]) == (False, None)
 
@@ -455,11 +469,43 @@ def test_models_that_are_written_in_line_are_left_alone(capsys: Any, file: Path)
     assert file.read_text() == before
 
 
+def test_a_server_that_was_found_begins_a_file(file: Path, server: ScriptedServer) -> None:
+    file.unlink()
+    upstream = Upstream("llamacpp", base_url=f"{server.url}/v1")
+    catalog = Catalog(Config(), {}, (Found("llamacpp", upstream, ("m",)),))
+    report = report_on_served(served := catalog.exactly("llamacpp/m"))
+    loaded = read(None, {})
+    assert save(advice(report, served, loaded), loaded, {}) == Path("toolspeak.toml")
+    config = read(file, {}).config
+    assert config.default == "llamacpp/m"
+    again = Catalog(config, {}).resolve("anything")
+    assert again.endpoint.base_url == f"{server.url}/v1"
+    assert (again.target.model, again.target.dialect) == ("m", "hermes")
+    # A file that is there already, and does not know the server, is left to its owner.
+    file.write_text("")
+    told = advice(report, served, read(file, {}))
+    assert "does not have the upstream llamacpp yet" in told.why_not
+    assert told.lines.startswith("[upstreams.llamacpp]\n")
+
+
+def test_files_of_litellm_are_left_alone(capsys: Any, file: Path, server: ScriptedServer) -> None:
+    file.unlink()
+    row = {"model": "openai/m", "api_base": f"{server.url}/v1", "api_key": "none"}
+    path = file.with_suffix(".yaml")
+    path.write_text(json.dumps({"model_list": [{"model_name": "m", "litellm_params": row}]}))
+    before = path.read_text()
+    code, out, _ = run(capsys, "m", "--config", str(path), "--save")
+    assert code == 0
+    assert "is not a .toml file" in out
+    assert path.read_text() == before
+
+
 def test_the_default_is_probed(capsys: Any, file: Path) -> None:
     file.write_text('default = "box/m"\n' + file.read_text())
     code, out, _ = run(capsys)
     assert code == 0
     assert out.startswith("box/m: ")
+    assert "│ best dialect    │ hermes  │ 3 of 3 calls by a prompt are right" in out
 
 
 def test_an_unknown_model(capsys: Any, file: Path, server: ScriptedServer) -> None:

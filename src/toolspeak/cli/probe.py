@@ -21,11 +21,13 @@ from .io import write_json
 from .serve import Settings, add_sources
 
 if TYPE_CHECKING:
-    from ..gateway.catalog import Served
+    from ..gateway.catalog import Catalog, Served
     from ..gateway.config import Loaded
     from ..gateway.probing import Advice, Report
 
 _VALUES: dict[Any, str] = {True: "yes", False: "no", None: "unknown"}
+_INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,11 +46,10 @@ def run(options: argparse.Namespace) -> int:
         ) from None
     aside = Console(stderr=True, highlight=False)
     loaded = Settings(options, aside).loaded()
-    with _progress(aside) as progress:
-        task = progress.add_task("Looking for models")
-        report, served, shared = asyncio.run(
-            _probed(options.model, loaded, lambda what: progress.update(task, description=what))
-        )
+    try:
+        report, served, shared = _watched(options.model, loaded, aside)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     advised = advice(report, served, loaded)
     saves = options.save and not advised.why_not
     saved = str(save(advised, loaded, os.environ)) if saves else None
@@ -57,6 +58,15 @@ def run(options: argparse.Namespace) -> int:
     else:
         _Printed(report, advised).show(shared=shared, saved=saved, wanted=options.save)
     return 0
+
+
+def _watched(model: str, loaded: Loaded, console: Console) -> tuple[Report, Served, bool]:
+    """The same as `_probed`, with a line that tells how far it is."""
+    with _progress(console) as progress:
+        task = progress.add_task("Looking for models")
+        return asyncio.run(
+            _probed(model, loaded, lambda what: progress.update(task, description=what))
+        )
 
 
 def _progress(console: Console) -> Progress:
@@ -80,7 +90,7 @@ async def _probed(
     try:
         await local.start()
         catalog = Catalog(loaded.config, os.environ, local.found())
-        served = catalog.exactly(model or catalog.default)
+        served = _served(catalog, model, local.problem)
         say(f"Asking {escape(served.name)}")
         report = await probe(
             served, upstreams, lambda what: say(f"Asking {escape(served.name)}: {what}")
@@ -92,13 +102,26 @@ async def _probed(
         await local.stop()
 
 
+def _served(catalog: Catalog, model: str, problem: str) -> Served:
+    """The model of that name, or the default one; `problem` is why there is no embedded one."""
+    from ..gateway.catalog import UnknownModel
+
+    try:
+        return catalog.exactly(model or catalog.default)
+    except UnknownModel as unknown:
+        if not problem:
+            raise
+        raise UsageError(f"{unknown} (no embedded model: {problem})") from None
+
+
 async def _share(report: Report, served: Served, loaded: Loaded) -> bool:
     """Tell the gateways that share a store what to do where `tools` is auto."""
     from ..gateway.memory import Memory
     from ..gateway.store import MemoryStore, open_store
 
     store = open_store(loaded.config.store)
-    if isinstance(store, MemoryStore):
+    if isinstance(store, MemoryStore) or served.target.tools != "auto":
+        await store.close()
         return False
     await Memory(store).judge(served.target.upstream, served.target.model, report.mode)
     is_kept = store.problem is None
@@ -122,12 +145,11 @@ class _Printed:
     def show(self, *, shared: bool, saved: str | None, wanted: bool) -> None:
         """Print it; `wanted` says that it was to be saved."""
         report = self._report
-        where = f" at {report.upstream}" if report.upstream != report.model else ""
-        self._say(
-            f"{report.model}: {report.name}{where}, "
-            f"{report.requests} requests in {report.seconds:g} s"
-        )
-        self._table(("capability", "", "what was seen"), self._findings())
+        is_plain = report.model == f"{report.upstream}/{report.name}"
+        where = "" if is_plain else f" ({report.name} at {report.upstream})"
+        spent = f"{report.requests} requests in {report.seconds:g} s"
+        self._say(f"{report.model}{where}: {spent}")
+        self._table(("capability", "found", "what was seen"), self._findings())
         self._table(("tools given by", "right calls", "right answers"), self._scores())
         self._say(f"Recommended: {self._mode()}")
         self._say(f"  {report.reason}.")

@@ -46,7 +46,10 @@ class ScriptedServer:
         self._server = ThreadingHTTPServer(
             ("127.0.0.1", 0), type("Handler", (_Handler,), {"script": self})
         )
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        # It looks so often whether it is to end: a test shall not wait half a second for that.
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
 
     @property
     def url(self) -> str:

@@ -14,6 +14,7 @@ from ...dialects import Parser
 from ...errors import WireError
 from ...events import Event, Reclassify, fold
 from ...types import Failure, Plan, Reply, Request, ToolsMode
+from ...wires import Outgoing
 from ...wires.framing import decode_json, encode_json
 from ..catalog import Served
 from ..upstream import Response, UpstreamFailed, Upstreams
@@ -114,14 +115,21 @@ class Asker:
             outgoing = structs.replace(outgoing, body={**outgoing.body, **fields})
         self.asked += 1
         self._on_question(self._what)
-        response = await self._upstreams.send(
-            self.endpoint, outgoing, is_final=lambda failure: failure.status in _REFUSALS
-        )
-        with response:
-            reply = fold(await _events(exchange.answer(), response))
+        reply = fold(await self._said(exchange.answer(), outgoing))
         if reply.failure and reply.failure.status not in _REFUSALS:
             raise UpstreamFailed(reply.failure)
         return reply
+
+    async def _said(self, answer: Answer, outgoing: Outgoing) -> list[Event]:
+        """What comes back. There is no use in asking again what is refused, even with a 500."""
+        try:
+            response = await self._upstreams.send(
+                self.endpoint, outgoing, is_final=lambda failure: failure.status in _REFUSALS
+            )
+        except UpstreamFailed as problem:
+            return [problem.failure]
+        with response:
+            return await _events(answer, response)
 
 
 async def _events(answer: Answer, response: Response) -> list[Event]:

@@ -12,7 +12,7 @@ from ..catalog import Served
 from ..upstream import Upstreams
 from .asking import Asker
 from .findings import Finding
-from .scores import Score, scores
+from .scores import Score, best_dialect, scores
 from .trials import TITLES, TRIALS
 from .verdict import verdict
 
@@ -46,6 +46,7 @@ async def probe(
         asker.begin(TITLES[name])
         found[name] = await trial(asker, found)
     counted = await scores(asker, found)
+    found["dialect"] = best_dialect(counted)
     chosen = verdict(counted, found, asker.written)
     return Report(
         model=served.name,

@@ -55,7 +55,8 @@ def advice(report: Report, served: Served, loaded: Loaded) -> Advice:
     target = named(config, name)
     before = target.model if target else Model(report.upstream)
     section = f"[models.{_key(name)}]"
-    if name in config.models:
+    is_toml = Path(file).suffix == ".toml"
+    if name in config.models and is_toml:
         changed = list(_lines(_found(report, before), before))
         lines = "\n".join((section, *changed)) if changed else ""
         why_not = f"change {section} in {file} yourself" if changed else f"{file} says so already"
@@ -63,17 +64,12 @@ def advice(report: Report, served: Served, loaded: Loaded) -> Advice:
     after = structs.replace(_found(report, before), model=report.name)
     lines = "\n".join((section, *_lines(after)))
     if served.endpoint.name in config.upstreams:
-        return Advice(file, lines, _why_not(loaded))
+        return Advice(file, lines, "" if is_toml else f"{file} is not a .toml file")
     lines = f"{_upstream(served)}\n\n{lines}"
     if not loaded.source:
         # Once there is a file, what it names is no longer found by itself.
         return Advice(file, f"default = {_value(name)}\n\n{lines}")
     return Advice(file, lines, f"{file} does not have the upstream {served.endpoint.name} yet")
-
-
-def _why_not(loaded: Loaded) -> str:
-    is_toml = not loaded.source or Path(loaded.source).suffix == ".toml"
-    return "" if is_toml else f"{loaded.source} is no TOML file"
 
 
 def save(advised: Advice, loaded: Loaded, environ: Mapping[str, str]) -> Path:

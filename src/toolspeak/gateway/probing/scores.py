@@ -8,7 +8,7 @@ from ...bridge.plan import DEFAULT_DIALECT
 from ...dialects.registry import for_model
 from ...types import ToolsMode
 from .asking import Asker, dialect_of
-from .findings import Findings
+from .findings import Finding, Findings
 from .questions import CALLS, QUESTIONS, Question
 
 _COMMON = (DEFAULT_DIALECT, "hermes", "fenced_json", "pythonic")
@@ -94,3 +94,11 @@ async def _score(
 def contenders(counted: list[Score]) -> dict[ToolsMode, Score]:
     """The one score of each mode that was asked everything."""
     return {score.mode: score for score in counted if score.asked == len(QUESTIONS)}
+
+
+def best_dialect(counted: list[Score]) -> Finding:
+    """The dialect that brings the most right calls by a prompt."""
+    best = contenders(counted)["prompt"]
+    if not best.calls:
+        return Finding("none", "no prompt has brought a right call")
+    return Finding(best.dialect, f"{best.calls} of {len(CALLS)} calls by a prompt are right")

@@ -167,11 +167,12 @@ TRIALS: dict[str, Trial] = {
 TITLES = {
     "reasoning": "reasoning",
     "system_role": "system role",
-    "alternation": "needs turns",
+    "alternation": "must alternate",
     "native_tools": "native tools",
     "required_choice": "required choice",
     "tool_role": "tool role",
     "json_schema": "JSON schema",
     "grammar": "grammar",
     "context": "context",
+    "dialect": "best dialect",
 }

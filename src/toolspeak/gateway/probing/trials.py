@@ -46,7 +46,6 @@ async def alternation(asker: Asker, found: Findings) -> Finding:
     """Whether user and assistant have to take turns."""
     reply = await asker.plain(chat(user("My name is Ada."), user("What is my name?")))
     if reply.failure:
-        _know(asker, alternation=True)
         return Finding(True, f"two user messages in a row are refused ({why(reply.failure)})")
     return Finding(False, "two user messages in a row are accepted")
 

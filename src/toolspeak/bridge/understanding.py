@@ -122,7 +122,9 @@ class Understanding:
             match event:
                 case TextDelta() | ReasoningDelta():
                     found.append(self._restored(event))
-                case CallStart() | ArgumentsDelta() | Finish():
+                case CallStart():
+                    self._start = event
+                case ArgumentsDelta() | Finish():
                     pass
                 case CallEnd():
                     found += self._made(self._offered.meant(event.call), "")

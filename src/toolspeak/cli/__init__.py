@@ -9,9 +9,9 @@ from io import TextIOWrapper
 
 from .. import __version__
 from ..errors import ToolspeakError
-from . import check, convert, dialects, eval, parse, providers, render, serve  # noqa: A004
+from . import check, convert, dialects, eval, parse, probe, providers, render, serve  # noqa: A004
 
-COMMANDS = (check, convert, dialects, eval, parse, providers, render, serve)
+COMMANDS = (check, convert, dialects, eval, parse, probe, providers, render, serve)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,24 +16,30 @@ from rich.markup import escape
 from ..errors import UsageError
 
 if TYPE_CHECKING:
+    from ..gateway.config import Loaded
     from ..gateway.server import Service
     from ..gateway.settings import Config
     from ..gateway.workers import Supervisor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, help="a TOML file; toolspeak.toml if there is one")
+    add_sources(parser)
     parser.add_argument("--host", help="where to listen; 127.0.0.1 unless the file says otherwise")
     parser.add_argument("--port", type=int, help="0 takes any that is free")
     parser.add_argument("--workers", type=int, help="processes that serve side by side")
+    parser.add_argument("--json", action="store_true", help="print where it listens as JSON")
+    parser.add_argument("--verbose", action="store_true", help="log each request")
+
+
+def add_sources(parser: argparse.ArgumentParser) -> None:
+    """What says where the models are."""
+    parser.add_argument("--config", type=Path, help="a TOML file; toolspeak.toml if there is one")
     parser.add_argument("--gguf", type=Path, help="a model file to run in place of the bundled one")
     parser.add_argument(
         "--embedded",
         action=argparse.BooleanOptionalAction,
         help="run the embedded model, or do not",
     )
-    parser.add_argument("--json", action="store_true", help="print where it listens as JSON")
-    parser.add_argument("--verbose", action="store_true", help="log each request")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -72,6 +78,10 @@ class Settings:
 
     def read(self) -> Config:
         """Read it; what the command line says counts as if the environment said it."""
+        return self.loaded().config
+
+    def loaded(self) -> Loaded:
+        """The same, with the file that it comes from."""
         from ..gateway.config import read
 
         said = {
@@ -85,8 +95,9 @@ class Settings:
         for warning in loaded.warnings:
             self._console.print(f"warning: {escape(warning)}", soft_wrap=True)
         if self._options.embedded is None:
-            return loaded.config
-        return structs.replace(loaded.config, embedded=self._options.embedded)
+            return loaded
+        config = structs.replace(loaded.config, embedded=self._options.embedded)
+        return structs.replace(loaded, config=config)
 
 
 def _announce(service: Service | Supervisor, console: Console, *, as_json: bool) -> None:

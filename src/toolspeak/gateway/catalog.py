@@ -100,6 +100,13 @@ class Catalog:
             served = self._resolved[name] = self._served(name, model)
         return served
 
+    def exactly(self, name: str) -> Served:
+        """The model that a name means, and never the default one in its place."""
+        model = self.model(name)
+        if model is None:
+            raise self.unknown(name)
+        return self._served(name, model)
+
     @property
     def default(self) -> str:
         """The model for requests that name none that is known: one of a local server if there is
@@ -172,6 +179,7 @@ class Catalog:
     def unknown(self, name: str) -> UnknownModel:
         """What to raise for a name that is not known."""
         known = self.names()
+        known = known or [f"{upstream}/…" for upstream in self._config.upstreams]
         near = difflib.get_close_matches(name, known, 3, 0.4) or known[:3]
         if not near:
             problem = "there is no model to ask: start a local server, or set a provider's key"

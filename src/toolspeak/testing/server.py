@@ -11,7 +11,7 @@ Each turn answers one request; the last one answers all that follow.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
@@ -29,8 +29,12 @@ _CREATED = 1_700_000_000
 class ScriptedServer:
     """Answers each request with the next turn, in the API that it came by."""
 
-    def __init__(self, *turns: Turn, piece: int | None = None) -> None:
+    def __init__(
+        self, *turns: Turn, piece: int | None = None, pages: Mapping[str, Any] | None = None
+    ) -> None:
         self.turns = list(turns)
+        self.pages = dict(pages or {})
+        """What it tells at other paths, whoever asks."""
         self.piece = piece
         """How many bytes of a stream are sent at a time; None sends what an event makes."""
         self.requests: list[Request] = []
@@ -42,7 +46,10 @@ class ScriptedServer:
         self._server = ThreadingHTTPServer(
             ("127.0.0.1", 0), type("Handler", (_Handler,), {"script": self})
         )
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        # It looks so often whether it is to end: a test shall not wait half a second for that.
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
 
     @property
     def url(self) -> str:
@@ -76,6 +83,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.script.paths.append(self.path)
+        if self.path in self.script.pages:
+            self.do_GET()
+            return
         where = route(self.path)
         if where is None:
             self._send(404, encode_json({"error": f"no wire has the path {self.path}"}))
@@ -100,7 +110,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, b"")
 
     def do_GET(self) -> None:
-        self._send(404, encode_json({"error": f"there is nothing at {self.path}"}))
+        if self.path in self.script.pages:
+            self._send(200, encode_json(self.script.pages[self.path]))
+        else:
+            self._send(404, encode_json({"error": f"there is nothing at {self.path}"}))
 
     def _answer(self, wire: Wire, where: Route, request: Request, events: list[Event]) -> None:
         failure = next((event for event in events if isinstance(event, Failure)), None)

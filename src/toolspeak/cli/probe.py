@@ -1,0 +1,206 @@
+"""Ask a model what it can do, and find out how it is best given tools."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import UsageError
+from .io import write_json
+from .serve import Settings, add_sources
+
+if TYPE_CHECKING:
+    from ..gateway.catalog import Catalog, Served
+    from ..gateway.config import Loaded
+    from ..gateway.probing import Advice, Report
+
+_VALUES: dict[Any, str] = {True: "yes", False: "no", None: "unknown"}
+_INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", default="", help="as clients name it; or the default")
+    add_sources(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--save", action="store_true", help="add the verdict to the file")
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        from ..gateway.probing import advice, save
+    except ModuleNotFoundError as missing:
+        raise UsageError(
+            f"the gateway needs {missing.name}: pip install 'toolspeak[gateway,local]'"
+        ) from None
+    aside = Console(stderr=True, highlight=False)
+    loaded = Settings(options, aside).loaded()
+    try:
+        report, served, shared = _watched(options.model, loaded, aside)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    advised = advice(report, served, loaded)
+    saves = options.save and not advised.why_not
+    saved = str(save(advised, loaded, os.environ)) if saves else None
+    if options.json:
+        _write(report, advised, shared=shared, saved=saved)
+    else:
+        _Printed(report, advised).show(shared=shared, saved=saved, wanted=options.save)
+    return 0
+
+
+def _watched(model: str, loaded: Loaded, console: Console) -> tuple[Report, Served, bool]:
+    """The same as `_probed`, with a line that tells how far it is."""
+    with _progress(console) as progress:
+        task = progress.add_task("Looking for models")
+        return asyncio.run(
+            _probed(model, loaded, lambda what: progress.update(task, description=what))
+        )
+
+
+def _progress(console: Console) -> Progress:
+    columns = (SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+async def _probed(
+    model: str, loaded: Loaded, say: Callable[[str], None]
+) -> tuple[Report, Served, bool]:
+    """The report on a model, which one that is, and whether gateways that run now know it."""
+    from ..gateway.catalog import Catalog
+    from ..gateway.local import LocalModels
+    from ..gateway.probing import probe
+    from ..gateway.ticker import Ticker
+    from ..gateway.upstream import Upstreams
+
+    local = LocalModels(loaded.config)
+    ticker = Ticker()
+    upstreams = Upstreams(ticker)
+    try:
+        await local.start()
+        catalog = Catalog(loaded.config, os.environ, local.found())
+        served = _served(catalog, model, local.problem)
+        say(f"Asking {escape(served.name)}")
+        report = await probe(
+            served, upstreams, lambda what: say(f"Asking {escape(served.name)}: {what}")
+        )
+        return report, served, await _share(report, served, loaded)
+    finally:
+        upstreams.close()
+        ticker.stop()
+        await local.stop()
+
+
+def _served(catalog: Catalog, model: str, problem: str) -> Served:
+    """The model of that name, or the default one; `problem` is why there is no embedded one."""
+    from ..gateway.catalog import UnknownModel
+
+    try:
+        return catalog.exactly(model or catalog.default)
+    except UnknownModel as unknown:
+        if not problem:
+            raise
+        raise UsageError(f"{unknown} (no embedded model: {problem})") from None
+
+
+async def _share(report: Report, served: Served, loaded: Loaded) -> bool:
+    """Tell the gateways that share a store what to do where `tools` is auto."""
+    from ..gateway.memory import Memory
+    from ..gateway.store import MemoryStore, open_store
+
+    store = open_store(loaded.config.store)
+    if isinstance(store, MemoryStore) or served.target.tools != "auto":
+        await store.close()
+        return False
+    await Memory(store).judge(served.target.upstream, served.target.model, report.mode)
+    is_kept = store.problem is None
+    await store.close()
+    return is_kept
+
+
+def _write(report: Report, advised: Advice, *, shared: bool, saved: str | None) -> None:
+    told: dict[str, Any] = to_builtins(report)
+    write_json({**told, "toml": advised.lines, "shared": shared, "saved": saved})
+
+
+class _Printed:
+    """A report for people."""
+
+    def __init__(self, report: Report, advised: Advice) -> None:
+        self._report = report
+        self._advised = advised
+        self._console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+
+    def show(self, *, shared: bool, saved: str | None, wanted: bool) -> None:
+        """Print it; `wanted` says that it was to be saved."""
+        report = self._report
+        is_plain = report.model == f"{report.upstream}/{report.name}"
+        where = "" if is_plain else f" ({report.name} at {report.upstream})"
+        spent = f"{report.requests} requests in {report.seconds:g} s"
+        self._say(f"{report.model}{where}: {spent}")
+        self._table(("capability", "found", "what was seen"), self._findings())
+        self._table(("tools given by", "right calls", "right answers"), self._scores())
+        self._say(f"Recommended: {self._mode()}")
+        self._say(f"  {report.reason}.")
+        if shared:
+            self._say("  Gateways that share the store use it from now on, for an hour.")
+        self._advise(saved, wanted=wanted)
+
+    def _mode(self) -> str:
+        report = self._report
+        return f"{report.mode}, in the dialect {report.dialect}" if report.dialect else report.mode
+
+    def _findings(self) -> Iterable[Sequence[str]]:
+        from ..gateway.probing.trials import TITLES
+
+        for name, finding in self._report.findings.items():
+            value = finding.value
+            word = str(value) if type(value) is int else _VALUES.get(value, str(value))
+            yield TITLES[name], word, finding.seen
+
+    def _scores(self) -> Iterable[Sequence[str]]:
+        from ..gateway.probing.questions import CALLS, QUESTIONS
+
+        answers = len(QUESTIONS) - len(CALLS)
+        for score in self._report.scores:
+            is_whole = score.asked == len(QUESTIONS)
+            answered = f"{score.answers} of {answers}" if is_whole else "not asked"
+            yield score.title, f"{score.calls} of {len(CALLS)}", answered
+
+    def _advise(self, saved: str | None, *, wanted: bool) -> None:
+        advised = self._advised
+        if saved:
+            self._say(f"\nAdded to {saved}:\n")
+        elif not advised.lines:
+            self._say(f"\nNothing to change: {advised.why_not}.")
+        elif wanted:
+            self._say(f"\nNothing was saved: {advised.why_not}. These lines say it:\n")
+        else:
+            self._say(f"\nTo have it so for good ({self._how()}):\n")
+        if advised.lines:
+            self._say(advised.lines)
+
+    def _how(self) -> str:
+        return self._advised.why_not or f"--save adds this to {self._advised.file}"
+
+    def _table(self, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        table = Table()
+        for title in titles:
+            table.add_column(title, overflow="fold")
+        for row in rows:
+            table.add_row(*map(Text, row))
+        self._console.print(table)
+
+    def _say(self, text: str) -> None:
+        self._console.print(Text(text), soft_wrap=True)

@@ -5,8 +5,8 @@
     ladder.feed(events)                            what may leave of what came
     ladder.end()                                   the rest; None if the model is to be asked again
 
-Nothing is sent that might have to be taken back: a beginning that may be a refusal waits until that
-is certain, and so does a call that was not made. Where a call is required everything waits for it.
+The first thing that a model is asked may be another: which tools it needs, or, if it is small, what
+the arguments of a call are. The client hears nothing of that.
 """
 
 from __future__ import annotations
@@ -15,26 +15,15 @@ from typing import Literal
 
 from msgspec import structs
 
-from ..calls import Key, key_of
+from ..calls import Key
 from ..errors import ToolspeakError
-from ..events import (
-    ArgumentsDelta,
-    CallEnd,
-    CallRejected,
-    CallStart,
-    Event,
-    Finish,
-    ReasoningDelta,
-    Started,
-    TextDelta,
-    fold,
-)
+from ..events import Event, Finish, TextDelta
 from ..notes import NOTES
-from ..refusals import Beginning
 from ..types import Failure, Message, Note, Reply, Request, Text, ToolChoice, Usage
 from .corrections import CONTINUE, correction
 from .exchange import Exchange
 from .forms import formed
+from .gate import Gate, Sent
 from .led import Led
 from .outcome import KINDS, Kind, Outcome, outcome_of, stuck_call
 from .plan import Target, plan_for, plan_with
@@ -60,9 +49,6 @@ LADDER: dict[Kind, tuple[Action, ...]] = {
     "empty": ("again", "again"),
 }
 """What is done about a reply that will not do: the first of these that can be, then the next."""
-_MOST_WORDS = 65_536
-"""How many characters of a reply are remembered, for what is said of it."""
-_WORDS = (TextDelta, ReasoningDelta, ArgumentsDelta)
 
 
 class NoCall(ToolspeakError):
@@ -94,7 +80,7 @@ class Ladder:
             self._stuck = stuck_call(request.messages, target.repeats, target.polling)
         self._first: list[Event] = []
         """What was held of the first reply, which is as good as any if none will do."""
-        self._has_started = self._has_spoken = self._has_called = self._is_sealed = False
+        self._sent = Sent()
         self.notes: list[Note] = []
         """Why there were several attempts, and what else there is to be said of them."""
         self._must = request.tool_choice.mode == "required"
@@ -110,13 +96,17 @@ class Ladder:
     def exchange(self) -> Exchange | None:
         """For the next attempt; None if the calls are known without."""
         self._exchange = self._next_exchange()
-        self._events: list[Event] = []
-        self._held: list[Event] = []
-        self._words = 0
-        self._may_speak = not self.outcomes or not self._has_spoken
-        self._waits = bool(self._exchange.offered.tools) and (self._must or self._is_formed())
-        self._beginning = Beginning() if self._exchange.offered.tools else None
-        self._finish = Finish()
+        has_tools = bool(self._exchange.offered.tools)
+        self._may_speak = not self.outcomes or not self._sent.has_spoken
+        self._gate = Gate(
+            self._sent,
+            is_open=self._streams and not self.is_preparing,
+            has_tools=has_tools,
+            waits=has_tools and (self._must or self._is_formed()),
+            is_last=not self.outcomes and not (self._target.retries and has_tools),
+            may_speak=self._may_speak,
+            stuck=self._stuck,
+        )
         return None if self._led and self._led.calls() else self._exchange
 
     @property
@@ -138,98 +128,15 @@ class Ladder:
         """Whether an answer has to have a form that the upstream is not told of."""
         return self._request.response_format is not None and self.plan.mode != "native"
 
-    # What may leave.
-
     def feed(self, events: list[Event], *, in_call: bool = False) -> list[Event]:
-        """The events that may leave now. What comes before a call is no refusal: it does not wait
-        for the end of that."""
-        if not self._streams or self.is_preparing:
-            self._events += events
-            return [event for event in events if isinstance(event, Failure)]
-        free: list[Event] = []
-        for event in events:
-            self._remember(event)
-            free += self._let(event)
-        self._has_called = self._has_called or any(isinstance(one, CallEnd) for one in free)
-        if in_call and self._held and self._stuck is None and not self._waits:
-            free += self._released()
-        return free
-
-    def _remember(self, event: Event) -> None:
-        """Keep what happens, but not all the words of a long reply."""
-        self._words += len(event.text) if isinstance(event, (TextDelta, ReasoningDelta)) else 0
-        if self._words <= _MOST_WORDS or not isinstance(event, _WORDS):
-            self._events.append(event)
-
-    def _let(self, event: Event) -> list[Event]:
-        match event:
-            case Finish():
-                self._finish = event
-                return []
-            case Failure():
-                return [*self._released(), event]
-            case Started() if self._has_started:
-                return []
-            case TextDelta() if not self._may_speak:
-                return []
-            case CallStart() if self._stuck is None:
-                return [*self._released(), event]
-            case CallEnd() if self._waits_for(event):
-                return [*self._released(), event]
-            case _ if self._is_final:
-                pass
-            case CallRejected() | CallStart():
-                self._waits = True
-            case Note("truncated") | Note("not-a-call"):
-                # The text of it follows.
-                self._waits = not self._has_spoken or event.code == "truncated"
-            case TextDelta() if self._beginning and not self._waits:
-                self._held.append(event)
-                may_refuse = self._beginning.feed(event.text)
-                self._waits = may_refuse == "yes"
-                return self._released() if may_refuse == "no" else []
-            case _:
-                pass
-        if self._waits or self._held:
-            self._held.append(event)
-            return []
-        self._note_sent(event)
-        return [event]
-
-    @property
-    def _is_final(self) -> bool:
-        """Whether no other reply can take the place of this one: then nothing has to wait."""
-        if self.outcomes:
-            return False
-        may_ask = self._target.retries and self._exchange.offered.tools
-        return self._is_sealed or not may_ask
-
-    def _note_sent(self, event: Event) -> None:
-        self._has_started = self._has_started or isinstance(event, Started)
-        self._is_sealed = self._is_sealed or _is_signed(event)
-        self._has_spoken = self._has_spoken or isinstance(event, TextDelta)
-
-    def _waits_for(self, event: CallEnd) -> bool:
-        """Whether a call is what was waited for, and not once more what it was before."""
-        return self._waits and key_of(event.call.name, event.call.arguments) != self._stuck
-
-    def _released(self) -> list[Event]:
-        self._waits, self._beginning = False, None
-        held, self._held = self._held, []
-        for event in held:
-            self._note_sent(event)
-        return held
+        """What may leave of what came; `in_call`: a call has begun that is not over."""
+        return self._gate.feed(events, in_call=in_call)
 
     # What comes next.
 
-    @property
-    def reply(self) -> Reply:
-        """The last reply, whole."""
-        return fold(self._events)
-
     def end(self) -> list[Event] | None:
         """The end of the reply for the client; None if the model is to be asked again."""
-        reply = self.reply
+        reply = self._gate.reply
         self._usage = _sum(self._usage, reply.usage)
         if cut := cut_note(self._exchange.outgoing.body, reply.usage):
             self.notes.append(cut)
@@ -240,9 +147,9 @@ class Ladder:
         self.outcomes.append(outcome)
         action = self._next(outcome)
         if action is None:
-            return self._last(outcome)
+            return self._last(outcome, reply)
         if len(self.outcomes) == 1:
-            self._first = [*self._rest(), self._finish]
+            self._first = [*self._gate.rest(), self._gate.finish]
         self._prepare(action, outcome, reply)
         return None
 
@@ -265,12 +172,12 @@ class Ladder:
     def give_up(self) -> list[Event] | None:
         """The end of the first reply, where another could not be had; None if there is none, or it
         will not do by any means."""
-        is_lost = self._must or self._has_called or not self._first
+        is_lost = self._must or self._sent.has_called or not self._first
         return None if is_lost else self._with_usage(self._first)
 
     def _next(self, outcome: Outcome) -> Action | None:
         """What is to be done about a reply; None if nothing is, or nothing is left to be done."""
-        is_late = self._is_sealed or len(self.outcomes) > self._target.retries
+        is_late = self._sent.is_sealed or len(self.outcomes) > self._target.retries
         if is_late or not self._exchange.offered.tools:
             return None
         actions = LADDER.get(outcome.kind, ())
@@ -319,20 +226,20 @@ class Ladder:
         )
         self._asked = structs.replace(self._request, messages=(*self._request.messages, *turns))
 
-    def _last(self, outcome: Outcome) -> list[Event]:
+    def _last(self, outcome: Outcome, reply: Reply) -> list[Event]:
         is_fine = outcome.kind not in LADDER
         if self._must and not is_fine and self._exchange.offered.tools:
             raise NoCall(outcome)
         if not is_fine and self._first:
             return self._with_usage(self._first)
-        rest = self._in_form(self._rest())
-        if not self._may_speak and (text := self.reply.text.strip()):
+        rest = self._in_form(self._gate.rest())
+        if not self._may_speak and (text := reply.text.strip()):
             if outcome.kind == "calls":
                 self.notes.append(Note("dropped-prose", NOTES["dropped-prose"]))
             else:
                 # Without it, the client would be left with the beginning of another reply.
                 rest.append(TextDelta(f"\n\n{text}"))
-        return self._with_usage([*rest, self._finish])
+        return self._with_usage([*rest, self._gate.finish])
 
     def _in_form(self, events: list[Event]) -> list[Event]:
         """An answer out of its code fence, where that is not what was asked for."""
@@ -349,19 +256,6 @@ class Ladder:
         *held, finish = events
         assert isinstance(finish, Finish)
         return [*held, *self.notes, structs.replace(finish, usage=self._usage)]
-
-    def _rest(self) -> list[Event]:
-        """What has not left of the last reply, but its end."""
-        if self._streams:
-            held, self._held = self._held, []
-            return held
-        self._finish = next((one for one in self._events if isinstance(one, Finish)), Finish())
-        return [one for one in self._events if not isinstance(one, Finish)]
-
-
-def _is_signed(event: Event) -> bool:
-    """Whether this is a thought that its maker wants back as it is: no other may follow it."""
-    return isinstance(event, ReasoningDelta) and bool(event.signature)
 
 
 def _sum(one: Usage | None, other: Usage | None) -> Usage | None:

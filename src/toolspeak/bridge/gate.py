@@ -1,0 +1,155 @@
+"""What may leave of a reply while it comes.
+
+Nothing is sent that might have to be taken back: a beginning that may be a refusal waits until that
+is certain, and so does a call that was not made. Where a call is required everything waits for it.
+"""
+
+from __future__ import annotations
+
+from ..calls import Key, key_of
+from ..events import (
+    ArgumentsDelta,
+    CallEnd,
+    CallRejected,
+    CallStart,
+    Event,
+    Finish,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    fold,
+)
+from ..refusals import Beginning
+from ..types import Failure, Note, Reply
+
+_MOST_WORDS = 65_536
+"""How many characters of a reply are remembered, for what is said of it."""
+_WORDS = (TextDelta, ReasoningDelta, ArgumentsDelta)
+
+
+class Sent:
+    """What the client has had of all replies to a request."""
+
+    def __init__(self) -> None:
+        self.has_started = self.has_spoken = self.has_called = False
+        self.is_sealed = False
+        """A thought has left that its maker wants back as it is: no other reply may follow it."""
+
+    def add(self, event: Event) -> None:
+        self.has_started = self.has_started or isinstance(event, Started)
+        self.has_spoken = self.has_spoken or isinstance(event, TextDelta)
+        self.has_called = self.has_called or isinstance(event, CallEnd)
+        signed = isinstance(event, ReasoningDelta) and bool(event.signature)
+        self.is_sealed = self.is_sealed or signed
+
+
+class Gate:
+    """Holds back what may have to be taken back, of one reply."""
+
+    def __init__(
+        self,
+        sent: Sent,
+        *,
+        is_open: bool = True,
+        has_tools: bool = True,
+        waits: bool = False,
+        is_last: bool = False,
+        may_speak: bool = True,
+        stuck: Key | None = None,
+    ) -> None:
+        self._sent = sent
+        self._is_open = is_open
+        """Whether anything leaves before the reply is over."""
+        self._waits = waits
+        """Whether all waits for a call."""
+        self._is_last = is_last
+        """Whether no other reply can take the place of this one: then nothing has to wait."""
+        self._may_speak = may_speak
+        self._stuck = stuck
+        """The call that may not be made once more."""
+        self._beginning = Beginning() if has_tools else None
+        self._events: list[Event] = []
+        self._held: list[Event] = []
+        self._words = 0
+        self.finish = Finish()
+        """How the reply ends."""
+
+    @property
+    def reply(self) -> Reply:
+        """All of it, but for words beyond those that are remembered."""
+        return fold(self._events)
+
+    def feed(self, events: list[Event], *, in_call: bool = False) -> list[Event]:
+        """The events that may leave now. What comes before a call is no refusal: it does not wait
+        for the end of that."""
+        if not self._is_open:
+            self._events += events
+            return [event for event in events if isinstance(event, Failure)]
+        free: list[Event] = []
+        for event in events:
+            self._remember(event)
+            free += self._noted(self._let(event))
+        if in_call and self._held and self._stuck is None and not self._waits:
+            free += self._noted(self._released())
+        return free
+
+    def rest(self) -> list[Event]:
+        """What has not left, but the end."""
+        if self._is_open:
+            held, self._held = self._held, []
+            return held
+        self.finish = next((one for one in self._events if isinstance(one, Finish)), Finish())
+        return [one for one in self._events if not isinstance(one, Finish)]
+
+    def _remember(self, event: Event) -> None:
+        """Keep what happens, but not all the words of a long reply."""
+        self._words += len(event.text) if isinstance(event, (TextDelta, ReasoningDelta)) else 0
+        if self._words <= _MOST_WORDS or not isinstance(event, _WORDS):
+            self._events.append(event)
+
+    def _let(self, event: Event) -> list[Event]:
+        match event:
+            case Finish():
+                self.finish = event
+                return []
+            case Failure():
+                return [*self._released(), event]
+            case Started() if self._sent.has_started:
+                return []
+            case TextDelta() if not self._may_speak:
+                return []
+            case CallStart() if self._stuck is None:
+                return [*self._released(), event]
+            case CallEnd() if self._waits and not self._is_stuck(event):
+                return [*self._released(), event]
+            case _ if self._is_last or self._sent.is_sealed:
+                pass
+            case CallRejected() | CallStart():
+                self._waits = True
+            case Note("truncated") | Note("not-a-call"):
+                # The text of it follows.
+                self._waits = not self._sent.has_spoken or event.code == "truncated"
+            case TextDelta() if self._beginning and not self._waits:
+                self._held.append(event)
+                may_refuse = self._beginning.feed(event.text)
+                self._waits = may_refuse == "yes"
+                return self._released() if may_refuse == "no" else []
+            case _:
+                pass
+        if self._waits or self._held:
+            self._held.append(event)
+            return []
+        return [event]
+
+    def _noted(self, events: list[Event]) -> list[Event]:
+        for event in events:
+            self._sent.add(event)
+        return events
+
+    def _is_stuck(self, event: CallEnd) -> bool:
+        return key_of(event.call.name, event.call.arguments) == self._stuck
+
+    def _released(self) -> list[Event]:
+        self._waits, self._beginning = False, None
+        held, self._held = self._held, []
+        return held

@@ -14,17 +14,13 @@ from msgspec import Struct
 
 from ...schema import properties, required_of, resolve
 from ...types import Tool
-from .pieces import STRONG, Piece, Question, enumerated, iso, largest, numbers, quoted
+from .candidates import NUMBERS, Values, examples_in, kind_of
+from .pieces import STRONG, Piece, Question, numbers
 from .words import is_named, key_of, keys, words
 
 SYSTEM = "Fill in the arguments of the function with words from the question."
-_NUMBERS = ("integer", "number")
 _NUMBERED = re.compile(r"\d+|(?:^|_)(?:first|second|third|one|two|three)(?=_|$)")
 _NOT = re.compile(r"\b(?:not|no|without|exclud\w*|don't|doesn't|except|never|avoid\w*)\b", re.I)
-_BRACKETS = re.compile(r"\[([^\[\]]*)\]|\(([^()]*,[^()]*)\)")
-_DIGITS = re.compile(r"-?\d+(?:\.\d+)?")
-_ROW = re.compile(r"-?\d+(?:\.\d+)?(?:(?:, and |, | and |,)-?\d+(?:\.\d+)?(?![\d%]))+")
-_DATE_FORM = re.compile(r"yyyy-mm-dd", re.I)
 _STOPS = re.compile(r"[.;?!]\s|,\s")
 _STOP_AFTER = re.compile(r"[.;?!,]\s")
 _CLAUSE = re.compile(r"[.,;?!]")
@@ -72,11 +68,9 @@ class Filling:
         }
         self._required = _needed(tool, self.schemas)
         self.labels = keys(tool.name) | {key for name in self.schemas for key in keys(name)}
-        self._context = context
-        """All that the user said, of which the question may be a part."""
-        self._earlier = earlier or {}
-        """The arguments of calls before."""
-        self._not_values = frozenset(not_values)
+        self.values = Values(
+            question, self.labels, context=context, earlier=earlier, not_values=not_values
+        )
         self._must = must
         """A call has to be made, whatever is missing."""
         self.only: dict[str, list[Piece]] = {}
@@ -85,7 +79,6 @@ class Filling:
         """Arguments that are known."""
         self.sources: dict[str, Piece] = {}
         """Where arguments come from."""
-        self._used: set[tuple[int, int]] = set()
         self._arguments: Json = {}
 
     def run(self) -> Steps:
@@ -118,7 +111,7 @@ class Filling:
             pieces = self._pieces(name)
             if not pieces and kind == "array":
                 self._arguments[name] = []
-            elif not pieces and kind in _NUMBERS and not self._must:
+            elif not pieces and kind in NUMBERS and not self._must:
                 raise NoValue(name)
             elif pieces and not pools and (one := self._only_one(name, pieces)):
                 self._take(name, one)
@@ -157,7 +150,7 @@ class Filling:
         """The schema of an object's field."""
         if kind_of(schema) == "object":
             return _object({key: _free(dict(item)) for key, item in properties(schema).items()})
-        values = [] if kind_of(schema) == "boolean" else _values(self._candidates(name, schema))
+        values = [] if kind_of(schema) == "boolean" else _values(self.values.of(name, schema))
         return {"enum": values} if values else _free(schema)
 
     def _hear(self, said: Json, pools: Mapping[str, list[Piece] | None]) -> None:
@@ -169,20 +162,20 @@ class Filling:
                 self._arguments[name] = value
                 continue
             chosen = [one for one in pieces if _same(one.value, value)]
-            free = self._free(chosen)
+            free = self.values.free(chosen)
             if free or at == 0 or (chosen and not chosen[0].is_placed):
                 self._take(name, (free or chosen or [Piece(value, -1, -1, "free")])[0])
 
     def _take(self, name: str, piece: Piece) -> None:
         if piece.is_placed:
-            self._used.add((piece.start, piece.end))
+            self.values.used.add((piece.start, piece.end))
         self.sources[name] = piece
         self._arguments[name] = piece.value
 
-    def _free(self, pieces: Iterable[Piece]) -> list[Piece]:
-        """Those that are no other argument's."""
-        used = self._used
-        return [piece for piece in pieces if not any(piece.overlaps(*place) for place in used)]
+    def _pieces(self, name: str) -> list[Piece]:
+        if name in self.only:
+            return self.values.free(self.only[name]) or self.only[name]
+        return self.values.of(name, self.schemas[name])
 
     # What is clear by itself.
 
@@ -262,7 +255,7 @@ class Filling:
             return any(is_named(value, text) for value in schema["enum"])
         named = bool((keys(name) - keys(self.tool.name)) & keys(text))
         if kind_of(schema) == "string":
-            return named or any(is_named(one.value, text) for one in _examples(schema))
+            return named or any(is_named(one.value, text) for one in examples_in(schema))
         return named and kind_of(schema) != "object"
 
     def _is_left_for(self, name: str) -> bool:
@@ -270,120 +263,13 @@ class Filling:
         schema, text = self.schemas[name], self.question.text
         match kind_of(schema):
             case "integer" | "number" as kind:
-                return bool(self._free(numbers(text, kind)))
+                return bool(self.values.free(numbers(text, kind)))
             case "string" if not schema.get("enum"):
-                return bool(self._free(self.question.texts(self.labels))) or any(
-                    is_named(one.value, text) for one in _examples(schema)
+                return bool(self.values.free(self.question.texts(self.labels))) or any(
+                    is_named(one.value, text) for one in examples_in(schema)
                 )
             case _:
                 return True
-
-    # What an argument may be.
-
-    def _pieces(self, name: str) -> list[Piece]:
-        if name in self.only:
-            return self._free(self.only[name]) or self.only[name]
-        return self._candidates(name, self.schemas[name])
-
-    def _candidates(self, name: str, schema: Json) -> list[Piece]:
-        if listed := schema.get("enum"):
-            return [Piece(value, -1, -1, "listed") for value in self.named(listed) or listed]
-        match kind_of(schema):
-            case "boolean":
-                return [Piece(value, -1, -1, "listed") for value in (True, False)]
-            case "integer" | "number" as kind:
-                return self._numbers(name, kind)
-            case "array":
-                return self._lists(name, schema)
-            case "string":
-                return self._texts(name, schema)
-            case _:
-                return []
-
-    def named(self, values: Iterable[Any]) -> list[Any]:
-        """The values that the question names, but none that is only a part of another."""
-        named = [value for value in values if is_named(value, self.question.text)]
-        lower = [str(value).lower() for value in named]
-        return [
-            value
-            for value in named
-            if not any(str(value).lower() in other != str(value).lower() for other in lower)
-        ]
-
-    def _numbers(self, name: str, kind: str) -> list[Piece]:
-        found = self.question.numbers(kind)
-        if not found and name in self._earlier:
-            return [Piece(self._earlier[name], -1, -1, "earlier")]
-        if not found:
-            around = numbers(self._context, kind)
-            found = [Piece(piece.value, -1, -1, "earlier") for piece in around]
-        return self._free(found) or found
-
-    def _texts(self, name: str, schema: Json) -> list[Piece]:
-        question = self.question
-        examples = _examples(schema)
-        if named := [one for one in examples if is_named(one.value, question.text)]:
-            return named
-        dates = self._free(question.dates)
-        if _DATE_FORM.search(schema.get("description") or ""):
-            full = [(iso(piece.value), piece) for piece in dates]
-            if found := [Piece(date, one.start, one.end, "date") for date, one in full if date]:
-                return found
-        if "date" in name and dates:
-            return dates
-        pieces = [one for one in question.texts(self.labels) if one.value not in self._not_values]
-        pieces = self._free(pieces) or pieces
-        if name in self._earlier and not any(piece.kind in STRONG for piece in pieces):
-            return [Piece(self._earlier[name], -1, -1, "earlier")]
-        return pieces + examples
-
-    def _lists(self, name: str, schema: Json) -> list[Piece]:
-        items = schema.get("items")
-        item: Json = dict(items) if isinstance(items, Mapping) else {"type": "string"}
-        kind = kind_of(item)
-        found: list[Piece] = []
-        if kind in _NUMBERS:
-            found = _rows(self.question.text) or [
-                Piece([piece.value], piece.start, piece.end, "list")
-                for piece in numbers(self.question.text, kind)
-            ]
-        elif kind == "string":
-            described = quoted(schema.get("description") or "")
-            listed = item.get("enum") or [one.value for one in described]
-            if named := [one for one in listed if is_named(one, self.question.text)]:
-                return [Piece(named, -1, -1, "listed")]
-            found = self._text_lists()
-        found = self._free(found) or found
-        if not found and name in self._earlier:
-            found = [Piece(self._earlier[name], -1, -1, "earlier")]
-        if not found and self._context not in ("", self.question.text):
-            around = Filling(Question(self._context), self.tool)._lists(name, schema)
-            found = [Piece(piece.value, -1, -1, "earlier") for piece in around]
-        return found
-
-    def _text_lists(self) -> list[Piece]:
-        text = self.question.text
-        found = [
-            Piece(
-                [part.strip().strip("'\"") for part in match[1].split(",")], *match.span(), "list"
-            )
-            for match in _BRACKETS.finditer(text)
-            if match[1] is not None
-        ]
-        if found:
-            return found
-        single = self.question.texts(self.labels)
-        phrases = largest([piece for piece in single if piece.kind == "phrase"])
-        runs = [
-            *enumerated([piece for piece in single if piece.kind == "quote"], text, "quote"),
-            *enumerated(self.question.names, text, "name"),
-            *enumerated(phrases, text, "phrase"),
-        ]
-        lists = [
-            Piece([piece.value for piece in run], run[0].start, run[-1].end, "list") for run in runs
-        ]
-        alone = [Piece([one.value], one.start, one.end, "list") for one in self._free(single)]
-        return self._free(lists) + alone
 
 
 def _needed(tool: Tool, schemas: Mapping[str, Json]) -> list[str]:
@@ -393,45 +279,8 @@ def _needed(tool: Tool, schemas: Mapping[str, Json]) -> list[str]:
     return [name for name, schema in schemas.items() if kind_of(schema) != "boolean"][:1]
 
 
-def kind_of(schema: Mapping[str, Any]) -> str:
-    """The kind of value that a schema is for; a text, if it does not say."""
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        kind = next((one for one in kind if one != "null"), None)
-    if kind is None and "properties" in schema:
-        return "object"
-    return _KINDS.get(kind, str(kind))
-
-
-_KINDS = {None: "string", "any": "string", "float": "number", "dict": "object", "list": "array"}
-"""What some call the kinds of JSON."""
-
-
 def _told(schema: Mapping[str, Any]) -> str:
     return f"({schema.get('type')}): {schema.get('description') or ''}"
-
-
-def _examples(schema: Mapping[str, Any]) -> list[Piece]:
-    """The values that a description quotes, if there are several."""
-    found = [Piece(one.value, -1, -1, "listed") for one in quoted(schema.get("description") or "")]
-    return found if len(found) > 1 else []
-
-
-def _rows(text: str) -> list[Piece]:
-    """Numbers in a row, in brackets or without."""
-    found: list[Piece] = []
-    for match in _BRACKETS.finditer(text):
-        parts = [part.strip() for part in (match[1] or match[2] or "").split(",")]
-        if all(_DIGITS.fullmatch(part) for part in parts):
-            found.append(Piece(list(map(_number, parts)), *match.span(), "list"))
-    return found or [
-        Piece(list(map(_number, _DIGITS.findall(match[0]))), *match.span(), "list")
-        for match in _ROW.finditer(text)
-    ]
-
-
-def _number(digits: str) -> float:
-    return float(digits) if "." in digits else int(digits)
 
 
 def _unnumbered(name: str) -> str:

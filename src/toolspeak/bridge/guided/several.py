@@ -6,7 +6,8 @@ import re
 from itertools import pairwise, product
 from typing import Any
 
-from .filling import Filling, kind_of
+from .candidates import kind_of
+from .filling import Filling
 from .pieces import STRONG, Kind, Piece, enumerated, largest, quoted
 from .words import place_of, words
 
@@ -65,7 +66,7 @@ def _listed(filling: Filling, first: Json) -> dict[str, list[Any]]:
         if name not in first or kind_of(schema) == "array":
             continue
         described = [one.value for one in quoted(schema.get("description") or "")]
-        named = filling.named(schema.get("enum") or described)
+        named = filling.values.named(schema.get("enum") or described)
         if len(named) > 1 and first[name] in named:
             found[name] = sorted(named, key=lambda value: place_of(value, text))
     return found

@@ -77,8 +77,13 @@ class TestWhatWaits:
         assert free.feed([TextDelta(" Well."), Finish("stop")]) == [TextDelta(" Well.")]
         assert free.end() == [Finish("stop")]
 
-    def test_a_failure_lets_go_of_everything(self) -> None:
-        assert ladder(choice="required").feed([*WORDS, FAILURE]) == [*WORDS, FAILURE]
+    def test_before_anything_has_left_a_failure_is_all_that_the_client_gets(self) -> None:
+        assert ladder(choice="required").feed([*WORDS, FAILURE]) == [FAILURE]
+
+    def test_after_that_it_lets_go_of_everything(self) -> None:
+        made = ladder()
+        assert made.feed([Started(), TextDelta("In Oslo. ")])
+        assert made.feed([*REJECTED, FAILURE]) == [*REJECTED, FAILURE]
 
     def test_what_may_be_a_refusal_waits_until_it_is_certain(self) -> None:
         waits = ladder()

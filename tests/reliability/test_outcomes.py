@@ -61,11 +61,17 @@ SAID: dict[Kind, list[str]] = {
         "To call the tool, I would write `get_weather(city)`.",
         "I have looked at both cities. Oslo is colder.",
         "Sure. Could you tell me for how many days?",
+        "<think>\nThey only said hello.\n</think>",
+        '{"users": [{"name": "Ann", "age": 31}, {"name": "Bo", "ag',
+        "The tests fail since the mock has no access to the file system. I replaced it.",
+        "The container has no internet access, so pip cannot download anything. Add a proxy.",
     ],
     "refusal": [
         "I can't open your mail.",
         "I'm sorry, but I can't book flights: none of my tools does that.",
         "I cannot tell you somebody else's password.",
+        "I can't execute code that deletes all your files.",
+        "I can't run commands that would wipe your home directory.",
     ],
     "invalid-call": [
         OSLO.replace('"city"', '"town"'),
@@ -100,7 +106,7 @@ SAID: dict[Kind, list[str]] = {
     ],
     "repeated-call": [OSLO, f"Once more.\n{OSLO}"],
     "unformed-answer": ["It is 12 °C.", '{"temperature": 12}', "```json\n[1]\n```"],
-    "empty": ["", " \n", "<think>\nHm.\n</think>"],
+    "empty": ["", " \n", "<think></think>\n"],
 }
 
 
@@ -113,7 +119,7 @@ def test_replies(kind: Kind, text: str) -> None:
     assert outcome(kind, text) == kind
 
 
-@pytest.mark.parametrize("kind", ["calls", "invalid-call", "unknown-tool", "answer", "empty"])
+@pytest.mark.parametrize("kind", ["calls", "invalid-call", "unknown-tool", "answer"])
 def test_thoughts_make_no_difference(kind: Kind) -> None:
     assert outcome(kind, SAID[kind][0], thought="I should look that up.") == kind
 

@@ -28,7 +28,7 @@ DIALECT = Dialect(
     result="Result: $content",
     about="What a model writes that is held to a JSON schema",
 )
-_KEPT = ("type", "enum", "const", "required", "description")
+_KEPT = ("type", "enum", "const", "required", "description", "minimum", "maximum", "minItems")
 _DEEPEST = 12
 _ANSWER = re.compile(r'\s*\{\s*"answer"\s*:\s*(?=(\S))')
 _HEAD = re.compile(r'\s*(?:\{\s*(?:"(?:a(?:n(?:s(?:w(?:e(?:r(?:"\s*(?::\s*)?)?)?)?)?)?)?)?)?)?')

@@ -104,7 +104,8 @@ class Gate:
     def _remember(self, event: Event) -> None:
         """Keep what happens, but not all the words of a long reply."""
         self._words += len(event.text) if isinstance(event, (TextDelta, ReasoningDelta)) else 0
-        if self._words <= _MOST_WORDS or not isinstance(event, _WORDS):
+        is_kept = self._words <= _MOST_WORDS or not self._may_speak
+        if is_kept or not isinstance(event, _WORDS):
             self._events.append(event)
 
     def _let(self, event: Event) -> list[Event]:
@@ -113,7 +114,9 @@ class Gate:
                 self.finish = event
                 return []
             case Failure():
-                return [*self._released(), event]
+                # Where nothing has left, the client need not know of this reply.
+                has_left = self._sent.has_spoken or self._sent.has_called
+                return [*self._released(), event] if has_left else [event]
             case Started() if self._sent.has_started:
                 return []
             case TextDelta() if not self._may_speak:

@@ -51,6 +51,9 @@ LADDER: dict[Kind, tuple[Action, ...]] = {
 """What is done about a reply that will not do: the first of these that can be, then the next."""
 
 
+_ARE_CALLS = frozenset[Kind]({"calls", "repeated-call"})
+
+
 class NoCall(ToolspeakError):
     """A call was required, and the model has made none."""
 
@@ -68,7 +71,11 @@ class Ladder:
         self._target = target
         self._streams = streams
         self.plan = plan_for(request, target)
+        self._whole_request = request
+        """With all tools: the model may have chosen some of them."""
         self._asked = request
+        self._is_forming = False
+        """Whether the model is held to the form of its answer."""
         self._begun = ""
         """The beginning of a call that the next reply is to go on with."""
         self.outcomes: list[Outcome] = []
@@ -81,6 +88,8 @@ class Ladder:
         self._first: list[Event] = []
         """What was held of the first reply, which is as good as any if none will do."""
         self._sent = Sent()
+        self._speaker: int | None = None
+        """Which attempt it was whose words have left first; None if it is the one that runs."""
         self.notes: list[Note] = []
         """Why there were several attempts, and what else there is to be said of them."""
         self._must = request.tool_choice.mode == "required"
@@ -98,11 +107,13 @@ class Ladder:
         self._exchange = self._next_exchange()
         has_tools = bool(self._exchange.offered.tools)
         self._may_speak = not self.outcomes or not self._sent.has_spoken
+        if self._sent.has_spoken and self._speaker is None:
+            self._speaker = len(self.outcomes) - 1
         self._gate = Gate(
             self._sent,
             is_open=self._streams and not self.is_preparing,
             has_tools=has_tools,
-            waits=has_tools and (self._must or self._is_formed()),
+            waits=self._is_forming or (has_tools and (self._must or self._is_formed())),
             is_last=not self.outcomes and not (self._target.retries and has_tools),
             may_speak=self._may_speak,
             stuck=self._stuck,
@@ -144,6 +155,10 @@ class Ladder:
             self._prepared(reply.text)
             return None
         outcome = outcome_of(reply, self._request, self._exchange.offered, self._stuck)
+        if self._has_left_out(outcome):
+            # It needs a tool that it has not chosen.
+            self._request = self._asked = self._whole_request
+            return None
         self.outcomes.append(outcome)
         action = self._next(outcome)
         if action is None:
@@ -172,8 +187,22 @@ class Ladder:
     def give_up(self) -> list[Event] | None:
         """The end of the first reply, where another could not be had; None if there is none, or it
         will not do by any means."""
-        is_lost = self._must or self._sent.has_called or not self._first
-        return None if is_lost else self._with_usage(self._first)
+        return self._with_usage(self._first) if self._first_will_do else None
+
+    @property
+    def _first_will_do(self) -> bool:
+        """Whether the client can get the first reply, if no other will do either."""
+        has_spoken = self._sent.has_spoken and self._speaker != 0
+        if not self._first or self._sent.has_called or has_spoken:
+            return False
+        return not self._must or self.outcomes[0].kind in _ARE_CALLS
+
+    def _has_left_out(self, outcome: Outcome) -> bool:
+        """Whether a model has called a tool that is there, but was not among those it chose."""
+        chosen, offered = self._request.tools or (), self._whole_request.tools or ()
+        if outcome.kind != "unknown-tool" or len(chosen) == len(offered) or self._sent.has_spoken:
+            return False
+        return any(one.name == tool.name for one in outcome.rejected for tool in offered)
 
     def _next(self, outcome: Outcome) -> Action | None:
         """What is to be done about a reply; None if nothing is, or nothing is left to be done."""
@@ -199,13 +228,14 @@ class Ladder:
             case "prompt":
                 return self.plan.mode == "native"
             case "form":
-                return True
+                return not self._sent.has_spoken
 
     def _prepare(self, action: Action, outcome: Outcome, reply: Reply) -> None:
         told = f"{KINDS[outcome.kind]}: the model was {ACTIONS[action]}"
         self.notes.append(Note("asked-again", told, outcome.kind))
         self._begun = ""
         if action == "form":
+            self._is_forming = True
             self._asked = structs.replace(self._request, tools=None, tool_choice=ToolChoice())
             return
         if action in ("constrain", "prompt"):
@@ -227,11 +257,10 @@ class Ladder:
         self._asked = structs.replace(self._request, messages=(*self._request.messages, *turns))
 
     def _last(self, outcome: Outcome, reply: Reply) -> list[Event]:
-        is_fine = outcome.kind not in LADDER
-        if self._must and not is_fine and self._exchange.offered.tools:
-            raise NoCall(outcome)
-        if not is_fine and self._first:
+        if outcome.kind in LADDER and self._first_will_do:
             return self._with_usage(self._first)
+        if self._must and outcome.kind not in _ARE_CALLS and self._exchange.offered.tools:
+            raise NoCall(outcome)
         rest = self._in_form(self._gate.rest())
         if not self._may_speak and (text := reply.text.strip()):
             if outcome.kind == "calls":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -11,8 +11,19 @@ from msgspec import Struct
 
 from ..calls import Key, key_of
 from ..conversation import asked
-from ..refusals import refusal
-from ..types import Message, Note, Rejection, Reply, Request, Tool, ToolCall, ToolResult
+from ..refusals import begins_like_refusal, refusal
+from ..types import (
+    Message,
+    Note,
+    Reasoning,
+    Rejection,
+    Reply,
+    Request,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
 from .forms import formed
 from .offered import Offered
 
@@ -73,23 +84,29 @@ def outcome_of(
     if calls := reply.calls:
         is_stuck = all(key_of(call.name, call.arguments) == stuck for call in calls)
         return Outcome("repeated-call" if is_stuck else "calls")
+    if reply.stop_reason == "refusal":
+        return Outcome("refusal")
+    if any(not isinstance(part, (Text, Reasoning)) for part in reply.parts):
+        # Pictures, and what an API does by itself: its own tools count as calls.
+        return Outcome("calls" if offered.more else "answer")
     if offered.tools:
         blocks = [one for one in reply.rejected if not _is_aside(one, reply.text)]
-        blocks += _unread(reply)
+        blocks += _unread(reply, offered.tools)
         for code, kind in _CODES.items():
             if rejected := tuple(one for one in blocks if one.code == code):
                 return Outcome(kind, rejected)
         if request.tool_choice.mode == "required":
             return Outcome("missing-call")
-    if reply.stop_reason == "refusal":
-        return Outcome("refusal")
     if not reply.text.strip():
-        # What a model only thought may have used up all that it was allowed to say.
-        return Outcome("answer" if reply.stop_reason in ("length", "filter") else "empty")
+        # What a model only thought is what it has to say, or all that it was allowed to.
+        is_done = reply.reasoning.strip() or reply.stop_reason in ("length", "filter")
+        return Outcome("answer" if is_done else "empty")
+    said = _said(reply.text, request, offered.tools) if offered.tools else "answer"
     wanted = request.response_format if request.tools else None
-    if wanted and formed(reply.text, wanted) is None:
+    is_no = said != "answer" or begins_like_refusal(reply.text)
+    if wanted and not is_no and formed(reply.text, wanted) is None:
         return Outcome("unformed-answer")
-    return Outcome(_said(reply.text, request, offered.tools) if offered.tools else "answer")
+    return Outcome(said)
 
 
 def _is_aside(rejection: Rejection, text: str) -> bool:
@@ -98,13 +115,16 @@ def _is_aside(rejection: Rejection, text: str) -> bool:
     return rejection.code == "malformed" and not rejection.name and not begins
 
 
-def _unread(reply: Reply) -> Iterable[Rejection]:
+def _unread(reply: Reply, tools: Sequence[Tool]) -> Iterable[Rejection]:
     """What only looks like a call, if it is meant to be one: the reply begins with it, or ends in
     the midst of it."""
     for note in reply.notes:
         if note.code == "truncated" and note.where and is_cut(note, reply.stop_reason):
             begins = reply.text.rfind(note.where[:_SHOWN])
-            yield Rejection(reply.text[max(0, begins) :], note.code, note.message)
+            raw = reply.text[max(0, begins) :]
+            # JSON that is cut off may be anything, if it does not name a tool.
+            if raw.lstrip()[:1] not in "{[" or any(tool.name in raw for tool in tools):
+                yield Rejection(raw, note.code, note.message)
         elif note.code == "not-a-call" and reply.text.lstrip().startswith(note.where):
             yield Rejection(reply.text, "malformed", note.message)
 
@@ -128,19 +148,27 @@ def _said(text: str, request: Request, tools: tuple[Tool, ...]) -> Kind:
 
 
 def stuck_call(messages: Iterable[Message], most: int, polling: Iterable[str] = ()) -> Key | None:
-    """The call that was made last, if so many times in a row with the same result. Tools that are
-    `polling` are there for that."""
+    """The call that was made last, if so many times in a row with the same result, and without a
+    word of the user. Tools that are `polling` are there for that."""
     made: dict[str, Key] = {}
-    last: tuple[Key, str] | None = None
+    last: tuple[Key, object] | None = None
     runs = 0
+    is_counted = False
+    """Whether the turn's call was: the same one twice in a turn is still one attempt."""
     for message in messages:
         for part in message.parts:
             if isinstance(part, ToolCall):
                 made[part.id] = key_of(part.name, part.arguments)
+                is_counted = False
             elif isinstance(part, ToolResult) and part.call_id in made:
-                this = (made[part.call_id], part.text)
-                runs = runs + 1 if this == last else 1
-                last = this
+                this = (made[part.call_id], part.content)
+                if this != last:
+                    runs, last = 1, this
+                elif not is_counted:
+                    runs += 1
+                is_counted = True
+            elif isinstance(part, Text) and message.role == "user" and part.text.strip():
+                runs, last = 0, None
     if last is None or runs < most or any(fnmatchcase(last[0][0], name) for name in polling):
         return None
     return last[0]

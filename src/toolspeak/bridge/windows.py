@@ -31,7 +31,7 @@ def window_for(body: Any, most_answer: int | None, context: int | None) -> int |
     than any server gives. Powers of two: a server loads its model anew for each other size."""
     if context is not None:
         return context
-    need = size_of(body) // _LETTERS_A_TOKEN + (most_answer or _ANSWER)
+    need = size_of(body) // _LETTERS_A_TOKEN + min(most_answer or _ANSWER, _ANSWER)
     window = _USUAL
     while window < need:
         window *= 2

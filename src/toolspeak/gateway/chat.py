@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _MOVABLE = frozenset({"upstream", "timeout", "overloaded", "rate_limit"})
 """Failures after which another upstream may do better."""
+_BUSY = frozenset({"timeout", "overloaded", "rate_limit"})
+"""Failures after which it is of no use to ask the same upstream for anything else."""
 _WORDS = frozenset({TextDelta, ReasoningDelta, ArgumentsDelta})
 """What a stream has most of; it is not kept unless the client asks for that."""
 
@@ -162,7 +164,7 @@ class Chat:
             try:
                 rest = await self._asked(exchange, ladder, endpoint, outflow)
             except UpstreamFailed as problem:
-                if ladder.is_preparing and problem.failure.kind not in _MOVABLE:
+                if ladder.is_preparing and problem.failure.kind not in _BUSY:
                     ladder.unprepared()
                     continue
                 is_told = target.tools == "auto" and _is_refusal(exchange, problem.failure)
@@ -256,7 +258,8 @@ class Chat:
 
     def _passes(self, exchange: Exchange) -> bool:
         """Whether the reply can leave as it comes."""
-        return exchange.is_transparent and not self._route.array
+        is_same = exchange.is_transparent and not involves_tools(self._request)
+        return is_same and not self._route.array
 
     async def _stream(
         self,

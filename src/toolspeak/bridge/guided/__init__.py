@@ -25,13 +25,23 @@ __all__ = ["Guide", "Step"]
 
 Json = dict[str, Any]
 Call = tuple[Tool, Json]
+_MOST_CALLS = 32
+"""What lists of lists may come to, for one tool."""
+_LONGEST = 4000
+
+
+def _short(question: str) -> str:
+    """The beginning and the end of a long text: what it is about stands there, as a rule."""
+    if len(question) <= _LONGEST:
+        return question
+    return f"{question[: _LONGEST // 2]}\n{question[-_LONGEST // 2 :]}"
 
 
 class Guide:
     """Leads a model to the calls that a question asks for."""
 
     def __init__(self, question: str, tools: Sequence[Tool], *, must: bool = False) -> None:
-        self._question = without_quotes(question)
+        self._question = _short(without_quotes(question))
         self._tools = tools
         self._must = must
         self.calls: list[Call] = []
@@ -75,7 +85,7 @@ class Guide:
         filling = self._filling(question, tool, earlier)
         first = yield from filling.run()
         made: list[Json] = []
-        for given, only in repetitions(filling, first):
+        for given, only in repetitions(filling, first, _MOST_CALLS):
             another = self._filling(question, tool, earlier)
             another.given, another.only = given, only
             made.append((yield from another.run()))

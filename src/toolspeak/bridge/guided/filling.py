@@ -25,6 +25,8 @@ _STOPS = re.compile(r"[.;?!]\s|,\s")
 _STOP_AFTER = re.compile(r"[.;?!,]\s")
 _CLAUSE = re.compile(r"[.,;?!]")
 _LONGEST = 40
+_MOST_VALUES = 256
+_BOUNDS = ("minimum", "maximum", "minItems", "maxItems")
 _BEFORE = 3
 """How many words before a value may name what it is."""
 
@@ -143,7 +145,7 @@ class Filling:
         if pieces is None:
             inner = properties(schema)
             return _object({key: self._inner(key, dict(item)) for key, item in inner.items()})
-        values = _values(pieces)
+        values = _values(pieces)[:_MOST_VALUES]
         return {"enum": values} if values else _free(schema)
 
     def _inner(self, name: str, schema: Json) -> Json:
@@ -312,7 +314,9 @@ def _free(schema: Mapping[str, Any]) -> Json:
         return {"enum": list(schema["enum"])}
     if kind == "string":
         return {"type": "string", "maxLength": _LONGEST}
+    bounds = {key: schema[key] for key in _BOUNDS if key in schema}
     if kind == "array":
         items = schema.get("items")
-        return {"type": "array", "items": _free(items if isinstance(items, Mapping) else {})}
-    return {"type": kind}
+        inner = _free(items if isinstance(items, Mapping) else {})
+        return {"type": "array", "items": inner, **bounds}
+    return {"type": kind, **bounds}

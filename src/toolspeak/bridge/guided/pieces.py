@@ -132,6 +132,7 @@ _WITHIN_NAMES = frozenset(
     ("of", "the", "de", "la", "del", "von", "van", "da", "di", "du", "des", "and", "&", "for", "in")
 )
 _MOST_WORDS, _FARTHEST = 4, 6
+_FAR_ENOUGH = 16
 
 
 class _Word(Struct, frozen=True):
@@ -239,7 +240,8 @@ class Question:
             return None
         is_stop = bare.lower() in STOP
         is_name = bare[0].isupper() and not is_stop
-        begins = start == 0 or _SENTENCE_BEFORE.search(self.text[:start]) is not None
+        before = self.text[max(0, start - _FAR_ENOUGH) : start]
+        begins = start == 0 or _SENTENCE_BEFORE.search(before) is not None
         if is_name:
             return _Word(bare, start, start + len(bare), "first" if begins else "name")
         kind = "stop" if is_stop or len(bare) < 2 else "plain"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise, product
+from itertools import islice, pairwise, product
 from typing import Any
 
 from .candidates import kind_of
@@ -17,13 +17,15 @@ _SEPARATES = re.compile(
 Json = dict[str, Any]
 
 
-def repetitions(filling: Filling, first: Json) -> list[tuple[Json, dict[str, list[Piece]]]]:
+def repetitions(
+    filling: Filling, first: Json, most: int
+) -> list[tuple[Json, dict[str, list[Piece]]]]:
     """What further calls have for certain, and which pieces their other arguments are among. None,
     if one call is all that is asked for; else the first is one of them."""
     listed = _listed(filling, first)
     sizes = {len(values) for values in listed.values()}
     if len(sizes) > 1:
-        rows = product(*listed.values())
+        rows = islice(product(*listed.values()), most)
         return [({**first, **dict(zip(listed, row, strict=True))}, {}) for row in rows]
     shares = _shares(filling, first, listed)
     if sizes:
@@ -37,7 +39,7 @@ def repetitions(filling: Filling, first: Json) -> list[tuple[Json, dict[str, lis
         return []
     split = [(names, parts) for names, parts in shares.values() if len(parts) == count]
     found: list[tuple[Json, dict[str, list[Piece]]]] = []
-    for at in range(count):
+    for at in range(min(count, most)):
         only = {name: parts[at] for names, parts in split for name in names}
         given = {name: value for name, value in first.items() if name not in only}
         given |= {name: values[at] for name, values in listed.items()}

@@ -265,7 +265,7 @@ class Ladder:
         if not self._may_speak and (text := reply.text.strip()):
             if outcome.kind == "calls":
                 self.notes.append(Note("dropped-prose", NOTES["dropped-prose"]))
-            else:
+            elif outcome.kind not in LADDER:
                 # Without it, the client would be left with the beginning of another reply.
                 rest.append(TextDelta(f"\n\n{text}"))
         return self._with_usage([*rest, self._gate.finish])

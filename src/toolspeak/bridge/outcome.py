@@ -98,8 +98,10 @@ def outcome_of(
         if request.tool_choice.mode == "required":
             return Outcome("missing-call")
     if not reply.text.strip():
-        # What a model only thought is what it has to say, or all that it was allowed to.
+        # What a model only thought is what it has to say, or all that it was allowed to; and it
+        # may have said something for which there are no words here.
         is_done = reply.reasoning.strip() or reply.stop_reason in ("length", "filter")
+        is_done = is_done or any(note.code == "unsupported" for note in reply.notes)
         return Outcome("answer" if is_done else "empty")
     said = _said(reply.text, request, offered.tools) if offered.tools else "answer"
     wanted = request.response_format if request.tools else None

@@ -106,7 +106,8 @@ def outcome_of(
     said = _said(reply.text, request, offered.tools) if offered.tools else "answer"
     wanted = request.response_format if request.tools else None
     is_no = said != "answer" or begins_like_refusal(reply.text)
-    if wanted and not is_no and formed(reply.text, wanted) is None:
+    is_cut_off = reply.stop_reason == "length"
+    if wanted and not (is_no or is_cut_off) and formed(reply.text, wanted) is None:
         return Outcome("unformed-answer")
     return Outcome(said)
 

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.gateway.clients import CLIENTS, Client, ask
 from tests.gateway.support import behind, running
@@ -210,3 +211,25 @@ def test_a_question_of_any_size_is_read_at_once(question: str) -> None:
         steps += 1
     assert len(guide.calls) <= 64
     assert time.perf_counter() - began < 3
+
+
+@BOTH
+def test_what_another_upstream_has_used_is_counted(client: Client) -> None:
+    body = client.body("How is the weather in Oslo?", tools=WEATHER, required=True)
+    body |= {"stream_options": {"include_usage": True}} if client.stream else {}
+    finish = Finish("stop", usage=Usage(90, 10))
+    with (
+        ScriptedServer([Started("i", "m"), TextDelta("Sunny."), finish]) as first,
+        ScriptedServer(
+            [*calls(**OSLO)[:-1], structs.replace(finish, stop_reason="calls")]
+        ) as other,
+    ):
+        config = behind(first.url, tools="native", retries=0)
+        upstreams = {
+            "scripted": structs.replace(config.upstreams["scripted"], fallbacks=("other",)),
+            "other": behind(other.url).upstreams["scripted"],
+        }
+        with running(structs.replace(config, upstreams=upstreams)) as gateway:
+            heard = ask(gateway.url, client, body)
+    assert made(client, heard.raw) == [OSLO]
+    assert b'"total_tokens":200' in heard.raw.replace(b" ", b"")

@@ -454,7 +454,7 @@ def test_a_section_that_is_there_is_not_changed(capsys: Any, file: Path) -> None
         more.write('\n[models.m]\nupstream = "box"\ntools = "native"\ncontext = 100\n')
     before = file.read_text()
     code, out, _ = run(capsys, "m", "--save")
-    assert code == 0
+    assert code == 1
     assert "Nothing was saved: change [models.m] in toolspeak.toml yourself." in out
     assert out.endswith('[models.m]\ntools = "prompt"\ndialect = "hermes"\n')
     assert file.read_text() == before

@@ -66,7 +66,9 @@ class NoCall(ToolspeakError):
 class Ladder:
     """The attempts for one request at one upstream."""
 
-    def __init__(self, request: Request, target: Target, *, streams: bool) -> None:
+    def __init__(
+        self, request: Request, target: Target, *, streams: bool, usage: Usage | None = None
+    ) -> None:
         self._request = request
         self._target = target
         self._streams = streams
@@ -81,7 +83,8 @@ class Ladder:
         self.outcomes: list[Outcome] = []
         """What the replies so far have come to."""
         self._used: dict[Kind, int] = {}
-        self._usage: Usage | None = None
+        self.usage = usage
+        """Of all attempts, and of others before."""
         self._stuck: Key | None = None
         if target.repeats:
             self._stuck = stuck_call(request.messages, target.repeats, target.polling)
@@ -148,7 +151,7 @@ class Ladder:
     def end(self) -> list[Event] | None:
         """The end of the reply for the client; None if the model is to be asked again."""
         reply = self._gate.reply
-        self._usage = _sum(self._usage, reply.usage)
+        self.usage = _sum(self.usage, reply.usage)
         if cut := cut_note(self._exchange.outgoing.body, reply.usage):
             self.notes.append(cut)
         if self.is_preparing:
@@ -284,7 +287,7 @@ class Ladder:
         """The end of a reply, with what all attempts have used, and why there were several."""
         *held, finish = events
         assert isinstance(finish, Finish)
-        return [*held, *self.notes, structs.replace(finish, usage=self._usage)]
+        return [*held, *self.notes, structs.replace(finish, usage=self.usage)]
 
 
 def _sum(one: Usage | None, other: Usage | None) -> Usage | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _VALUES: dict[Any, str] = {True: "yes", False: "no", None: "unknown"}
 _INTERRUPTED = 130
+_NOT_SAVED = 1
 """The exit code after Ctrl-C."""
 
 
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         _write(report, advised, shared=shared, saved=saved)
     else:
         _Printed(report, advised).show(shared=shared, saved=saved, wanted=options.save)
-    return 0
+    return _NOT_SAVED if options.save and advised.lines and not saved else 0
 
 
 def _watched(model: str, loaded: Loaded, console: Console) -> tuple[Report, Served, bool]:

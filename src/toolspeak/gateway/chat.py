@@ -61,8 +61,8 @@ class Chat:
         """How the model is given tools."""
         self._sent_notes: tuple[Note, ...] = ()
         """What was lost on the way to the model."""
-        self._asking_notes: list[Note] = []
-        """Why the model was asked again."""
+        self._ladder: Ladder | None = None
+        """The attempts at the upstream that was asked last."""
         self._kept: list[Event] = []
         """What has left."""
         self._unsent: list[Event] = []
@@ -150,8 +150,10 @@ class Chat:
     ) -> None:
         """Ask one upstream, in another way if it does not understand, or does not obey."""
         target = await self._with_verdict(target)
-        ladder = Ladder(request, target, streams=outflow is not None)
-        self._unsent, self._asking_notes = [], ladder.notes
+        before = self._ladder.usage if self._ladder else None
+        streams = outflow is not None
+        ladder = self._ladder = Ladder(request, target, streams=streams, usage=before)
+        self._unsent = []
         refused: UpstreamFailed | None = None
         rest: list[Event] | None = None
         while rest is None:
@@ -330,7 +332,8 @@ class Chat:
         headers["x-toolspeak-overhead-ms"] = f"{overhead:.2f}"
         if self._mode:
             headers["x-toolspeak-mode"] = self._mode
-            notes = (*self._sent_notes, *self._asking_notes, *notes)
+            asking = self._ladder.notes if self._ladder else ()
+            notes = (*self._sent_notes, *asking, *notes)
             codes = dict.fromkeys(note.code for note in notes)
             headers["x-toolspeak-notes"] = ",".join(codes)
 

@@ -190,7 +190,7 @@ def test_nobody_is_there() -> None:
     ports = {place.provider: closed_port() for place in PLACES}
     began = time.monotonic()
     assert asyncio.run(discover(Config(), places(**ports))) == ()
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 3
 
 
 @pytest.mark.parametrize("slow", [hangs, trickles])

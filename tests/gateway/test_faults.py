@@ -322,7 +322,7 @@ def test_every_fault(name: str, wire: str, client: Client, places: Callable[[str
     here.upstream.does(fault.act)
     began = monotonic()
     heard = ask(here.url, client)
-    assert monotonic() - began < 3
+    assert monotonic() - began < 20
     expected = (200, fault.said) if client.stream and fault.said else (fault.status, "")
     assert (heard.status, heard.text) == expected, heard
     assert fault.about in heard.error

@@ -253,7 +253,7 @@ def test_a_stream_that_does_not_end_is_told(gateway: Serving) -> None:
     sent = time.monotonic()
     gateway.send(signal.SIGTERM)
     said = stream.whole()
-    assert 9 < time.monotonic() - sent < 12
+    assert 9 < time.monotonic() - sent < 25
     assert '"error":{"message":"the gateway was stopped before this was done"' in said
     assert gateway.ended(3) == 0
     assert "Traceback" not in gateway.log

@@ -495,7 +495,7 @@ def test_files_of_litellm_are_left_alone(capsys: Any, file: Path, server: Script
     path.write_text(json.dumps({"model_list": [{"model_name": "m", "litellm_params": row}]}))
     before = path.read_text()
     code, out, _ = run(capsys, "m", "--config", str(path), "--save")
-    assert code == 0
+    assert code == 1
     assert "is not a .toml file" in out
     assert path.read_text() == before
 

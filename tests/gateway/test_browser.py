@@ -65,7 +65,7 @@ def port() -> Iterator[int]:
             self.end_headers()
             self.wfile.write(PAGE)
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its own name for it
             """A test has its own ways to say what happened."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -121,7 +121,7 @@ class Prompting:
         if not request.parallel_tool_calls and self._dialect.parallel:
             yield "Make only one call at a time."
         if request.response_format:
-            yield format_rule(request.response_format)
+            yield _format_rule(request.response_format)
 
     # The conversation.
 
@@ -237,7 +237,7 @@ def foreign_texts(request: Request) -> Iterator[str]:
                 yield part.text
 
 
-def format_rule(wanted: ResponseFormat) -> str:
+def _format_rule(wanted: ResponseFormat) -> str:
     """What a model is told of the form of its answers."""
     if wanted.schema is None:
         return "When you answer without a call, answer with one JSON object and nothing else."

@@ -9,7 +9,7 @@ from io import TextIOWrapper
 
 from .. import __version__
 from ..errors import ToolspeakError
-from . import check, convert, dialects, eval, parse, probe, providers, render, serve  # noqa: A004
+from . import check, convert, dialects, eval, parse, probe, providers, render, serve  # noqa: A004 - its command
 
 COMMANDS = (check, convert, dialects, eval, parse, probe, providers, render, serve)
 

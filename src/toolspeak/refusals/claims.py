@@ -37,6 +37,10 @@ class Said:
         end = len(self.text) if end is None else end
         return {name for at, name in self._found if start <= at < end}
 
+    def first(self, name: str, start: int) -> int | None:
+        """Where the first word of a list stands from there on."""
+        return min((at for at, found in self._found if found == name and at >= start), default=None)
+
     def parts(self) -> Iterator[Said]:
         """What stands between its commas."""
         for part in _COMMA.split(self.text):
@@ -56,6 +60,7 @@ class Claim:
         """Where the part between commas begins that denies."""
         comma = _COMMA.search(sentence, end)
         self.end = comma.start() if comma else len(sentence)
+        self._denied_at = end
 
     @property
     def words(self) -> str:
@@ -68,6 +73,11 @@ class Claim:
     @cached_property
     def marks(self) -> set[str]:
         return self.said.names()
+
+    @cached_property
+    def lacked(self) -> set[str]:
+        """The lists of the words for what cannot be done: not those after `but` or `so`."""
+        return self.said.names(self.start, self.said.first("turns", self._denied_at))
 
 
 def claims(said: list[str]) -> Iterator[Claim]:

@@ -96,7 +96,7 @@ def _tool_for(claim: Claim, tools: Sequence[Tool], wanted: set[str]) -> Tool | N
     tool = named(claim.denial, tools)
     if tool:
         return tool
-    lacked = claim.said.names(claim.start)
+    lacked = claim.lacked
     if lacked.isdisjoint(every_topic()) and "able" not in claim.said.names(0, claim.start):
         lacked = claim.marks
     topics = lacked & every_topic()
@@ -112,11 +112,12 @@ def _tool_for(claim: Claim, tools: Sequence[Tool], wanted: set[str]) -> Tool | N
 
 
 def _asks_back(claim: Claim, text: str) -> bool:
-    """Whether the reply asks for what is missing: `Which city do you mean?`"""
+    """Whether the reply asks for what is missing, or for leave: `Which city do you mean?`, and not
+    for the work to be done: `Could you paste it?`, `Anything else?`"""
     if not claim.marks.isdisjoint({"self", "general", "live", "web"}):
         return False
     return any(
-        "asks" in Said(plain(spoken(sentence)), claim.spoken_in).names()
+        "hollow" not in Said(plain(spoken(sentence)), claim.spoken_in).names()
         for sentence in _SENTENCE.findall(text)
         if sentence.endswith(("?", "？", "؟"))
     )

@@ -15,6 +15,7 @@ from ..types import Failure
 from ..wires import wire_of
 from ..wires.framing import encode_json
 from ..wires.routes import Route, route
+from .asking import Services
 from .catalog import Catalog, Found, UnknownModel
 from .chat import Chat
 from .counting import count
@@ -83,6 +84,7 @@ class Gateway:
         self._shared = SharedMetrics(self.metrics, self.store) if is_shared else None
         self.ticker = Ticker()
         self.upstreams = Upstreams(self.ticker)
+        self.services = Services(self.upstreams, self.memory, self.metrics)
         self.reload(config)
         self._routes: list[tuple[str, re.Pattern[str], Handler]] = [
             (method, re.compile(path), handler)

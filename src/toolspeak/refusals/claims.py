@@ -77,7 +77,12 @@ class Claim:
     @cached_property
     def lacked(self) -> set[str]:
         """The lists of the words for what cannot be done: not those after `but` or `so`."""
-        return self.said.names(self.start, self.said.first("turns", self._denied_at))
+        return self.said.names(self.start, self.turn)
+
+    @cached_property
+    def turn(self) -> int | None:
+        """Where it goes on to something else: at `but` or `so`."""
+        return self.said.first("turns", self._denied_at)
 
 
 def claims(said: list[str]) -> Iterator[Claim]:

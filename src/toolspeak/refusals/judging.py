@@ -77,9 +77,20 @@ def _is_honest(claim: Claim, said: list[str], after_result: bool) -> bool:
         return True
     if "harm" in claim.after.names():
         return True
-    if "without" in marks and marks.isdisjoint({"general", "self"}):
+    if _needs_to_know(claim):
         return True
     return after_result and (not _is_of_all_tools(marks) or _has_failed(claim, said))
+
+
+def _needs_to_know(claim: Claim) -> bool:
+    """Whether it cannot without something that only the user has: `without the number`, and not
+    `without access`. In some languages that stands before the word for it."""
+    if "lacking" in claim.marks:
+        return claim.marks.isdisjoint({"general", "self"})
+    without = claim.said.first("without", 0)
+    if without is None or "without" not in claim.said.names(0, claim.turn):
+        return False
+    return claim.said.names(without).isdisjoint({"general", "self", "live"})
 
 
 def _is_of_all_tools(marks: set[str]) -> bool:

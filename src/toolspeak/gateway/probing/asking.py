@@ -16,8 +16,9 @@ from ...events import Event, Reclassify, fold
 from ...types import Failure, Plan, Reply, Request, ToolsMode
 from ...wires import Outgoing
 from ...wires.framing import decode_json, encode_json
+from ..asking import at_once
 from ..catalog import Served
-from ..upstream import Response, UpstreamFailed, Upstreams
+from ..upstream import UpstreamFailed, Upstreams
 from .questions import Question, chat, request_for, user
 
 _REFUSALS = frozenset({400, 404, 405, 415, 422, 500, 501})
@@ -140,24 +141,9 @@ class Asker:
         except UpstreamFailed as problem:
             return [problem.failure]
         with response:
-            return await _events(answer, response)
-
-
-async def _events(answer: Answer, response: Response) -> list[Event]:
-    """What a reply says; or why there is none."""
-    if response.status >= 300:
-        return [(await response.problem()).failure]
-    data = await response.body()
-    if response.is_page:
-        raise response.page()
-    try:
-        value = decode_json(data)
-    except WireError as problem:
-        events = answer.feed(data) + answer.finish()
-        if answer.frames:
-            return events
-        raise response.unreadable(problem) from None
-    return answer.whole(value)
+            if response.status >= 300:
+                return [(await response.problem()).failure]
+            return at_once(answer, response, await response.body())[0]
 
 
 def why(failure: Failure, longest: int = 100) -> str:

@@ -60,8 +60,8 @@ def refusal(
 
 def _is_no_refusal(claim: Claim, said: list[str], wanted: set[str]) -> bool:
     """Whether it only reads like one: words that were asked for, a letter, an explanation, or the
-    step before a call."""
-    if "words" in wanted or plain(said[0]).startswith(_salutations()):
+    step before a call; or no call was wanted."""
+    if not wanted.isdisjoint({"words", "forbids"}) or plain(said[0]).startswith(_salutations()):
         return True
     for marks in (claim.marks, claim.after.names()):
         if "goes_on" in marks and "offers" not in marks:
@@ -124,12 +124,13 @@ def _tool_for(claim: Claim, tools: Sequence[Tool], wanted: set[str]) -> Tool | N
 
 def _asks_back(claim: Claim, text: str) -> bool:
     """Whether the reply asks for what is missing, or for leave: `Which city do you mean?`, and not
-    for the work to be done: `Could you paste it?`, `Anything else?`"""
+    for the work to be done: `Could you paste it?`, `Anything else?` What follows later is a draft
+    of something, or another subject."""
     if not claim.marks.isdisjoint({"self", "general", "live", "web"}):
         return False
     return any(
         "hollow" not in Said(plain(spoken(sentence)), claim.spoken_in).names()
-        for sentence in _SENTENCE.findall(text)
+        for sentence in _SENTENCE.findall(text.strip().partition("\n\n")[0])
         if sentence.endswith(("?", "？", "؟"))
     )
 

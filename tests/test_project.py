@@ -18,7 +18,7 @@ from toolspeak.testing import parse
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "toolspeak"
 LAYERS = [
-    {"literals", "once"},
+    {"literals", "once", "scrubbing"},
     {"jsonish"},
     {"types"},
     {"errors"},
@@ -38,7 +38,7 @@ LAYERS = [
     {"bridge"},
     {"testing"},
     {"gateway"},
-    {"evaluation"},
+    {"evaluation", "agent"},
     {"cli"},
     {"__main__"},
 ]

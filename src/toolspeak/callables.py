@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -90,11 +90,65 @@ def _schema_of(hint: Any, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
         texts = [extra for extra in get_args(hint)[1:] if isinstance(extra, str)]
         description = texts[0] if texts else ""
         hint = get_args(hint)[0] if texts else hint
+    schema, shared = _components(hint, path)
+    return {**schema, "description": description} if description else schema, shared
+
+
+def _components(hint: Any, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schema of a type, with the definitions that it refers to. What msgspec does not know,
+    pydantic may."""
     try:
         [schema], shared = msgspec.json.schema_components([hint], ref_template="#/$defs/{name}")
+        return dict(schema), shared
     except TypeError as error:
+        pydantic = sys.modules.get("pydantic")
+        if pydantic is None:
+            raise UsageError(f"{error} - at `{path}`") from None
+    try:
+        schema = pydantic.TypeAdapter(hint).json_schema()
+    except Exception as error:  # It has a tree of its own.
         raise UsageError(f"{error} - at `{path}`") from None
-    return {**schema, "description": description} if description else dict(schema), shared
+    return schema, schema.pop("$defs", {})
+
+
+def arguments_of(
+    function: Callable[..., Any], given: Mapping[str, Any], path: str = "$"
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call as what a function's parameters are: a `datetime` of a string, a
+    dataclass of an object. What the function does not take is left out, unless it takes all."""
+    inner = _inner(function)
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    parameters = _parameters(function, path)
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    for key, parameter in parameters.items():
+        if key not in given or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        value = _value(given[key], _hint(parameter, inner, f"{path}.{key}"), f"{path}.{key}")
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            positional.append(value)
+        else:
+            named[key] = value
+    others = {key: value for key, value in given.items() if key not in parameters}
+    return positional, {**others, **named} if takes_all else named
+
+
+def _value(given: Any, hint: Any, path: str) -> Any:
+    pydantic = sys.modules.get("pydantic")
+    try:
+        msgspec.json.schema_components([hint])
+    except TypeError:
+        if pydantic is None:
+            return given
+        try:
+            return pydantic.TypeAdapter(hint).validate_python(given)
+        except pydantic.ValidationError as error:
+            raise UsageError(f"{error} - at `{path}`") from None
+    try:
+        return msgspec.convert(given, hint, strict=True)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$")
+        raise UsageError(f"{message} - at `{path}{place.rstrip('`')}`") from None
 
 
 def _documented(text: str) -> tuple[str, dict[str, str]]:

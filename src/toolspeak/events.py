@@ -183,6 +183,28 @@ def fold(events: Iterable[Event]) -> Reply:
     )
 
 
+def events_of(reply: Reply) -> Iterator[Event]:
+    """What happens in a reply that came whole: `fold` makes the same of it again."""
+    yield Started(reply.id, reply.model, reply.usage, reply.wire, reply.extra)
+    calls = 0
+    for part in reply.parts:
+        match part:
+            case Text():
+                yield TextDelta(part.text, part.extra)
+            case Reasoning():
+                yield ReasoningDelta(part.text, part.signature, part.extra)
+            case ToolCall():
+                space, freeform = part.namespace, part.freeform
+                yield CallStart(calls, part.id, part.name, None, space, freeform, part.extra)
+                yield CallEnd(calls, part)
+                calls += 1
+            case Image() | Other():
+                yield PartAdded(part)
+            case _:
+                pass
+    yield reply.failure or Finish(reply.stop_reason, reply.raw_stop_reason, reply.usage)
+
+
 def or_reasoning(events: Iterable[Event]) -> Iterator[Event]:
     """The same events; and where a model has only thought, what it thought as its answer. For
     clients that cannot do without one."""

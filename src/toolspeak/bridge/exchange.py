@@ -176,11 +176,11 @@ class Answer:
 
     def feed(self, data: bytes) -> list[Event]:
         """What more of a stream means."""
-        return self._understood(self._decoder.feed(data))
+        return self.understood(self._decoder.feed(data))
 
     def finish(self) -> list[Event]:
         """The stream is over."""
-        return self._understood(self._decoder.finish())
+        return self.understood(self._decoder.finish())
 
     def take_passed(self) -> bytes:
         """What the client may get as it came."""
@@ -189,15 +189,16 @@ class Answer:
 
     def fail(self, failure: Failure) -> list[Event]:
         """The stream has broken off."""
-        return self._understood([failure])
+        return self.understood([failure])
 
     def whole(self, body: Any) -> list[Event]:
         """What a reply means that came in one piece."""
         self._decoder.done = True
-        said = self._understood(self._decoder.value(body))
-        return said + self._understood(self._decoder.finish())
+        said = self.understood(self._decoder.value(body))
+        return said + self.understood(self._decoder.finish())
 
-    def _understood(self, events: Iterable[Event]) -> list[Event]:
+    def understood(self, events: Iterable[Event]) -> list[Event]:
+        """What these events mean, by whatever way they came."""
         understood: list[Event] = []
         for event in events:
             understood += self.understanding.feed(event)

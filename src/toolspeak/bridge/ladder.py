@@ -151,7 +151,7 @@ class Ladder:
     def end(self) -> list[Event] | None:
         """The end of the reply for the client; None if the model is to be asked again."""
         reply = self._gate.reply
-        self.usage = _sum(self.usage, reply.usage)
+        self.usage = total(self.usage, reply.usage)
         if cut := cut_note(self._exchange.outgoing.body, reply.usage):
             self.notes.append(cut)
         if self.is_preparing:
@@ -290,7 +290,7 @@ class Ladder:
         return [*held, *self.notes, structs.replace(finish, usage=self.usage)]
 
 
-def _sum(one: Usage | None, other: Usage | None) -> Usage | None:
+def total(one: Usage | None, other: Usage | None) -> Usage | None:
     """What all attempts have used."""
     if one is None or other is None:
         return one or other

@@ -69,16 +69,27 @@ async def _ask(upstreams: Upstreams, place: Place) -> Found | None:
     server = Endpoint(place.provider, "openai_chat", root, "", {}, Upstream())
     try:
         async with asyncio.timeout(_PATIENCE):
-            with await upstreams.ask(server, place.models) as response:
-                if response.status != 200 or "x-toolspeak" in response.headers:
-                    return None
-                value = decode_json(await response.body())
-    except (UpstreamFailed, WireError, TimeoutError):
+            models = await models_at(upstreams, server, place.models, is_other=True)
+    except TimeoutError:
         return None
-    models = _models(value)
     if models is None:
         return None
     return Found(place.provider, Upstream(place.provider, base_url=root + place.base), models)
+
+
+async def models_at(
+    upstreams: Upstreams, server: Endpoint, path: str, *, is_other: bool = False
+) -> tuple[str, ...] | None:
+    """The models that a server lists; None if it lists none, or is a gateway of this kind and has
+    to be another."""
+    try:
+        with await upstreams.ask(server, path) as response:
+            is_wanted = not (is_other and "x-toolspeak" in response.headers)
+            if response.status != 200 or not is_wanted:
+                return None
+            return _models(decode_json(await response.body()))
+    except (UpstreamFailed, WireError):
+        return None
 
 
 def _models(value: Any) -> tuple[str, ...] | None:

@@ -16,16 +16,15 @@ from ...events import (
     ReasoningDelta,
     Started,
     TextDelta,
+    events_of,
 )
 from ...types import (
     Failure,
     Image,
     Other,
-    Reasoning,
     Reply,
     Request,
     Text,
-    ToolCall,
     Usage,
 )
 from ..common import names_of
@@ -90,29 +89,8 @@ class Encoder:
 def encode_reply(reply: Reply, envelope: Envelope) -> Json:
     """The reply as a whole response: the one that its stream would end in."""
     writer = _Writer(envelope)
-    told = [out for event in _events(reply) for out in writer.feed(event)]
+    told = [out for event in events_of(reply) for out in writer.feed(event)]
     return told[-1]["response"]
-
-
-def _events(reply: Reply) -> Iterator[Event]:
-    yield Started(reply.id, reply.model, reply.usage, reply.wire, reply.extra)
-    calls = 0
-    for part in reply.parts:
-        match part:
-            case Text():
-                yield TextDelta(part.text, part.extra)
-            case Reasoning():
-                yield ReasoningDelta(part.text, part.signature, part.extra)
-            case ToolCall():
-                space, freeform = part.namespace, part.freeform
-                yield CallStart(calls, part.id, part.name, None, space, freeform, part.extra)
-                yield CallEnd(calls, part)
-                calls += 1
-            case Image() | Other():
-                yield PartAdded(part)
-            case _:
-                pass
-    yield reply.failure or Finish(reply.stop_reason, reply.raw_stop_reason, reply.usage)
 
 
 class _Writer:

@@ -1,0 +1,46 @@
+"""Agents: a model, its tools, and the loop between them.
+
+from toolspeak.agent import Agent, tool
+
+@tool(writes=False)
+def get_weather(city: str) -> str:
+    "The weather in a city."
+    return "-5 °C"
+
+Agent("embedded", tools=[get_weather], approval="full").run_sync("Is it cold in Oslo?").text
+"""
+
+from .approvals import Answer, Approvals, Approver, Decision, Policy, Question, Record, answer_of
+from .events import AgentEvent, ApprovalAsked, CallMade, Done, ResultGiven, Run
+from .loop import Agent, ToolSource
+from .models import FunctionModel, LiveModel, Model, ModelFailed
+from .tools import AgentTool, Fatal, Options, tool
+from .transcript import Transcript
+
+__all__ = [
+    "Agent",
+    "AgentEvent",
+    "AgentTool",
+    "Answer",
+    "ApprovalAsked",
+    "Approvals",
+    "Approver",
+    "CallMade",
+    "Decision",
+    "Done",
+    "Fatal",
+    "FunctionModel",
+    "LiveModel",
+    "Model",
+    "ModelFailed",
+    "Options",
+    "Policy",
+    "Question",
+    "Record",
+    "ResultGiven",
+    "Run",
+    "ToolSource",
+    "Transcript",
+    "answer_of",
+    "tool",
+]

@@ -1,0 +1,290 @@
+"""The model of an agent: one that is asked by the gateway's own means, or a function.
+
+"ollama/qwen3:8b"               a model of a provider, or one that the configuration names
+"embedded"                      the one that comes with Toolspeak
+"http://127.0.0.1:8080/v1"      a server that speaks OpenAI's API; `…/v1#name`: that model of it
+async def model(request)        anything else: it gets a `Request`, and gives text or a `Reply`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from msgspec import structs
+
+from ..bridge import Target
+from ..bridge.ladder import Ladder, NoCall
+from ..errors import ToolspeakError, UsageError
+from ..events import Event, Finish, Started, TextDelta, events_of
+from ..types import Capabilities, Failure, Reasoning, Reply, Request, Text, ToolCall, ToolsMode
+from .relay import Relay
+
+if TYPE_CHECKING:
+    from ..gateway.asking import Asking, Services
+    from ..gateway.catalog import Catalog, Served
+    from ..gateway.local import LocalModels
+    from ..gateway.settings import Config
+    from ..gateway.ticker import Ticker
+    from ..gateway.upstream import Upstreams
+
+ModelFunction = Callable[[Request], Any]
+"""Gives text, in which calls are looked for, or what a reply is made of: calls, text, thoughts."""
+_SERVER = "server"
+_PARTS = (Text, Reasoning, ToolCall)
+
+
+class ModelFailed(ToolspeakError):
+    """The model has given no reply, or not all of it."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Model(Protocol):
+    """Whoever answers a request."""
+
+    def ask(self, request: Request) -> AsyncGenerator[Event]:
+        """What happens while the reply comes; `ModelFailed` if it does not."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of all that it holds."""
+        ...
+
+
+Given = str | ModelFunction | Model
+"""What an agent may be given as its model."""
+
+
+class FunctionModel:
+    """A function that answers. It gets the request as a model would: with its tools, or with the
+    tools told in the prompt if `tools` says so, and is asked again if its reply will not do."""
+
+    def __init__(
+        self,
+        function: ModelFunction,
+        *,
+        tools: ToolsMode = "native",
+        retries: int = 2,
+        polling: tuple[str, ...] = (),
+    ) -> None:
+        self._function = function
+        self._target = Target(
+            upstream="function",
+            model=getattr(function, "__name__", "function"),
+            wire="openai_chat",
+            capabilities=Capabilities(native_tools=True),
+            tools=tools,
+            retries=retries,
+            polling=polling,
+        )
+
+    async def ask(self, request: Request) -> AsyncGenerator[Event]:
+        ladder = Ladder(request, self._target, streams=False)
+        rest: list[Event] | None = None
+        while rest is None:
+            exchange = ladder.exchange()
+            if exchange is None:
+                rest = ladder.known()
+                break
+            events = exchange.answer().understood(_events(await self._said(exchange.sent)))
+            if failures := ladder.feed(events):
+                raise ModelFailed(next(one for one in failures if isinstance(one, Failure)))
+            try:
+                rest = ladder.end()
+            except NoCall as problem:
+                raise ModelFailed(problem.failure) from None
+        for event in rest:
+            yield event
+
+    async def _said(self, request: Request) -> Any:
+        said = self._function(request)
+        return await said if inspect.isawaitable(said) else said
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def _events(said: Any) -> list[Event]:
+    match said:
+        case str():
+            return [Started(), TextDelta(said), Finish("stop")]
+        case Reply():
+            return list(events_of(said))
+        case ToolCall():
+            return _events([said])
+        case list() | tuple() if all(isinstance(part, _PARTS) for part in said):
+            stop = "calls" if any(isinstance(part, ToolCall) for part in said) else "stop"
+            return list(events_of(Reply(parts=tuple(said), stop_reason=stop)))
+        case _:
+            kind = type(said).__name__
+            raise UsageError(f"Expected text, calls or a Reply from the model, got `{kind}`")
+
+
+class LiveModel:
+    """A model that is asked over HTTP, as the gateway asks."""
+
+    def __init__(
+        self, name: str, config: Config | None = None, polling: tuple[str, ...] = ()
+    ) -> None:
+        self.name = name
+        self._polling = polling
+        self._config = config
+        self._opened: _Opened | None = None
+        self._opening = asyncio.Lock()
+
+    async def ask(self, request: Request) -> AsyncGenerator[Event]:
+        from ..gateway.asking import Asking
+
+        opened = await self._open()
+        relay = Relay[list[Event]]()
+        asking = Asking(opened.services, request, opened.served(self._polling), _Outlet(relay))
+        async with aclosing(relay.events(_all_of(asking, relay))) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+    async def close(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened:
+            await opened.close()
+
+    async def _open(self) -> _Opened:
+        async with self._opening:
+            if self._opened is None:
+                self._opened = await _opened(self.name, self._config)
+            return self._opened
+
+
+class _Outlet:
+    """Where the pieces of a reply go."""
+
+    def __init__(self, relay: Relay[list[Event]]) -> None:
+        self.has_spoken = False
+        self._relay = relay
+
+    async def send(self, events: list[Event], passed: bytes | None = None) -> None:
+        self.has_spoken = True
+        await self._relay.tell(events)
+
+
+async def _all_of(asking: Asking, relay: Relay[list[Event]]) -> None:
+    from ..gateway.upstream import UpstreamFailed
+
+    try:
+        rest = await asking.ask()
+    except UpstreamFailed as problem:
+        raise ModelFailed(problem.failure) from None
+    await asking.learn(asking.reply(rest))
+    await relay.tell(rest)
+
+
+class _Opened:
+    """What it takes to ask."""
+
+    def __init__(self, name: str, catalog: Callable[[], Catalog], local: LocalModels) -> None:
+        from ..gateway.asking import Services
+        from ..gateway.memory import Memory
+        from ..gateway.metrics import Metrics
+        from ..gateway.store import MemoryStore
+        from ..gateway.ticker import Ticker
+        from ..gateway.upstream import Upstreams
+
+        self._name = name
+        self._catalog = catalog
+        self._local = local
+        self._ticker: Ticker = Ticker()
+        self._upstreams: Upstreams = Upstreams(self._ticker)
+        self.services: Services = Services(self._upstreams, Memory(MemoryStore()), Metrics())
+
+    def served(self, polling: tuple[str, ...] = ()) -> Served:
+        """The model as it can be asked now: the embedded one moves when it is started again."""
+        catalog = self._catalog()
+        served = catalog.exactly(self._name or catalog.default)
+        target = structs.replace(served.target, polling=(*served.target.polling, *polling))
+        return structs.replace(served, target=target)
+
+    async def checked(self) -> _Opened:
+        """The same, once it is certain that there is such a model."""
+        if self._name == f"{_SERVER}/":
+            self._name += await self._first_model()
+        self.served()
+        return self
+
+    async def _first_model(self) -> str:
+        """The model that a server lists first."""
+        from ..gateway.discovery import models_at
+
+        endpoint = self._catalog().endpoint(_SERVER)
+        assert endpoint is not None
+        names = await models_at(self._upstreams, endpoint, "/models")
+        if not names:
+            raise UsageError(f"{endpoint.base_url} lists no models: name one, as in `…/v1#name`")
+        return names[0]
+
+    async def close(self) -> None:
+        self._upstreams.close()
+        self._ticker.stop()
+        await self._local.stop()
+
+
+async def _opened(name: str, config: Config | None) -> _Opened:
+    """All that it takes to ask the model of that name. Nothing is looked for or loaded that it does
+    not need."""
+    from ..gateway.catalog import EMBEDDED, Catalog
+    from ..gateway.config import load
+    from ..gateway.discovery import PLACES
+    from ..gateway.local import LocalModels
+
+    config = config or load(None, os.environ)
+    is_embedded = name in ("", EMBEDDED)
+    if "://" in name:
+        config, name = _with_server(config, name)
+    elif name:
+        config = structs.replace(config, embedded=is_embedded)
+    is_known = bool(name) and _is_known(Catalog(config, os.environ), name)
+    local = LocalModels(config, () if is_known or name == EMBEDDED else PLACES)
+    await local.start()
+    if is_embedded and local.problem:
+        await local.stop()
+        raise UsageError(f"there is no embedded model: {local.problem}")
+    opened = _Opened(
+        "" if name == EMBEDDED else name,
+        lambda: Catalog(config, os.environ, local.found()),
+        local,
+    )
+    try:
+        return await opened.checked()
+    except BaseException:
+        await opened.close()
+        raise
+
+
+def _is_known(catalog: Catalog, name: str) -> bool:
+    """Whether a name needs no look around."""
+    return catalog.model(name) is not None
+
+
+def _with_server(config: Config, address: str) -> tuple[Config, str]:
+    """The configuration with a server that speaks OpenAI's API, and a model of it."""
+    from ..gateway.settings import Upstream
+
+    base_url, _, model = address.partition("#")
+    server = Upstream(provider="custom", wire="openai_chat", base_url=base_url)
+    upstreams = {**config.upstreams, _SERVER: server}
+    return structs.replace(config, embedded=False, upstreams=upstreams), f"{_SERVER}/{model}"
+
+
+def as_model(given: Given, config: Config | None, polling: tuple[str, ...]) -> Model:
+    """The model that is meant. `polling`: the tools that it may call as often as it likes."""
+    if isinstance(given, str):
+        return LiveModel(given, config, polling)
+    if hasattr(given, "ask"):
+        return cast(Model, given)
+    return FunctionModel(cast(ModelFunction, given), polling=polling)

@@ -1,0 +1,211 @@
+"""The calls of one turn: which may be made, in which order, and what comes of each.
+
+Calls of tools that may overlap run side by side; any other runs alone, in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from time import perf_counter
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from ..calls import Key, key_of
+from ..scrubbing import Use, Vault, scrub
+from ..toolset import Toolset
+from ..types import Text, ToolCall, ToolResult
+from .approvals import Approvals, Decision
+from .events import ApprovalAsked, CallMade, ResultGiven
+from .execution import failed, fault_in, result_of, unknown
+from .tools import AgentTool, Content, Fatal
+from .transcript import Transcript
+
+Scrub = Literal["model", "display", "both", "off"]
+RoundEvent = CallMade | ApprovalAsked | ResultGiven
+_INTERRUPTED = "{name} was interrupted by the user{doubt}."
+_DOUBT = ": it is not known how far it has come"
+_UNKNOWN_END = (
+    "It is not known whether {name} was run: the program ended in the midst of it. "
+    "Find out before you call it again."
+)
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """How an agent runs its tools."""
+
+    approvals: Approvals
+    scrub: Scrub = "model"
+    vault: Vault | None = None
+    restore: frozenset[str] = frozenset()
+    """The tools that may be given secrets again, each time if somebody says so."""
+    timeout: float = 120.0
+    limit: int = 60_000
+    """How many characters of a result the model gets."""
+
+
+class Round:
+    """Runs the calls of one turn."""
+
+    def __init__(
+        self,
+        calls: Sequence[ToolCall],
+        tools: dict[str, AgentTool],
+        rules: Rules,
+        transcript: Transcript,
+        tell: Callable[[RoundEvent], Awaitable[None]],
+    ) -> None:
+        self._calls = calls
+        self._tools = tools
+        self._rules = rules
+        self._transcript = transcript
+        self._tell = tell
+        self.results: dict[str, ToolResult] = {}
+        """By the ids of their calls."""
+        self._made: dict[Key, asyncio.Future[ToolResult]] = {}
+        """What equal calls of this turn have given, of tools that need not be run twice."""
+
+    @property
+    def outcome(self) -> tuple[tuple[Key, str], ...]:
+        """What was called and what it gave: a round that comes to the same again leads nowhere."""
+        done = ((call, self.results[call.id]) for call in self._calls)
+        return tuple((key_of(call.name, call.arguments), result.text) for call, result in done)
+
+    async def run(self) -> None:
+        """Run them all. Every call has a result afterwards, even if this is given up."""
+        try:
+            for group in self._groups():
+                await self._run_group(group)
+        finally:
+            # Whoever gives up leaves a conversation behind that can be gone on with.
+            self._close()
+
+    def _close(self) -> None:
+        for call in self._calls:
+            if call.id not in self.results:
+                doubt = _DOUBT if self._transcript.was_started(call) else ""
+                self._keep(failed(call, _INTERRUPTED.format(name=call.name, doubt=doubt)))
+
+    def _groups(self) -> Iterator[list[ToolCall]]:
+        """Calls that may run side by side, as they follow each other."""
+        group: list[ToolCall] = []
+        for call in self._calls:
+            tool = self._tools.get(call.name)
+            if tool and tool.may_overlap:
+                group.append(call)
+                continue
+            if group:
+                yield group
+            yield [call]
+            group = []
+        if group:
+            yield group
+
+    async def _run_group(self, group: list[ToolCall]) -> None:
+        running: list[asyncio.Task[None]] = []
+        try:
+            for call in group:
+                if tool := await self._allowed(call):
+                    running.append(asyncio.create_task(self._run_one(tool, call)))
+            await asyncio.gather(*running)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _allowed(self, call: ToolCall) -> AgentTool | None:
+        """The tool of a call, if that may be made."""
+        await self._tell(CallMade(call))
+        tool = self._tools.get(call.name)
+        if tool is None:
+            offered = Toolset([one.tool for one in self._tools.values()])
+            await self._give(call, unknown(call, offered))
+            return None
+        if refused := self._refused(call, tool):
+            await self._give(call, failed(call, refused))
+            return None
+        decision = await self._decided(call, tool)
+        if not decision.is_allowed:
+            await self._give(call, failed(call, decision.why))
+            return None
+        return tool
+
+    def _refused(self, call: ToolCall, tool: AgentTool) -> str:
+        """Why a call cannot be made at all; "" if it can."""
+        if not self._transcript.was_started(call):
+            return fault_in(call, tool)
+        is_safe = tool.options.idempotent or not tool.options.writes
+        return "" if is_safe else _UNKNOWN_END.format(name=call.name)
+
+    async def _decided(self, call: ToolCall, tool: AgentTool) -> Decision:
+        """Whether a call is made. It is written down either way."""
+        approvals, uses = self._rules.approvals, self._uses(call)
+        decision = approvals.known(tool, uses)
+        if decision is None:
+            question = approvals.question(call, uses)
+            await self._tell(ApprovalAsked(question))
+            decision = await approvals.asked(question)
+        if decision.is_allowed and not approvals.redeem(decision, call):
+            why = f"{call.name} was not run: the approval was not for this call, or came too late."
+            decision = Decision(is_allowed=False, by="policy", why=why)
+        approvals.record(call, decision, uses)
+        return decision
+
+    def _uses(self, call: ToolCall) -> tuple[Use, ...]:
+        """The secrets that a call would be given."""
+        vault = self._rules.vault
+        is_allowed = vault is not None and call.name in self._rules.restore
+        return tuple(vault.uses(call.arguments)) if vault and is_allowed else ()
+
+    async def _run_one(self, tool: AgentTool, call: ToolCall) -> None:
+        key = key_of(call.name, call.arguments)
+        if tool.options.idempotent and key in self._made:
+            same = await asyncio.shield(self._made[key])
+            await self._give(call, structs.replace(same, call_id=call.id))
+            return
+        self._transcript.started(call)
+        began = perf_counter()
+        running = asyncio.ensure_future(self._result(tool, call))
+        self._made[key] = running
+        try:
+            result = await running
+        except Fatal as problem:
+            await self._give(call, failed(call, f"{call.name} has ended all work: {problem}"))
+            raise
+        await self._give(call, result, perf_counter() - began)
+
+    async def _result(self, tool: AgentTool, call: ToolCall) -> ToolResult:
+        vault = self._rules.vault
+        if vault and self._uses(call):
+            call = structs.replace(call, arguments=vault.restored(call.arguments))
+        return await result_of(tool, call, self._rules.timeout, self._rules.limit)
+
+    async def _give(self, call: ToolCall, result: ToolResult, seconds: float = 0.0) -> None:
+        """A result, without the secrets in it for whom they are not."""
+        mode = self._rules.scrub
+        clean = self._clean(call, result) if mode != "off" else result
+        for_model = clean if mode in ("model", "both") else result
+        for_display = clean if mode in ("display", "both") else result
+        self._keep(for_model)
+        await self._tell(ResultGiven(call, for_model, for_display.text, seconds))
+
+    def _keep(self, result: ToolResult) -> None:
+        self.results[result.call_id] = result
+        self._transcript.result(result)
+
+    def _clean(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        return structs.replace(result, content=self._cleaned(result.content, call.name))
+
+    def _cleaned(self, content: Content, source: str) -> Content:
+        if isinstance(content, str):
+            return self._scrubbed(content, source)
+        return tuple(
+            structs.replace(part, text=self._scrubbed(part.text, source))
+            if isinstance(part, Text)
+            else part
+            for part in content
+        )
+
+    def _scrubbed(self, text: str, source: str) -> str:
+        return scrub(text, vault=self._rules.vault, source=source).text

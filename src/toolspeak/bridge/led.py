@@ -6,6 +6,7 @@ What to ask is `guided`'s to know; here it becomes requests, and what comes of t
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import structs
@@ -32,6 +33,7 @@ from .understanding import Understanding
 
 _MOST_STEPS = 16
 """How often a model is asked for one request; after that, the calls so far are all."""
+_USE_RESULTS = "Answer the question with it."
 _MOST_TOKENS = 600
 """How long the answer to one of those may be."""
 
@@ -99,15 +101,16 @@ class Led:
         """Results are there to be told of, unless a call is required."""
         request = self._request
         must = request.tool_choice.mode == "required"
-        last = request.messages[-1].parts if request.messages else ()
-        brings_results = any(isinstance(part, ToolResult) for part in last)
-        if not self._offered.tools or (brings_results and not must):
+        if not self._offered.tools or (_brings_results(request.messages) and not must):
             return None
         return Guide(asked(request.messages), self._offered.tools, must=must)
 
     def _answer(self) -> Exchange:
         """The request without its tools, of which nothing comes but words."""
-        request = structs.replace(self._request, tools=None, tool_choice=ToolChoice())
+        messages = _in_words(self._request.messages)
+        request = structs.replace(
+            self._request, messages=messages, tools=None, tool_choice=ToolChoice()
+        )
         by_prompt = structs.replace(self._target, tools="prompt", learned=None)
         return Exchange(request, self._target, plan_for(request, by_prompt))
 
@@ -115,6 +118,33 @@ class Led:
         if self._target.capabilities.system_role is False:
             return (Message("user", (Text(f"{step.system}\n\n{step.user}"),)),)
         return (Message("system", (Text(step.system),)), Message("user", (Text(step.user),)))
+
+
+def _brings_results(messages: Sequence[Message]) -> bool:
+    last = messages[-1].parts if messages else ()
+    return any(isinstance(part, ToolResult) for part in last)
+
+
+def _in_words(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The conversation with its last question and what tools have given for it in one turn: calls
+    and results in any notation are more than such a model understands."""
+    question = asked(messages)
+    asking = [at for at, one in enumerate(messages) if one.role == "user" and _text_of(one)]
+    if not _brings_results(messages) or not asking:
+        return messages
+    given = (part for message in messages[asking[-1] :] for part in message.parts)
+    told = [_told(part) for part in given if isinstance(part, ToolResult)]
+    turn = "\n\n".join((question, *told, _USE_RESULTS))
+    return (*messages[: asking[-1]], Message("user", (Text(turn),)))
+
+
+def _text_of(message: Message) -> str:
+    return "".join(part.text for part in message.parts if isinstance(part, Text))
+
+
+def _told(result: ToolResult) -> str:
+    gave = "has failed" if result.is_error else "gave this result"
+    return f"{result.name} {gave}:\n{result.text}"
 
 
 def _object_in(text: str) -> dict[str, Any]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
 from functools import partial, update_wrapper
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
+import pydantic
 import pytest
 
 from toolspeak import UsageError, as_tools
-from toolspeak.callables import tool_of
+from toolspeak.callables import arguments_of, tool_of
+from toolspeak.fit import fit
 
 
 class Station:
@@ -68,3 +75,110 @@ def test_a_type_that_cannot_be_resolved_is_named() -> None:
 def test_functions_that_are_no_tools(function: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         as_tools([function])
+
+
+@dataclass
+class Place:
+    """Where something is."""
+
+    latitude: float
+    longitude: float = 0.0
+
+
+class Forecast(msgspec.Struct):
+    """What is to come."""
+
+    days: int
+    unit: Literal["c", "f"] = "c"
+
+
+class Person(pydantic.BaseModel):
+    """Somebody."""
+
+    name: str
+    age: Annotated[int, pydantic.Field(ge=0)] = 0
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+def everything(
+    place: Place,
+    forecast: Forecast,
+    person: Person,
+    people: list[Person],
+    when: date,
+    /,
+    colour: Colour = Colour.RED,
+    tags: set[str] = frozenset(),  # type: ignore[assignment]
+    *,
+    ratio: float = 0.5,
+    note: str | None = None,
+) -> None:
+    """Take everything."""
+
+
+GIVEN: dict[str, Any] = {
+    "place": {"latitude": 1},
+    "forecast": {"days": 3},
+    "person": {"name": "Ada"},
+    "people": [{"name": "Bob", "age": 4}],
+    "when": "2026-01-02",
+    "colour": "red",
+    "tags": ["a"],
+    "ratio": 2,
+    "other": "is left out",
+}
+
+
+def test_arguments_are_what_the_parameters_are() -> None:
+    positional, named = arguments_of(everything, GIVEN)
+    assert positional == [
+        Place(1.0),
+        Forecast(3),
+        Person(name="Ada"),
+        [Person(name="Bob", age=4)],
+        date(2026, 1, 2),
+    ]
+    assert named == {"colour": Colour.RED, "tags": {"a"}, "ratio": 2.0}
+
+
+def test_their_schemas_are_what_the_arguments_fit() -> None:
+    schema = tool_of(everything).parameters
+    fitted = {key: value for key, value in GIVEN.items() if key != "other"}
+    assert not fit(fitted, schema).faults
+    faults = fit({**fitted, "person": {"age": -1}}, schema).faults
+    assert {fault.path for fault in faults} == {"$.person"} | {"$.person.age"}
+    assert schema["required"] == ["place", "forecast", "person", "people", "when"]
+
+
+def test_defaults_are_told() -> None:
+    properties = tool_of(everything).parameters["properties"]
+    assert properties["ratio"]["default"] == 0.5
+    assert "default" not in properties["note"]
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({"place": {"latitude": "north"}}, "$.place.latitude"),
+        ({"forecast": {"days": 1, "unit": "k"}}, "$.forecast.unit"),
+        ({"person": {}}, "$.person"),
+        ({"when": "tomorrow"}, "$.when"),
+    ],
+)
+def test_arguments_that_are_not(given: dict[str, Any], path: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(path)):
+        arguments_of(everything, given)
+
+
+def test_a_function_that_takes_all() -> None:
+    def takes(first: int, **rest: Any) -> None: ...
+
+    assert arguments_of(takes, {"first": 1, "second": 2}) == ([], {"first": 1, "second": 2})
+
+
+def test_a_partial_needs_no_more() -> None:
+    filled = partial(MEASURE, "wind")
+    assert arguments_of(filled, {"times": 2, "what": "rain"}) == ([], {"times": 2})

@@ -21,6 +21,8 @@ from .types import Tool
 _SECTION = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params)\s*:?\s*$")
 _NEXT_SECTION = re.compile(r"^\s*(?:Returns?|Raises|Yields?|Examples?|Notes?)\s*:?\s*$")
 _GOOGLE = re.compile(r"^\s+(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
+_PLAIN = (str, int, float)
+"""Defaults that a model is told; None says no more than that there need not be a value."""
 _SPHINX = re.compile(r"^\s*:param\s+(?:[\w\[\], |]+\s+)?(\w+)\s*:\s*(.+)$")
 
 
@@ -45,6 +47,8 @@ def tool_of(function: Callable[..., Any], path: str = "$") -> Tool:
             schema["description"] = described[key]
         if parameter.default is parameter.empty:
             required.append(key)
+        elif isinstance(parameter.default, _PLAIN) and "$ref" not in schema:
+            schema["default"] = parameter.default
         properties[key] = schema
     parameters: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
     if definitions:

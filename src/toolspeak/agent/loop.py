@@ -310,7 +310,9 @@ class _Work:
         self._usage = total(self._usage, reply.usage)
         self._notes += reply.notes
         self._text = reply.text
-        if not is_whole:
+        if is_whole:
+            reply = structs.replace(reply, parts=_structured_first(reply.parts))
+        else:
             parts = (Text(reply.text),) if reply.text.strip() else ()
             reply = structs.replace(reply, parts=parts)
         if reply.parts:
@@ -342,6 +344,15 @@ class _Work:
                 error=error,
             )
         )
+
+
+def _structured_first(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Where a model has made calls by its API, what looks like one in its text is text."""
+    if not any(isinstance(part, ToolCall) and not part.raw for part in parts):
+        return parts
+    return tuple(
+        Text(part.raw) if isinstance(part, ToolCall) and part.raw else part for part in parts
+    )
 
 
 def _message(prompt: Prompt) -> Message:

@@ -37,8 +37,10 @@ class Transcript:
         self.path = Path(path) if path else None
         self._messages: list[Message] = []
         self._running: set[str] = set()
-        self._is_torn = False
-        """Whether the last line was cut off, by a crash or a full disk."""
+        self._end: int | None = None
+        """Where the file ends, without a line that was cut off."""
+        self._gap = b""
+        """What has to be written before the next line."""
         if self.path and self.path.exists():
             self._read(self.path)
         for message in messages:
@@ -86,30 +88,38 @@ class Transcript:
         if self.path is None:
             return
         data = msgspec.json.encode(line) + b"\n"
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            os.write(descriptor, b"\n" + data if self._is_torn else data)
+            if self._end is not None:
+                # What was cut off by a crash, or a full disk, would spoil this line too.
+                os.ftruncate(descriptor, self._end)
+            os.lseek(descriptor, 0, os.SEEK_END)
+            os.write(descriptor, self._gap + data)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        self._is_torn = False
+        self._end, self._gap = None, b""
 
     def _read(self, path: Path) -> None:
+        if not path.is_file():
+            raise UsageError(f"{path} is no file: a transcript cannot be there")
         data = path.read_bytes()
-        *lines, last = data.split(b"\n")
+        lines = data.split(b"\n")
+        torn = lines.pop()
         for number, line in enumerate(lines, 1):
-            if line:
-                self._take(line, f"{path}:{number}", is_last=number == len(lines))
-        self._is_torn = bool(last)
-        if last:
-            self._take(last, f"{path}:{len(lines) + 1}", is_last=True)
+            self._take(line, f"{path}:{number}")
+        try:
+            if torn:
+                # It may lack nothing but its end.
+                self._take(torn, f"{path}:{len(lines) + 1}")
+                self._gap = b"\n"
+        except UsageError:
+            self._end = len(data) - len(torn)
 
-    def _take(self, data: bytes, where: str, *, is_last: bool) -> None:
+    def _take(self, data: bytes, where: str) -> None:
         try:
             line = _DECODER.decode(data)
         except msgspec.MsgspecError as problem:
-            if is_last:
-                return  # It was being written when the program ended.
             raise UsageError(f"{where} is no line of a transcript: {problem}") from None
         if line.message:
             self._messages.append(line.message)

@@ -107,10 +107,12 @@ class Led:
 
     def _answer(self) -> Exchange:
         """The request without its tools, of which nothing comes but words."""
-        messages = _in_words(self._request.messages)
-        request = structs.replace(
-            self._request, messages=messages, tools=None, tool_choice=ToolChoice()
-        )
+        request = structs.replace(self._request, tools=None, tool_choice=ToolChoice())
+        if _brings_results(request.messages):
+            # What was found is to be told, and not to be made up.
+            sampling = {"temperature": 0.0, **request.sampling}
+            messages = _in_words(request.messages)
+            request = structs.replace(request, messages=messages, sampling=sampling)
         by_prompt = structs.replace(self._target, tools="prompt", learned=None)
         return Exchange(request, self._target, plan_for(request, by_prompt))
 
@@ -130,7 +132,7 @@ def _in_words(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     and results in any notation are more than such a model understands."""
     question = asked(messages)
     asking = [at for at, one in enumerate(messages) if one.role == "user" and _text_of(one)]
-    if not _brings_results(messages) or not asking:
+    if not asking:
         return messages
     given = (part for message in messages[asking[-1] :] for part in message.parts)
     told = [_told(part) for part in given if isinstance(part, ToolResult)]

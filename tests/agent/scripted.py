@@ -1,0 +1,64 @@
+"""Models that say what they are told to, and tools that count how often they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from toolspeak import Request, ToolCall
+from toolspeak.agent import AgentEvent, CallMade, Done, ResultGiven
+
+Said = Any
+
+
+class Script:
+    """Says one thing after the other; `requests` are what it was asked."""
+
+    def __init__(self, *said: Said) -> None:
+        self._said = list(said)
+        self.requests: list[Request] = []
+
+    def __call__(self, request: Request) -> Said:
+        self.requests.append(request)
+        if not self._said:
+            raise AssertionError("the model was asked once more than it should be")
+        said = self._said.pop(0)
+        return said(request) if callable(said) else said
+
+
+def call(name: str, identity: str = "", /, **arguments: Any) -> ToolCall:
+    return ToolCall(id=identity or f"call_{name}", name=name, arguments=arguments)
+
+
+def results(request: Request) -> list[str]:
+    """What the model hears from its tools, in order."""
+    parts = (part for message in request.messages for part in message.parts)
+    return [part.text for part in parts if type(part).__name__ == "ToolResult"]  # pyright: ignore
+
+
+def names(events: list[AgentEvent]) -> list[str]:
+    """What has happened, in short."""
+    told: list[str] = []
+    for event in events:
+        match event:
+            case CallMade():
+                told.append(f"call {event.call.name}")
+            case ResultGiven():
+                told.append(f"{'error' if event.result.is_error else 'result'} {event.call.name}")
+            case Done():
+                told.append(event.run.stop)
+            case _:
+                told.append(type(event).__name__)
+    return told
+
+
+class Counted:
+    """A function that counts."""
+
+    def __init__(self, gives: Callable[[dict[str, Any]], Any] = lambda _: "done") -> None:
+        self._gives = gives
+        self.calls: list[dict[str, Any]] = []
+
+    def __call__(self, arguments: dict[str, Any]) -> Any:
+        self.calls.append(arguments)
+        return self._gives(arguments)

@@ -1,0 +1,311 @@
+"""Approvals: who decides what, for how long, and what is said of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.scripted import Counted, Script, call, names, results
+from toolspeak import Tool, ToolCall
+from toolspeak.agent import (
+    Agent,
+    AgentEvent,
+    AgentTool,
+    Answer,
+    Approvals,
+    Options,
+    Policy,
+    Question,
+    Record,
+    answer_of,
+)
+from toolspeak.agent.approvals import Decision, digest, summary
+
+
+def tool_of(name: str, *, writes: bool = True) -> AgentTool:
+    return AgentTool(tool=Tool(name=name), handler=Counted(), options=Options(writes=writes))
+
+
+WRITES, READS = tool_of("delete_file"), tool_of("read_file", writes=False)
+NAMED = Policy(always_ask=("delete_*",), auto_approve=("delete_file", "read_file"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "session", "tool", "decided"),
+    [
+        # full > everything else, whatever the lists say.
+        (Policy(autonomy="full"), (), WRITES, "allowed by policy"),
+        (Policy(autonomy="full", always_ask=("*",)), (), WRITES, "allowed by policy"),
+        # read_only: what writes is refused, what reads needs no question.
+        (Policy(autonomy="read_only"), (), WRITES, "denied by policy"),
+        (Policy(autonomy="read_only", auto_approve=("*",)), (), WRITES, "denied by policy"),
+        (Policy(autonomy="read_only"), ("delete_file",), WRITES, "denied by policy"),
+        (Policy(autonomy="read_only"), (), READS, "allowed by policy"),
+        # always_ask > auto_approve > always in this session > ask.
+        (NAMED, (), WRITES, "asked"),
+        (NAMED, ("delete_file",), WRITES, "asked"),
+        (NAMED, (), READS, "allowed by policy"),
+        (Policy(auto_approve=("read_*",)), (), WRITES, "asked"),
+        (Policy(), ("delete_file",), WRITES, "allowed by session"),
+        (Policy(), ("read_file",), WRITES, "asked"),
+        (Policy(), (), WRITES, "asked"),
+        (Policy(), (), READS, "asked"),
+    ],
+)
+def test_what_needs_a_question(
+    policy: Policy, session: tuple[str, ...], tool: AgentTool, decided: str
+) -> None:
+    approvals = Approvals(policy)
+    approvals.always.update(session)
+    decision = approvals.known(tool)
+    assert _said(decision) == decided
+
+
+def _said(decision: Decision | None) -> str:
+    if decision is None:
+        return "asked"
+    return f"{'allowed' if decision.is_allowed else 'denied'} by {decision.by}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("y", "yes"),
+        ("Y", "yes"),
+        (" yes ", "yes"),
+        ("a", "always"),
+        ("ALWAYS", "always"),
+        ("n", "no"),
+        ("no", "no"),
+        ("", "no"),
+        ("yep", "no"),
+        ("ya", "no"),
+        ("1", "no"),
+    ],
+)
+def test_what_somebody_types(typed: str, answer: Answer) -> None:
+    assert answer_of(typed) == answer
+
+
+class Asked:
+    """Answers as it is told, and remembers the questions."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+        self.questions: list[Question] = []
+
+    async def __call__(self, question: Question) -> Answer:
+        self.questions.append(question)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def run(
+    approvals: Approvals, *rounds: Any, tool: AgentTool = WRITES
+) -> tuple[list[str], list[AgentEvent]]:
+    """What the model hears of its calls, and all events."""
+    script = Script(*rounds, "Done.")
+    events: list[AgentEvent] = []
+
+    async def collect() -> None:
+        agent = Agent(script, [tool], approval=approvals)
+        events.extend([event async for event in agent.stream("Go.")])
+
+    asyncio.run(collect())
+    return results(script.requests[-1]), events
+
+
+def one(identity: str = "a", **arguments: Any) -> list[ToolCall]:
+    return [call("delete_file", identity, **arguments)]
+
+
+def test_yes_is_for_one_call() -> None:
+    asked = Asked("yes", "no")
+    heard, _ = run(Approvals(approver=asked), one("a", path="x"), one("b", path="x"))
+    assert heard == ["done", "delete_file was not run: the user has denied it."]
+    assert len(asked.questions) == 2
+
+
+def test_always_is_for_the_tool_and_the_session() -> None:
+    asked = Asked("always")
+    approvals = Approvals(approver=asked)
+    heard, _ = run(approvals, one("a", path="x"), one("b", path="y"))
+    assert heard == ["done", "done"]
+    assert [question.can_last for question in asked.questions] == [True]
+    assert approvals.known(READS) is None
+
+
+def test_always_does_not_last_where_it_is_always_asked() -> None:
+    asked = Asked("always", "always")
+    policy = Policy(always_ask=("delete_file",))
+    approvals = Approvals(policy, asked)
+    heard, _ = run(approvals, one("a"), one("b"))
+    assert heard == ["done", "done"]
+    assert [question.can_last for question in asked.questions] == [False, False]
+    assert approvals.always == set()
+
+
+def test_other_calls_go_on_after_a_no() -> None:
+    asked = Asked("no", "yes")
+    heard, events = run(Approvals(approver=asked), [*one("a", path="x"), *one("b", path="y")])
+    assert heard == ["delete_file was not run: the user has denied it.", "done"]
+    assert names(events)[:6] == [
+        "call delete_file",
+        "ApprovalAsked",
+        "error delete_file",
+        "call delete_file",
+        "ApprovalAsked",
+        "result delete_file",
+    ]
+
+
+@pytest.mark.parametrize("answer", ["maybe", None, True, "y", ValueError("gone"), EOFError()])
+def test_anything_else_is_a_no(answer: Any) -> None:
+    heard, _ = run(Approvals(approver=Asked(answer)), one())
+    assert heard == ["delete_file was not run: the user has denied it."]
+
+
+def test_nobody_to_ask() -> None:
+    heard, _ = run(Approvals(), one())
+    assert heard == ["delete_file was not run: it needs approval, and there is nobody to ask."]
+
+
+def test_nobody_to_ask_and_that_is_allowed() -> None:
+    heard, _ = run(Approvals(Policy(nobody="approve")), one())
+    assert heard == ["done"]
+
+
+def test_no_answer_in_time() -> None:
+    async def never(question: Question) -> Answer:
+        await asyncio.sleep(30)
+        return "yes"
+
+    heard, _ = run(Approvals(Policy(valid=0.05), never), one())
+    assert heard == ["delete_file was not run: it needs approval, and no answer came in time."]
+
+
+def test_an_approver_need_not_be_asynchronous() -> None:
+    heard, _ = run(Approvals(approver=lambda question: "yes"), one())
+    assert heard == ["done"]
+
+
+# What a yes is worth.
+
+
+def granted(approvals: Approvals, made: ToolCall) -> Decision:
+    return asyncio.run(approvals.asked(approvals.question(made)))
+
+
+def test_a_yes_is_used_up() -> None:
+    approvals = Approvals(approver=Asked("yes"))
+    [made] = one(path="x")
+    decision = granted(approvals, made)
+    assert approvals.redeem(decision, made)
+    assert not approvals.redeem(decision, made)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        call("delete_file", path="y"),
+        call("delete_file", path="x", force=True),
+        call("delete_files", path="x"),
+        call("delete_file", path=["x"]),
+        call("delete_file"),
+    ],
+)
+def test_a_yes_is_for_these_arguments(other: ToolCall) -> None:
+    approvals = Approvals(approver=Asked("yes"))
+    [made] = one(path="x")
+    assert not approvals.redeem(granted(approvals, made), other)
+
+
+def test_a_yes_expires() -> None:
+    now = [1000.0]
+    approvals = Approvals(Policy(valid=60), Asked("yes"), clock=lambda: now[0])
+    [made] = one(path="x")
+    decision = granted(approvals, made)
+    now[0] += 61
+    assert not approvals.redeem(decision, made)
+
+
+def test_a_yes_cannot_be_made_up() -> None:
+    approvals = Approvals()
+    [made] = one(path="x")
+    forged = Decision(is_allowed=True, by="user", why="", grant="0" * 16)
+    assert not approvals.redeem(forged, made)
+
+
+def test_arguments_that_change_after_the_question_are_not_run() -> None:
+    """A handler of events could do that, or another thread."""
+    counted = Counted()
+    tool = AgentTool(tool=Tool(name="delete_file"), handler=counted)
+
+    def change(question: Question) -> Answer:
+        question.arguments["path"] = "/"
+        return "yes"
+
+    heard, _ = run(Approvals(approver=change), one(path="x"), tool=tool)
+    assert counted.calls == []
+    assert heard == [
+        "delete_file was not run: the approval was not for this call, or came too late."
+    ]
+
+
+def test_the_digest_tells_types_apart() -> None:
+    said = [1, 1.5, "1", True, None, [], {}, "é", "e\u0301"]
+    assert len({digest(call("f", x=value)) for value in said}) == len(said)
+    assert digest(call("f", a=1, b=2)) == digest(call("f", "other", b=2, a=1))
+
+
+# What is shown, and what is written down.
+
+
+def test_arguments_are_cut() -> None:
+    assert summary({"path": "x", "content": "a b\n" * 100}) == (
+        f"path: x, content: {('a b ' * 100)[:80]}… (319 more characters)"
+    )
+    assert summary({"n": 3, "list": [1], "empty": "", "blank": " \n"}) == (
+        "n: 3, list: [1], empty: '', blank: ' \\n'"
+    )
+
+
+def test_every_decision_is_written_down(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "audit.jsonl"
+    asked = Asked("yes", "no", "always")
+    approvals = Approvals(approver=asked, audit=log, channel="test")
+    rounds = [one(identity, path=f"/tmp/{identity}") for identity in "abcd"]
+    run(approvals, *rounds)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(line["decision"], line["by"]) for line in lines] == [
+        ("allowed", "user"),
+        ("denied", "user"),
+        ("allowed", "user"),
+        ("allowed", "session"),
+    ]
+    assert lines[0]["arguments"] == "path: /tmp/a"
+    assert lines[0]["digest"] == digest(rounds[0][0])
+    assert {line["channel"] for line in lines} == {"test"}
+    assert log.stat().st_mode & 0o077 == 0
+
+
+def test_no_secret_is_written_down() -> None:
+    records: list[Record] = []
+    approvals = Approvals("full", audit=records.append)
+    run(approvals, one(token="ghp_16C7e42F292c6912E7710c838347Ae178B4a"))
+    assert "C7e42F292c6912" not in records[0].arguments
+    assert "token" in records[0].arguments
+
+
+@pytest.mark.parametrize("policy", ["full", "read_only", "ask"])
+def test_refusals_are_written_down_too(policy: Any) -> None:
+    records: list[Record] = []
+    run(Approvals(policy, audit=records.append), one())
+    assert len(records) == 1
+    assert records[0].decision == ("allowed" if policy == "full" else "denied")

@@ -1,0 +1,167 @@
+"""Transcripts: what is on the disk when, and how a conversation is gone on with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.scripted import Counted, Script, call, results
+from toolspeak import Message, Reasoning, Text, Tool, ToolResult, UsageError
+from toolspeak.agent import Agent, AgentTool, Options, Transcript
+
+
+def tool_of(name: str, handler: Any, **options: Any) -> AgentTool:
+    return AgentTool(tool=Tool(name=name), handler=handler, options=Options(**options))
+
+
+def agent(model: Any, *tools: Any) -> Agent:
+    return Agent(model, tools, approval="full")
+
+
+def test_what_is_saved_is_what_was_said(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    script = Script([Reasoning("hm"), Text("Look."), call("count", x=[1, "é\u2028"])], "Done.")
+    run = agent(script, tool_of("count", Counted())).run_sync("Go.", transcript=path)
+    assert Transcript(path).messages == run.messages
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_conversation_is_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    agent(Script("Hello.")).run_sync("Hi.", transcript=path)
+    script = Script("Still here.")
+    run = agent(script).run_sync("And now?", transcript=path)
+    assert [part.text for m in run.messages for part in m.parts if isinstance(part, Text)] == [
+        "Hi.",
+        "Hello.",
+        "And now?",
+        "Still here.",
+    ]
+    assert len(script.requests[0].messages) == 3
+
+
+def test_without_a_prompt_an_answered_conversation_has_its_answer(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    agent(Script("Hello.")).run_sync("Hi.", transcript=path)
+    run = agent(Script()).run_sync(transcript=path)
+    assert (run.text, run.stop, run.turns) == ("Hello.", "answer", 0)
+
+
+CRASH = """
+import os, sys
+from toolspeak import ToolCall, Text
+from toolspeak.agent import Agent, tool
+
+@tool(writes={writes}, idempotent={idempotent})
+def step(name: str) -> str:
+    with open(sys.argv[2], "a") as file:
+        file.write(name + "\\n")
+    if name == "{dies_in}":
+        os._exit(9)
+    return f"{{name}} is done"
+
+def model(request):
+    if len(request.messages) > 1 and "{dies_in}" == "model":
+        os._exit(9)
+    names = ["first", "second"]
+    return [ToolCall(id=f"call_{{n}}", name="step", arguments={{"name": n}}) for n in names]
+
+Agent(model, [step], approval="full").run_sync("Go.", transcript=sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("dies_in", "writes", "idempotent", "ran", "heard"),
+    [
+        # Between the results and the next turn: nothing is run again, nothing is lost.
+        ("model", True, False, ["first", "second"], ["first is done", "second is done"]),
+        # In the midst of a tool that writes: nobody knows whether it has.
+        ("second", True, False, ["first", "second"], ["first is done", "It is not known"]),
+        # One that may be run twice is, and so is one that only reads.
+        ("second", True, True, ["first", "second", "second"], ["first is done", "second is done"]),
+        # What was never begun is run.
+        ("first", True, False, ["first", "second"], ["It is not known", "second is done"]),
+    ],
+)
+def test_a_crash(
+    tmp_path: Path,
+    dies_in: str,
+    writes: bool,
+    idempotent: bool,
+    ran: list[str],
+    heard: list[str],
+) -> None:
+    talk, log = tmp_path / "talk.jsonl", tmp_path / "log"
+    source = CRASH.format(dies_in=dies_in, writes=writes, idempotent=idempotent)
+    died = subprocess.run([sys.executable, "-c", source, str(talk), str(log)], check=False)
+    assert died.returncode == 9
+
+    def step(arguments: dict[str, Any]) -> str:
+        with log.open("a") as file:
+            file.write(arguments["name"] + "\n")
+        return f"{arguments['name']} is done"
+
+    script = Script("All done.")
+    options = {"writes": writes, "idempotent": idempotent}
+    run = agent(script, tool_of("step", step, **options)).run_sync(transcript=talk)
+    assert run.text == "All done."
+    assert log.read_text().split() == ran
+    for said, wanted in zip(results(script.requests[0]), heard, strict=True):
+        assert said.startswith(wanted)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 30, 120])
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "talk.jsonl"
+    transcript = Transcript(path)
+    transcript.say("One, " + "very " * 40 + "long.")
+    transcript.say("Two, " + "very " * 40 + "long.")
+    path.write_bytes(path.read_bytes()[:-cut])
+    again = Transcript(path)
+    kept = 2 if cut == 1 else 1
+    assert len(again.messages) == kept
+    again.say("Three.")
+    assert len(Transcript(path).messages) == kept + 1
+
+
+def test_a_file_that_is_no_transcript(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("dear diary\nit rained\n")
+    with pytest.raises(UsageError, match=r"notes\.txt:1 is no line of a transcript"):
+        Transcript(path)
+    assert path.read_text().startswith("dear diary")
+
+
+def test_results_are_in_the_order_of_their_calls(tmp_path: Path) -> None:
+    transcript = Transcript(tmp_path / "talk.jsonl")
+    transcript.say("Go.")
+    transcript.add(Message("assistant", (call("f", "a"), call("f", "b"), call("f", "c"))))
+    for identity in "cab":
+        transcript.result(ToolResult(call_id=identity, name="f", content=identity))
+    for one in (transcript, Transcript(transcript.path)):
+        said = [p.call_id for m in one.messages for p in m.parts if isinstance(p, ToolResult)]
+        assert said == ["a", "b", "c"]
+        assert one.pending == []
+
+
+def test_each_line_is_there_before_the_next_step(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    seen: list[list[str]] = []
+
+    def look(arguments: dict[str, Any]) -> str:
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        seen.append([line["message"]["role"] if "message" in line else "running" for line in lines])
+        return "ok"
+
+    agent(Script([call("look")], "Done."), tool_of("look", look)).run_sync("Go.", transcript=path)
+    assert seen == [["user", "assistant", "running"]]
+
+
+def test_a_device_is_no_file() -> None:
+    with pytest.raises(UsageError, match="/dev/null is no file"):
+        Transcript("/dev/null")

@@ -39,6 +39,7 @@ LAYERS = [
     {"testing"},
     {"gateway"},
     {"evaluation", "agent"},
+    {"chat"},
     {"cli"},
     {"__main__"},
 ]

@@ -31,6 +31,7 @@ def tool_of(name: str, *, writes: bool = True) -> AgentTool:
 
 
 WRITES, READS = tool_of("delete_file"), tool_of("read_file", writes=False)
+SHELL = AgentTool(tool=Tool(name="shell"), handler=Counted(), options=Options(asks=True))
 NAMED = Policy(always_ask=("delete_*",), auto_approve=("delete_file", "read_file"))
 
 
@@ -52,6 +53,9 @@ NAMED = Policy(always_ask=("delete_*",), auto_approve=("delete_file", "read_file
         (Policy(auto_approve=("read_*",)), (), WRITES, "asked"),
         (Policy(), ("delete_file",), WRITES, "allowed by session"),
         (Policy(), ("read_file",), WRITES, "asked"),
+        # What always asks does so even where all is allowed.
+        (Policy(autonomy="full", auto_approve=("shell",)), ("shell",), SHELL, "asked"),
+        (Policy(autonomy="read_only"), (), SHELL, "denied by policy"),
         (Policy(), (), WRITES, "asked"),
         (Policy(), (), READS, "asked"),
     ],
@@ -199,7 +203,7 @@ def test_an_approver_need_not_be_asynchronous() -> None:
 
 
 def granted(approvals: Approvals, made: ToolCall) -> Decision:
-    return asyncio.run(approvals.asked(approvals.question(made)))
+    return asyncio.run(approvals.asked(approvals.question(made, WRITES)))
 
 
 def test_a_yes_is_used_up() -> None:

@@ -125,7 +125,7 @@ class Approvals:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.policy = Policy(autonomy=policy) if isinstance(policy, str) else policy
-        self._approver = approver
+        self.approver = approver
         self._audit = _to_file(Path(audit)) if isinstance(audit, (str, Path)) else audit
         self._channel = channel
         self._clock = clock
@@ -133,7 +133,7 @@ class Approvals:
         """The tools that somebody has allowed for the session."""
         self._grants: dict[str, Grant] = {}
 
-    def question(self, call: ToolCall, uses: tuple[Use, ...] = ()) -> Question:
+    def question(self, call: ToolCall, tool: AgentTool, uses: tuple[Use, ...] = ()) -> Question:
         """What somebody would be asked about a call."""
         return Question(
             id=secrets.token_hex(8),
@@ -141,22 +141,22 @@ class Approvals:
             arguments=call.arguments,
             digest=digest(call),
             expires=self._clock() + self.policy.valid,
-            can_last=not (uses or _matches(call.name, self.policy.always_ask)),
+            can_last=not (uses or self._always_asks(tool)),
             secrets=uses,
         )
 
     def known(self, tool: AgentTool, uses: tuple[Use, ...] = ()) -> Decision | None:
         """What is decided without a question; None if somebody has to be asked. A secret is never
-        given away without."""
+        given away without one."""
         policy, name = self.policy, tool.name
         if policy.autonomy == "read_only" and tool.options.writes:
             why = f"{name} was not run: it may change things, and this agent may only read."
             return Decision(is_allowed=False, by="policy", why=why)
-        if uses:
+        if uses or tool.options.asks:
             return None
         if policy.autonomy != "ask":
             return Decision(is_allowed=True, by="policy", why=f"autonomy is {policy.autonomy}")
-        if _matches(name, policy.always_ask):
+        if self._always_asks(tool):
             return None
         if _matches(name, policy.auto_approve):
             return Decision(is_allowed=True, by="policy", why="auto_approve")
@@ -164,16 +164,14 @@ class Approvals:
             return Decision(is_allowed=True, by="session", why="allowed for the session")
         return None
 
-    @property
-    def can_ask(self) -> bool:
-        """Whether there is anybody to ask."""
-        return self._approver is not None
+    def _always_asks(self, tool: AgentTool) -> bool:
+        return tool.options.asks or _matches(tool.name, self.policy.always_ask)
 
     async def asked(self, question: Question) -> Decision:
         """What somebody says to a question."""
-        if self._approver is None:
+        if self.approver is None:
             return self._by_nobody(question)
-        answer = await self._answer(question, self._approver)
+        answer = await self._answer(question, self.approver)
         if answer == "no":
             why = f"{question.tool} was not run: the user has denied it."
             return Decision(is_allowed=False, by="user", why=why)

@@ -266,10 +266,9 @@ class _Work:
         messages = self._transcript.messages
         if not messages:
             raise UsageError("there is nothing to answer: give a prompt, or a transcript")
-        last = messages[-1]
-        if last.role != "assistant":
+        if self._transcript.is_open:
             return False
-        self._text = "".join(part.text for part in last.parts if isinstance(part, Text))
+        self._text = "".join(part.text for part in messages[-1].parts if isinstance(part, Text))
         return True
 
     def _why_last(self, tools: dict[str, AgentTool]) -> Stop | None:

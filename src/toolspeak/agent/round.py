@@ -143,7 +143,7 @@ class Round:
         approvals, uses = self._rules.approvals, self._uses(call)
         decision = approvals.known(tool, uses)
         if decision is None:
-            question = approvals.question(call, uses)
+            question = approvals.question(call, tool, uses)
             await self._tell(ApprovalAsked(question))
             decision = await approvals.asked(question)
         if decision.is_allowed and not approvals.redeem(decision, call):

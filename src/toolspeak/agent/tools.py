@@ -42,6 +42,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """Whether it may run beside others; None: if it only reads."""
     polling: bool = False
     """Whether it may be called again and again, though its result does not change."""
+    asks: bool = False
+    """Whether somebody is asked before each call, even where all are allowed."""
     timeout: float | None = None
     """Seconds; None: the agent's own."""
 
@@ -77,6 +79,7 @@ def tool(
     idempotent: bool = False,
     overlaps: bool | None = None,
     polling: bool = False,
+    asks: bool = False,
     timeout: float | None = None,
 ) -> Callable[[Function], Function]: ...
 def tool(function: Any = None, /, *, name: str = "", description: str = "", **known: Any) -> Any:

@@ -62,6 +62,11 @@ class Transcript:
                 return [call for call in calls if call.id not in answered]
         return []
 
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody was not answered yet."""
+        return bool(self.pending or (self._messages and self._messages[-1].role != "assistant"))
+
     def was_started(self, call: ToolCall) -> bool:
         """Whether a call without a result may have been made all the same."""
         return call.id in self._running

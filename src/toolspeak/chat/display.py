@@ -1,0 +1,122 @@
+"""What is shown of an agent's work. It reads without colours, and in a file too."""
+
+from __future__ import annotations
+
+import re
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from ..agent import AgentEvent, ApprovalAsked, CallMade, Done, Question, ResultGiven
+from ..agent.approvals import summary
+from ..events import ReasoningDelta, TextDelta
+from ..types import Note
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What could move the cursor, recolour the screen or turn the text around."""
+_MOST_LINES, _MOST_CHARACTERS = 12, 1200
+_SHOWN_NOTES = frozenset({"asked-again"})
+
+
+class Display:
+    """Writes to a console."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._is_open = ""
+        """What the line that is not ended yet belongs to: "said" or "thought"."""
+        self._status = console.status("waiting for the model")
+
+    def say(self, text: str, style: str = "") -> None:
+        """A line of the program's own."""
+        self.end_line()
+        self._console.print(Text(printable(text), style), soft_wrap=True)
+
+    def table(self, rows: list[tuple[str, str]]) -> None:
+        """Names, and what there is to say of them."""
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+        for name, about in rows:
+            table.add_row(Text(printable(name), "bold"), Text(printable(about)))
+        self._console.print(table)
+
+    def wait(self) -> None:
+        """Nothing has come yet."""
+        if self._console.is_terminal:
+            self._status.start()
+
+    def stop_waiting(self) -> None:
+        """Something has."""
+        self._status.stop()
+
+    def show(self, event: AgentEvent) -> None:
+        """What has just happened."""
+        self.stop_waiting()
+        match event:
+            case TextDelta():
+                self._write(event.text, "said", "")
+            case ReasoningDelta():
+                self._write(event.text, "thought", "dim italic")
+            case CallMade():
+                self.say(f"● {event.call.name}({summary(event.call.arguments)})", "cyan")
+            case ResultGiven():
+                self._result(event)
+                self.wait()
+            case Note() if event.code in _SHOWN_NOTES:
+                self.say(f"  ({event.message})", "dim")
+            case Done():
+                self._done(event)
+            case ApprovalAsked() | Note():
+                pass
+
+    def end_line(self) -> None:
+        """End the line that is open, if there is one."""
+        if self._is_open:
+            self._console.print()
+        self._is_open = ""
+
+    def question(self, question: Question) -> None:
+        """What somebody is asked about a call: all of it, as far as it can be read."""
+        rows = [(key, summary({key: value})) for key, value in question.arguments.items()]
+        lines = [Text(printable(told)) for _, told in rows] or [Text("(no arguments)", "dim")]
+        lines += [Text(printable(use.question(question.tool)), "bold") for use in question.secrets]
+        title = Text(f"Run {printable(question.tool)}?")
+        self.end_line()
+        self._console.print(Panel(Text("\n").join(lines), title=title, title_align="left"))
+
+    def _write(self, text: str, whose: str, style: str) -> None:
+        if self._is_open and self._is_open != whose:
+            self.end_line()
+        self._is_open = whose
+        self._console.print(Text(printable(text), style), end="", soft_wrap=True)
+
+    def _result(self, event: ResultGiven) -> None:
+        self.end_line()
+        is_error = event.result.is_error
+        took = f" {event.seconds:.1f} s" if event.seconds >= 0.1 else ""
+        title = f"{event.call.name} {'✗' if is_error else '✓'}{took}"
+        shown = Text(printable(shortened(event.shown)))
+        style = "red" if is_error else "green"
+        self._console.print(Panel(shown, title=Text(title), title_align="left", border_style=style))
+
+    def _done(self, event: Done) -> None:
+        self.end_line()
+        run = event.run
+        if run.stop != "answer":
+            self.say(f"({run.why})", "yellow")
+        elif not run.text:
+            self.say("(the model has said nothing)", "yellow")
+
+
+def printable(text: str) -> str:
+    """A text that does nothing to a terminal but stand there."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))
+
+
+def shortened(text: str) -> str:
+    """The beginning of a long text, and how much is left out."""
+    lines = text[:_MOST_CHARACTERS].splitlines()[:_MOST_LINES]
+    kept = "\n".join(lines)
+    left = len(text) - len(kept)
+    return f"{kept}\n… {left} more characters" if left > 20 else text

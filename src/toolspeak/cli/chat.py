@@ -1,0 +1,93 @@
+"""Talk to a model that has tools, in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ..errors import UsageError
+from .serve import Settings, add_sources
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", default="", help="as clients name it; or the default")
+    add_sources(parser)
+    parser.add_argument("--files", type=Path, metavar="FOLDER", help="let it read a folder")
+    parser.add_argument("--edit", action="store_true", help="let it change files there, too")
+    parser.add_argument("--shell", action="store_true", help="let it run commands, each if you say")
+    parser.add_argument("--mcp", type=Path, metavar="CONFIG", help="servers that have more tools")
+    parser.add_argument("--approve", choices=("full", "read_only", "ask"), default="ask")
+    parser.add_argument("--always-ask", action="append", default=[], metavar="TOOL")
+    parser.add_argument("--auto-approve", action="append", default=[], metavar="TOOL")
+    parser.add_argument("--instructions", default="", help="what the model is told first")
+    parser.add_argument("--max-iterations", type=int, default=10, help="turns for one line")
+    parser.add_argument(
+        "--scrub",
+        choices=("model", "display", "both", "off"),
+        default="model",
+        help="from whom secrets in results are kept",
+    )
+    parser.add_argument("--transcript", type=Path, help="where the conversation is kept")
+    parser.add_argument("--audit", type=Path, help="where every approval is written down")
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        from ..chat import Session
+    except ModuleNotFoundError as missing:
+        needed = f"the agent needs {missing.name}"
+        raise UsageError(f"{needed}: pip install 'toolspeak[agent,local]'") from None
+    console = Console(highlight=False)
+    session: Session = _session(options, console)
+    asyncio.run(session.run())
+    return 0
+
+
+def _session(options: argparse.Namespace, console: Console) -> Any:
+    from ..agent import Approvals, Transcript
+    from ..chat import Display, Keyboard, Session, Setup
+
+    config = Settings(options, Console(stderr=True, highlight=False)).read()
+    setup = Setup(
+        model=options.model,
+        tools=_tools(options),
+        instructions=options.instructions,
+        max_iterations=options.max_iterations,
+        scrub=options.scrub,
+        config=config,
+    )
+    return Session(
+        setup,
+        Approvals(_policy(options), audit=options.audit, channel="chat"),
+        Transcript(options.transcript),
+        Display(console),
+        Keyboard(_history()),
+    )
+
+
+def _policy(options: argparse.Namespace) -> Any:
+    from ..agent import Policy
+
+    return Policy(
+        autonomy=options.approve,
+        always_ask=tuple(options.always_ask),
+        auto_approve=tuple(options.auto_approve),
+    )
+
+
+def _tools(options: argparse.Namespace) -> tuple[Any, ...]:
+    """Nothing is there that was not allowed."""
+    tools: list[Any] = []
+    if options.edit and not options.files:
+        raise UsageError("--edit needs --files FOLDER")
+    return tuple(tools)
+
+
+def _history() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "toolspeak" / "history"

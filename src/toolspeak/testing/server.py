@@ -11,7 +11,9 @@ Each turn answers one request; the last one answers all that follow.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
@@ -30,13 +32,19 @@ class ScriptedServer:
     """Answers each request with the next turn, in the API that it came by."""
 
     def __init__(
-        self, *turns: Turn, piece: int | None = None, pages: Mapping[str, Any] | None = None
+        self,
+        *turns: Turn,
+        piece: int | None = None,
+        pause: float = 0.0,
+        pages: Mapping[str, Any] | None = None,
     ) -> None:
         self.turns = list(turns)
         self.pages = dict(pages or {})
         """What it tells at other paths, whoever asks."""
         self.piece = piece
         """How many bytes of a stream are sent at a time; None sends what an event makes."""
+        self.pause = pause
+        """How many seconds pass between them."""
         self.requests: list[Request] = []
         self.bodies: list[Any] = []
         """What was asked, as it came."""
@@ -132,10 +140,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json" if array else wire.content_type)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for data in _cut(written, self.script.piece):
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
-            self.wfile.flush()
-        self.wfile.write(b"0\r\n\r\n")
+        with suppress(ConnectionError):  # Whoever asked may have gone.
+            for data in _cut(written, self.script.piece):
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+                self.wfile.flush()
+                time.sleep(self.script.pause)
+            self.wfile.write(b"0\r\n\r\n")
 
     def _fail(self, wire: Wire, failure: Failure) -> None:
         self._send(failure.status, encode_json(wire.encode_failure(failure)))

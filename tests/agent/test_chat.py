@@ -1,0 +1,255 @@
+"""`toolspeak chat`, as somebody at a terminal sees it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from tests.agent.scripted import call
+from toolspeak import Event, Reply, Request, Text, TextDelta, ToolResult
+from toolspeak.chat.display import printable, shortened
+from toolspeak.conversation import asked
+from toolspeak.events import Finish, Started, events_of
+from toolspeak.testing import ScriptedServer
+
+_PATIENCE = 60
+SLOW = [Started(), *(TextDelta(f"word{number} ") for number in range(400)), Finish("stop")]
+
+
+def model(request: Request) -> Iterable[Event]:
+    """Does what the user says: `CALL name key=value`, `slow`, or anything else."""
+    last = request.messages[-1].parts[-1]
+    if isinstance(last, ToolResult):
+        return _said(Text(f"It gave: {last.text.splitlines()[0][:60]}"))
+    words = asked(request.messages).split()
+    match words:
+        case ["CALL", name, *given]:
+            arguments = dict(one.split("=", 1) for one in given)
+            plain = {key: value.replace("_", " ") for key, value in arguments.items()}
+            return _said(call(name, f"call_{len(request.messages)}", **plain))
+        case ["slow", *_]:
+            return SLOW
+        case _:
+            return _said(Text(f"You said {words[-1]}, after {len(request.messages)} messages."))
+
+
+def _said(*parts: Any) -> list[Event]:
+    return list(events_of(Reply(parts=parts, stop_reason="stop")))
+
+
+class Terminal:
+    """Somebody at a terminal."""
+
+    def __init__(self, server: ScriptedServer, folder: Path, *options: str) -> None:
+        environ = {
+            **{key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")},
+            "TERM": "xterm",
+            "PROMPT_TOOLKIT_NO_CPR": "1",
+            "XDG_STATE_HOME": str(folder / "state"),
+        }
+        address = f"{server.url}/v1#scripted"
+        self._child = pexpect.spawn(
+            sys.executable,
+            ["-m", "toolspeak", "chat", address, *options],
+            cwd=str(folder),
+            env=environ,
+            dimensions=(50, 110),
+            encoding="utf-8",
+            timeout=_PATIENCE,
+        )
+
+    def type(self, line: str) -> None:
+        self._child.sendline(line)
+
+    def see(self, text: str) -> str:
+        """Wait until that is there; what came before it is given back."""
+        self._child.expect(re.escape(text))
+        return str(self._child.before)
+
+    def ready(self) -> None:
+        self.see("›")
+
+    def interrupt(self) -> None:
+        self._child.sendintr()
+
+    def leave(self) -> int:
+        """Ctrl-D, at an empty line."""
+        self._child.sendeof()
+        self._child.expect(pexpect.EOF)
+        self._child.close()
+        return int(self._child.exitstatus or 0)
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer(model, pause=0.02) as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "notes.txt").write_text("The tide is at noon.\n")
+    return tmp_path
+
+
+def test_a_question_and_the_end(server: ScriptedServer, folder: Path) -> None:
+    terminal = Terminal(server, folder)
+    terminal.ready()
+    terminal.type("Good morning")
+    terminal.see("You said morning, after 1 messages.")
+    terminal.ready()
+    terminal.type("And now")
+    terminal.see("You said now, after 3 messages.")
+    terminal.ready()
+    assert terminal.leave() == 0
+
+
+def test_approvals(server: ScriptedServer, folder: Path) -> None:
+    terminal = Terminal(server, folder, "--files", "work", "--audit", "audit.jsonl")
+    terminal.ready()
+    for answer, seen in [
+        ("n", "the user has denied it"),
+        ("what?", "the user has denied it"),
+        ("y", "The tide is at noon."),
+        ("a", "read_file is allowed for the rest of this session."),
+    ]:
+        terminal.type("CALL read_file path=notes.txt")
+        terminal.see("Run read_file?")
+        terminal.see("path: notes.txt")
+        terminal.see("a)lways")
+        terminal.type(answer)
+        terminal.see(seen)
+        terminal.see("It gave:")
+        terminal.ready()
+    terminal.type("CALL read_file path=notes.txt")
+    assert "Run read_file?" not in terminal.see("It gave:")
+    terminal.ready()
+    assert terminal.leave() == 0
+    log = (folder / "audit.jsonl").read_text().splitlines()
+    assert len(log) == 5
+    assert sum('"decision":"allowed"' in line for line in log) == 3
+
+
+def test_ctrl_c_in_the_midst_of_an_answer(server: ScriptedServer, folder: Path) -> None:
+    terminal = Terminal(server, folder, "--transcript", "talk.jsonl")
+    terminal.ready()
+    terminal.type("slow please")
+    terminal.see("word7 ")
+    terminal.interrupt()
+    terminal.see("(interrupted)")
+    terminal.ready()
+    terminal.type("And now")
+    terminal.see("You said now, after 3 messages.")
+    terminal.ready()
+    assert terminal.leave() == 0
+    assert "word7 " in (folder / "talk.jsonl").read_text()
+
+
+def test_ctrl_c_in_the_midst_of_a_tool(server: ScriptedServer, folder: Path) -> None:
+    terminal = Terminal(server, folder, "--files", "work", "--shell", "--approve", "full")
+    terminal.ready()
+    terminal.type("CALL shell command=echo_begun_>_begun;_sleep_300.25")
+    terminal.see("Run shell?")
+    assert "a)lways" not in terminal.see("n)o:")
+    terminal.type("y")
+    _until((folder / "work" / "begun").exists)
+    terminal.interrupt()
+    terminal.see("(interrupted)")
+    terminal.ready()
+    _until(lambda: not _runs("300.25"))
+    terminal.type("And now")
+    terminal.see("You said now")
+    terminal.ready()
+    assert terminal.leave() == 0
+
+
+def test_ctrl_c_at_a_question_and_at_an_empty_line(server: ScriptedServer, folder: Path) -> None:
+    terminal = Terminal(server, folder, "--files", "work")
+    terminal.ready()
+    terminal.interrupt()
+    terminal.see("Ctrl-D leaves")
+    terminal.ready()
+    terminal.type("CALL read_file path=notes.txt")
+    terminal.see("a)lways")
+    terminal.interrupt()
+    terminal.see("(interrupted)")
+    terminal.ready()
+    assert terminal.leave() == 0
+
+
+def test_commands(server: ScriptedServer, folder: Path) -> None:
+    terminal = Terminal(server, folder, "--files", "work", "--edit")
+    terminal.ready()
+    for typed, seen in [
+        ("/help", "/save [FILE]"),
+        ("/tools", "[asks]"),
+        ("/mode full", "full: every call is made"),
+        ("/tools", "[allowed]"),
+        ("/mode read_only", "read_only:"),
+        ("/tools", "[refused]"),
+        ("/mode sometimes", "Expected one of full, read_only, ask"),
+        ("/tols", "did you mean /tools?"),
+        ("Hello there", "You said there"),
+        ("/save talk.jsonl", "The conversation is in talk.jsonl"),
+        (f"/model {server.url}/v1#other", "#other"),
+        ("Hello again", "You said again, after 3 messages."),
+    ]:
+        terminal.type(typed)
+        terminal.see(seen)
+        terminal.ready()
+    assert terminal.leave() == 0
+    assert {request.model for request in server.requests} == {"scripted", "other"}
+    assert len((folder / "talk.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_pipe_has_nobody_to_ask(server: ScriptedServer, folder: Path) -> None:
+    typed = "CALL read_file path=notes.txt\nHello there\n"
+    command = [sys.executable, "-m", "toolspeak", "chat", f"{server.url}/v1#m", "--files", "work"]
+    done = subprocess.run(
+        command, input=typed, capture_output=True, text=True, cwd=folder, timeout=_PATIENCE
+    )
+    assert done.returncode == 0
+    assert "there is nobody to ask" in done.stdout
+    assert "You said there" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_a_model_that_is_not_there(folder: Path) -> None:
+    command = [sys.executable, "-m", "toolspeak", "chat", "http://127.0.0.1:9/v1#m"]
+    done = subprocess.run(
+        command, input="Hi\n", capture_output=True, text=True, cwd=folder, timeout=_PATIENCE
+    )
+    assert done.returncode == 0
+    assert "The model has failed: the upstream server (http://127.0.0.1:9/v1)" in done.stdout
+
+
+def test_what_is_shown_does_nothing_to_the_terminal() -> None:
+    assert printable("a\x1b[2Jb\x07\u202ec\r\nd\te") == "a\\x1b[2Jb\\x07\\x202ec\nd\te"
+
+
+def test_long_results_are_cut() -> None:
+    assert shortened("short") == "short"
+    assert shortened("line\n" * 500).endswith("… 2441 more characters")
+
+
+def _runs(words: str) -> bool:
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    return any(words in line and "ps -eo" not in line for line in listed.stdout.splitlines())
+
+
+def _until(is_so: Any) -> None:
+    import time
+
+    deadline = time.monotonic() + _PATIENCE
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -309,7 +309,7 @@ class TestLed:
         assert is_tiny(name) == expected
 
 
-def test_tools_are_what_they_are() -> None:
+def test_the_choice_among_many_keeps_what_was_used() -> None:
     """The choice among many leaves no tool out that the conversation has used."""
     from toolspeak import ToolCall, ToolResult
     from toolspeak.bridge.selecting import Selecting

@@ -1,0 +1,42 @@
+"""What the tests of the workspace share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolspeak.agent.workspace import (
+    WorkspaceError,
+)
+
+SECRET = "the secret outside"
+
+
+def problem_of(call: Callable[[], Any]) -> str:
+    with pytest.raises(WorkspaceError) as caught:
+        call()
+    return str(caught.value)
+
+
+def told(call: Callable[[], str]) -> str:
+    """What a tool says, be it a result or a problem."""
+    try:
+        return call()
+    except WorkspaceError as problem:
+        return str(problem)
+
+
+def all_of(folder: Path) -> dict[str, Any]:
+    found = sorted(folder.rglob("*"))
+    return {
+        str(path): path.read_bytes()
+        for path in found
+        if path.is_file() and not path.is_symlink() and folder in path.parents
+    } | {"all": [str(path) for path in found]}
+
+
+def temporary_files(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob(".toolspeak-*")]

@@ -1,0 +1,184 @@
+"""Where paths lead: inside, or nowhere."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from toolspeak.agent.workspace import (
+    Workspace,
+    confined,
+    files,
+)
+from toolspeak.errors import UsageError
+
+from .support import all_of, problem_of
+
+INSIDE = {
+    "src/main.py": "src/main.py",
+    "./src//main.py": "src/main.py",
+    "src/../README.md": "README.md",
+    "src/deep/../main.py": "src/main.py",
+    "inner/main.py": "src/main.py",
+    "inner.py": "src/main.py",
+    "inner/../README.md": "README.md",
+    "absolute/main.py": "src/main.py",
+    "absolute/deep/util.py": "src/deep/util.py",
+    "chain": "src/main.py",
+    "src/root/src/root/README.md": "README.md",
+    "{root}/src/main.py": "src/main.py",
+    "{root}/README.md/": "README.md",
+}
+
+
+@pytest.mark.parametrize("path", INSIDE)
+def test_paths_inside(folder: Path, workspace: Workspace, either_way: str, path: str) -> None:
+    read = files.read(confined.Folder(folder), path.format(root=folder))
+    assert read.path == INSIDE[path]
+    assert read.data == (folder / INSIDE[path]).read_bytes()
+
+
+OUTSIDE = [
+    "..",
+    "../secret.txt",
+    "../outside/secret.txt",
+    "src/../../secret.txt",
+    "inner/../../secret.txt",
+    "src/deep/../../../secret.txt",
+    "/etc/passwd",
+    "/",
+    "//etc/passwd",
+    "{root}/../secret.txt",
+    "{root}2/x",
+    "{above}/secret.txt",
+    "out.txt",
+    "out/secret.txt",
+    "out",
+    "out_absolute",
+    "out_chain",
+    "out_and_back",
+    "dangling_out",
+    "device",
+    "to_proc",
+    "src/root/../secret.txt",
+    "{root}/out/secret.txt",
+]
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_paths_outside(folder: Path, workspace: Workspace, path: str) -> None:
+    path = path.format(root=folder, above=folder.parent)
+    before = all_of(folder.parent)
+    for call in _every_use(workspace, path):
+        assert "leads out of the folder" in problem_of(call)
+    assert all_of(folder.parent) == before
+
+
+@pytest.mark.parametrize("path", [one for one in OUTSIDE if one != "out_and_back"])
+def test_paths_outside_where_links_are_resolved_first(
+    folder: Path, workspace: Workspace, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way of Windows refuses the same; only a link that leads back in is seen through."""
+    monkeypatch.setattr(confined, "HAS_OPENAT", False)
+    path = path.format(root=folder, above=folder.parent)
+    before = all_of(folder.parent)
+    for call in _every_use(workspace, path):
+        assert "leads out of the folder" in problem_of(call)
+    assert all_of(folder.parent) == before
+
+
+def _every_use(workspace: Workspace, path: str) -> list[Callable[[], str]]:
+    return [
+        lambda: workspace.read_file(path),
+        lambda: workspace.list_files(path),
+        lambda: workspace.list_files(path, "*"),
+        lambda: workspace.search("secret", path),
+        lambda: workspace.edit_file(path, "secret", "public"),
+        lambda: workspace.edit_file(path, "", "new"),
+        lambda: workspace.edit_file(f"{path}/new/file.txt", "", "new"),
+    ]
+
+
+UNUSABLE = {
+    "loop": "too many links",
+    "self": "too many links",
+    "pipe": "pipe, a socket or a device",
+    "socket": "pipe, a socket or a device",
+    "src": "is a folder",
+    ".": "is a folder",
+    "": "is a folder",
+    "src/deep/..": "is a folder",
+    "dangling": "does not exist",
+    "src/main.py/x": "not a folder",
+    "src/main.py/../main.py": "not a folder",
+    "nothing/x": "does not exist",
+    "a\0b": "not a path",
+    "x" * 300: "File name too long",
+    "x/" * 3000: "not a path",
+    "\ud800": "not a name",
+    "picture.png": "not text, but 7 bytes of binary data",
+    "~/x": "does not exist",
+}
+
+
+@pytest.mark.parametrize("path", UNUSABLE)
+def test_what_cannot_be_read(
+    folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(folder)  # The name of a socket may not be long.
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+        began = time.monotonic()
+        assert UNUSABLE[path] in problem_of(lambda: workspace.read_file(path))
+        assert time.monotonic() - began < 1
+
+
+def test_a_deep_path_does_not_use_up_all_files(folder: Path, workspace: Workspace) -> None:
+    deep = "/".join(["d"] * 99)
+    workspace.edit_file(f"{deep}/x", "", "here")
+    assert workspace.read_file(f"{deep}/x") == "here"
+    assert "too deep" in problem_of(lambda: workspace.edit_file(f"{deep}/d/d/d/x", "", "y"))
+
+
+def test_every_file_is_closed_again(workspace: Workspace) -> None:
+    before = len(os.listdir("/dev/fd"))
+    for path in [*UNUSABLE, *OUTSIDE]:
+        if path != "socket":
+            problem_of(lambda path=path: workspace.read_file(path))
+    workspace.read_file("chain")
+    workspace.search("def")
+    workspace.list_files(".", "**/*.py")
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_missing_file_is_told_with_names_like_it(workspace: Workspace) -> None:
+    said = problem_of(lambda: workspace.read_file("src/mian.py"))
+    assert said == "src/mian.py does not exist. Its folder has: main.py."
+
+
+def test_a_folder_that_is_none(folder: Path) -> None:
+    for path in ("README.md", "nothing"):
+        with pytest.raises(UsageError, match=r"Expected a folder"):
+            Workspace(folder / path)
+
+
+def test_a_folder_that_is_replaced_is_refused(folder: Path, workspace: Workspace) -> None:
+    folder.rename(folder.parent / "moved")
+    assert "does not exist" in problem_of(lambda: workspace.read_file("README.md"))
+    (folder.parent / "outside").rename(folder)
+    assert "replaced by another" in problem_of(lambda: workspace.read_file("secret.txt"))
+    folder.rename(folder.parent / "outside")
+    folder.symlink_to("outside")
+    problem_of(lambda: workspace.read_file("secret.txt"))
+
+
+def test_a_folder_may_be_named_by_a_link(folder: Path) -> None:
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    assert "def main" in Workspace(link).read_file(f"{link}/src/main.py")
+    assert "def main" in Workspace(link).read_file(f"{folder}/src/main.py")

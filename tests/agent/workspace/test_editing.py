@@ -1,0 +1,255 @@
+"""Changes to files: to the letter, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolspeak.agent.workspace import (
+    Workspace,
+    WorkspaceError,
+    files,
+)
+
+from .support import SECRET, all_of, problem_of, temporary_files
+
+EDITS = [
+    (b"one two three", "two", "2", b"one 2 three"),
+    (b"a\nb\nc\n", "b\n", "", b"a\nc\n"),
+    (b"a\nb", "b", "b\n", b"a\nb\n"),
+    (b"a\nb", "a\nb", "x\ny", b"x\ny"),
+    (b"a\r\nb\r\nc\r\n", "a\nb", "x\ny\nz", b"x\r\ny\r\nz\r\nc\r\n"),
+    (b"a\r\nb\r\nc\r\n", "a\r\nb", "x\r\ny", b"x\r\ny\r\nc\r\n"),
+    (b"a\r\nb\r\nc", "c", "c\nd", b"a\r\nb\r\nc\r\nd"),
+    (b"a\r\nb\r\nc", "\nb", "", b"a\r\nc"),
+    (b"a\r\nb\r\nc", "b\n", "", b"a\r\nc"),
+    (b"a\nb\r\nc\nd\n", "b\nc", "x\ny", b"a\nx\r\ny\nd\n"),
+    (b"a\nb\r\nc\nd\n", "d", "d\ne", b"a\nb\r\nc\nd\ne\n"),
+    (b"a\r\r\nb", "b", "c", b"a\r\r\nc"),
+    (b"\xef\xbb\xbfa\nb\n", "a", "x", b"\xef\xbb\xbfx\nb\n"),
+    (b"caf\xe9 a\n", "a\n", "b\n", b"caf\xe9 b\n"),
+    (b"caf\xe9 x\n", "x", "\xe9", b"caf\xe9 \xc3\xa9\n"),
+    (b"a\x0cb\xe2\x80\xa8c", "b", "x", b"a\x0cx\xe2\x80\xa8c"),
+    (b".*", ".*", r"\1", rb"\1"),
+]
+
+
+@pytest.mark.parametrize(("data", "old", "new", "result"), EDITS)
+def test_edits(
+    folder: Path,
+    workspace: Workspace,
+    either_way: str,
+    data: bytes,
+    old: str,
+    new: str,
+    result: bytes,
+) -> None:
+    (folder / "file").write_bytes(data)
+    workspace.edit_file("file", old, new)
+    assert (folder / "file").read_bytes() == result
+    assert temporary_files(folder) == []
+
+
+def test_several_places(folder: Path, workspace: Workspace) -> None:
+    (folder / "file").write_bytes(b"x = 1\r\ny = 1\r\nz = 2\r\nw = 1\r\n")
+    said = problem_of(lambda: workspace.edit_file("file", "= 1", "= 3"))
+    assert said.startswith("`old` stands 3 times in file (lines 1, 2, 4).")
+    told = workspace.edit_file("file", "= 1\n", "= 3\n", all=True)
+    assert told == "[file was changed in lines 1, 2, 4.]"
+    assert (folder / "file").read_bytes() == b"x = 3\r\ny = 3\r\nz = 2\r\nw = 3\r\n"
+
+
+def test_places_that_share_letters(folder: Path, workspace: Workspace) -> None:
+    """It is not clear which of them is meant."""
+    (folder / "file").write_text("}\n}\n}\n")
+    assert "stands 2 times" in problem_of(lambda: workspace.edit_file("file", "}\n}", "}"))
+    workspace.edit_file("file", "}\n}", "]", all=True)
+    assert (folder / "file").read_text() == "]\n}\n"
+
+
+def test_many_places_take_no_long_time(folder: Path, workspace: Workspace) -> None:
+    (folder / "file").write_text("a" * 400_000 + "\r\n")
+    began = time.monotonic()
+    said = problem_of(lambda: workspace.edit_file("file", "a" * 10_000, "b"))
+    assert "1000 times or more" in said
+    workspace.edit_file("file", "aa", "b", all=True)
+    assert time.monotonic() - began < 5
+    assert (folder / "file").read_bytes() == b"b" * 200_000 + b"\r\n"
+
+
+NEAR = [
+    (
+        "def main():\n  return 1",
+        "The nearest is this, from line 1 on. Only the spaces differ.\ndef main():\n    return 1",
+    ),
+    ("    return 2", "The nearest is this, from line 2 on.\n    return 1"),
+    ("def  main()  :", "The nearest is this, from line 1 on.\ndef main():"),
+    ("class Whatever:", "No line is like it: read the file again."),
+    ("\n\n\n", "No line is like it: read the file again."),
+]
+
+
+@pytest.mark.parametrize(("old", "told"), NEAR)
+def test_a_near_miss(workspace: Workspace, old: str, told: str) -> None:
+    said = problem_of(lambda: workspace.edit_file("src/main.py", old, "x"))
+    assert said == f"`old` does not stand in src/main.py. {told}"
+
+
+def test_a_near_miss_in_a_long_file(folder: Path, workspace: Workspace) -> None:
+    chosen = random.Random(2)
+    lines = ["".join(chosen.choices("abcdefgh (){}=", k=150)) for _ in range(20_000)]
+    (folder / "long").write_text("\n".join(lines))
+    began = time.monotonic()
+    assert "from line 31 on" in problem_of(lambda: workspace.edit_file("long", lines[30] + "!", ""))
+    assert time.monotonic() - began < 5
+
+
+def test_files_are_created(folder: Path, workspace: Workspace, either_way: str) -> None:
+    assert workspace.edit_file("new/er/file.txt", "", "a\r\nb") == "[new/er/file.txt was created.]"
+    assert (folder / "new/er/file.txt").read_bytes() == b"a\r\nb"
+    usual = folder / "usual"
+    usual.touch()
+    assert (folder / "new/er/file.txt").stat().st_mode == usual.stat().st_mode
+    assert "exists already" in problem_of(lambda: workspace.edit_file("new/er/file.txt", "", "c"))
+    assert workspace.edit_file("usual", "", "d") == "[usual was empty, and is written.]"
+    assert usual.read_text() == "d"
+    workspace.edit_file("dangling", "", "through a link that stays inside")
+    assert (folder / "src" / "nothing").exists()
+    said = problem_of(lambda: workspace.edit_file("nothing", "a", "b"))
+    assert said == "nothing does not exist. To create it, leave `old` empty."
+    assert "is a folder" in problem_of(lambda: workspace.edit_file("src", "", "x"))
+    assert "no" in problem_of(lambda: workspace.edit_file("picture.png", "P", "x"))
+    assert "half a character" in problem_of(lambda: workspace.edit_file("half", "", "\ud800"))
+    assert not (folder / "half").exists()
+
+
+def test_no_folder_is_made_for_a_path_that_leads_out(folder: Path, workspace: Workspace) -> None:
+    problem_of(lambda: workspace.edit_file("made/../../x", "", "new"))
+    assert not (folder / "made").exists()
+
+
+def test_a_file_that_appears_is_not_overwritten(
+    folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = files.create
+
+    def appearing(*given: Any) -> str:
+        (folder / "new").write_text("theirs")
+        return real(*given)
+
+    monkeypatch.setattr("toolspeak.agent.workspace.editing.create", appearing)
+    assert "exists already" in problem_of(lambda: workspace.edit_file("new", "", "ours"))
+    assert (folder / "new").read_text() == "theirs"
+
+
+def test_a_change_by_somebody_else_is_kept(
+    folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def changing(fd: int) -> None:
+        (folder / "README.md").write_text("theirs")
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", changing)
+    said = problem_of(lambda: workspace.edit_file("README.md", "things", "nothing"))
+    assert "read it again" in said
+    assert (folder / "README.md").read_text() == "theirs"
+    assert temporary_files(folder) == []
+
+
+@pytest.mark.parametrize("moment", ["open", "fchmod", "fsync", "replace"])
+@pytest.mark.parametrize("problem", [OSError(28, "No space"), KeyboardInterrupt()])
+@pytest.mark.parametrize(("path", "old"), [("README.md", "things"), ("new", "")])
+def test_what_fails_leaves_all_as_it_was(
+    folder: Path,
+    workspace: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+    problem: BaseException,
+    path: str,
+    old: str,
+) -> None:
+    real: Callable[..., Any] = getattr(os, moment)
+
+    def failing(*given: Any, **named: Any) -> Any:
+        if moment == "open" and not str(given[0]).startswith(".toolspeak-"):
+            return real(*given, **named)
+        raise problem
+
+    before = all_of(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, moment, failing)
+        with pytest.raises((WorkspaceError, KeyboardInterrupt)):
+            workspace.edit_file(path, old, "nothing")
+    assert all_of(folder) == before
+
+
+CRASH = """
+import os, sys
+from toolspeak.agent.workspace import Workspace
+os.replace = lambda *given, **named: os._exit(9)
+Workspace(sys.argv[1]).edit_file("README.md", "things", "nothing")
+"""
+
+
+def test_a_crash_leaves_the_old_file(folder: Path) -> None:
+    """The process is gone in the midst of it, and cannot clean up."""
+    assert subprocess.run([sys.executable, "-c", CRASH, folder]).returncode == 9
+    assert (folder / "README.md").read_text() == "# Project\n\nIt does things.\n"
+
+
+def test_the_mode_is_kept(folder: Path, workspace: Workspace) -> None:
+    for mode, kept in ((0o755, 0o755), (0o640, 0o640), (0o4755, 0o755)):
+        file = folder / f"mode{mode}"
+        file.write_text("a")
+        file.chmod(mode)
+        workspace.edit_file(file.name, "a", "b")
+        assert file.stat().st_mode & 0o7777 == kept
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_file_that_may_not_be_written(folder: Path, workspace: Workspace) -> None:
+    (folder / "README.md").chmod(0o444)
+    said = problem_of(lambda: workspace.edit_file("README.md", "things", "nothing"))
+    assert said == "README.md may not be used: permission denied."
+
+
+def test_a_link_inside_stays_a_link(folder: Path, workspace: Workspace) -> None:
+    assert workspace.edit_file("chain", "1", "2") == "[src/main.py was changed in line 2.]"
+    assert (folder / "chain").is_symlink()
+    assert "return 2" in (folder / "src" / "main.py").read_text()
+
+
+def test_a_hard_link_is_broken_by_an_edit(folder: Path, workspace: Workspace) -> None:
+    """It cannot be told from a file. What it shares with a file outside can be read, but not
+    changed."""
+    os.link(folder.parent / "secret.txt", folder / "hard")
+    workspace.edit_file("hard", "secret", "public")
+    assert (folder.parent / "secret.txt").read_text() == SECRET
+
+
+def test_git_is_not_edited(folder: Path, workspace: Workspace, either_way: str) -> None:
+    (folder / ".git" / "hooks").mkdir(parents=True)
+    (folder / ".git" / "config").write_text("[core]\n")
+    (folder / "innocent").symlink_to(".git")
+    for path in (".git/config", "innocent/config", "src/../.git/config"):
+        said = problem_of(lambda path=path: workspace.edit_file(path, "core", "x"))
+        assert said == "What is in .git is not changed by this tool."
+    for path in (".git/hooks/pre-commit", "innocent/hooks/x", "sub/.git/config", ".GIT/x", ".git"):
+        problem_of(lambda path=path: workspace.edit_file(path, "", "x"))
+    assert not (folder / "sub" / ".git").exists()
+    assert workspace.read_file(".git/config") == "[core]"
+
+
+def test_an_edit_that_changes_nothing(workspace: Workspace) -> None:
+    said = problem_of(lambda: workspace.edit_file("README.md", "things", "things"))
+    assert said == "`old` and `new` are the same: there is nothing to change."

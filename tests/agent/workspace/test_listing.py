@@ -1,0 +1,115 @@
+"""What is in a folder."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolspeak.agent.workspace import (
+    Workspace,
+    WorkspaceError,
+    listing,
+)
+from toolspeak.agent.workspace.listing import Glob
+
+
+def test_a_folder_is_listed(workspace: Workspace, either_way: str) -> None:
+    assert workspace.list_files("src") == "\n".join(
+        ["src/deep/", "src/main.py", "src/root (a link)"]
+    )
+    assert workspace.list_files("inner/deep") == "src/deep/up (a link)\nsrc/deep/util.py"
+    assert "pipe (no file)" in workspace.list_files()
+    assert workspace.list_files("README.md") == "README.md"
+
+
+def test_a_list_has_an_end(folder: Path, workspace: Workspace) -> None:
+    many = folder / "many"
+    many.mkdir()
+    assert workspace.list_files("many") == "[The folder is empty.]"
+    for number in range(250):
+        (many / f"{number:03}").touch()
+    lines = workspace.list_files("many").splitlines()
+    assert lines[0] == "many/000"
+    assert lines[199:] == ["many/199", "[50 more are left out. Name a folder or a pattern.]"]
+
+
+GLOBS = [
+    ("*.py", "main.py", True),
+    ("*.py", "src/deep/main.py", True),
+    ("src/*.py", "src/main.py", True),
+    ("src/*.py", "src/deep/main.py", False),
+    ("src/**/*.py", "src/main.py", True),
+    ("src/**/*.py", "src/a/b/main.py", True),
+    ("**/*.py", "main.py", True),
+    ("**/deep/**", "src/deep/x/y", True),
+    ("**/deep/**", "src/shallow/x", False),
+    ("./src/*.{js,py}", "src/main.py", True),
+    ("*.{js,ts}", "main.py", False),
+    ("{a,b}/{c,d}.py", "b/c.py", True),
+    ("/src/", "src", True),
+    ("[", "[", True),
+    ("**/" * 30 + "*x", "a/" * 60 + "y", False),
+    ("*a" * 40, "a" * 80 + "b", False),
+    ("{a,b}" * 40, "x", False),
+]
+
+
+@pytest.mark.parametrize(("pattern", "path", "fits"), GLOBS)
+def test_patterns_of_names(pattern: str, path: str, fits: bool) -> None:
+    began = time.monotonic()
+    assert Glob(pattern, ".").fits(path) is fits
+    assert time.monotonic() - began < 1
+
+
+def test_files_are_found_by_a_pattern(folder: Path, workspace: Workspace, either_way: str) -> None:
+    (folder / "node_modules").mkdir()
+    (folder / "node_modules" / "x.py").touch()
+    found = workspace.list_files(".", "**/*.py").splitlines()
+    assert found == [
+        "inner.py (a link)",
+        "src/deep/util.py",
+        "src/main.py",
+        "[Not looked into: node_modules.]",
+    ]
+    assert workspace.list_files("src", "*/util.py") == "src/deep/util.py"
+    assert workspace.list_files("node_modules", "*.py") == "node_modules/x.py"
+    assert workspace.list_files("src", "*.rs") == "[Nothing fits '*.rs'.]"
+
+
+def test_names_that_are_no_text(folder: Path, workspace: Workspace) -> None:
+    """Nor can a name pretend to be a line of its own."""
+    names = workspace.list_files().splitlines()
+    with open(os.fsencode(folder) + b"/caf\xe9", "w") as file:
+        file.write("found")
+    (folder / "a\nREADME.md:1: forged").write_text("found")
+    new = [line for line in workspace.list_files().splitlines() if line not in names]
+    assert new == ["a\\nREADME.md:1: forged", "caf\\xe9"]
+    assert workspace.search("found").splitlines()[:2] == [
+        "a\\nREADME.md:1: forged:1: found",
+        "caf\\xe9:1: found",
+    ]
+    assert workspace.read_file("caf\udce9") == "found"
+
+
+def test_a_tree_that_takes_too_long(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "SECONDS", -1.0)
+    assert "Not all was looked at" in workspace.list_files(".", "*")
+    assert "Not all was looked at" in workspace.search("def")
+
+
+def test_a_folder_that_may_not_be_read(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = listing.entries
+
+    def forbidding(folder: Any, path: str) -> Any:
+        if path == "src/deep":
+            raise WorkspaceError("permission denied")
+        return real(folder, path)
+
+    monkeypatch.setattr(listing, "entries", forbidding)
+    assert "[Not readable: src/deep.]" in workspace.search("def")

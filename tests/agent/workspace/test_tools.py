@@ -1,0 +1,80 @@
+"""The tools of a folder, as an agent has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from toolspeak import Request, ToolCall, ToolResult
+from toolspeak.agent import Agent, Policy
+from toolspeak.agent.workspace import (
+    SHELL,
+    workspace_tools,
+)
+
+
+def test_which_tools_there_are(folder: Path) -> None:
+    reading = ["read_file", "list_files", "search"]
+    assert [one.name for one in workspace_tools(folder)] == reading
+    everything = workspace_tools(folder, writes=True, shell=True)
+    assert [one.name for one in everything] == [*reading, "edit_file", SHELL]
+    assert [one.options.writes for one in everything] == [False, False, False, True, True]
+    assert all(one.tool.description for one in everything)
+
+
+def scripted(*turns: Any) -> Callable[[Request], Any]:
+    left = list(turns)
+
+    def model(request: Request) -> Any:
+        return left.pop(0)
+
+    return model
+
+
+def call(name: str, **arguments: Any) -> ToolCall:
+    return ToolCall(id=f"{name}-{len(str(arguments))}", name=name, arguments=arguments)
+
+
+def results(agent: Agent) -> list[str]:
+    run = agent.run_sync("Fix it")
+    assert run.text == "Done."
+    return [
+        part.text
+        for message in run.messages
+        for part in message.parts
+        if isinstance(part, ToolResult)
+    ]
+
+
+def test_an_agent_works_in_a_folder(folder: Path) -> None:
+    model = scripted(
+        [call("search", pattern="return"), call("read_file", path="src/main.py")],
+        [call("edit_file", path="src/main.py", old="return 1", new="return 2")],
+        [call("read_file", path="../secret.txt")],
+        [call(SHELL, command="cat src/main.py")],
+        "Done.",
+    )
+    tools = workspace_tools(folder, writes=True, shell=True)
+    told = results(Agent(model, tools=tools, approval="full"))
+    assert told[0].startswith("src/main.py:2:     return 1")
+    assert told[1] == "def main():\n    return 1"
+    assert told[2] == "[src/main.py was changed in line 2.]"
+    assert told[3].startswith("read_file was not run: ../secret.txt leads out of the folder")
+    assert told[4] == "def main():\n    return 2\n[Exit code 0.]"
+
+
+def test_the_shell_is_asked_for_always(folder: Path) -> None:
+    model = scripted([call(SHELL, command="touch made")], "Done.")
+    policy = Policy(auto_approve=("*",), always_ask=(SHELL,))
+    (told,) = results(Agent(model, tools=workspace_tools(folder, shell=True), approval=policy))
+    assert told == "shell was not run: it needs approval, and there is nobody to ask."
+    assert not (folder / "made").exists()
+
+
+def test_an_agent_that_may_only_read(folder: Path) -> None:
+    model = scripted([call("edit_file", path="a", old="", new="x"), call("list_files")], "Done.")
+    tools = workspace_tools(folder, writes=True)
+    told = results(Agent(model, tools=tools, approval="read_only"))
+    assert "may only read" in told[0]
+    assert "README.md" in told[1]

@@ -82,9 +82,15 @@ def _policy(options: argparse.Namespace) -> Any:
 
 def _tools(options: argparse.Namespace) -> tuple[Any, ...]:
     """Nothing is there that was not allowed."""
-    tools: list[Any] = []
+    from ..agent.workspace import SHELL, workspace_tools
+
     if options.edit and not options.files:
         raise UsageError("--edit needs --files FOLDER")
+    tools: list[Any] = []
+    if options.files or options.shell:
+        folder = options.files or Path()
+        found = workspace_tools(folder, writes=options.edit, shell=options.shell)
+        tools += [one for one in found if options.files or one.name == SHELL]
     return tuple(tools)
 
 

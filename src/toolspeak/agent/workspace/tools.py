@@ -21,7 +21,7 @@ from .searching import search_files
 from .text import FileText, page
 
 SHELL = "shell"
-"""The name of the tool that can do anything: to be put into `Policy.always_ask`."""
+"""The name of the tool that can do anything: somebody is asked before each of its calls."""
 SECONDS = 60.0
 MOST_SECONDS = 600.0
 Path = Annotated[str, "seen from the folder, as in src/main.py"]
@@ -89,7 +89,7 @@ class Workspace:
         return edit(self._folder, path, old, new, everywhere=all)
 
     # It gives up by itself before an agent does, so that what it has said so far is told.
-    @tool(name=SHELL, writes=True, timeout=MOST_SECONDS + 10)
+    @tool(name=SHELL, writes=True, asks=True, timeout=MOST_SECONDS + 10)
     async def shell(
         self,
         command: str,

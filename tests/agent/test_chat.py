@@ -25,16 +25,17 @@ SLOW = [Started(), *(TextDelta(f"word{number} ") for number in range(400)), Fini
 
 
 def model(request: Request) -> Iterable[Event]:
-    """Does what the user says: `CALL name key=value`, `slow`, or anything else."""
+    """Does what the user says: `CALL name key=value`, now or `LATER`, `slow`, or anything else."""
     last = request.messages[-1].parts[-1]
     if isinstance(last, ToolResult):
         return _said(Text(f"It gave: {last.text.splitlines()[0][:60]}"))
     words = asked(request.messages).split()
     match words:
-        case ["CALL", name, *given]:
+        case ["CALL" | "LATER", name, *given]:
             arguments = dict(one.split("=", 1) for one in given)
             plain = {key: value.replace("_", " ") for key, value in arguments.items()}
-            return _said(call(name, f"call_{len(request.messages)}", **plain))
+            made = _said(call(name, f"call_{len(request.messages)}", **plain))
+            return [*SLOW[:40], *made[1:]] if words[0] == "LATER" else made
         case ["slow", *_]:
             return SLOW
         case _:
@@ -182,6 +183,21 @@ def test_ctrl_c_at_a_question_and_at_an_empty_line(server: ScriptedServer, folde
     terminal.see("a)lways")
     terminal.interrupt()
     terminal.see("(interrupted)")
+    terminal.ready()
+    assert terminal.leave() == 0
+
+
+def test_what_was_typed_before_a_question_is_no_answer(
+    server: ScriptedServer, folder: Path
+) -> None:
+    terminal = Terminal(server, folder, "--files", "work")
+    terminal.ready()
+    terminal.type("LATER read_file path=notes.txt")
+    terminal.see("word3 ")
+    terminal.type("y")
+    terminal.see("a)lways")
+    terminal.type("n")
+    assert "tide" not in terminal.see("the user has denied it")
     terminal.ready()
     assert terminal.leave() == 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,7 @@ class Keyboard:
         from prompt_toolkit import PromptSession
 
         words = _ONCE_OR_ALWAYS if question.can_last else _ONCE
+        _forget_typed()
         try:
             # Answers to questions are no lines to come back to.
             said = await PromptSession[str]().prompt_async(words, handle_sigint=False)
@@ -65,6 +67,14 @@ class Keyboard:
             history = FileHistory(str(file)) if file else InMemoryHistory()
             self._session = PromptSession(history=history)
         return self._session
+
+
+def _forget_typed() -> None:
+    """What was typed before a question was seen is no answer to it."""
+    with suppress(ImportError, OSError):
+        import termios
+
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 def _writable(path: Path | None) -> Path | None:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def raw(**options: Any) -> McpServer:
 
 
 @asynccontextmanager
-async def opened(server: McpServer) -> AsyncIterator[McpServer]:
+async def opened(server: McpServer) -> AsyncGenerator[McpServer]:
     await server.open()
     try:
         yield server
@@ -195,7 +195,7 @@ def test_what_servers_do_that_they_should_not() -> None:
             assert await give(server, "blob") == (Image(data="AAAA", media_type="image/png"),)
             assert await give(server, "mute") == ""
             # A code of its own, which the SDK has for connections that are closed.
-            with pytest.raises(ToolFailed, match="^the disk is full$"):
+            with pytest.raises(ToolFailed, match=r"^the disk is full$"):
                 await give(server, "old_code")
             for name in ("promise", "nonsense"):
                 with pytest.raises(ServerFailed, match="something else than it promises"):
@@ -399,7 +399,7 @@ def test_trouble_over_http() -> None:
 def test_who_fails_again_and_again_is_left_alone_for_a_while(tmp_path: Path) -> None:
     """A program that works once, and then never again."""
     flag = tmp_path / "started"
-    code = f"import os, runpy; os.mkdir({str(flag)!r}); runpy.run_path({SDK!r}, run_name='__main__')"
+    code = f"import os, runpy; os.mkdir({str(flag)!r}); runpy.run_path({SDK!r}, None, '__main__')"
     server = McpServer.stdio("once", sys.executable, ["-c", code], startup_timeout=LONG)
 
     async def work() -> None:
@@ -459,7 +459,7 @@ def test_an_address_that_does_not_answer(status: int, told: str) -> None:
             running.status = status
             with pytest.raises(ServerFailed, match=f"'web' cannot be reached: http.*{told}"):
                 await McpServer.http("web", f"{running.url}?key=secret").open()
-        with pytest.raises(ServerFailed, match="'web' cannot be reached: http.*failed") as caught:
+        with pytest.raises(ServerFailed, match=r"'web' cannot be reached: http.*failed") as caught:
             await McpServer.http("web", f"{running.url}?key=secret").open()
         assert "secret" not in str(caught.value)
 

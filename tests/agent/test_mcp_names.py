@@ -79,9 +79,7 @@ def test_the_usual_file(tmp_path: Path) -> None:
     found = load(tmp_path, {"mcpServers": {"files": files, "search": search, "off": off}})
     env = {"KEY": "secret", "OTHER": "secret", "PORT": "80", "ON": "true", "E": ""}
     assert list(found) == ["files", "search"]
-    assert found["files"].place == Command(
-        command="npx", args=("-y", "files"), env=env, cwd="/tmp"
-    )
+    assert found["files"].place == Command(command="npx", args=("-y", "files"), env=env, cwd="/tmp")
     headers = {"authorization": "Bearer secret"}
     assert found["search"].place == Address(url="http://h/mcp", headers=headers)
     assert "secret" not in repr(found)

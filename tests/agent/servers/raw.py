@@ -10,8 +10,10 @@ import time
 from typing import Any
 
 PAGE = 3
-NAMES = ["a.b", "a_b", "a b", "x" * 80, "twice", "twice", "old_code", "promise", "nonsense"]
-NAMES += ["change", "deaf", "noise", "pid", "link", "blob", "mute"]
+NAMES = (
+    *("a.b", "a_b", "a b", "x" * 80, "twice", "twice", "old_code", "promise", "nonsense"),
+    *("change", "deaf", "noise", "pid", "link", "blob", "mute"),
+)
 BLOB = {"uri": "file:///a.png", "mimeType": "image/png", "blob": "AAAA"}
 LINK = {"type": "resource_link", "uri": "file:///b", "name": "b", "description": "the rest"}
 CONTENT: dict[str, Any] = {

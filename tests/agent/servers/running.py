@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -45,7 +45,7 @@ class HttpServer:
 
 
 @contextmanager
-def http_server() -> Iterator[HttpServer]:
+def http_server() -> Generator[HttpServer]:
     server = HttpServer()
     server.start()
     try:
@@ -63,7 +63,7 @@ class RawHttp:
         self.opened = 0
         self.status = 0
         """What calls are answered with, if not as they should be."""
-        self.unknown = (404, -32600)
+        self.unknown: tuple[int, int] = (404, -32600)
         """What is said of a session that it does not know."""
         self.url = ""
         self.asked: list[dict[str, str]] = []
@@ -87,7 +87,7 @@ class RawHttp:
 
 
 @contextmanager
-def raw_http() -> Iterator[RawHttp]:
+def raw_http() -> Generator[RawHttp]:
     told = RawHttp()
 
     class Handler(BaseHTTPRequestHandler):
@@ -114,7 +114,7 @@ def raw_http() -> Iterator[RawHttp]:
             self.end_headers()
             self.wfile.write(data)
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, *told: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
             """Nobody wants to read it."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

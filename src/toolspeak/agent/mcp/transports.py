@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from threading import Thread
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 import httpx2
 from mcp import StdioServerParameters, stdio_client
@@ -131,7 +131,7 @@ class _Watched:
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    def __aiter__(self) -> ReadStream[Message]:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
@@ -141,7 +141,7 @@ class _Watched:
             self._on_end()
             raise
 
-    async def __aenter__(self) -> _Watched:
+    async def __aenter__(self) -> Self:
         await self._stream.__aenter__()
         return self
 

@@ -13,8 +13,9 @@ Agent("embedded", tools=[get_weather], approval="full").run_sync("Is it cold in 
 from .approvals import Answer, Approvals, Approver, Decision, Policy, Question, Record, answer_of
 from .events import AgentEvent, ApprovalAsked, CallMade, Done, ResultGiven, Run
 from .loop import Agent, ToolSource
+from .mcp import McpServer, ServerFailed, load_servers
 from .models import FunctionModel, LiveModel, Model, ModelFailed
-from .tools import AgentTool, Fatal, Options, tool
+from .tools import AgentTool, Fatal, Options, ToolFailed, tool
 from .transcript import Transcript
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Fatal",
     "FunctionModel",
     "LiveModel",
+    "McpServer",
     "Model",
     "ModelFailed",
     "Options",
@@ -39,8 +41,11 @@ __all__ = [
     "Record",
     "ResultGiven",
     "Run",
+    "ServerFailed",
+    "ToolFailed",
     "ToolSource",
     "Transcript",
     "answer_of",
+    "load_servers",
     "tool",
 ]

@@ -8,8 +8,9 @@ import logging
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
-from ..errors import UsageError
+from ..errors import ToolspeakError, UsageError
 from ..fit import fit
 from ..jsonish import dumps
 from ..toolset import Toolset
@@ -37,9 +38,7 @@ async def result_of(tool: AgentTool, call: ToolCall, timeout: float, limit: int)
     except Exception as problem:
         log.info("%s has failed", call.name, exc_info=True)
         return failed(call, _cut(f"{call.name} has failed: {_said(problem)}", limit))
-    if isinstance(content, str):
-        content = _cut(content, limit)
-    return ToolResult(call_id=call.id, name=call.name, content=content)
+    return ToolResult(call_id=call.id, name=call.name, content=_within(content, limit))
 
 
 def failed(call: ToolCall, why: str) -> ToolResult:
@@ -101,7 +100,22 @@ def _as_json(given: Any) -> str:
 
 
 def _said(problem: Exception) -> str:
+    if isinstance(problem, ToolspeakError) and str(problem):
+        # It was worded to be read, and the name of its class would only be in the way.
+        return str(problem)
     return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
+
+
+def _within(content: Content, limit: int) -> Content:
+    """The content, of whose texts none is longer than that."""
+    if isinstance(content, str):
+        return _cut(content, limit)
+    return tuple(
+        structs.replace(part, text=_cut(part.text, limit))
+        if isinstance(part, (Text, Document))
+        else part
+        for part in content
+    )
 
 
 def _cut(text: str, limit: int) -> str:

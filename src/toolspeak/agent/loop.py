@@ -147,9 +147,11 @@ class Agent:
         """Work until there is an answer. Without a prompt, an earlier conversation is gone on with:
         what was called there and has no result is run first, where that can do no harm."""
         events = self.stream(prompt, messages=messages, transcript=transcript)
-        async for event in events:
-            if isinstance(event, Done):
-                return event.run
+        # Whatever was opened for it is closed before its answer is there.
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, Done):
+                    return event.run
         raise AssertionError("the last event is Done")
 
     def run_sync(

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from ..calls import Key, key_of
 from ..scrubbing import Use, Vault, scrub
 from ..toolset import Toolset
-from ..types import Text, ToolCall, ToolResult
+from ..types import Document, Text, ToolCall, ToolResult
 from .approvals import Approvals, Decision
 from .events import ApprovalAsked, CallMade, ResultGiven
 from .execution import failed, fault_in, result_of, unknown
@@ -202,7 +202,7 @@ class Round:
             return self._scrubbed(content, source)
         return tuple(
             structs.replace(part, text=self._scrubbed(part.text, source))
-            if isinstance(part, Text)
+            if isinstance(part, (Text, Document))
             else part
             for part in content
         )

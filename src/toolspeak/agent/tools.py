@@ -31,6 +31,10 @@ class Fatal(ToolspeakError):
     """Raised by a tool: the agent ends, and its model is not asked any more."""
 
 
+class ToolFailed(ToolspeakError):
+    """Raised by a tool: the model is told why in just these words, and goes on."""
+
+
 class Options(Struct, frozen=True, kw_only=True):
     """What there is to know of a tool beside what its model is told."""
 

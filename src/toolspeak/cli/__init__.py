@@ -9,9 +9,21 @@ from io import TextIOWrapper
 
 from .. import __version__
 from ..errors import ToolspeakError
-from . import chat, check, convert, dialects, eval, parse, probe, providers, render, serve  # noqa: A004 - its command
+from . import (
+    chat,
+    check,
+    convert,
+    dialects,
+    eval,  # noqa: A004 - its command
+    mcp,
+    parse,
+    probe,
+    providers,
+    render,
+    serve,
+)
 
-COMMANDS = (chat, check, convert, dialects, eval, parse, probe, providers, render, serve)
+COMMANDS = (chat, check, convert, dialects, eval, mcp, parse, probe, providers, render, serve)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

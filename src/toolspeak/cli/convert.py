@@ -15,10 +15,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from ..errors import UsageError, WireError
 from ..events import Event, fold
+from ..tools import as_tools
 from ..types import Note, Request
-from ..wires import WIRES, Envelope, StreamDecoder, Wire, wire_of
+from ..wires import WIRES, Envelope, StreamDecoder, wire_of
 from ..wires.framing import decode_json, encode_json
 
+KINDS = ("auto", "request", "reply", "message", "tools")
 _REQUEST = frozenset({"messages", "contents", "input", "prompt"})
 _REPLY = frozenset({"choices", "candidates", "output", "response", "stop_reason", "done"})
 _STREAM = (b"data:", b"event:", b":")
@@ -33,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", default="-", help="a file; standard output if left out")
     parser.add_argument(
         "--kind",
-        choices=("auto", "request", "reply", "message"),
+        choices=KINDS,
         default="auto",
         help="what each value is; lines of messages are one conversation",
     )
@@ -41,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    convert = _Conversion(wire_of(options.source), wire_of(options.target), options.kind)
+    convert = Conversion(options.source, options.target, options.kind)
     if options.file == "-":
         written = convert.all(sys.stdin.buffer)
         _write(written, options.output)
@@ -87,11 +89,12 @@ def _watched(file: BinaryIO) -> Iterator[bytes]:
             progress.advance(task, len(line))
 
 
-class _Conversion:
+class Conversion:
     """Turns lines of one API into lines of another."""
 
-    def __init__(self, source: Wire, target: Wire, kind: str) -> None:
-        self._source, self._target, self._kind = source, target, kind
+    def __init__(self, source: str, target: str, kind: str = "auto") -> None:
+        self._source, self._target = wire_of(source), wire_of(target)
+        self._kind = kind
         self.notes: dict[Note, None] = {}
 
     def all(self, lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -106,7 +109,7 @@ class _Conversion:
         except WireError:
             # Not all of it stands on one line: then it is one value.
             value = decode_json(b"".join(chain([first], iterator)))
-            yield _pretty(self._value(value))
+            yield _pretty(self.value(value))
             return
         if isinstance(value, dict) and value.get("done") is False:
             yield from self._stream(chain([first], iterator))
@@ -119,13 +122,13 @@ class _Conversion:
             for message in self._messages([value, *rest]):
                 yield encode_json(message) + b"\n"
             return
-        yield encode_json(self._value(value)) + b"\n"
+        yield encode_json(self.value(value)) + b"\n"
         for number, line in enumerate(following, 2):
             if line.strip():
-                yield encode_json(self._value(_read(line, number), number)) + b"\n"
+                yield encode_json(self.value(_read(line, number), number)) + b"\n"
 
-    def _value(self, value: Any, number: int = 1) -> Any:
-        """A request, a reply, a conversation, or a list of the first two."""
+    def value(self, value: Any, number: int = 1) -> Any:
+        """A request, a reply, a conversation, a list of tools, or of the first two."""
         try:
             match self._kind_of(value):
                 case "request":
@@ -134,12 +137,17 @@ class _Conversion:
                     return self._messages(value if isinstance(value, list) else [value])
                 case "reply":
                     return self._reply(value)
+                case "tools":
+                    return self._tools(value)
                 case _:
-                    return [self._value(item, index) for index, item in enumerate(value, number)]
+                    return [self.value(item, index) for index, item in enumerate(value, number)]
         except WireError as error:
             raise UsageError(f"value {number}: {error}") from None
 
     def _kind_of(self, value: Any) -> str:
+        if self._kind == "tools":
+            # They are told from messages by nothing that is certain.
+            return "tools"
         if isinstance(value, list) and value:
             kind = self._kind_of(value[0])
             parts_of_one = kind == "reply" and self._source.name == "gemini"
@@ -173,6 +181,14 @@ class _Conversion:
         if reply.failure:
             raise UsageError(reply.failure.message)
         return self._target.encode_reply(reply, Envelope(_NO_REQUEST, reply.id))
+
+    def _tools(self, tools: Any) -> Any:
+        outgoing = self._target.encode_request(
+            Request(model="", messages=(), tools=as_tools(tools), wire=self._source.name)
+        )
+        # What a request would need beside its tools is not asked for here.
+        self._note(*(note for note in outgoing.notes if note.where.startswith("$.tools")))
+        return outgoing.body.get("tools", [])
 
     def _messages(self, messages: list[Any]) -> list[Any]:
         """A conversation without anything around it. Instructions that a request would keep apart

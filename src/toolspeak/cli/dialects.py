@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
@@ -37,14 +38,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    chosen = [get(name) for name in options.name] or list(DIALECTS.values())
-    if options.model:
-        spoken = for_model(options.model)
-        chosen = [dialect for dialect in spoken if dialect in chosen]
+    chosen = choose(options.name, options.model)
     if options.json:
         write_json([describe(dialect) for dialect in chosen])
         return 0
     return _show(chosen, check=options.check)
+
+
+def choose(names: Iterable[str], model: str | None) -> list[Dialect]:
+    """The dialects of those names, or all; of these only the ones that a model speaks."""
+    chosen = [get(name) for name in names] or list(DIALECTS.values())
+    return [dialect for dialect in for_model(model) if dialect in chosen] if model else chosen
 
 
 def sample(dialect: Dialect) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from ..dialects import Parser, for_model
 from ..events import fold
 from ..testing import chunks
 from ..tools import as_tools
+from ..types import Reply
 from .io import read_json, read_text, write_json
 
 
@@ -51,11 +53,11 @@ def _positive(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    spoken = for_model(options.model) if options.model else ()
-    if options.model and not spoken:
+    if options.model and not for_model(options.model):
         print(f"toolspeak: nothing is known of model {options.model!r}", file=sys.stderr)
-    parser = Parser(
-        dialect=spoken if spoken and options.dialect == "auto" else options.dialect,
+    parser = parser_for(
+        options.model,
+        options.dialect,
         tools=as_tools(read_json(options.tools)) if options.tools else None,
         trust=options.trust,
         context=read_json(options.context) if options.context else (),
@@ -69,21 +71,26 @@ def run(options: argparse.Namespace) -> int:
     if options.events:
         for event in found:
             write_json(event)
-        return 0
-    reply = fold(found)
-    write_json(
-        {
-            "text": reply.text,
-            "reasoning": reply.reasoning,
-            "calls": [
-                {"id": call.id, "name": call.name, "arguments": call.arguments}
-                for call in reply.calls
-            ],
-            "rejected": reply.rejected,
-            "notes": [
-                {"code": n.code, "message": n.message, "where": n.where} for n in reply.notes
-            ],
-            "dialect": reply.dialect,
-        }
-    )
+    else:
+        write_json(described(fold(found)))
     return 0
+
+
+def parser_for(model: str | None, dialect: str = "auto", **settings: Any) -> Parser:
+    """A parser for the dialects of a model, where nothing else is asked for."""
+    spoken = for_model(model) if model else ()
+    return Parser(dialect=spoken if spoken and dialect == "auto" else dialect, **settings)
+
+
+def described(reply: Reply) -> dict[str, Any]:
+    """A reply for programs."""
+    return {
+        "text": reply.text,
+        "reasoning": reply.reasoning,
+        "calls": [
+            {"id": call.id, "name": call.name, "arguments": call.arguments} for call in reply.calls
+        ],
+        "rejected": reply.rejected,
+        "notes": [{"code": n.code, "message": n.message, "where": n.where} for n in reply.notes],
+        "dialect": reply.dialect,
+    }

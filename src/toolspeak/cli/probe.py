@@ -55,18 +55,18 @@ def run(options: argparse.Namespace) -> int:
     saves = options.save and not advised.why_not
     saved = str(save(advised, loaded, os.environ)) if saves else None
     if options.json:
-        _write(report, advised, shared=shared, saved=saved)
+        write_json(described(report, advised, shared=shared, saved=saved))
     else:
         _Printed(report, advised).show(shared=shared, saved=saved, wanted=options.save)
     return _NOT_SAVED if options.save and advised.lines and not saved else 0
 
 
 def _watched(model: str, loaded: Loaded, console: Console) -> tuple[Report, Served, bool]:
-    """The same as `_probed`, with a line that tells how far it is."""
+    """The same as `probed`, with a line that tells how far it is."""
     with _progress(console) as progress:
         task = progress.add_task("Looking for models")
         return asyncio.run(
-            _probed(model, loaded, lambda what: progress.update(task, description=what))
+            probed(model, loaded, lambda what: progress.update(task, description=what))
         )
 
 
@@ -75,7 +75,7 @@ def _progress(console: Console) -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-async def _probed(
+async def probed(
     model: str, loaded: Loaded, say: Callable[[str], None]
 ) -> tuple[Report, Served, bool]:
     """The report on a model, which one that is, and whether gateways that run now know it."""
@@ -130,9 +130,12 @@ async def _share(report: Report, served: Served, loaded: Loaded) -> bool:
     return is_kept
 
 
-def _write(report: Report, advised: Advice, *, shared: bool, saved: str | None) -> None:
+def described(
+    report: Report, advised: Advice, *, shared: bool, saved: str | None = None
+) -> dict[str, Any]:
+    """A report for programs."""
     told: dict[str, Any] = to_builtins(report)
-    write_json({**told, "toml": advised.lines, "shared": shared, "saved": saved})
+    return {**told, "toml": advised.lines, "shared": shared, "saved": saved}
 
 
 class _Printed:

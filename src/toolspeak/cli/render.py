@@ -27,16 +27,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    value = read_json(options.file)
-    match options.what:
-        case "calls":
-            tools = as_tools(read_json(options.tools)) if options.tools else None
-            print(render_calls(options.dialect, _calls(value), tools))
-        case "results":
-            print(render_results(options.dialect, _results(value)))
-        case _:
-            print(render_tools(options.dialect, as_tools(value) or ()))
+    tools = read_json(options.tools) if options.tools else None
+    print(rendered(read_json(options.file), options.what, options.dialect, tools))
     return 0
+
+
+def rendered(value: Any, what: str, dialect: str, tools: Any = None) -> str:
+    """Calls, results or tools, as that dialect writes them."""
+    match what:
+        case "calls":
+            return render_calls(dialect, _calls(value), as_tools(tools))
+        case "results":
+            return render_results(dialect, _results(value))
+        case _:
+            return render_tools(dialect, as_tools(value) or ())
 
 
 def _calls(value: Any) -> list[ToolCall]:

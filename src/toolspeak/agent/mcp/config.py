@@ -1,0 +1,169 @@
+"""Reads the file in which people list their MCP servers.
+
+    {"mcpServers": {
+        "files": {"command": "npx", "args": ["-y", "…"], "env": {"KEY": "${KEY}"}},
+        "search": {"type": "http", "url": "https://…", "headers": {"authorization": "Bearer ${K}"}}
+    }}
+
+Claude, Cursor and others write it so; VS Code calls the outer key `servers`. Whatever else stands
+in an entry is another program's concern.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from msgspec import Meta, Struct
+
+from .naming import prefix_of
+from .server import McpServer
+
+if TYPE_CHECKING:
+    from ...gateway.drafts import Draft
+
+_OUTER = ("mcpServers", "servers")
+_CURSOR = re.compile(r"\$\{env:(\w+)\}")
+"""How Cursor and VS Code write `${NAME}`."""
+_Text = Annotated[str, Meta(min_length=1)]
+_Value = str | int | float | bool
+
+
+class _Stdio(Struct, kw_only=True):
+    command: _Text
+    type: Literal["stdio"] = "stdio"
+    args: tuple[str, ...] = ()
+    env: dict[str, _Value] = {}
+    cwd: _Text | None = None
+
+
+class _Http(Struct, kw_only=True):
+    url: _Text
+    type: Literal["http", "streamable-http", "streamableHttp"] = "http"
+    headers: dict[str, _Value] = {}
+
+
+class _Ours(Struct, kw_only=True):
+    """What only Toolspeak knows."""
+
+    required: bool | None = None
+    trustHints: bool | None = None  # noqa: N815 - as the file writes it, like `mcpServers`
+
+
+def load_servers(
+    path: str | Path, *, environ: Mapping[str, str] | None = None, **options: Any
+) -> tuple[McpServer, ...]:
+    """The servers that a file lists, without those that are disabled. `options` hold for all of
+    them, as `McpServer` takes them; an entry may have its own `required` and `trustHints`.
+
+    `${NAME}` and `${NAME:-default}` come from the environment. A `ConfigError` tells all that is
+    wrong at once, each with its place."""
+    from ...gateway.drafts import Draft
+    from ...gateway.problems import ConfigError
+
+    draft = Draft(str(path), _read(Path(path)))
+    outer = next((key for key in _OUTER if key in draft.values), _OUTER[0])
+    draft.values = {outer: _enabled(draft.values.get(outer))}
+    draft.fill_in(os.environ if environ is None else environ)
+    servers = _servers(draft, outer, options)
+    if draft.problems:
+        raise ConfigError(draft.said(draft.problems))
+    return servers
+
+
+def _read(path: Path) -> dict[str, Any]:
+    from ...gateway.problems import ConfigError
+
+    try:
+        value = json.loads(_CURSOR.sub(r"${\1}", path.read_text("utf-8-sig")))
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}"]) from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError([f"{path} is not JSON: {error}"]) from None
+    if not isinstance(value, dict):
+        raise ConfigError([f"{path}: Expected `object`, got `{type(value).__name__}` - at `$`"])
+    return value
+
+
+def _enabled(entries: Any) -> Any:
+    """The entries that count. What is wrong with the others is nobody's concern."""
+    if not isinstance(entries, dict):
+        return entries
+    return {name: entry for name, entry in entries.items() if not _is_disabled(entry)}
+
+
+def _is_disabled(entry: Any) -> bool:
+    return isinstance(entry, dict) and entry.get("disabled") is True
+
+
+def _servers(draft: Draft, outer: str, options: dict[str, Any]) -> tuple[McpServer, ...]:
+    from ...gateway.problems import Problem, at
+
+    entries = draft.values[outer]
+    if not isinstance(entries, dict):
+        wanted = " or ".join(f"`{key}`" for key in _OUTER)
+        draft.add(Problem(f"Expected an object {wanted} with a server under each name"))
+        return ()
+    seen: dict[str, str] = {}
+    for name in entries:
+        other = seen.setdefault(prefix_of(name), name)
+        if other != name:
+            problem = f"the tools of {name!r} and {other!r} would have the same names: rename one"
+            draft.add(Problem(problem, at(f"$.{outer}", name)))
+    made = (
+        _server(draft, at(f"$.{outer}", name), name, entries[name], options) for name in entries
+    )
+    return tuple(server for server in made if server)
+
+
+def _server(
+    draft: Draft, path: str, name: str, entry: Any, options: dict[str, Any]
+) -> McpServer | None:
+    """The server that an entry means; None, and a problem, if it means none."""
+    from ...gateway.problems import Problem
+
+    if problem := _unclear(entry):
+        draft.add(Problem(problem, path))
+        return None
+    ours = _built(draft, _Ours, entry, path)
+    own = {"required": ours.required, "trust_hints": ours.trustHints}
+    options = {**options, **{key: value for key, value in own.items() if value is not None}}
+    if "url" in entry:
+        place = _built(draft, _Http, entry, path)
+        return McpServer.http(name, place.url, headers=_texts(place.headers), **options)
+    place = _built(draft, _Stdio, entry, path)
+    cwd = Path(place.cwd).expanduser() if place.cwd else None
+    return McpServer.stdio(
+        name, place.command, place.args, env=_texts(place.env), cwd=cwd, **options
+    )
+
+
+def _unclear(entry: Any) -> str:
+    """Why it cannot be told how to reach a server; "" if it can."""
+    if not isinstance(entry, dict):
+        return f"Expected `object`, got `{type(entry).__name__}`"
+    if entry.get("type") == "sse":
+        return "the transport `sse` is out of date and not spoken here: use `http`"
+    if ("url" in entry) == ("command" in entry):
+        return "Expected either `command` or `url`"
+    return ""
+
+
+_Kind = TypeVar("_Kind", bound=Struct)
+
+
+def _built(draft: Draft, kind: type[_Kind], entry: dict[str, Any], path: str) -> _Kind:
+    """The part of an entry that is of this kind. Other programs have fields of their own."""
+    known = {key: value for key, value in entry.items() if key in kind.__struct_fields__}
+    return draft.build(kind, known, path)
+
+
+def _texts(values: dict[str, _Value]) -> dict[str, str]:
+    """Variables and headers are text, but some people write numbers."""
+    return {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()
+    }

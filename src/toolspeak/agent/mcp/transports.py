@@ -1,0 +1,154 @@
+"""The ways to a server. Each gives the SDK its streams, and keeps what explains a failure: the last
+lines on a program's standard error, the last status over HTTP that was none of success."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from threading import Thread
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import httpx2
+from mcp import StdioServerParameters, stdio_client
+
+# The protocol of these streams is named in no public module.
+from mcp.client._transport import ReadStream, TransportStreams  # pyright: ignore[reportPrivateUsage]
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+
+from .places import Address, Command
+
+log = logging.getLogger("toolspeak.agent")
+
+Message = SessionMessage | Exception
+_KEPT = 10
+"""Lines of standard error that are shown if a program fails."""
+_LONGEST_LINE = 2000
+_CONNECTING = 30.0
+
+
+class Evidence:
+    """What was seen on the way to a server, in case that it fails."""
+
+    def __init__(self) -> None:
+        self.lines: deque[str] = deque(maxlen=_KEPT)
+        self.status: int | None = None
+        self._reader: Thread | None = None
+
+    def read(self, file: BinaryIO, name: str) -> None:
+        """Read what a program complains of, until it ends. A thread does that: files of this kind
+        cannot be waited for on every system."""
+        self._reader = Thread(target=self._read, args=(file, name), daemon=True)
+        self._reader.start()
+
+    def complete(self) -> None:
+        """Wait until all is read that a program has said in the end."""
+        if self._reader:
+            self._reader.join(1.0)
+
+    def _read(self, file: BinaryIO, name: str) -> None:
+        with file:
+            while line := file.readline(_LONGEST_LINE):
+                text = line.decode("utf-8", "replace").rstrip()
+                log.debug("%s: %s", name, text)
+                self.lines.append(text)
+
+    async def saw(self, response: httpx2.Response) -> None:
+        """Take down what came of a message."""
+        if response.request.method == "POST":
+            self.status = response.status_code if response.is_error else None
+
+
+@asynccontextmanager
+async def stdio(
+    command: Command, name: str, evidence: Evidence
+) -> AsyncGenerator[TransportStreams]:
+    """A program of its own, which ends with this. Of the environment it gets what is safe (PATH,
+    HOME and the like) and what it was given, not the user's keys."""
+    parameters = StdioServerParameters(
+        command=command.command, args=list(command.args), env=command.env, cwd=command.cwd
+    )
+    ours, its = os.pipe()
+    evidence.read(os.fdopen(ours, "rb"), name)
+    with os.fdopen(its, "w") as errors:
+        async with stdio_client(parameters, errlog=errors) as streams:
+            # The program has its own by now, and the reader shall hear of its end.
+            errors.close()
+            yield streams
+
+
+@asynccontextmanager
+async def http(address: Address, evidence: Evidence) -> AsyncGenerator[TransportStreams]:
+    """A server that is there already. How long a reply may take is the caller's to say."""
+    from ...gateway.guard import is_loopback
+
+    async with (
+        httpx2.AsyncClient(
+            headers=address.headers,
+            # What is on this machine is not asked through a proxy.
+            trust_env=not is_loopback(httpx2.URL(address.url).host),
+            timeout=httpx2.Timeout(_CONNECTING, read=None),
+            event_hooks={"response": [evidence.saw]},
+        ) as client,
+        streamable_http_client(address.url, http_client=client) as streams,
+    ):
+        yield streams
+
+
+def is_unreached(problem: BaseException) -> bool:
+    """Whether nothing was sent, since there was nobody to send it to."""
+    return isinstance(problem, (httpx2.ConnectError, httpx2.ConnectTimeout))
+
+
+@asynccontextmanager
+async def watched(
+    way: AbstractAsyncContextManager[TransportStreams], on_end: Callable[[], None]
+) -> AsyncGenerator[TransportStreams]:
+    """The same streams, and somebody hears of it when the server has said its last."""
+    async with way as (reading, writing):
+        yield _Watched(reading, on_end), writing
+
+
+class _Watched:
+    """A stream whose end is told."""
+
+    def __init__(self, stream: ReadStream[Message], on_end: Callable[[], None]) -> None:
+        self._stream = stream
+        self._on_end = on_end
+
+    @property
+    def last_context(self) -> object:
+        """The SDK asks for the context in which a message was sent."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Message:
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._on_end()
+            raise
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)

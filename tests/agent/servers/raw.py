@@ -1,0 +1,95 @@
+"""A server that is written by hand: it knows only the older protocol, and does what no SDK lets a
+server do. `python raw.py` speaks over stdio; `Raw` answers for one over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+PAGE = 3
+NAMES = (
+    *("a.b", "a_b", "a b", "x" * 80, "twice", "twice", "old_code", "promise", "nonsense"),
+    *("change", "deaf", "noise", "pid", "link", "blob", "mute"),
+)
+BLOB = {"uri": "file:///a.png", "mimeType": "image/png", "blob": "AAAA"}
+LINK = {"type": "resource_link", "uri": "file:///b", "name": "b", "description": "the rest"}
+CONTENT: dict[str, Any] = {
+    "link": LINK,
+    "blob": {"type": "resource", "resource": BLOB},
+    "mute": {"type": "text", "text": ""},
+}
+
+
+def tool(name: str) -> dict[str, Any]:
+    about: dict[str, Any] = {"name": name, "inputSchema": {"type": "object"}}
+    if name == "promise":
+        about["outputSchema"] = {"type": "object", "required": ["a"]}
+    return about
+
+
+class Raw:
+    """What it says to each message."""
+
+    def __init__(self) -> None:
+        self.names = list(NAMES)
+
+    def answer(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        if "id" not in message:
+            return []
+        method, params = message.get("method"), message.get("params") or {}
+        match method:
+            case "initialize":
+                result = {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {"tools": {"listChanged": True}},
+                    "serverInfo": {"name": "raw", "version": "1"},
+                }
+            case "tools/list":
+                result = self.page(int(params.get("cursor") or 0))
+            case "tools/call":
+                return self.call(params["name"], message["id"])
+            case _:
+                problem = {"code": -32601, "message": f"no method {method}"}
+                return [{"jsonrpc": "2.0", "id": message["id"], "error": problem}]
+        return [{"jsonrpc": "2.0", "id": message["id"], "result": result}]
+
+    def page(self, start: int) -> dict[str, Any]:
+        page: dict[str, Any] = {"tools": [tool(name) for name in self.names[start : start + PAGE]]}
+        if start + PAGE < len(self.names):
+            page["nextCursor"] = str(start + PAGE)
+        return page
+
+    def call(self, name: str, identity: Any) -> list[dict[str, Any]]:
+        before: list[dict[str, Any]] = []
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": identity}
+        match name:
+            case "old_code":
+                answer["error"] = {"code": -32000, "message": "the disk is full"}
+            case "nonsense":
+                answer["result"] = {"content": "this is no list"}
+            case "change":
+                self.names.append("late")
+                before.append({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+                answer["result"] = {"content": [{"type": "text", "text": "changed"}]}
+            case "deaf":
+                time.sleep(600)
+            case "noise":
+                print("This is no JSON.", flush=True)
+                answer["result"] = {"content": [{"type": "text", "text": "noisy"}]}
+            case _ if name in CONTENT:
+                answer["result"] = {"content": [CONTENT[name]]}
+            case _:
+                said = str(os.getpid()) if name == "pid" else f"{name} was called"
+                answer["result"] = {"content": [{"type": "text", "text": said}]}
+        return [*before, answer]
+
+
+if __name__ == "__main__":
+    print("raw is awake", file=sys.stderr, flush=True)
+    raw = Raw()
+    for line in sys.stdin:
+        for answer in raw.answer(json.loads(line)):
+            print(json.dumps(answer), flush=True)

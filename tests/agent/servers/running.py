@@ -1,0 +1,129 @@
+"""Starts servers for tests, and ends them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from tests.agent.servers.raw import Raw
+
+HERE = Path(__file__).parent
+SDK = str(HERE / "sdk.py")
+RAW = str(HERE / "raw.py")
+
+
+class HttpServer:
+    """The SDK's server in a process of its own, which can be killed and started again."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    def start(self) -> None:
+        command = [sys.executable, SDK, str(self.port)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout
+        self.port = int(self._process.stdout.readline())
+
+    def kill(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+@contextmanager
+def http_server() -> Generator[HttpServer]:
+    server = HttpServer()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+class RawHttp:
+    """A server of the older protocol, with sessions that it may forget, and trouble on demand."""
+
+    def __init__(self) -> None:
+        self.raw = Raw()
+        self.sessions: set[str] = set()
+        self.opened = 0
+        self.status = 0
+        """What calls are answered with, if not as they should be."""
+        self.unknown: tuple[int, int] = (404, -32600)
+        """What is said of a session that it does not know."""
+        self.url = ""
+        self.asked: list[dict[str, str]] = []
+        """The headers of each request."""
+
+    def answer(self, message: dict[str, Any], session: str) -> tuple[int, Any, str]:
+        """The status, the value and the session of an answer."""
+        method = message.get("method")
+        if self.status and method in ("initialize", "tools/call", "server/discover"):
+            return self.status, {"detail": "not now"}, ""
+        if method == "initialize":
+            session = uuid4().hex
+            self.sessions.add(session)
+            self.opened += 1
+        elif method != "server/discover" and session not in self.sessions:
+            status, code = self.unknown
+            problem = {"code": code, "message": "Session not found"}
+            return status, {"jsonrpc": "2.0", "id": message.get("id"), "error": problem}, ""
+        answers = self.raw.answer(message)
+        return (200, answers[-1], session) if answers else (202, None, session)
+
+
+@contextmanager
+def raw_http() -> Generator[RawHttp]:
+    told = RawHttp()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            told.asked.append({key.lower(): value for key, value in self.headers.items()})
+            body = self.rfile.read(int(self.headers["content-length"]))
+            session = self.headers.get("mcp-session-id", "")
+            self._say(*told.answer(json.loads(body), session))
+
+        def do_GET(self) -> None:
+            self._say(405, None, "")
+
+        do_DELETE = do_GET
+
+        def _say(self, status: int, value: Any, session: str) -> None:
+            data = b"" if value is None else json.dumps(value).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(data)))
+            if session:
+                self.send_header("mcp-session-id", session)
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *told: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+            """Nobody wants to read it."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    told.url = f"http://127.0.0.1:{server.server_port}/mcp"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield told
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

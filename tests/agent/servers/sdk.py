@@ -1,0 +1,109 @@
+"""A server of the official SDK, over stdio or HTTP: `python sdk.py` or `python sdk.py PORT`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+
+import uvicorn
+from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import (
+    AudioContent,
+    CallToolResult,
+    EmbeddedResource,
+    TextContent,
+    TextResourceContents,
+    ToolAnnotations,
+)
+
+server = MCPServer("toys", log_level="ERROR")
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True))
+def add(a: int, b: int) -> str:
+    """Add two numbers."""
+    return f"{a} + {b} = {a + b}"
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+async def wait(seconds: float) -> str:
+    """Wait."""
+    await asyncio.sleep(seconds)
+    return f"waited {seconds:g}"
+
+
+@server.tool()
+def pid() -> int:
+    """The number of this process."""
+    return os.getpid()
+
+
+@server.tool()
+def die() -> str:
+    """End at once."""
+    os._exit(3)
+
+
+@server.tool()
+def fail(why: str) -> str:
+    """Fail."""
+    raise ToolError(why)
+
+
+@server.tool()
+def variable(name: str) -> str:
+    """A variable of the environment, and the folder."""
+    return f"{os.environ.get(name, '(not set)')} in {os.getcwd()}"
+
+
+@server.tool()
+def picture() -> Image:
+    """A picture."""
+    return Image(data=b"\x89PNG", format="png")
+
+
+@server.tool()
+def papers() -> CallToolResult:
+    """Text beside a text from elsewhere and a recording."""
+    resource = TextResourceContents(uri="file:///a.txt", text="api_key=sk-abcdefghijklmnop1234")
+    return CallToolResult(
+        content=[
+            TextContent(text="Two things:"),
+            EmbeddedResource(resource=resource),
+            AudioContent(data="AAAA", mime_type="audio/wav"),
+        ]
+    )
+
+
+@server.tool()
+def structured() -> CallToolResult:
+    """Nothing but structure."""
+    return CallToolResult(content=[], structured_content={"a": [1, 2]})
+
+
+@server.tool()
+async def grow(name: str, ctx: Context) -> str:
+    """Have one more tool from now on."""
+    server.add_tool(lambda: f"I am {name}", name=name, description="A new one.")
+    await ctx.notify_tools_changed()
+    return f"there is {name} now"
+
+
+def serve(port: int) -> None:
+    """Serve on that port, and say so when it is open."""
+    listening = socket.create_server(("127.0.0.1", port))
+    print(listening.getsockname()[1], flush=True)
+    config = uvicorn.Config(
+        server.streamable_http_app(), log_level="error", timeout_graceful_shutdown=1
+    )
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        serve(int(sys.argv[1]))
+    else:
+        server.run()

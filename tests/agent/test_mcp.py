@@ -1,0 +1,555 @@
+"""Agents with tools of MCP servers: real ones, which the tests start and kill."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.servers.running import RAW, SDK, http_server, raw_http
+from toolspeak import Document, Image, Request, Text, ToolCall
+from toolspeak.agent import Agent, AgentTool, McpServer, ServerFailed, ToolFailed
+from toolspeak.agent.mcp import session as sessions
+from toolspeak.types import ToolResult
+
+LONG = 60.0
+"""Seconds for what should not take any: a machine may be busy."""
+
+
+def toys(**options: Any) -> McpServer:
+    return McpServer.stdio("toys", sys.executable, [SDK], startup_timeout=LONG, **options)
+
+
+def raw(**options: Any) -> McpServer:
+    return McpServer.stdio("raw", sys.executable, [RAW], startup_timeout=LONG, **options)
+
+
+@asynccontextmanager
+async def opened(server: McpServer) -> AsyncGenerator[McpServer]:
+    await server.open()
+    try:
+        yield server
+    finally:
+        await server.close()
+        assert len(asyncio.all_tasks()) == 1, "something is left running"
+
+
+async def tools_of(server: McpServer) -> dict[str, AgentTool]:
+    return {tool.name: tool for tool in await server.tools()}
+
+
+async def give(server: McpServer, tool: str, /, **arguments: Any) -> Any:
+    """What a tool gives. It is looked up each time, as an agent does."""
+    found = (await tools_of(server))[f"{server.name}__{tool}"]
+    return await found.handler(arguments)
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what comes in its own time."""
+    async with asyncio.timeout(LONG):
+        while not await holds():
+            await asyncio.sleep(0.01)
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def run(work: Awaitable[None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(2 * LONG):
+            await work
+
+    asyncio.run(limited())
+
+
+class Script:
+    """A model that calls what it is told to, and then says what it has heard."""
+
+    def __init__(self, *calls: tuple[str, dict[str, Any]]) -> None:
+        self._calls = list(calls)
+        self.requests: list[Request] = []
+
+    def __call__(self, request: Request) -> Any:
+        self.requests.append(request)
+        if self._calls:
+            name, arguments = self._calls.pop(0)
+            return [ToolCall(id=f"call_{len(self.requests)}", name=name, arguments=arguments)]
+        return " | ".join(result.text for result in self.results())
+
+    def results(self) -> list[ToolResult]:
+        parts = (part for message in self.requests[-1].messages for part in message.parts)
+        return [part for part in parts if isinstance(part, ToolResult)]
+
+
+# Agents.
+
+
+def test_an_agent_with_tools_over_stdio_and_over_http() -> None:
+    with http_server() as running:
+        script = Script(("toys__add", {"a": 1, "b": 2}), ("web__add", {"a": 3, "b": 4}))
+        web = McpServer.http("web", running.url, startup_timeout=LONG)
+        agent = Agent(script, tools=[toys(), web], approval="full")
+        assert agent.run_sync("Add.").text == "1 + 2 = 3 | 3 + 4 = 7"
+        first = script.requests[0].tools or ()
+        described = {tool.name: tool for tool in first}
+        assert described["toys__add"].description == "Add two numbers."
+        assert described["web__add"].parameters["required"] == ["a", "b"]
+        assert sum(tool.name.startswith("web__") for tool in first) == len(first) / 2
+        # The same agent can be used again, in another loop.
+        assert agent.run_sync("Again.").stop == "answer"
+
+
+def test_an_agent_goes_on_if_a_tool_fails_or_its_server_dies() -> None:
+    script = Script(
+        ("toys__fail", {"why": "out of ink"}),
+        ("toys__die", {}),
+        ("toys__add", {"a": 2, "b": 2}),
+    )
+    agent = Agent(script, tools=[toys()], approval="full")
+    agent.run_sync("Try.")
+    failed, died, added = script.results()
+    assert failed.is_error
+    assert failed.text == "toys__fail has failed: Error executing tool fail: out of ink"
+    assert died.is_error
+    assert died.text == (
+        "toys__die has failed: the MCP server 'toys' was lost in the midst of it. "
+        "It is not known what it has done: find out before you call it again."
+    )
+    assert (added.is_error, added.text) == (False, "2 + 2 = 4")
+
+
+def test_an_agent_is_opened_in_one_task_and_closed_in_another() -> None:
+    async def work() -> None:
+        agent = Agent(Script(("toys__pid", {})), tools=[toys()], approval="full")
+        await asyncio.create_task(agent.__aenter__())
+        answer = await asyncio.create_task(agent.run("Which?"))
+        assert is_running(int(answer.text))
+        await asyncio.create_task(agent.__aexit__())
+        assert not is_running(int(answer.text))
+        assert len(asyncio.all_tasks()) == 1
+
+    run(work())
+
+
+@pytest.mark.parametrize(("trusted", "text"), [(True, "1 + 2 = 3"), (False, "was not run")])
+def test_who_may_only_read_runs_what_is_trusted_to_only_read(trusted: bool, text: str) -> None:
+    script = Script(("toys__add", {"a": 1, "b": 2}))
+    server = toys(trust_hints=trusted)
+    answer = Agent(script, tools=[server], approval="read_only").run_sync("Add.").text
+    assert text in answer
+
+
+def test_hints_are_only_believed_if_that_was_said() -> None:
+    async def work(*, trusted: bool) -> dict[str, tuple[bool, bool]]:
+        async with opened(toys(trust_hints=trusted)) as server:
+            found = await tools_of(server)
+            return {
+                name: (tool.options.writes, tool.options.idempotent) for name, tool in found.items()
+            }
+
+    options = asyncio.run(work(trusted=True))
+    assert options["toys__add"] == (False, True)
+    assert options["toys__wait"] == (False, False)
+    assert options["toys__pid"] == (True, False)
+    assert set(asyncio.run(work(trusted=False)).values()) == {(True, False)}
+
+
+# Results.
+
+
+def test_results() -> None:
+    async def work() -> None:
+        async with opened(toys()) as server:
+            (picture,) = await give(server, "picture")
+            assert picture == Image(data="iVBORw==", media_type="image/png")
+            text, paper, recording = await give(server, "papers")
+            assert text == Text("Two things:")
+            assert (paper.title, paper.text[:8]) == ("file:///a.txt", "api_key=")
+            assert recording == Document(data="AAAA", media_type="audio/wav")
+            assert await give(server, "structured") == '{"a":[1,2]}'
+            with pytest.raises(ToolFailed, match="no luck"):
+                await give(server, "fail", why="no luck")
+
+    run(work())
+
+
+def test_what_servers_do_that_they_should_not() -> None:
+    async def work() -> None:
+        async with opened(raw()) as server:
+            process = await give(server, "pid")
+            assert await give(server, "twice") == "twice was called"
+            assert await give(server, "link") == "b (file:///b): the rest"
+            assert await give(server, "blob") == (Image(data="AAAA", media_type="image/png"),)
+            assert await give(server, "mute") == ""
+            # A code of its own, which the SDK has for connections that are closed.
+            with pytest.raises(ToolFailed, match=r"^the disk is full$"):
+                await give(server, "old_code")
+            for name in ("promise", "nonsense"):
+                with pytest.raises(ServerFailed, match="something else than it promises"):
+                    await give(server, name)
+            assert await give(server, "noise") == "noisy"
+            assert await give(server, "pid") == process
+
+    run(work())
+
+
+def test_secrets_in_what_is_embedded_do_not_reach_the_model() -> None:
+    script = Script(("toys__papers", {}))
+    Agent(script, tools=[toys()], approval="full").run_sync("Read.")
+    (result,) = script.results()
+    assert "sk-abcdefghijklmnop1234" not in result.text
+    assert "api_key=" in result.text
+
+
+# The list of tools.
+
+
+def test_all_pages_are_read_and_every_name_will_do() -> None:
+    async def work() -> None:
+        async with opened(raw()) as server:
+            names = list(await tools_of(server))
+            assert len(names) == len(set(names)) == 15
+            assert names[:3] == ["raw__a_b_02310318", "raw__a_b", "raw__a_b_a050a8b4"]
+            assert await give(server, names[0].removeprefix("raw__")) == "a.b was called"
+
+    run(work())
+
+
+def test_a_list_that_changes_is_read_again() -> None:
+    async def work() -> None:
+        with http_server() as running:
+            web = McpServer.http("web", running.url, startup_timeout=LONG)
+            for server, change in ((toys(), "grow"), (web, "grow"), (raw(), "change")):
+                async with opened(server):
+                    name = "fresh" if change == "grow" else "late"
+                    assert f"{server.name}__{name}" not in await tools_of(server)
+                    await give(server, change, **({"name": name} if change == "grow" else {}))
+
+                    async def is_there() -> bool:
+                        return f"{server.name}__{name}" in await tools_of(server)  # noqa: B023
+
+                    await until(is_there)
+                    assert await give(server, name)
+
+    run(work())
+
+
+# Several at once, and too long.
+
+
+def test_calls_run_beside_each_other() -> None:
+    async def work() -> None:
+        async with opened(toys()) as server:
+            began = time.monotonic()
+            waits = [give(server, "wait", seconds=0.4 + i / 100) for i in range(5)]
+            assert await asyncio.gather(*waits) == [f"waited {0.4 + i / 100:g}" for i in range(5)]
+            assert time.monotonic() - began < 1.9
+
+    run(work())
+
+
+def test_a_call_that_is_given_up_harms_no_other() -> None:
+    async def work() -> None:
+        async with opened(toys()) as server:
+            process = await give(server, "pid")
+            other = asyncio.create_task(give(server, "wait", seconds=0.3))
+            given_up = asyncio.create_task(give(server, "wait", seconds=600))
+            await asyncio.sleep(0.1)
+            given_up.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await given_up
+            assert await other == "waited 0.3"
+            assert await give(server, "pid") == process
+
+    run(work())
+
+
+def test_a_call_has_its_time() -> None:
+    script = Script(("toys__wait", {"seconds": 600}), ("toys__add", {"a": 1, "b": 1}))
+    Agent(script, tools=[toys(timeout=0.3)], approval="full").run_sync("Wait.")
+    waited, added = script.results()
+    assert waited.is_error
+    assert "the MCP server 'toys' has not answered in 0.3 s." in waited.text
+    assert added.text == "1 + 1 = 2"
+
+
+def test_the_time_of_the_agent_counts_too() -> None:
+    script = Script(("toys__wait", {"seconds": 600}), ("toys__add", {"a": 1, "b": 1}))
+    Agent(script, tools=[toys()], approval="full", timeout=0.3).run_sync("Wait.")
+    waited, added = script.results()
+    assert waited.text == "toys__wait has not ended in 0.3 s."
+    assert added.text == "1 + 1 = 2"
+
+
+def test_a_server_that_is_stuck_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_CHECK", 0.3)
+
+    async def work() -> None:
+        async with opened(raw(timeout=0.3)) as server:
+            process = await give(server, "pid")
+            with pytest.raises(ServerFailed, match=r"has not answered in 0\.3 s"):
+                await give(server, "deaf")
+            server._timeout = None  # pyright: ignore[reportPrivateUsage]
+            assert await give(server, "pid") != process
+            assert not is_running(int(process))
+
+    run(work())
+
+
+# Servers that die.
+
+
+def test_a_server_that_is_killed_between_calls_is_started_again() -> None:
+    async def work() -> None:
+        async with opened(toys()) as server:
+            for _ in range(2):
+                process = int(await give(server, "pid"))
+                os.kill(process, signal.SIGKILL)
+
+                async def is_noticed() -> bool:
+                    return not (server._session and server._session.is_alive)  # pyright: ignore
+
+                await until(is_noticed)
+                assert int(await give(server, "pid")) != process
+
+    run(work())
+
+
+def test_a_server_that_is_killed_in_the_midst_of_calls() -> None:
+    async def work() -> None:
+        async with opened(toys()) as server:
+            process = int(await give(server, "pid"))
+            calls = [asyncio.create_task(give(server, "wait", seconds=600)) for _ in range(3)]
+            await asyncio.sleep(0.2)
+            os.kill(process, signal.SIGKILL)
+            for problem in await asyncio.gather(*calls, return_exceptions=True):
+                assert isinstance(problem, ServerFailed)
+                assert "was lost in the midst of it" in str(problem)
+            again = await asyncio.gather(*(give(server, "pid") for _ in range(3)))
+            assert len(set(again)) == 1
+            assert again[0] != str(process)
+
+    run(work())
+
+
+def test_an_http_server_that_is_killed_and_comes_back() -> None:
+    async def work() -> None:
+        with http_server() as running:
+            async with opened(McpServer.http("web", running.url, startup_timeout=LONG)) as server:
+                call = asyncio.create_task(give(server, "wait", seconds=600))
+                await asyncio.sleep(0.3)
+                running.kill()
+                with pytest.raises(ServerFailed, match="'web' was lost in the midst of it"):
+                    await call
+                with pytest.raises(ServerFailed, match="'web' cannot be reached"):
+                    await give(server, "pid")
+                assert "web__pid" in await tools_of(server)
+                running.start()
+                assert int(await give(server, "pid"))
+                running.kill()
+                running.start()
+                assert int(await give(server, "pid"))
+
+    run(work())
+
+
+@pytest.mark.parametrize("unknown", [(404, -32600), (404, -32001), (400, -32600), (400, -32000)])
+def test_a_session_that_was_forgotten_is_begun_again(unknown: tuple[int, int]) -> None:
+    async def work() -> None:
+        with raw_http() as running:
+            running.unknown = unknown
+            async with opened(McpServer.http("raw", running.url)) as server:
+                assert await give(server, "twice") == "twice was called"
+                running.sessions.clear()
+                assert await give(server, "twice") == "twice was called"
+                assert running.opened == 2
+
+    run(work())
+
+
+def test_trouble_over_http() -> None:
+    async def work() -> None:
+        with raw_http() as running:
+            headers = {"authorization": "Bearer abc"}
+            async with opened(McpServer.http("raw", running.url, headers=headers)) as server:
+                for status in (503, 500, 401):
+                    running.status = status
+                    with pytest.raises(ServerFailed, match=f"'raw' has failed with HTTP {status}"):
+                        await give(server, "twice")
+                running.status = 0
+                assert await give(server, "twice") == "twice was called"
+                assert {one["authorization"] for one in running.asked} == {"Bearer abc"}
+
+    run(work())
+
+
+def test_who_fails_again_and_again_is_left_alone_for_a_while(tmp_path: Path) -> None:
+    """A program that works once, and then never again."""
+    flag = tmp_path / "started"
+    code = f"import os, runpy; os.mkdir({str(flag)!r}); runpy.run_path({SDK!r}, None, '__main__')"
+    server = McpServer.stdio("once", sys.executable, ["-c", code], startup_timeout=LONG)
+
+    async def work() -> None:
+        async with opened(server):
+            for wanted in ("was lost", "cannot be started", "cannot be started"):
+                with pytest.raises(ServerFailed, match=wanted):
+                    await give(server, "die")
+            backoff = server._backoff  # pyright: ignore[reportPrivateUsage]
+            assert 0 < backoff.left <= 2
+            for _ in range(4):
+                backoff.failed()
+            with pytest.raises(ServerFailed, match=r"is left alone for \d+ s"):
+                await give(server, "die")
+
+    run(work())
+
+
+# Servers that do not start.
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "told"),
+    [
+        ("no-such-program", [], ["`no-such-program`", "No such file"]),
+        (
+            sys.executable,
+            ["-c", "import sys; sys.exit('no key\\nset one')"],
+            ["it has ended before it answered", "It said last:\n    no key\n    set one"],
+        ),
+        (sys.executable, ["-c", "print('hello')"], ["it has ended before it answered"]),
+        (sys.executable, ["-c", "import time; time.sleep(60)"], ["has not answered in 0.3 s"]),
+        ("x", ["--token=ghp_abcdefghijklmnopqrstuvwxyz0123456789"], ["ghp_", "REDACTED"]),
+    ],
+)
+def test_a_server_that_does_not_start(command: str, arguments: list[str], told: list[str]) -> None:
+    seconds = 0.3 if "0.3" in told[0] else LONG
+    server = McpServer.stdio("bad", command, arguments, startup_timeout=seconds)
+
+    async def work() -> None:
+        with pytest.raises(ServerFailed) as caught:
+            await server.open()
+        assert str(caught.value).startswith("the MCP server 'bad' cannot be started: `")
+        for text in told:
+            assert text in str(caught.value)
+        assert len(asyncio.all_tasks()) == 1
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(503, "HTTP 503"), (401, "HTTP 401 .*are its headers right?"), (404, "HTTP 404")],
+)
+def test_an_address_that_does_not_answer(status: int, told: str) -> None:
+    async def work() -> None:
+        with raw_http() as running:
+            running.status = status
+            with pytest.raises(ServerFailed, match=f"'web' cannot be reached: http.*{told}"):
+                await McpServer.http("web", f"{running.url}?key=secret").open()
+        with pytest.raises(ServerFailed, match=r"'web' cannot be reached: http.*failed") as caught:
+            await McpServer.http("web", f"{running.url}?key=secret").open()
+        assert "secret" not in str(caught.value)
+
+    run(work())
+
+
+def test_an_agent_does_without_a_server_that_is_not_required(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    missing = McpServer.stdio("missing", "no-such-program", required=False)
+    script = Script(("toys__add", {"a": 1, "b": 1}))
+    assert Agent(script, tools=[missing, toys()], approval="full").run_sync("Add.").text
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith("the MCP server 'missing' cannot be started: `no-such-program`")
+    assert warning.endswith("The agent goes on without it.")
+
+
+def test_an_agent_needs_the_servers_that_are_required() -> None:
+    missing = McpServer.stdio("missing", "no-such-program")
+    with pytest.raises(ServerFailed, match="missing"):
+        Agent(Script(), tools=[toys(), missing], approval="full").run_sync("Add.")
+
+
+def test_a_server_that_is_given_up_while_it_starts_is_ended() -> None:
+    async def work() -> None:
+        server = McpServer.stdio("slow", sys.executable, ["-c", "import time; time.sleep(600)"])
+        opening = asyncio.create_task(server.open())
+        await asyncio.sleep(0.2)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert len(asyncio.all_tasks()) == 1
+
+    run(work())
+
+
+# What programs get, and leave behind.
+
+
+def test_programs_do_not_get_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+
+    async def work() -> None:
+        async with opened(toys(env={"MINE": "yes"}, cwd=tmp_path)) as server:
+            assert await give(server, "variable", name="OPENAI_API_KEY") == (
+                f"(not set) in {tmp_path}"
+            )
+            assert (await give(server, "variable", name="MINE")).startswith("yes")
+            assert "(not set)" not in await give(server, "variable", name="PATH")
+
+    run(work())
+
+
+def test_nothing_is_left_if_an_agent_is_interrupted() -> None:
+    async def work() -> None:
+        server = toys()
+        agent = Agent(Script(("toys__wait", {"seconds": 600})), tools=[server], approval="full")
+        running = asyncio.create_task(agent.run("Wait."))
+
+        async def is_waiting() -> bool:
+            session = server._session  # pyright: ignore[reportPrivateUsage]
+            return bool(session and session._running)  # pyright: ignore[reportPrivateUsage]
+
+        await until(is_waiting)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert len(asyncio.all_tasks()) == 1
+
+    run(work())
+
+
+def test_a_server_that_is_closed_is_not_used() -> None:
+    async def work() -> None:
+        server = toys()
+        async with opened(server):
+            tool = (await tools_of(server))["toys__pid"]
+        with pytest.raises(ServerFailed, match="'toys' is not open"):
+            await tool.handler({})
+        await server.close()
+
+    run(work())
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mcp"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "toolspeak.agent.mcp.session")
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(Exception, match=r"MCP servers need mcp.*pip install 'toolspeak\[agent\]'"):
+        asyncio.run(toys().open())

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from toolspeak.agent.workspace import (
-    WorkspaceError,
-)
+from toolspeak.agent.workspace import WorkspaceError
 
 SECRET = "the secret outside"
 

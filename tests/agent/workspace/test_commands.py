@@ -76,6 +76,7 @@ STAYING = {
     "grandchildren": "echo here; (sleep 98765 & sh -c 'sleep 98765; true' & wait); true",
     "deaf to signals": "trap '' TERM INT HUP; echo here; sleep 98765; true",
     "another session": "echo here; setsid sleep 98765 & sleep 98765; true",
+    "another agent's": "echo here; TOOLSPEAK_COMMAND_1=1 setsid sleep 98765 & sleep 98765; true",
     "a daemon": "(setsid sh -c 'sleep 98765 & sleep 98765' &) ; echo here; sleep 98765; true",
 }
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")

@@ -13,11 +13,7 @@ from typing import Any
 
 import pytest
 
-from toolspeak.agent.workspace import (
-    Workspace,
-    WorkspaceError,
-    files,
-)
+from toolspeak.agent.workspace import Workspace, WorkspaceError, files
 
 from .support import SECRET, all_of, problem_of, temporary_files
 
@@ -83,6 +79,16 @@ def test_many_places_take_no_long_time(folder: Path, workspace: Workspace) -> No
     workspace.edit_file("file", "aa", "b", all=True)
     assert time.monotonic() - began < 5
     assert (folder / "file").read_bytes() == b"b" * 200_000 + b"\r\n"
+
+
+def test_a_file_that_would_become_too_large(folder: Path, workspace: Workspace) -> None:
+    (folder / "file").write_text("a" * 1_000_000)
+    for call in (
+        lambda: workspace.edit_file("file", "a", "b" * 1000, all=True),
+        lambda: workspace.edit_file("new", "", "b" * 9_000_000),
+    ):
+        assert problem_of(call) == "The file would become larger than 8 MB."
+    assert not (folder / "new").exists()
 
 
 NEAR = [

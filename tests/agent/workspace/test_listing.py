@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolspeak.agent.workspace import (
-    Workspace,
-    WorkspaceError,
-    listing,
-)
+from toolspeak.agent.workspace import Workspace, WorkspaceError, listing
 from toolspeak.agent.workspace.listing import Glob
 
 

@@ -8,11 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolspeak.agent.workspace import (
-    Workspace,
-    listing,
-    searching,
-)
+from toolspeak.agent.workspace import Workspace, listing, searching
 
 from .support import problem_of
 
@@ -131,3 +127,4 @@ def test_a_search_has_an_end(folder: Path, workspace: Workspace) -> None:
 
 def test_nothing_to_search_for(workspace: Workspace) -> None:
     assert "Expected something" in problem_of(lambda: workspace.search(""))
+    assert "one by one" in problem_of(lambda: workspace.search("two\nlines"))

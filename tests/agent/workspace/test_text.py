@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolspeak.agent.workspace import (
-    Workspace,
-    files,
-)
+from toolspeak.agent.workspace import Workspace, files
 
 from .support import problem_of
 

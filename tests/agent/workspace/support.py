@@ -11,6 +11,8 @@ import pytest
 from toolspeak.agent.workspace import WorkspaceError
 
 SECRET = "the secret outside"
+SOON = 10.0
+"""Seconds for what must not hang, on a machine that has much else to do."""
 
 
 def problem_of(call: Callable[[], Any]) -> str:

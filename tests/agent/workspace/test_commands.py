@@ -14,9 +14,7 @@ from toolspeak.agent.workspace import Workspace, commands
 from toolspeak.agent.workspace.commands import HEAD, TAIL, Output
 from toolspeak.agent.workspace.environment import without_secrets
 
-from .support import problem_of
-
-SOON = 5.0
+from .support import SOON, problem_of
 
 
 def shell(workspace: Workspace, command: str, timeout: float = 10.0) -> str:

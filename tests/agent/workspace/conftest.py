@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolspeak.agent.workspace import (
-    Workspace,
-    confined,
-)
+from toolspeak.agent.workspace import Workspace, confined
 
 from .support import SECRET
 

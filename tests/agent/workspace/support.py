@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from toolspeak.agent.workspace import (
-    WorkspaceError,
-)
+from toolspeak.agent.workspace import WorkspaceError
 
 SECRET = "the secret outside"
+SOON = 10.0
+"""Seconds for what must not hang, on a machine that has much else to do."""
 
 
 def problem_of(call: Callable[[], Any]) -> str:

@@ -14,9 +14,7 @@ from toolspeak.agent.workspace import Workspace, commands
 from toolspeak.agent.workspace.commands import HEAD, TAIL, Output
 from toolspeak.agent.workspace.environment import without_secrets
 
-from .support import problem_of
-
-SOON = 5.0
+from .support import SOON, problem_of
 
 
 def shell(workspace: Workspace, command: str, timeout: float = 10.0) -> str:
@@ -76,6 +74,7 @@ STAYING = {
     "grandchildren": "echo here; (sleep 98765 & sh -c 'sleep 98765; true' & wait); true",
     "deaf to signals": "trap '' TERM INT HUP; echo here; sleep 98765; true",
     "another session": "echo here; setsid sleep 98765 & sleep 98765; true",
+    "another agent's": "echo here; TOOLSPEAK_COMMAND_1=1 setsid sleep 98765 & sleep 98765; true",
     "a daemon": "(setsid sh -c 'sleep 98765 & sleep 98765' &) ; echo here; sleep 98765; true",
 }
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")

@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from toolspeak.agent.workspace import (
-    Workspace,
-)
+from toolspeak.agent.workspace import Workspace
 
 from .support import SECRET, problem_of, told
 

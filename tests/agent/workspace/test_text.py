@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolspeak.agent.workspace import (
-    Workspace,
-    files,
-)
+from toolspeak.agent.workspace import Workspace, files
 
 from .support import problem_of
 
@@ -76,6 +73,7 @@ def test_a_large_file_is_not_read(folder: Path, workspace: Workspace) -> None:
     assert "[Too large or not readable: large.]" in workspace.search("x", "large")
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_a_file_that_says_it_is_empty_is_read_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such files are in /proc."""
     assert Workspace("/proc/self").read_file("status").startswith("Name:")

@@ -8,10 +8,7 @@ from typing import Any
 
 from toolspeak import Request, ToolCall, ToolResult
 from toolspeak.agent import Agent, Policy
-from toolspeak.agent.workspace import (
-    SHELL,
-    workspace_tools,
-)
+from toolspeak.agent.workspace import SHELL, workspace_tools
 
 
 def test_which_tools_there_are(folder: Path) -> None:

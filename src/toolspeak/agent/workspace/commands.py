@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 
 from msgspec import Struct
 
@@ -27,8 +28,10 @@ from .problems import WorkspaceError
 HEAD, TAIL = 8_000, 16_000
 """Bytes of output that are kept: the end is worth more, errors stand there."""
 _MARK = "TOOLSPEAK_COMMAND"
+"""How the names of marks begin. Each is a variable of its own: a command may run another agent."""
 _ROUNDS = 5
 _AT_ONCE = 1 << 16
+_PULSE = 0.02
 _LAST_WORDS = 1.0
 """Seconds for output that is still on its way when all is over."""
 
@@ -43,8 +46,8 @@ class Ended(Struct, frozen=True):
 
 async def run(command: str, folder: str, seconds: float, variables: Mapping[str, str]) -> Ended:
     """Run a command in a folder. If this is given up, the command ends too."""
-    mark = secrets.token_hex(16)
-    running = _Running(command, folder, {**without_secrets(variables), _MARK: mark})
+    mark = f"{_MARK}_{secrets.token_hex(16)}"
+    running = _Running(command, folder, {**without_secrets(variables), mark: "1"})
     try:
         code = await running.code_within(seconds)
     finally:
@@ -54,8 +57,8 @@ async def run(command: str, folder: str, seconds: float, variables: Mapping[str,
 
 
 class _Running:
-    """A command while it runs. It is started at once and watched by threads: whoever gives up
-    while asyncio starts a process waits for all that this process has started."""
+    """A command while it runs. It is not started by asyncio: whoever gives up while that starts a
+    process has to wait for all that this process has started."""
 
     def __init__(self, command: str, folder: str, environment: dict[str, str]) -> None:
         self.output = Output()
@@ -68,12 +71,12 @@ class _Running:
         return self._process.pid
 
     async def code_within(self, seconds: float) -> int | None:
-        """The exit code; None if it has not ended in time."""
-        try:
-            async with asyncio.timeout(seconds):
-                return await asyncio.to_thread(self._process.wait)
-        except TimeoutError:
-            return None
+        """The exit code; None if it has not ended in time. No thread waits for it: there are only
+        a few for everybody."""
+        deadline = monotonic() + seconds
+        while (code := self._process.poll()) is None and monotonic() < deadline:
+            await asyncio.sleep(_PULSE)
+        return code
 
     def _read(self) -> None:
         with self._process.stdout as pipe:  # pyright: ignore[reportOptionalContextManager]
@@ -82,7 +85,8 @@ class _Running:
 
     def close(self) -> None:
         """Wait for what it says last. A program that has got away may hold its output open."""
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LAST_WORDS)
         self._reading.join(_LAST_WORDS)
 
 
@@ -142,7 +146,7 @@ def _kill(pid: int, mark: str) -> None:
         os.killpg(pid, signal.SIGKILL)
     for _ in range(_ROUNDS):
         # Whoever is being started in this moment is found in the next round.
-        found = list(_marked(f"{_MARK}={mark}".encode()))
+        found = list(_marked(f"{mark}=1".encode()))
         if not found:
             return
         for one in found:

@@ -12,7 +12,7 @@ from heapq import nlargest
 from itertools import islice
 
 from .confined import Folder
-from .files import Content, create, read, replace
+from .files import LARGEST, Content, create, read, replace
 from .problems import Missing, WorkspaceError, shown
 from .text import FileText, cut, lines_of
 
@@ -54,16 +54,24 @@ def _replaced(folder: Folder, content: Content, old: str, new: str, everywhere: 
         raise WorkspaceError(_too_often(file, places))
     if old == new:
         raise WorkspaceError("`old` and `new` are the same: there is nothing to change.")
+    _check_size(len(file.original) + len(places) * (len(new) - len(old)))
     changed = _spliced(file, places, len(old), new)
     replace(folder, content, changed.encode("utf-8", "surrogateescape"))
     return f"[{shown(file.path)} was changed in {_lines(file, places)}.]"
 
 
 def _encoded(text: str) -> bytes:
+    _check_size(len(text))
     try:
         return text.encode()
     except UnicodeEncodeError:
         raise WorkspaceError("`new` has half a character in it: it cannot be written.") from None
+
+
+def _check_size(size: int) -> None:
+    """What could not be read again is not written."""
+    if size > LARGEST:
+        raise WorkspaceError(f"The file would become larger than {LARGEST >> 20} MB.")
 
 
 def _plain(text: str) -> str:

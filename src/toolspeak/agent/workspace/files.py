@@ -12,7 +12,7 @@ import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from msgspec import Struct
 
@@ -52,13 +52,19 @@ def read(folder: Folder, path: str, *, to_change: bool = False) -> Content:
         fd = _opened(place, os.O_RDWR if to_change else os.O_RDONLY)
         with os.fdopen(fd, "rb") as file:
             status = os.fstat(fd)
-            # A file may be longer than the system says, or grow while it is read.
-            data = b"" if status.st_size > LARGEST else file.read(LARGEST + 1)
+            data = b"" if status.st_size > LARGEST else _all_of(file, status.st_size)
             size = max(status.st_size, len(data))
     if size > LARGEST:
         limit = f"{LARGEST >> 20} MB"
         raise WorkspaceError(f"{shown(place.path)} is larger than {limit}, and was not read.")
     return Content(place.path, data, status)
+
+
+def _all_of(file: BinaryIO, size: int) -> bytes:
+    """A whole file, which may be longer than the system says, or grow while it is read. No more
+    room is taken for it than is needed."""
+    data = file.read(size + 1)
+    return data if len(data) <= size else data + file.read(LARGEST + 1 - len(data))
 
 
 def _opened(place: Place, flags: int) -> int:

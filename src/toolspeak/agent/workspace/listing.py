@@ -85,7 +85,7 @@ def inside(folder: Folder, path: str) -> list[Entry]:
 def list_entries(folder: Folder, path: str, pattern: str | None) -> str:
     """The entries of a folder, or those below it that fit a pattern."""
     walk = Walk(folder, path)
-    if pattern is None:
+    if not pattern:
         is_folder = walk.start.kind == "folder"
         found = inside(folder, walk.start.name) if is_folder else [walk.start]
         return _told(found, "The folder is empty.", [])

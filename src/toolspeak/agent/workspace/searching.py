@@ -40,6 +40,8 @@ def search_files(folder: Folder, pattern: str, path: str, glob: str | None) -> s
     """The lines of files that a pattern is found in."""
     if not pattern:
         raise WorkspaceError("Expected something to search for - at `$.pattern`")
+    if "\n" in pattern:
+        raise WorkspaceError("Lines are searched one by one: search for a part of one line.")
     matcher, problem = matcher_of(pattern)
     search = _Search(folder, path, glob, matcher)
     lines = list(islice(search.found(), MOST_FOUND + 1))

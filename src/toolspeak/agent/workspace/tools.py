@@ -24,7 +24,7 @@ SHELL = "shell"
 """The name of the tool that can do anything: somebody is asked before each of its calls."""
 SECONDS = 60.0
 MOST_SECONDS = 600.0
-Path = Annotated[str, "seen from the folder, as in src/main.py"]
+PathInside = Annotated[str, "seen from the folder, as in src/main.py"]
 
 
 class Workspace:
@@ -47,7 +47,7 @@ class Workspace:
     @tool(writes=False)
     def read_file(
         self,
-        path: Path,
+        path: PathInside,
         offset: Annotated[int | None, "the first line, from 1 on"] = None,
         limit: Annotated[int | None, "how many lines"] = None,
     ) -> str:
@@ -57,7 +57,7 @@ class Workspace:
     @tool(writes=False)
     def list_files(
         self,
-        path: Path = ".",
+        path: PathInside = ".",
         pattern: Annotated[
             str | None, "looks into all folders below: *.py for names, src/**/*.py for paths"
         ] = None,
@@ -69,7 +69,7 @@ class Workspace:
     def search(
         self,
         pattern: Annotated[str, "a regular expression or plain text, to be found in one line"],
-        path: Path = ".",
+        path: PathInside = ".",
         glob: Annotated[str | None, "only in files like these: *.py, src/**/*.py"] = None,
     ) -> str:
         """Search in files. Gives lines as `path:line number: text`."""
@@ -78,7 +78,7 @@ class Workspace:
     @tool(writes=True)
     def edit_file(
         self,
-        path: Path,
+        path: PathInside,
         old: Annotated[
             str, "the text to be replaced, exactly as it stands there; empty to create a file"
         ],

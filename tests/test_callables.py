@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from enum import Enum
 from functools import partial, update_wrapper
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -182,3 +183,75 @@ def test_a_function_that_takes_all() -> None:
 def test_a_partial_needs_no_more() -> None:
     filled = partial(MEASURE, "wind")
     assert arguments_of(filled, {"times": 2, "what": "rain"}) == ([], {"times": 2})
+
+
+def test_classes_of_the_same_name_are_two() -> None:
+    def first() -> type:
+        @dataclass
+        class Item:
+            a: int
+
+        return Item
+
+    def second() -> type:
+        @dataclass
+        class Item:
+            b: str
+
+        return Item
+
+    one, other = first(), second()
+
+    def take(x: Any, y: Any) -> None: ...
+
+    take.__annotations__.update(x=one, y=list[other])  # type: ignore[valid-type]
+    schema = tool_of(take).parameters
+    assert not fit({"x": {"a": 1}, "y": [{"b": "c"}]}, schema).faults
+    assert fit({"x": {"b": "c"}, "y": []}, schema).faults
+
+
+def test_an_unknown_argument_is_told() -> None:
+    def take(a: int = 1) -> None: ...
+
+    def take_all(a: int = 1, **rest: Any) -> None: ...
+
+    assert fit({"aa": 5}, tool_of(take).parameters).faults
+    assert not fit({"aa": 5}, tool_of(take_all).parameters).faults
+
+
+def test_what_is_annotated_beside_a_description_counts() -> None:
+    def take(n: Annotated[int, "How many.", msgspec.Meta(le=3)]) -> None: ...
+
+    [schema] = tool_of(take).parameters["properties"].values()
+    assert schema == {"type": "integer", "maximum": 3, "description": "How many."}
+
+
+def test_a_path_is_a_text() -> None:
+    def take(path: Path, others: list[Path]) -> None: ...
+
+    assert tool_of(take).parameters["properties"]["path"]["type"] == "string"
+    _, named = arguments_of(take, {"path": "a/b", "others": ["c"]})
+    assert named == {"path": Path("a/b"), "others": [Path("c")]}
+
+
+def test_long_descriptions_of_parameters() -> None:
+    def take(first: int, second: int) -> None:
+        """Take two.
+
+        Args:
+            first: The first of them,
+                which is long.
+            second: The second.
+
+        Returns:
+            Nothing.
+        """
+
+    properties = tool_of(take).parameters["properties"]
+    assert properties["first"]["description"] == "The first of them, which is long."
+    assert properties["second"]["description"] == "The second."
+
+
+def test_a_lambda_with_a_name() -> None:
+    same: Any = lambda x: x  # noqa: E731 - it is about those
+    assert tool_of(same, name="same").name == "same"

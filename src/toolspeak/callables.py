@@ -6,10 +6,13 @@ tool_of(get_weather)      tool_of(partial(get_weather, unit="c"))      tool_of(s
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import count
+from pathlib import PurePath
 from types import SimpleNamespace
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -20,28 +23,32 @@ from .types import Tool
 
 _SECTION = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params)\s*:?\s*$")
 _NEXT_SECTION = re.compile(r"^\s*(?:Returns?|Raises|Yields?|Examples?|Notes?)\s*:?\s*$")
+_CONTINUED = " " * 6
+"""What is further in than the name of a parameter goes on about it."""
 _GOOGLE = re.compile(r"^\s+(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
+_STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _PLAIN = (str, int, float)
 """Defaults that a model is told; None says no more than that there need not be a value."""
 _SPHINX = re.compile(r"^\s*:param\s+(?:[\w\[\], |]+\s+)?(\w+)\s*:\s*(.+)$")
 
 
-def tool_of(function: Callable[..., Any], path: str = "$") -> Tool:
+def tool_of(function: Callable[..., Any], path: str = "$", name: str = "") -> Tool:
     """The tool that a function makes. A parameter without a default is required; what a `partial`
     has filled in is no parameter."""
     inner = _inner(function)
-    name = getattr(function, "__name__", "") or getattr(inner, "__name__", "")
+    name = name or getattr(function, "__name__", "") or getattr(inner, "__name__", "")
     if not name or name == "<lambda>":
         raise UsageError(f"Expected a function with a `__name__` - at `{path}`")
     summary, described = _documented(inspect.getdoc(inner) or "")
     properties: dict[str, Any] = {}
     required: list[str] = []
     definitions: dict[str, Any] = {}
-    for key, parameter in _parameters(function, path).items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+    parameters = _parameters(function, path)
+    for key, parameter in parameters.items():
+        if parameter.kind in _STARRED:
             continue
         hint = _hint(parameter, inner, f"{path}.{key}")
-        schema, shared = _schema_of(hint, f"{path}.{key}")
+        schema, shared = _apart(*_schema_of(hint, f"{path}.{key}"), definitions)
         definitions |= shared
         if key in described and "description" not in schema:
             schema["description"] = described[key]
@@ -50,10 +57,25 @@ def tool_of(function: Callable[..., Any], path: str = "$") -> Tool:
         elif isinstance(parameter.default, _PLAIN) and "$ref" not in schema:
             schema["default"] = parameter.default
         properties[key] = schema
-    parameters: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
+    whole: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
+    if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        # An argument with a misspelt name would be lost without a word.
+        whole["additionalProperties"] = False
     if definitions:
-        parameters["$defs"] = definitions
-    return Tool(name=name, description=summary, parameters=parameters)
+        whole["$defs"] = definitions
+    return Tool(name=name, description=summary, parameters=whole)
+
+
+def _apart(
+    schema: dict[str, Any], shared: dict[str, Any], taken: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A schema whose definitions have names of their own: two modules may have a class `Item`."""
+    for name in [name for name in shared if name in taken and taken[name] != shared[name]]:
+        other = next(f"{name}{n}" for n in count(2) if f"{name}{n}" not in {*taken, *shared})
+        renamed = json.dumps([schema, shared]).replace(f'"#/$defs/{name}"', f'"#/$defs/{other}"')
+        schema, shared = json.loads(renamed)
+        shared[other] = shared.pop(name)
+    return schema, shared
 
 
 def _inner(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,9 +113,10 @@ def _hint(parameter: inspect.Parameter, function: Callable[..., Any], path: str)
 def _schema_of(hint: Any, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     description = ""
     if get_origin(hint) is Annotated:
-        texts = [extra for extra in get_args(hint)[1:] if isinstance(extra, str)]
-        description = texts[0] if texts else ""
-        hint = get_args(hint)[0] if texts else hint
+        base, *extras = get_args(hint)
+        description = next((extra for extra in extras if isinstance(extra, str)), "")
+        others = [extra for extra in extras if not isinstance(extra, str)]
+        hint = Annotated[base, *others] if others else base
     schema, shared = _components(hint, path)
     return {**schema, "description": description} if description else schema, shared
 
@@ -102,7 +125,9 @@ def _components(hint: Any, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The schema of a type, with the definitions that it refers to. What msgspec does not know,
     pydantic may."""
     try:
-        [schema], shared = msgspec.json.schema_components([hint], ref_template="#/$defs/{name}")
+        [schema], shared = msgspec.json.schema_components(
+            [hint], ref_template="#/$defs/{name}", schema_hook=_other_schema
+        )
         return dict(schema), shared
     except TypeError as error:
         pydantic = sys.modules.get("pydantic")
@@ -113,6 +138,19 @@ def _components(hint: Any, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     except Exception as error:  # It has a tree of its own.
         raise UsageError(f"{error} - at `{path}`") from None
     return schema, schema.pop("$defs", {})
+
+
+def _other_schema(hint: type) -> dict[str, Any]:
+    """What msgspec does not know, and everybody uses."""
+    if issubclass(hint, PurePath):
+        return {"type": "string", "format": "path"}
+    raise NotImplementedError
+
+
+def _other_value(hint: type, given: Any) -> Any:
+    if issubclass(hint, PurePath) and isinstance(given, str):
+        return hint(given)
+    raise NotImplementedError
 
 
 def arguments_of(
@@ -126,7 +164,7 @@ def arguments_of(
     parameters = _parameters(function, path)
     takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     for key, parameter in parameters.items():
-        if key not in given or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if key not in given or parameter.kind in _STARRED:
             continue
         value = _value(given[key], _hint(parameter, inner, f"{path}.{key}"), f"{path}.{key}")
         if parameter.kind is parameter.POSITIONAL_ONLY:
@@ -140,7 +178,7 @@ def arguments_of(
 def _value(given: Any, hint: Any, path: str) -> Any:
     pydantic = sys.modules.get("pydantic")
     try:
-        msgspec.json.schema_components([hint])
+        msgspec.json.schema_components([hint], schema_hook=_other_schema)
     except TypeError:
         if pydantic is None:
             return given
@@ -149,7 +187,7 @@ def _value(given: Any, hint: Any, path: str) -> Any:
         except pydantic.ValidationError as error:
             raise UsageError(f"{error} - at `{path}`") from None
     try:
-        return msgspec.convert(given, hint, strict=True)
+        return msgspec.convert(given, hint, strict=True, dec_hook=_other_value)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
         raise UsageError(f"{message} - at `{path}{place.rstrip('`')}`") from None
@@ -159,7 +197,7 @@ def _documented(text: str) -> tuple[str, dict[str, str]]:
     """What a docstring says of the function, and of each of its parameters."""
     summary: list[str] = []
     described: dict[str, str] = {}
-    section = "summary"
+    section = last = ""
     for line in text.splitlines():
         if _SECTION.match(line):
             section = "parameters"
@@ -168,7 +206,10 @@ def _documented(text: str) -> tuple[str, dict[str, str]]:
         elif match := _SPHINX.match(line):
             described[match[1]] = match[2].strip()
         elif section == "parameters" and (match := _GOOGLE.match(line)):
-            described[match[1].lstrip("*")] = match[2].strip()
-        elif section == "summary":
+            last = match[1].lstrip("*")
+            described[last] = match[2].strip()
+        elif section == "parameters" and last and line.startswith(_CONTINUED):
+            described[last] += f" {line.strip()}"
+        elif not section:
             summary.append(line)
     return "\n".join(summary).strip(), described

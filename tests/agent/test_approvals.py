@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from tests.agent.scripted import Counted, Script, call, names, results
-from toolspeak import Tool, ToolCall
+from toolspeak import Tool, ToolCall, UsageError
 from toolspeak.agent import (
     Agent,
     AgentEvent,
     AgentTool,
     Answer,
     Approvals,
+    CallMade,
+    Done,
     Options,
     Policy,
     Question,
@@ -63,8 +65,10 @@ NAMED = Policy(always_ask=("delete_*",), auto_approve=("delete_file", "read_file
 def test_what_needs_a_question(
     policy: Policy, session: tuple[str, ...], tool: AgentTool, decided: str
 ) -> None:
-    approvals = Approvals(policy)
-    approvals.always.update(session)
+    approvals = Approvals(policy, lambda question: "always")
+    for name in session:
+        asked = approvals.question(call(name), tool_of(name))
+        asyncio.run(approvals.asked(asked))
     decision = approvals.known(tool)
     assert _said(decision) == decided
 
@@ -105,7 +109,7 @@ class Asked:
     async def __call__(self, question: Question) -> Answer:
         self.questions.append(question)
         answer = self._answers.pop(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -152,7 +156,7 @@ def test_always_does_not_last_where_it_is_always_asked() -> None:
     heard, _ = run(approvals, one("a"), one("b"))
     assert heard == ["done", "done"]
     assert [question.can_last for question in asked.questions] == [False, False]
-    assert approvals.always == set()
+    assert approvals.always == []
 
 
 def test_other_calls_go_on_after_a_no() -> None:
@@ -169,10 +173,27 @@ def test_other_calls_go_on_after_a_no() -> None:
     ]
 
 
-@pytest.mark.parametrize("answer", ["maybe", None, True, "y", ValueError("gone"), EOFError()])
+@pytest.mark.parametrize("answer", ["maybe", None, True, 1, "yess"])
 def test_anything_else_is_a_no(answer: Any) -> None:
     heard, _ = run(Approvals(approver=Asked(answer)), one())
     assert heard == ["delete_file was not run: the user has denied it."]
+
+
+@pytest.mark.parametrize("answer", ["y", "Yes", "a"])
+def test_what_somebody_types_is_an_answer(answer: Any) -> None:
+    assert run(Approvals(approver=Asked(answer)), one())[0] == ["done"]
+
+
+@pytest.mark.parametrize(
+    "problem", [ValueError("gone"), EOFError(), TimeoutError(), asyncio.CancelledError()]
+)
+def test_an_approver_that_fails_is_no_user(problem: BaseException) -> None:
+    records: list[Record] = []
+    approvals = Approvals(approver=Asked(problem), audit=records.append)
+    [heard], events = run(approvals, one())
+    assert heard.startswith("delete_file was not run: it needs approval, and asking for it")
+    assert [record.by for record in records] == ["nobody"]
+    assert names(events)[-1] == "answer"
 
 
 def test_nobody_to_ask() -> None:
@@ -246,19 +267,86 @@ def test_a_yes_cannot_be_made_up() -> None:
     assert not approvals.redeem(forged, made)
 
 
-def test_arguments_that_change_after_the_question_are_not_run() -> None:
-    """A handler of events could do that, or another thread."""
-    counted = Counted()
-    tool = AgentTool(tool=Tool(name="delete_file"), handler=counted)
+def test_what_was_approved_is_what_is_run() -> None:
+    """Whoever hears of a call has a copy of it, and so has its tool."""
+    seen: list[dict[str, Any]] = []
+
+    def handler(arguments: dict[str, Any]) -> str:
+        seen.append(dict(arguments))
+        arguments.clear()
+        return "done"
+
+    tool = AgentTool(tool=Tool(name="delete_file"), handler=handler, options=Options(overlaps=True))
 
     def change(question: Question) -> Answer:
         question.arguments["path"] = "/"
         return "yes"
 
-    heard, _ = run(Approvals(approver=change), one(path="x"), tool=tool)
-    assert counted.calls == []
-    assert heard == [
-        "delete_file was not run: the approval was not for this call, or came too late."
+    async def collect() -> Any:
+        script = Script([*one("a", path="x"), *one("b", path="y")], "Done.")
+        agent = Agent(script, [tool], approval=Approvals(approver=change))
+        run = None
+        async for event in agent.stream("Go."):
+            if isinstance(event, CallMade):
+                event.call.arguments["path"] = "/"
+            run = event.run if isinstance(event, Done) else run
+        return run
+
+    done = asyncio.run(collect())
+    assert sorted(given["path"] for given in seen) == ["x", "y"]
+    assert [made.arguments for made in done.calls] == [{"path": "x"}, {"path": "y"}]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"autonomy": "readonly"},
+        {"autonomy": "yolo"},
+        {"autonomy": True},
+        {"auto_approve": "read_*"},
+        {"always_ask": "shell"},
+        {"nobody": "allow"},
+    ],
+)
+def test_a_mistake_does_not_allow_more(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="approval"):
+        Policy(**wrong)
+    mistaken: Any = "readonly"
+    with pytest.raises(UsageError, match="Expected one of full, read_only, ask"):
+        Approvals(mistaken)
+
+
+def test_nobody_does_not_approve_what_is_always_asked() -> None:
+    policy = Policy(nobody="approve", always_ask=("delete_file",))
+    assert "nobody to ask" in run(Approvals(policy), one())[0][0]
+    assert Approvals(Policy(nobody="approve")).known(SHELL) is None
+
+
+def test_always_is_for_one_source() -> None:
+    approvals = Approvals(approver=Asked("always"))
+    asked = approvals.question(
+        call("m"), AgentTool(tool=Tool(name="m"), handler=Counted(), source="a")
+    )
+    asyncio.run(approvals.asked(asked))
+    assert approvals.known(AgentTool(tool=Tool(name="m"), handler=Counted(), source="a"))
+    assert not approvals.known(AgentTool(tool=Tool(name="m"), handler=Counted(), source="b"))
+    assert not approvals.known(AgentTool(tool=Tool(name="m"), handler=Counted()))
+
+
+def test_questions_come_before_any_call_of_the_turn_begins() -> None:
+    """Nothing is printed over a question, and a no can still stop what follows."""
+    reads = AgentTool(
+        tool=Tool(name="delete_file"), handler=Counted(), options=Options(writes=False)
+    )
+    _, events = run(
+        Approvals(approver=Asked("yes", "yes")),
+        [*one("a", path="x"), *one("b", path="y")],
+        tool=reads,
+    )
+    assert names(events)[:6] == [
+        *("call delete_file", "ApprovalAsked"),
+        *("call delete_file", "ApprovalAsked"),
+        *("result delete_file", "result delete_file"),
     ]
 
 
@@ -272,12 +360,27 @@ def test_the_digest_tells_types_apart() -> None:
 
 
 def test_arguments_are_cut() -> None:
-    assert summary({"path": "x", "content": "a b\n" * 100}) == (
-        f"path: x, content: {('a b ' * 100)[:80]}… (319 more characters)"
-    )
-    assert summary({"n": 3, "list": [1], "empty": "", "blank": " \n"}) == (
-        "n: 3, list: [1], empty: '', blank: ' \\n'"
-    )
+    long = summary({"path": "x", "content": "a b\n" * 100})
+    assert long.startswith('path: "x", content: "a b\\na b\\n')
+    assert long.endswith("… (422 more characters)")
+    assert len(long) < 160
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ({"n": 3, "list": [1], "empty": ""}, 'n: 3, list: [1], empty: ""'),
+        ({"a": "null", "b": None, "c": "1", "d": 1}, 'a: "null", b: null, c: "1", d: 1'),
+        ({"command": "ls # list\nrm -rf ~"}, r'command: "ls # list\nrm -rf ~"'),
+        ({"g": "1, h: 2"}, 'g: "1, h: 2"'),
+        ({"x: y\n(harmless)": 1}, r'"x: y\n(harmless)": 1'),
+        ({"k" * 6000: 1}, f'"{"k" * 79}… (5922 more characters): 1'),
+    ],
+)
+def test_what_is_shown_cannot_look_like_something_else(
+    arguments: dict[str, Any], shown: str
+) -> None:
+    assert summary(arguments) == shown
 
 
 def test_every_decision_is_written_down(tmp_path: Path) -> None:
@@ -293,7 +396,7 @@ def test_every_decision_is_written_down(tmp_path: Path) -> None:
         ("allowed", "user"),
         ("allowed", "session"),
     ]
-    assert lines[0]["arguments"] == "path: /tmp/a"
+    assert lines[0]["arguments"] == 'path: "/tmp/a"'
     assert lines[0]["digest"] == digest(rounds[0][0])
     assert {line["channel"] for line in lines} == {"test"}
     assert log.stat().st_mode & 0o077 == 0
@@ -305,6 +408,11 @@ def test_no_secret_is_written_down() -> None:
     run(approvals, one(token="ghp_16C7e42F292c6912E7710c838347Ae178B4a"))
     assert "C7e42F292c6912" not in records[0].arguments
     assert "token" in records[0].arguments
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="audit log"):
+        Approvals(audit=tmp_path)
 
 
 @pytest.mark.parametrize("policy", ["full", "read_only", "ask"])

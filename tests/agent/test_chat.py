@@ -125,7 +125,7 @@ def test_approvals(server: ScriptedServer, folder: Path) -> None:
     ]:
         terminal.type("CALL read_file path=notes.txt")
         terminal.see("Run read_file?")
-        terminal.see("path: notes.txt")
+        terminal.see('path: "notes.txt"')
         terminal.see("a)lways")
         terminal.type(answer)
         terminal.see(seen)

@@ -12,22 +12,26 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import json
 import logging
+import os
+import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
+from copy import deepcopy
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct
 
 from ..errors import UsageError
-from ..jsonish import dumps
 from ..scrubbing import Use, scrub
 from ..types import ToolCall
+from .threads import in_thread
 from .tools import AgentTool
 
 log = logging.getLogger("toolspeak.agent")
@@ -36,6 +40,7 @@ Autonomy = Literal["full", "read_only", "ask"]
 Answer = Literal["yes", "no", "always"]
 Decider = Literal["policy", "user", "session", "nobody"]
 _ANSWERS: dict[str, Answer] = {"y": "yes", "yes": "yes", "a": "always", "always": "always"}
+_PLAIN_KEY = re.compile(r"[\w.-]{1,40}")
 _SHOWN = 80
 """How many characters of each argument are shown to somebody who is asked."""
 
@@ -51,6 +56,14 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     valid: float = 300.0
     """Seconds: how long somebody may take to answer, and how long a yes holds."""
 
+    def __post_init__(self) -> None:
+        # A mistake here must not allow more than was meant.
+        _expect(self.autonomy, get_args(Autonomy), "$.approval")
+        _expect(self.nobody, ("deny", "approve"), "$.approval.nobody")
+        for name in ("always_ask", "auto_approve"):
+            if not isinstance(getattr(self, name), tuple):
+                raise UsageError(f"Expected a tuple of names - at `$.approval.{name}`")
+
 
 class Question(Struct, frozen=True, kw_only=True):
     """Whether a call may be made."""
@@ -58,6 +71,8 @@ class Question(Struct, frozen=True, kw_only=True):
     id: str
     tool: str
     arguments: dict[str, Any]
+    source: str = ""
+    """Where the tool comes from, if not from this program: an MCP server's name."""
     digest: str
     """Of the name and the exact arguments: what a yes holds for."""
     expires: float
@@ -73,8 +88,9 @@ class Question(Struct, frozen=True, kw_only=True):
         return summary(self.arguments)
 
 
-Approver = Callable[[Question], Answer | Awaitable[Answer]]
-"""Asks somebody. Anything but "yes" and "always" is a no, and so is an exception."""
+Approver = Callable[[Question], Any]
+"""Asks somebody: gives "yes", "no" or "always", and may be asynchronous. Anything else is a no, and
+so is an exception."""
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -129,8 +145,8 @@ class Approvals:
         self._audit = _to_file(Path(audit)) if isinstance(audit, (str, Path)) else audit
         self._channel = channel
         self._clock = clock
-        self.always: set[str] = set()
-        """The tools that somebody has allowed for the session."""
+        self._always: set[tuple[str, str]] = set()
+        """The tools that somebody has allowed for the session, and where they come from."""
         self._grants: dict[str, Grant] = {}
 
     def question(self, call: ToolCall, tool: AgentTool, uses: tuple[Use, ...] = ()) -> Question:
@@ -138,7 +154,9 @@ class Approvals:
         return Question(
             id=secrets.token_hex(8),
             tool=call.name,
-            arguments=call.arguments,
+            # Whoever gets it may do with it what they like.
+            arguments=deepcopy(call.arguments),
+            source=tool.source,
             digest=digest(call),
             expires=self._clock() + self.policy.valid,
             can_last=not (uses or self._always_asks(tool)),
@@ -154,15 +172,20 @@ class Approvals:
             return Decision(is_allowed=False, by="policy", why=why)
         if uses or tool.options.asks:
             return None
-        if policy.autonomy != "ask":
+        if policy.autonomy in ("full", "read_only"):
             return Decision(is_allowed=True, by="policy", why=f"autonomy is {policy.autonomy}")
         if self._always_asks(tool):
             return None
         if _matches(name, policy.auto_approve):
             return Decision(is_allowed=True, by="policy", why="auto_approve")
-        if name in self.always:
+        if (tool.source, name) in self._always:
             return Decision(is_allowed=True, by="session", why="allowed for the session")
         return None
+
+    @property
+    def always(self) -> list[str]:
+        """The tools that somebody has allowed for the session."""
+        return sorted(name for _, name in self._always)
 
     def _always_asks(self, tool: AgentTool) -> bool:
         return tool.options.asks or _matches(tool.name, self.policy.always_ask)
@@ -171,42 +194,47 @@ class Approvals:
         """What somebody says to a question."""
         if self.approver is None:
             return self._by_nobody(question)
-        answer = await self._answer(question, self.approver)
+        answer, problem = await self._answer(question, self.approver)
+        if problem:
+            why = f"{question.tool} was not run: it needs approval, and {problem}."
+            return Decision(is_allowed=False, by="nobody", why=why)
         if answer == "no":
             why = f"{question.tool} was not run: the user has denied it."
             return Decision(is_allowed=False, by="user", why=why)
-        if answer is None:
-            why = f"{question.tool} was not run: it needs approval, and no answer came in time."
-            return Decision(is_allowed=False, by="nobody", why=why)
         lasts = answer == "always" and question.can_last
         if lasts:
-            self.always.add(question.tool)
+            self._always.add((question.source, question.tool))
         expires = self._clock() + self.policy.valid
         self._grants[question.id] = Grant(question.digest, expires)
         why = "allowed for the session" if lasts else "allowed once"
         return Decision(is_allowed=True, by="user", why=why, grant=question.id)
 
     def _by_nobody(self, question: Question) -> Decision:
-        if self.policy.nobody == "approve" and not question.secrets:
+        if self.policy.nobody == "approve" and question.can_last:
             return Decision(is_allowed=True, by="policy", why="nobody to ask, which is allowed")
+        log.warning("%s needs approval, and there is nobody to ask: see `approval`", question.tool)
         why = f"{question.tool} was not run: it needs approval, and there is nobody to ask."
         return Decision(is_allowed=False, by="nobody", why=why)
 
-    async def _answer(self, question: Question, approver: Approver) -> Answer | None:
-        """What the approver says; None if that is too late."""
+    async def _answer(self, question: Question, approver: Approver) -> tuple[Answer, str]:
+        """What the approver says, or why there is no answer."""
+        limit = asyncio.timeout(max(0.0, question.expires - self._clock()))
         try:
-            async with asyncio.timeout(max(0.0, question.expires - self._clock())):
-                said: Any = approver(question)
-                if isinstance(said, Awaitable):
-                    said = await said
-        except TimeoutError:
-            return None
+            async with limit:
+                said = await _asked(approver, question)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return "no", "asking for it was given up"
         except Exception:
-            log.exception("the approver has failed, so that %s is denied", question.tool)
-            return "no"
+            if limit.expired():
+                return "no", "no answer came in time"
+            log.exception("asking somebody about %s has failed", question.tool)
+            return "no", "asking for it has failed"
         if self._clock() > question.expires:
-            return None
-        return "no" if said not in ("yes", "always") else said
+            return "no", "no answer came in time"
+        return answer_of(said) if isinstance(said, str) else "no", ""
 
     def redeem(self, decision: Decision, call: ToolCall) -> bool:
         """Whether a call may be made now by what was decided: a yes is used up by that, and holds
@@ -236,6 +264,14 @@ class Approvals:
             self._audit(record)
 
 
+async def _asked(approver: Approver, question: Question) -> Any:
+    """What an approver says. One that does not wait on its own may wait for a person."""
+    if inspect.iscoroutinefunction(approver):
+        return await approver(question)
+    said = await in_thread(approver, question)
+    return await said if inspect.isawaitable(said) else said
+
+
 def answer_of(said: str) -> Answer:
     """What somebody has typed: y or yes, a or always; all else is a no."""
     return _ANSWERS.get(said.strip().lower(), "no")
@@ -249,14 +285,24 @@ def digest(call: ToolCall) -> str:
 
 def summary(arguments: dict[str, Any]) -> str:
     """Arguments on one line, each cut to what can be read at a glance."""
-    return ", ".join(f"{key}: {_short(value)}" for key, value in arguments.items())
+    return ", ".join(f"{_key(key)}: {_short(value)}" for key, value in arguments.items())
+
+
+def _key(key: str) -> str:
+    """A key that is no plain word is quoted, so that it cannot look like more than one."""
+    return key if _PLAIN_KEY.fullmatch(key) else _short(key)
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else dumps(value)
-    text = " ".join(text.split()) if text.strip() else repr(text)
+    """A value as JSON: a text in quotes, and with its line breaks to be seen."""
+    text = json.dumps(value, ensure_ascii=False)
     left = len(text) - _SHOWN
     return text if left <= 0 else f"{text[:_SHOWN]}… ({left} more characters)"
+
+
+def _expect(value: Any, allowed: tuple[str, ...], path: str) -> None:
+    if value not in allowed:
+        raise UsageError(f"Expected one of {', '.join(allowed)}, got {value!r} - at `{path}`")
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
@@ -267,7 +313,7 @@ def _to_file(path: Path) -> Audit:
     """A log of JSON lines, which nobody else may read."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
     except OSError as problem:
         raise UsageError(f"the audit log cannot be written: {problem}") from None
 

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ..events import ReasoningDelta, TextDelta
-from ..types import Message, Note, ToolCall, ToolResult, Usage
+from ..types import Message, Note, StopReason, ToolCall, ToolResult, Usage
 from .approvals import Question
 
 Stop = Literal["answer", "limit", "repeated", "fatal"]
@@ -57,11 +57,14 @@ class Run(Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
     error: str = ""
     """What the tool said that has ended it."""
+    finish: StopReason | None = None
+    """Why the model has stopped to speak: `length` if it was cut off."""
 
     @property
     def why(self) -> str:
         """Why it has stopped, in words."""
-        return f"{STOPS[self.stop]}: {self.error}" if self.error else STOPS[self.stop]
+        cut = "; what it said was cut off" if self.finish in ("length", "filter") else ""
+        return f"{STOPS[self.stop]}: {self.error}" if self.error else f"{STOPS[self.stop]}{cut}"
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

@@ -5,40 +5,64 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from msgspec import structs
 
-from ..errors import ToolspeakError, UsageError
+from ..errors import ToolspeakError
 from ..fit import fit
 from ..jsonish import dumps
 from ..toolset import Toolset
 from ..types import Document, Image, Other, Text, ToolCall, ToolResult
-from .tools import AgentTool, Content, Fatal, is_async
+from .threads import in_thread
+from .tools import AgentTool, BadArguments, Content, Fatal, is_async
 
 log = logging.getLogger("toolspeak.agent")
 
 NO_OUTPUT = "(The tool has run, and gave no output.)"
 _PARTS = (Text, Image, Document, Other)
+_TEXTS = (Text, Document)
 
 
-async def result_of(tool: AgentTool, call: ToolCall, timeout: float, limit: int) -> ToolResult:
-    """What a tool gives for a call, within so many seconds and characters."""
-    seconds = tool.options.timeout or timeout
+async def result_of(tool: AgentTool, call: ToolCall, timeout: float | None) -> ToolResult:
+    """What a tool gives for a call, within so many seconds."""
+    seconds = timeout if tool.options.timeout is None else tool.options.timeout
+    limit = asyncio.timeout(seconds)
     try:
-        async with asyncio.timeout(seconds):
+        async with limit:
             content = _content(await _run(tool, call.arguments))
-    except Fatal:
-        raise
-    except TimeoutError:
-        return failed(call, f"{call.name} has not ended in {seconds:g} s{_left_running(tool)}.")
-    except UsageError as problem:
+        return ToolResult(call_id=call.id, name=call.name, content=content)
+    except BadArguments as problem:
         return failed(call, f"{call.name} was not run: {problem}")
-    except Exception as problem:
+    except asyncio.CancelledError:
+        # Somebody may have cancelled us; a tool may also have raised that itself.
+        if _is_cancelled():
+            raise
+        return failed(call, f"{call.name} has failed: it was cancelled")
+    except (Exception, SystemExit) as problem:
+        if fatal := _fatal(problem):
+            raise fatal from None
+        if limit.expired():
+            return failed(call, f"{call.name} has not ended in {seconds:g} s{_left_running(tool)}.")
         log.info("%s has failed", call.name, exc_info=True)
-        return failed(call, _cut(f"{call.name} has failed: {_said(problem)}", limit))
-    return ToolResult(call_id=call.id, name=call.name, content=_within(content, limit))
+        return failed(call, f"{call.name} has failed: {_said(problem)}")
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _fatal(problem: BaseException) -> Fatal | None:
+    """What ends the agent, be it alone or in a group."""
+    if isinstance(problem, Fatal):
+        return problem
+    if isinstance(problem, BaseExceptionGroup):
+        found = (_fatal(one) for one in problem.exceptions)
+        return next((one for one in found if one), None)
+    return None
 
 
 def failed(call: ToolCall, why: str) -> ToolResult:
@@ -53,20 +77,25 @@ def unknown(call: ToolCall, tools: Toolset) -> ToolResult:
     return failed(call, f"There is no tool {call.name!r}. {there}")
 
 
-def fault_in(call: ToolCall, tool: AgentTool) -> str:
-    """What is wrong with the arguments of a call, and where; "" if nothing is."""
-    faults = fit(call.arguments, tool.tool.parameters).faults
-    told = "; ".join(f"{fault.problem} - at `{fault.path}`" for fault in faults)
-    return f"{call.name} was not run: {told}." if faults else ""
+def fitted(call: ToolCall, tool: AgentTool) -> tuple[ToolCall, str]:
+    """A call as its tool wants it, and what is wrong with it, and where; "" if nothing is."""
+    found = fit(call.arguments, tool.tool.parameters)
+    told = "; ".join(f"{fault.problem} - at `{fault.path}`" for fault in found.faults)
+    problem = f"{call.name} was not run: {told}." if found.faults else ""
+    return structs.replace(call, arguments=found.arguments), problem
 
 
 async def _run(tool: AgentTool, arguments: dict[str, Any]) -> Any:
     """What the handler returns. One that does not wait on its own is run in a thread, so that
     others need not wait for it."""
     if is_async(tool.handler):
-        return await tool.handler(arguments)
-    given = await asyncio.to_thread(tool.handler, arguments)
-    return await given if inspect.isawaitable(given) else given
+        given = await tool.handler(arguments)
+    else:
+        given = await in_thread(tool.handler, arguments)
+        given = await given if inspect.isawaitable(given) else given
+    if inspect.isasyncgen(given):
+        return [one async for one in given]
+    return await in_thread(list, given) if inspect.isgenerator(given) else given
 
 
 def _left_running(tool: AgentTool) -> str:
@@ -86,42 +115,61 @@ def _content(given: Any) -> Content:
             return tuple(given)
         case bytes():
             return given.decode("utf-8", "replace")
-        case _ if hasattr(given, "model_dump_json"):
-            return str(given.model_dump_json())
         case _:
             return _as_json(given)
 
 
 def _as_json(given: Any) -> str:
     try:
-        return dumps(msgspec.to_builtins(given, enc_hook=str))
+        return dumps(msgspec.to_builtins(given, enc_hook=_plain))
     except (TypeError, ValueError, RecursionError, OverflowError):
         return str(given)
 
 
-def _said(problem: Exception) -> str:
+def _plain(value: Any) -> Any:
+    """What msgspec does not know: pydantic's models say themselves what they are."""
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
+
+
+def _said(problem: BaseException) -> str:
     if isinstance(problem, ToolspeakError) and str(problem):
         # It was worded to be read, and the name of its class would only be in the way.
         return str(problem)
     return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
 
 
-def _within(content: Content, limit: int) -> Content:
-    """The content, of whose texts none is longer than that."""
+# What a model gets of a result.
+
+
+def changed(content: Content, change: Callable[[str], str]) -> Content:
+    """The content with all of its texts changed."""
     if isinstance(content, str):
-        return _cut(content, limit)
+        return change(content)
     return tuple(
-        structs.replace(part, text=_cut(part.text, limit))
+        structs.replace(part, text=change(part.text))
         if isinstance(part, (Text, Document))
         else part
         for part in content
     )
 
 
+def within(content: Content, limit: int) -> Content:
+    """The content, with no more than so many characters of text in all its parts."""
+    left = limit
+
+    def cut(text: str) -> str:
+        nonlocal left
+        kept = _cut(text, left)
+        left = max(0, left - len(kept))
+        return kept
+
+    return changed(content, cut)
+
+
 def _cut(text: str, limit: int) -> str:
     """The beginning and the end of a text that is too long."""
     if len(text) <= limit:
         return text
-    head, tail = limit * 3 // 4, limit // 4
-    left = len(text) - head - tail
-    return f"{text[:head]}\n[… {left} characters are left out …]\n{text[-tail:]}"
+    head, tail = limit - limit // 4, limit // 4
+    end = text[len(text) - tail :]
+    return f"{text[:head]}\n[… {len(text) - head - tail} characters are left out …]\n{end}"

@@ -8,17 +8,19 @@ run.text, run.stop
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import structs
 
 from ..bridge.ladder import total
 from ..bridge.offered import Offered
 from ..bridge.outcome import Outcome, outcome_of
-from ..calls import Key
+from ..calls import Key, new_id
 from ..errors import UsageError
 from ..events import Event, ReasoningDelta, TextDelta, fold
 from ..scrubbing import Vault
@@ -29,6 +31,7 @@ from ..types import (
     Part,
     Reply,
     Request,
+    StopReason,
     Text,
     ToolCall,
     ToolChoice,
@@ -36,7 +39,9 @@ from ..types import (
 )
 from .approvals import Approvals, Autonomy, Policy
 from .events import AgentEvent, Done, Run, Stop
-from .models import Given, ModelFailed, as_model
+from .execution import failed
+from .models import Given, LiveModel, ModelFailed, as_model
+from .opened import Opened, ToolSource
 from .relay import Relay
 from .round import Round, Rules, Scrub
 from .tools import AgentTool, Fatal, as_agent_tools
@@ -45,28 +50,13 @@ from .transcript import Transcript
 if TYPE_CHECKING:
     from ..gateway.settings import Config
 
+log = logging.getLogger("toolspeak.agent")
+
 REPEATS = 3
 """A round of calls that comes to the same so often in a row is the last."""
 _TOLD = frozenset({"invalid-call", "unknown-tool", "truncated-call"})
 """Replies after which the model is told what was wrong with its calls, and goes on."""
 LAST_TURN = "No more tools can be called now. Answer with what you know, and say what is missing."
-
-
-@runtime_checkable
-class ToolSource(Protocol):
-    """Where tools come from that may change: an MCP server."""
-
-    async def open(self) -> None:
-        """Get ready."""
-        ...
-
-    async def tools(self) -> tuple[AgentTool, ...]:
-        """The tools that there are now."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of it."""
-        ...
 
 
 Prompt = str | Sequence[Part] | Message
@@ -85,7 +75,7 @@ class Agent:
         approval: Approvals | Policy | Autonomy = "ask",
         scrub: Scrub = "model",
         restore: Iterable[str] = (),
-        timeout: float = 120.0,
+        timeout: float | None = 120.0,
         result_limit: int = 60_000,
         max_tokens: int | None = None,
         sampling: dict[str, float] | None = None,
@@ -93,11 +83,16 @@ class Agent:
     ) -> None:
         if max_iterations < 1:
             raise UsageError(f"Expected at least 1, got {max_iterations} - at `$.max_iterations`")
-        given = list(tools)
-        self._sources = [one for one in given if isinstance(one, ToolSource)]
-        self._own = as_agent_tools(one for one in given if not isinstance(one, ToolSource))
+        if scrub not in get_args(Scrub):
+            allowed = ", ".join(get_args(Scrub))
+            raise UsageError(f"Expected one of {allowed}, got {scrub!r} - at `$.scrub`")
+        if isinstance(restore, str):
+            raise UsageError("Expected a list of names of tools - at `$.restore`")
+        given = [tools] if isinstance(tools, ToolSource) else tools
+        self._sources = [one for one in _listed(given) if isinstance(one, ToolSource)]
+        self._own = as_agent_tools(one for one in _listed(given) if not isinstance(one, ToolSource))
         polling = tuple(one.name for one in self._own if one.options.polling)
-        self._model = as_model(model, config, polling)
+        self._new_model = partial(as_model, model, config, polling)
         self.instructions = instructions
         self.max_iterations = max_iterations
         self.approvals = approval if isinstance(approval, Approvals) else Approvals(approval)
@@ -112,28 +107,23 @@ class Agent:
         )
         self._max_tokens = max_tokens
         self._sampling = sampling or {}
-        self._open = 0
+        self._opened: dict[asyncio.AbstractEventLoop, Opened] = {}
+        """What is open, for each event loop that it is used in."""
 
     async def __aenter__(self) -> Agent:
-        if not self._open:
-            try:
-                for source in self._sources:
-                    await source.open()
-            except BaseException:
-                await self._close()
-                raise
-        self._open += 1
+        loop = asyncio.get_running_loop()
+        opened = self._opened.setdefault(loop, Opened(self._new_model, self._sources))
+        await opened.enter()
         return self
 
     async def __aexit__(self, *problem: object) -> None:
-        self._open -= 1
-        if not self._open:
-            await self._close()
-
-    async def _close(self) -> None:
-        for source in self._sources:
-            await source.close()
-        await self._model.close()
+        loop = asyncio.get_running_loop()
+        opened = self._opened[loop]
+        try:
+            await opened.leave()
+        finally:
+            if not opened.users:
+                self._opened.pop(loop, None)
 
     # Three ways to run it.
 
@@ -162,11 +152,9 @@ class Agent:
         transcript: Transcript | str | Path | None = None,
     ) -> Run:
         """The same, for programs that are not asynchronous."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self.run(prompt, messages=messages, transcript=transcript))
-        raise UsageError("run_sync is not for asynchronous code: use `await agent.run()` there")
+        if _is_in_loop():
+            raise UsageError("run_sync is not for asynchronous code: use `await agent.run()` there")
+        return asyncio.run(self.run(prompt, messages=messages, transcript=transcript))
 
     async def stream(
         self,
@@ -178,22 +166,44 @@ class Agent:
         """What happens, as it happens; the last is `Done`."""
         if not isinstance(transcript, Transcript):
             transcript = Transcript(transcript)
-        for message in messages:
-            transcript.add(message)
-        relay = Relay[AgentEvent]()
-        work = _Work(self, transcript, relay.tell)
-        async with self, aclosing(relay.events(work.run(prompt))) as events:
-            async for event in events:
-                yield event
+        earlier = tuple(messages)
+        if earlier and transcript.messages:
+            raise UsageError("give `messages` or a transcript that has some, and not both")
+        with transcript.in_use():
+            for message in earlier:
+                transcript.add(message)
+            relay = Relay[AgentEvent]()
+            async with self:
+                work = _Work(self, transcript, relay.tell)
+                async with aclosing(relay.events(work.run(prompt))) as events:
+                    async for event in events:
+                        yield event
+
+    async def check(self) -> None:
+        """Make sure that there is such a model."""
+        model = self._new_model()
+        try:
+            if isinstance(model, LiveModel):
+                await model.check()
+        finally:
+            await model.close()
 
     # What a turn needs.
 
     async def tools(self) -> dict[str, AgentTool]:
-        """The tools that there are now, by name."""
-        found = [*self._own]
+        """The tools that there are now, by name. A source that fails brings none, and of two tools
+        with the same name the first counts."""
+        found = {one.name: one for one in self._own}
         for source in self._sources:
-            found += await source.tools()
-        return {one.name: one for one in as_agent_tools(found)}
+            try:
+                brought = as_agent_tools(await source.tools())
+            except Exception as problem:
+                log.warning("%r has no tools now: %s", source, problem)
+                continue
+            for one in brought:
+                if found.setdefault(one.name, one) is not one:
+                    log.warning("there are two tools %r: that of %r is left out", one.name, source)
+        return found
 
     def request(
         self, messages: Sequence[Message], tools: Iterable[AgentTool], *, is_last: bool
@@ -215,7 +225,7 @@ class Agent:
 
     def ask(self, request: Request) -> AsyncGenerator[Event]:
         """What the model says."""
-        return self._model.ask(request)
+        return self._opened[asyncio.get_running_loop()].model.ask(request)
 
 
 Tell = Callable[[AgentEvent], Awaitable[None]]
@@ -235,6 +245,8 @@ class _Work:
         """What the rounds have come to, one after the other."""
         self._text = ""
         """The last that the model has said."""
+        self._finish: StopReason | None = None
+        """And why it has stopped there."""
 
     async def run(self, prompt: Prompt | None) -> None:
         try:
@@ -246,8 +258,7 @@ class _Work:
 
     async def _run(self, prompt: Prompt | None) -> Stop:
         tools = await self._agent.tools()
-        if pending := self._transcript.pending:
-            await self._round(pending, tools)
+        await self._catch_up(tools)
         if prompt is not None:
             self._transcript.add(_message(prompt))
         elif self._is_answered():
@@ -259,15 +270,28 @@ class _Work:
                 return stop or "answer"
             if reply.calls:
                 await self._round(reply.calls, tools)
-            if outcome.kind in _TOLD:
+            if outcome.rejected:
                 self._object(outcome)
             tools = await self._agent.tools()
+
+    async def _catch_up(self, tools: dict[str, AgentTool]) -> None:
+        """Run what an earlier program has not come to. What lies further back is not made any
+        more, but has to have a result."""
+        transcript = self._transcript
+        pending = transcript.pending
+        for call in pending:
+            if not transcript.is_last(call):
+                transcript.result(failed(call, f"{call.name} was not run: the agent has stopped."))
+        if last := [call for call in pending if transcript.is_last(call)]:
+            await self._round(last, tools)
 
     def _is_answered(self) -> bool:
         """Whether the model has said all there is to say in an earlier conversation."""
         messages = self._transcript.messages
         if not messages:
             raise UsageError("there is nothing to answer: give a prompt, or a transcript")
+        if self._transcript.is_partial:
+            self._transcript.retract()
         if self._transcript.is_open:
             return False
         self._text = "".join(part.text for part in messages[-1].parts if isinstance(part, Text))
@@ -300,25 +324,27 @@ class _Work:
                         await self._tell(event)
             is_whole = not any(isinstance(event, Failure) for event in said)
         finally:
-            reply = self._heard(fold(said), is_whole=is_whole)
+            reply = self._heard(fold(said), is_whole=is_whole, may_call=not is_last)
         if reply.failure:
             raise ModelFailed(reply.failure)
         return reply, outcome_of(reply, request, Offered(request))
 
-    def _heard(self, reply: Reply, *, is_whole: bool) -> Reply:
+    def _heard(self, reply: Reply, *, is_whole: bool, may_call: bool) -> Reply:
         """Take down a reply. Of one that was interrupted, no calls are made."""
         self._turns += 1
         self._usage = total(self._usage, reply.usage)
         self._notes += reply.notes
-        self._text = reply.text
+        self._text, self._finish = reply.text, reply.stop_reason
         if is_whole:
-            reply = structs.replace(reply, parts=_structured_first(reply.parts))
+            parts = _with_own_ids(_structured_first(reply.parts), self._transcript.identities)
+            if not may_call:
+                parts = tuple(part for part in parts if not isinstance(part, ToolCall))
         else:
             parts = (Text(reply.text),) if reply.text.strip() else ()
-            reply = structs.replace(reply, parts=parts)
-        if reply.parts:
-            self._transcript.add(Message("assistant", reply.parts))
-        return reply
+        if parts:
+            said = self._transcript.add(Message("assistant", parts), is_partial=not is_whole)
+            parts = said.parts
+        return structs.replace(reply, parts=parts)
 
     async def _round(self, calls: Sequence[ToolCall], tools: dict[str, AgentTool]) -> None:
         done = Round(calls, tools, self._agent.rules, self._transcript, self._tell)
@@ -343,6 +369,7 @@ class _Work:
                 usage=self._usage,
                 notes=tuple(self._notes),
                 error=error,
+                finish=self._finish,
             )
         )
 
@@ -354,6 +381,32 @@ def _structured_first(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     return tuple(
         Text(part.raw) if isinstance(part, ToolCall) and part.raw else part for part in parts
     )
+
+
+def _with_own_ids(parts: tuple[Part, ...], taken: set[str]) -> tuple[Part, ...]:
+    """No two calls of a conversation have the same id."""
+    own: list[Part] = []
+    for part in parts:
+        if isinstance(part, ToolCall):
+            if not part.id or part.id in taken:
+                part = structs.replace(part, id=new_id())
+            taken.add(part.id)
+        own.append(part)
+    return tuple(own)
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _listed(tools: Any) -> Iterable[Any]:
+    if not isinstance(tools, Iterable) or isinstance(tools, (str, Mapping)):
+        raise UsageError(f"Expected a list of tools, got `{type(tools).__name__}` - at `$.tools`")
+    return list(tools)
 
 
 def _message(prompt: Prompt) -> Message:

@@ -23,6 +23,7 @@ from ..errors import ToolspeakError, UsageError
 from ..events import Event, Finish, Started, TextDelta, events_of
 from ..types import Capabilities, Failure, Reasoning, Reply, Request, Text, ToolCall, ToolsMode
 from .relay import Relay
+from .threads import in_thread
 
 if TYPE_CHECKING:
     from ..gateway.asking import Asking, Services
@@ -104,7 +105,10 @@ class FunctionModel:
             yield event
 
     async def _said(self, request: Request) -> Any:
-        said = self._function(request)
+        """What the function gives. One that does not wait on its own may take long."""
+        if inspect.iscoroutinefunction(self._function):
+            return await self._function(request)
+        said = await in_thread(self._function, request)
         return await said if inspect.isawaitable(said) else said
 
     async def close(self) -> None:
@@ -149,6 +153,10 @@ class LiveModel:
             async for batch in batches:
                 for event in batch:
                     yield event
+
+    async def check(self) -> None:
+        """Make sure that there is such a model; load it, if it is the embedded one."""
+        await self._open()
 
     async def close(self) -> None:
         opened, self._opened = self._opened, None
@@ -225,7 +233,8 @@ class _Opened:
         assert endpoint is not None
         names = await models_at(self._upstreams, endpoint, "/models")
         if not names:
-            raise UsageError(f"{endpoint.base_url} lists no models: name one, as in `…/v1#name`")
+            problem = f"{endpoint.base_url} does not answer, or lists no models"
+            raise UsageError(f"{problem}: name one, as in `…/v1#name`")
         return names[0]
 
     async def close(self) -> None:
@@ -254,11 +263,10 @@ async def _opened(name: str, config: Config | None) -> _Opened:
     if is_embedded and local.problem:
         await local.stop()
         raise UsageError(f"there is no embedded model: {local.problem}")
-    opened = _Opened(
-        "" if name == EMBEDDED else name,
-        lambda: Catalog(config, os.environ, local.found()),
-        local,
-    )
+    if name == EMBEDDED and local.embedded:
+        # And not the default model, which may be elsewhere.
+        name = f"{EMBEDDED}/{local.embedded.model}"
+    opened = _Opened(name, lambda: Catalog(config, os.environ, local.found()), local)
     try:
         return await opened.checked()
     except BaseException:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
-from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 Told = TypeVar("Told")
@@ -38,8 +37,10 @@ class Relay(Generic[Told]):
             await task
         finally:
             task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+            # Unlike `await task`, this does not take our own cancelling for that of the task.
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()
 
     async def _all_of(self, work: Coroutine[Any, Any, None]) -> None:
         try:

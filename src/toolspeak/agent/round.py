@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from copy import deepcopy
 from time import perf_counter
 from typing import Literal
 
@@ -15,17 +16,17 @@ from msgspec import Struct, structs
 from ..calls import Key, key_of
 from ..scrubbing import Use, Vault, scrub
 from ..toolset import Toolset
-from ..types import Document, Text, ToolCall, ToolResult
+from ..types import ToolCall, ToolResult
 from .approvals import Approvals, Decision
 from .events import ApprovalAsked, CallMade, ResultGiven
-from .execution import failed, fault_in, result_of, unknown
-from .tools import AgentTool, Content, Fatal
+from .execution import changed, failed, fitted, result_of, unknown, within
+from .tools import AgentTool, Fatal
 from .transcript import Transcript
 
 Scrub = Literal["model", "display", "both", "off"]
 RoundEvent = CallMade | ApprovalAsked | ResultGiven
-_INTERRUPTED = "{name} was interrupted by the user{doubt}."
-_DOUBT = ": it is not known how far it has come"
+_INTERRUPTED = "{name} was interrupted: it is not known how far it has come."
+_NOT_RUN = "{name} was not run: the agent has stopped."
 _UNKNOWN_END = (
     "It is not known whether {name} was run: the program ended in the midst of it. "
     "Find out before you call it again."
@@ -40,7 +41,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     vault: Vault | None = None
     restore: frozenset[str] = frozenset()
     """The tools that may be given secrets again, each time if somebody says so."""
-    timeout: float = 120.0
+    timeout: float | None = 120.0
     limit: int = 60_000
     """How many characters of a result the model gets."""
 
@@ -56,7 +57,8 @@ class Round:
         transcript: Transcript,
         tell: Callable[[RoundEvent], Awaitable[None]],
     ) -> None:
-        self._calls = calls
+        # Nobody else has these: what was approved is what is run.
+        self._calls = [deepcopy(call) for call in calls]
         self._tools = tools
         self._rules = rules
         self._transcript = transcript
@@ -84,8 +86,8 @@ class Round:
     def _close(self) -> None:
         for call in self._calls:
             if call.id not in self.results:
-                doubt = _DOUBT if self._transcript.was_started(call) else ""
-                self._keep(failed(call, _INTERRUPTED.format(name=call.name, doubt=doubt)))
+                why = _INTERRUPTED if self._transcript.was_started(call) else _NOT_RUN
+                self._keep(failed(call, why.format(name=call.name)))
 
     def _groups(self) -> Iterator[list[ToolCall]]:
         """Calls that may run side by side, as they follow each other."""
@@ -103,40 +105,40 @@ class Round:
             yield group
 
     async def _run_group(self, group: list[ToolCall]) -> None:
-        running: list[asyncio.Task[None]] = []
+        """Run calls side by side. None begins before it is known which of them may be made."""
+        allowed = [one for call in group if (one := await self._allowed(call))]
+        running = [asyncio.create_task(self._run_one(*one)) for one in allowed]
         try:
-            for call in group:
-                if tool := await self._allowed(call):
-                    running.append(asyncio.create_task(self._run_one(tool, call)))
             await asyncio.gather(*running)
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _allowed(self, call: ToolCall) -> AgentTool | None:
-        """The tool of a call, if that may be made."""
-        await self._tell(CallMade(call))
+    async def _allowed(self, call: ToolCall) -> tuple[AgentTool, ToolCall] | None:
+        """The tool of a call and the call as it wants it, if that may be made."""
+        await self._tell(CallMade(deepcopy(call)))
         tool = self._tools.get(call.name)
         if tool is None:
             offered = Toolset([one.tool for one in self._tools.values()])
             await self._give(call, unknown(call, offered))
             return None
-        if refused := self._refused(call, tool):
-            await self._give(call, failed(call, refused))
+        call, problem = fitted(call, tool)
+        if problem := problem or self._doubt(call, tool):
+            await self._give(call, failed(call, problem))
             return None
         decision = await self._decided(call, tool)
         if not decision.is_allowed:
             await self._give(call, failed(call, decision.why))
             return None
-        return tool
+        return tool, call
 
-    def _refused(self, call: ToolCall, tool: AgentTool) -> str:
-        """Why a call cannot be made at all; "" if it can."""
-        if not self._transcript.was_started(call):
-            return fault_in(call, tool)
+    def _doubt(self, call: ToolCall, tool: AgentTool) -> str:
+        """Why a call that an earlier program has begun is not made again; "" if it can be."""
         is_safe = tool.options.idempotent or not tool.options.writes
-        return "" if is_safe else _UNKNOWN_END.format(name=call.name)
+        if is_safe or not self._transcript.was_started(call):
+            return ""
+        return _UNKNOWN_END.format(name=call.name)
 
     async def _decided(self, call: ToolCall, tool: AgentTool) -> Decision:
         """Whether a call is made. It is written down either way."""
@@ -177,35 +179,29 @@ class Round:
 
     async def _result(self, tool: AgentTool, call: ToolCall) -> ToolResult:
         vault = self._rules.vault
-        if vault and self._uses(call):
-            call = structs.replace(call, arguments=vault.restored(call.arguments))
-        return await result_of(tool, call, self._rules.timeout, self._rules.limit)
+        uses = vault is not None and self._uses(call)
+        given = vault.restored(call.arguments) if vault and uses else deepcopy(call.arguments)
+        return await result_of(tool, structs.replace(call, arguments=given), self._rules.timeout)
 
     async def _give(self, call: ToolCall, result: ToolResult, seconds: float = 0.0) -> None:
-        """A result, without the secrets in it for whom they are not."""
+        """A result, without the secrets in it for whom they are not. What is too long is cut after
+        that: half a secret is not known for one."""
         mode = self._rules.scrub
         clean = self._clean(call, result) if mode != "off" else result
         for_model = clean if mode in ("model", "both") else result
         for_display = clean if mode in ("display", "both") else result
-        self._keep(for_model)
-        await self._tell(ResultGiven(call, for_model, for_display.text, seconds))
+        kept = structs.replace(for_model, content=within(for_model.content, self._rules.limit))
+        kept = self._keep(kept)
+        await self._tell(ResultGiven(deepcopy(call), kept, for_display.text, seconds))
 
-    def _keep(self, result: ToolResult) -> None:
-        self.results[result.call_id] = result
-        self._transcript.result(result)
+    def _keep(self, result: ToolResult) -> ToolResult:
+        """Take a result down."""
+        self.results[result.call_id] = kept = self._transcript.result(result)
+        return kept
 
     def _clean(self, call: ToolCall, result: ToolResult) -> ToolResult:
-        return structs.replace(result, content=self._cleaned(result.content, call.name))
-
-    def _cleaned(self, content: Content, source: str) -> Content:
-        if isinstance(content, str):
-            return self._scrubbed(content, source)
-        return tuple(
-            structs.replace(part, text=self._scrubbed(part.text, source))
-            if isinstance(part, (Text, Document))
-            else part
-            for part in content
+        vault = self._rules.vault
+        content = changed(
+            result.content, lambda text: scrub(text, vault=vault, source=call.name).text
         )
-
-    def _scrubbed(self, text: str, source: str) -> str:
-        return scrub(text, vault=self._rules.vault, source=source).text
+        return structs.replace(result, content=content)

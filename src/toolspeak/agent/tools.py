@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar, overload
 
 from msgspec import Struct, structs
@@ -33,6 +34,10 @@ class Fatal(ToolspeakError):
 
 class ToolFailed(ToolspeakError):
     """Raised by a tool: the model is told why in just these words, and goes on."""
+
+
+class BadArguments(UsageError):
+    """Arguments that are not what a function's parameters are: it was not run."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -90,7 +95,9 @@ def tool(function: Any = None, /, *, name: str = "", description: str = "", **kn
     """Say what an agent may know of a function. It stays a function like any other."""
 
     def decorate(decorated: Function) -> Function:
-        setattr(decorated, _OPTIONS, (name, description, Options(**known)))
+        # A bound method has its attributes from its function, and takes none itself.
+        target = getattr(decorated, "__func__", decorated)
+        setattr(target, _OPTIONS, (name, description, Options(**known)))
         return decorated
 
     return decorate(function) if function else decorate
@@ -125,12 +132,18 @@ def _agent_tool(given: Any, path: str) -> AgentTool:
 
 
 def _of_function(function: Callable[..., Any], path: str) -> AgentTool:
-    name, description, options = getattr(function, _OPTIONS, ("", "", Options()))
-    made = tool_of(function, path)
-    made = structs.replace(
-        made, name=name or made.name, description=description or made.description
-    )
+    name, description, options = _known(function)
+    made = tool_of(function, path, name)
+    made = structs.replace(made, description=description or made.description)
     return AgentTool(tool=made, handler=_Handler(function), options=options)
+
+
+def _known(function: Any) -> tuple[str, str, Options]:
+    """What was said of a function, or of the one that a `partial` fills in."""
+    known = getattr(function, _OPTIONS, None)
+    if known is None and isinstance(function, partial):
+        return _known(function.func)
+    return known or ("", "", Options())
 
 
 class _Handler:
@@ -138,10 +151,13 @@ class _Handler:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+        self.is_async = inspect.iscoroutinefunction(function)
 
     def __call__(self, arguments: Mapping[str, Any]) -> Any | Awaitable[Any]:
-        positional, named = arguments_of(self._function, arguments)
+        try:
+            positional, named = arguments_of(self._function, arguments)
+        except UsageError as problem:
+            raise BadArguments(str(problem)) from None
         return self._function(*positional, **named)
 
 

@@ -4,6 +4,7 @@
     {"message": {"role": "assistant", "parts": [{"type": "call", "id": "call_1", …}]}}
     {"running": "call_1"}
     {"message": {"role": "tool", "parts": [{"type": "result", "call_id": "call_1", …}]}}
+    {"message": {"role": "assistant", "parts": […]}, "partial": true}
 
 Each line is on the disk before anything is done that depends on it: what a tool has given is there
 before the model hears of it, and that a tool was started is there before it is.
@@ -12,8 +13,10 @@ before the model hears of it, and that a tool was started is there before it is.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -21,10 +24,17 @@ from msgspec import Struct
 from ..errors import UsageError
 from ..types import Message, Text, ToolCall, ToolResult
 
+Value = TypeVar("Value", bound=Struct)
+
 
 class _Line(Struct, omit_defaults=True):
     message: Message | None = None
+    partial: bool = False
+    """The message was broken off."""
     running: str | None = None
+    """The call that is about to be made."""
+    retracted: bool = False
+    """The last message counts no more."""
 
 
 _DECODER = msgspec.json.Decoder(_Line)
@@ -37,6 +47,9 @@ class Transcript:
         self.path = Path(path) if path else None
         self._messages: list[Message] = []
         self._running: set[str] = set()
+        self._is_partial = False
+        """Whether the last message was broken off."""
+        self._is_used = False
         self._end: int | None = None
         """Where the file ends, without a line that was cut off."""
         self._gap = b""
@@ -48,33 +61,65 @@ class Transcript:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """All of them; the results of a turn in the order of its calls."""
+        """All of them; results stand behind their calls, and in their order."""
         return tuple(_in_order(self._messages))
-
-    @property
-    def pending(self) -> list[ToolCall]:
-        """The calls of the last turn that have no result."""
-        answered: set[str] = set()
-        for message in reversed(self._messages):
-            answered |= {part.call_id for part in message.parts if isinstance(part, ToolResult)}
-            if message.role == "assistant":
-                calls = (part for part in message.parts if isinstance(part, ToolCall))
-                return [call for call in calls if call.id not in answered]
-        return []
 
     @property
     def is_open(self) -> bool:
         """Whether somebody was not answered yet."""
-        return bool(self.pending or (self._messages and self._messages[-1].role != "assistant"))
+        if self.pending or self._is_partial:
+            return True
+        return bool(self._messages) and self._messages[-1].role != "assistant"
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the model was interrupted in the last that it said."""
+        return self._is_partial
+
+    @property
+    def pending(self) -> list[ToolCall]:
+        """The calls that have no result."""
+        parts = [part for message in self._messages for part in message.parts]
+        answered = {part.call_id for part in parts if isinstance(part, ToolResult)}
+        calls = (part for part in parts if isinstance(part, ToolCall))
+        return [call for call in calls if call.id not in answered]
+
+    @property
+    def identities(self) -> set[str]:
+        """The ids of all calls so far."""
+        parts = (part for message in self._messages for part in message.parts)
+        return {part.id for part in parts if isinstance(part, ToolCall)}
 
     def was_started(self, call: ToolCall) -> bool:
         """Whether a call without a result may have been made all the same."""
         return call.id in self._running
 
-    def add(self, message: Message) -> None:
+    def is_last(self, call: ToolCall) -> bool:
+        """Whether nothing was said since that call was made."""
+        said = next((one for one in reversed(self._messages) if one.role != "tool"), None)
+        return said is not None and call in said.parts
+
+    @contextmanager
+    def in_use(self) -> Generator[None]:
+        """While somebody goes on with it, nobody else may."""
+        if self._is_used:
+            raise UsageError("this conversation is being gone on with already")
+        self._is_used = True
+        try:
+            with _locked(self.path):
+                yield
+        finally:
+            self._is_used = False
+
+    # Taking down.
+
+    def add(self, message: Message, *, is_partial: bool = False) -> Message:
         """Take down what was said."""
+        message = writable(message)
+        self._write(_Line(message=message, partial=is_partial))
         self._messages.append(message)
-        self._write(_Line(message=message))
+        self._is_partial = is_partial
+        return message
 
     def say(self, text: str) -> None:
         """Take down what the user says."""
@@ -82,25 +127,49 @@ class Transcript:
 
     def started(self, call: ToolCall) -> None:
         """Take down that a tool is about to be run."""
-        self._running.add(call.id)
         self._write(_Line(running=call.id))
+        self._running.add(call.id)
 
-    def result(self, result: ToolResult) -> None:
-        """Take down what a tool has given."""
-        self.add(Message("tool", (result,)))
+    def result(self, result: ToolResult) -> ToolResult:
+        """Take down what a tool has given; that is given back as it can be written."""
+        [kept] = self.add(Message("tool", (result,))).parts
+        assert isinstance(kept, ToolResult)
+        return kept
+
+    def retract(self) -> None:
+        """The last message was broken off, and is to be said anew."""
+        self._write(_Line(retracted=True))
+        self._take_back()
+
+    def _take_back(self) -> None:
+        self._messages.pop()
+        self._is_partial = False
+
+    # Files.
+
+    def save(self) -> None:
+        """Have the file there, even if nothing was said yet."""
+        if self.path:
+            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600))
 
     def _write(self, line: _Line) -> None:
+        """Write a line, or nothing of it."""
         if self.path is None:
             return
         data = msgspec.json.encode(line) + b"\n"
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             if self._end is not None:
-                # What was cut off by a crash, or a full disk, would spoil this line too.
+                # What was cut off by a crash would spoil this line too.
                 os.ftruncate(descriptor, self._end)
-            os.lseek(descriptor, 0, os.SEEK_END)
-            os.write(descriptor, self._gap + data)
-            os.fsync(descriptor)
+            end = os.lseek(descriptor, 0, os.SEEK_END)
+            try:
+                _write_all(descriptor, self._gap + data)
+                os.fsync(descriptor)
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(descriptor, end)
+                raise
         finally:
             os.close(descriptor)
         self._end, self._gap = None, b""
@@ -128,31 +197,75 @@ class Transcript:
             raise UsageError(f"{where} is no line of a transcript: {problem}") from None
         if line.message:
             self._messages.append(line.message)
+            self._is_partial = line.partial
         if line.running:
             self._running.add(line.running)
+        if line.retracted and self._messages:
+            self._take_back()
+
+
+def writable(value: Value) -> Value:
+    """A value that can be written down and sent: without halves of characters, which are no text
+    but do come."""
+    try:
+        msgspec.json.encode(value)
+        return value
+    except UnicodeEncodeError:
+        cleaned = _cleaned(msgspec.to_builtins(value))
+        return msgspec.convert(cleaned, type(value))
+    except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+        raise UsageError(f"this cannot be written as JSON: {problem}") from None
+
+
+def _cleaned(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case dict():
+            return {_cleaned(key): _cleaned(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_cleaned(item) for item in value]
+        case _:
+            return value
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it: a disk that is nearly full takes less."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+@contextmanager
+def _locked(path: Path | None) -> Generator[None]:
+    """Keep other programs from going on with the same file, where the system can do that."""
+    try:
+        import fcntl
+    except ImportError:
+        fcntl = None
+    if path is None or fcntl is None:
+        yield
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"{path} is being gone on with by another program") from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _in_order(messages: list[Message]) -> Iterable[Message]:
-    """Results as they come are in the order of their ends; here, in that of their calls."""
-    places: dict[str, int] = {}
-    held: list[tuple[int, Message]] = []
+    """Results as they come are in the order of their ends, and may come after other words; APIs
+    want them right behind their calls, in the order of those."""
+    results: dict[str, ToolResult] = {}
     for message in messages:
-        if message.role == "tool":
-            held.append((_place(message, places), message))
-            continue
-        yield from _sorted(held)
-        held = []
-        if message.role == "assistant":
-            calls = (part for part in message.parts if isinstance(part, ToolCall))
-            places = {call.id: place for place, call in enumerate(calls)}
-        yield message
-    yield from _sorted(held)
-
-
-def _place(message: Message, places: dict[str, int]) -> int:
-    results = (part for part in message.parts if isinstance(part, ToolResult))
-    return min((places.get(result.call_id, len(places)) for result in results), default=0)
-
-
-def _sorted(held: list[tuple[int, Message]]) -> Iterable[Message]:
-    return (message for _, message in sorted(held, key=lambda pair: pair[0]))
+        found = (part for part in message.parts if isinstance(part, ToolResult))
+        results |= {result.call_id: result for result in found}
+    for message in messages:
+        if message.role != "tool":
+            yield message
+        calls = (part for part in message.parts if isinstance(part, ToolCall))
+        given = (results[call.id] for call in calls if call.id in results)
+        yield from (Message("tool", (result,)) for result in given)

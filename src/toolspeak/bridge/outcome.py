@@ -74,7 +74,7 @@ class Outcome(Struct, frozen=True):
 
     kind: Kind
     rejected: tuple[Rejection, ...] = ()
-    """The blocks that are why."""
+    """The blocks that are why; beside calls, those that were not made."""
 
 
 def outcome_of(
@@ -83,7 +83,8 @@ def outcome_of(
     """What a reply to a request comes to. `stuck` is a call that may not be made once more."""
     if calls := reply.calls:
         is_stuck = all(key_of(call.name, call.arguments) == stuck for call in calls)
-        return Outcome("repeated-call" if is_stuck else "calls")
+        rejected = tuple(one for one in reply.rejected if one.code in _CODES)
+        return Outcome("repeated-call" if is_stuck else "calls", rejected)
     if reply.stop_reason == "refusal":
         return Outcome("refusal")
     if any(not isinstance(part, (Text, Reasoning)) for part in reply.parts):

@@ -77,7 +77,11 @@ async def _mode(session: Session, wanted: str) -> None:
 
 async def _model(session: Session, name: str) -> None:
     if name:
-        await session.use_model(name)
+        session.display.wait()
+        try:
+            await session.use_model(name)
+        finally:
+            session.display.stop_waiting()
     session.display.say(f"The model is {session.setup.model or 'the default one'}.")
 
 
@@ -91,6 +95,7 @@ async def _save(session: Session, name: str) -> None:
             session.display.say(f"{path} exists already: it is left as it is", "yellow")
             return
         session.transcript = Transcript(path, session.transcript.messages)
+    session.transcript.save()
     said = f"The conversation is in {path}, and so will be what follows."
     session.display.say(f"{said} `toolspeak chat --transcript {path}` goes on with it.")
 

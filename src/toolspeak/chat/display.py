@@ -14,8 +14,11 @@ from ..agent.approvals import summary
 from ..events import ReasoningDelta, TextDelta
 from ..types import Note
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What could move the cursor, recolour the screen or turn the text around."""
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""What could move the cursor, recolour the screen, turn the text around, or cannot be seen."""
 _MOST_LINES, _MOST_CHARACTERS = 12, 1200
 _SHOWN_NOTES = frozenset({"asked-again"})
 
@@ -62,7 +65,6 @@ class Display:
                 self.say(f"● {event.call.name}({summary(event.call.arguments)})", "cyan")
             case ResultGiven():
                 self._result(event)
-                self.wait()
             case Note() if event.code in _SHOWN_NOTES:
                 self.say(f"  ({event.message})", "dim")
             case Done():
@@ -95,7 +97,7 @@ class Display:
         self.end_line()
         is_error = event.result.is_error
         took = f" {event.seconds:.1f} s" if event.seconds >= 0.1 else ""
-        title = f"{event.call.name} {'✗' if is_error else '✓'}{took}"
+        title = f"{printable(event.call.name)} {'✗' if is_error else '✓'}{took}"
         shown = Text(printable(shortened(event.shown)))
         style = "red" if is_error else "green"
         self._console.print(Panel(shown, title=Text(title), title_align="left", border_style=style))

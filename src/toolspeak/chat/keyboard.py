@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from contextlib import suppress
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..agent import Answer, Question, answer_of
+from ..agent.threads import in_thread
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -34,8 +34,8 @@ class Keyboard:
     async def line(self) -> str | None:
         """The next line; None if there is none any more."""
         if not self.is_terminal:
-            line = await asyncio.to_thread(sys.stdin.readline)
-            return line.rstrip("\n") if line else None
+            line = await in_thread(_read_line)
+            return line.rstrip("\r\n") if line else None
         try:
             return await self._prompts().prompt_async(_PROMPT, handle_sigint=False)
         except EOFError:
@@ -67,6 +67,11 @@ class Keyboard:
             history = FileHistory(str(file)) if file else InMemoryHistory()
             self._session = PromptSession(history=history)
         return self._session
+
+
+def _read_line() -> str:
+    """A line of a pipe, in whatever encoding it is."""
+    return sys.stdin.buffer.readline().decode("utf-8", "replace")
 
 
 def _forget_typed() -> None:

@@ -78,11 +78,18 @@ class Session:
             await self.agent.__aexit__()
 
     async def use_model(self, name: str) -> None:
-        """Go on with another model."""
+        """Go on with another model, if there is such a one; else everything stays as it is."""
+        before, self.setup = self.setup, structs.replace(self.setup, model=name)
+        agent = self._agent()
+        try:
+            await agent.check()
+        except BaseException:
+            self.setup = before
+            raise
+        # What it has open, the other opens too: an MCP server is not there twice.
         await self.agent.__aexit__()
-        self.setup = structs.replace(self.setup, model=name)
-        self.agent = self._agent()
-        await self.agent.__aenter__()
+        self.agent = agent
+        await agent.__aenter__()
 
     async def _greet(self) -> None:
         tools = await self.agent.tools()
@@ -102,8 +109,8 @@ class Session:
         if line.startswith("/"):
             try:
                 await obey(self, line)
-            except (ToolspeakError, OSError) as problem:
-                self.display.say(str(problem), "red")
+            except Exception as problem:
+                self.display.say(_told(problem), "red")
         elif line.strip():
             await self._interruptible(line)
 
@@ -117,8 +124,8 @@ class Session:
                 self.display.say("(interrupted)", "yellow")
             except ModelFailed as problem:
                 self.display.say(f"The model has failed: {problem}", "red")
-            except (ToolspeakError, OSError) as problem:
-                self.display.say(str(problem), "red")
+            except Exception as problem:
+                self.display.say(_told(problem), "red")
             finally:
                 self.display.stop_waiting()
                 self._turn = None
@@ -141,6 +148,12 @@ class Session:
         if answer == "always" and question.can_last:
             self.display.say(f"{question.tool} is allowed for the rest of this session.", "yellow")
         return answer
+
+
+def _told(problem: Exception) -> str:
+    """What has gone wrong. The talk goes on, whatever it is."""
+    is_ours = isinstance(problem, (ToolspeakError, OSError)) and str(problem)
+    return str(problem) if is_ours else f"{type(problem).__name__}: {problem}"
 
 
 @contextmanager

@@ -23,6 +23,8 @@ from . import (
     serve,
 )
 
+_INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 COMMANDS = (chat, check, convert, dialects, eval, mcp, parse, probe, providers, render, serve)
 
 
@@ -47,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.run(options)
     except BrokenPipeError:
         return 0
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     except (ToolspeakError, OSError) as error:
         print(f"toolspeak: {error}", file=sys.stderr)
         return 2

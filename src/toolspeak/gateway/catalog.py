@@ -182,7 +182,8 @@ class Catalog:
         known = known or [f"{upstream}/…" for upstream in self._config.upstreams]
         near = difflib.get_close_matches(name, known, 3, 0.4) or known[:3]
         if not near:
-            problem = "there is no model to ask: start a local server, or set a provider's key"
+            what = f"there is no model {name!r}, and no other" if name else "there is no model"
+            problem = f"{what} to ask: start a local server, or set a provider's key"
             return UnknownModel(problem)
         return UnknownModel(f"there is no model {name!r}; there are {', '.join(near)}")
 

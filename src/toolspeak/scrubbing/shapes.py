@@ -1,0 +1,86 @@
+"""Secrets that are known by how they look, or by the words right before them.
+
+ghp_16C7e42F292c6912E7710c838347Ae178B4a      postgres://app:hunter2@db/app
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from .rules import Pattern, Shape, rules
+from .values import is_placeholder, is_random
+from .window import Span, Window
+
+BACK = 24
+"""So far before a long word its own beginning may stand: `SG.`, `12345678:`."""
+_JOINTS = frozenset("\\%.:/~")
+_PART = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9]")
+_ESCAPE = re.compile(r"[nrtbf]|u[0-9a-fA-F]{4}")
+_MORE = re.compile(r"[A-Za-z0-9_.+/=~-]*")
+_WORDS = re.compile(r"[A-Za-z]+(?:[-_][A-Za-z]+)*(?:[-_]\d{1,3})*")
+_ANY_SHAPE = re.compile("|".join(shape.shape for shape in rules().shapes))
+_SHAPES = tuple((re.compile(shape.shape), shape) for shape in rules().shapes)
+
+
+def is_shaped(text: str, at: int) -> bool:
+    """Whether a long word may be a key."""
+    if _ANY_SHAPE.match(text, at):
+        return True
+    return at > 0 and text[at - 1] in _JOINTS or text[at] in "-_"
+
+
+def shaped(window: Window) -> Iterator[Span]:
+    """The key that a long word is."""
+    text, end = window.text, window.end
+    for start in _starts(text, window.at):
+        shape = _shape_at(window, start) if _ANY_SHAPE.match(text, start, end) else None
+        if shape:
+            yield Span(start, *shape)
+            return
+
+
+def _shape_at(window: Window, start: int) -> tuple[int, str, str, re.Pattern[str]] | None:
+    for pattern, shape in _SHAPES:
+        match = pattern.match(window.text, start, window.end)
+        if match and _counts(shape, match[0]):
+            return match.end(), shape.kind, "", _MORE
+    return None
+
+
+def _counts(shape: Shape, value: str) -> bool:
+    if shape.random and (_WORDS.fullmatch(value) or not any(map(str.isdigit, value))):
+        return False
+    return not is_placeholder(value)
+
+
+def _starts(text: str, at: int) -> Iterator[int]:
+    """Where the key may begin: with the word, behind an escape or a dash, or before a dot."""
+    before = text[at - 1 : at] if at else ""
+    if before == "\\" and (escape := _ESCAPE.match(text, at)):
+        yield escape.end()
+    elif before == "%":
+        yield at + 2
+    elif before in _JOINTS:
+        for part in _PART.finditer(text, max(0, at - BACK), at):
+            yield part.start()
+    beginning = text[at : at + 8]
+    yield at + len(beginning) - len(beginning.lstrip("-_"))
+
+
+def pattern_rule(rows: tuple[Pattern, ...]) -> Callable[[Window], Iterator[Span]]:
+    """What is found at a cue that these rows share."""
+    compiled = [(re.compile(row.pattern), row) for row in rows]
+
+    def found(window: Window) -> Iterator[Span]:
+        for pattern, row in compiled:
+            match = pattern.match(window.text, window.at, window.end)
+            if match and _is_value(row, match["value"]):
+                yield Span(*match.span("value"), row.kind, body=_MORE if row.random else None)
+                return
+
+    return found
+
+
+def _is_value(row: Pattern, value: str) -> bool:
+    return not is_placeholder(value) and (not row.random or is_random(value))

@@ -1,0 +1,103 @@
+"""Whether a value is a secret, or only stands where one would.
+
+hunter2hunter2, QWxhZGRpbg==, swordfish           -> secrets, under a name that says so
+required, ${TOKEN}, <your key>, get_token()       -> no secrets
+"""
+
+from __future__ import annotations
+
+import re
+
+from .quoting import size
+from .rules import NameRule, rules, words
+
+SHORTEST = 8
+"""Shorter values under a mere name are left: so much is said to be a secret that is none."""
+
+_PLACEHOLDER = re.compile(
+    r"""
+      \$\w+ | \$\{[^}]*\}* | \{[^}]*\}+ | \$\([^)]*\)?.* | %\w+% | %\(?\w*\)?s | \{\{.*\}\} | <[^>]*>? | \[[^\]]*\]
+    | [*•.…xX_\-#?]+ | .{0,12}(?:\*{3,}|…|\.{3}).{0,8}
+    | .*\*\[REDACTED(?::[0-9a-f]*)?\]? | .*\[(?:REDACTED|MASKED|FILTERED|HIDDEN)\]?
+    | (?i:(?:your|insert|enter|replace|some)[-_ ].* | (?:my|the)[-_ ][a-z_\- ]*)
+    | (?i:change[-_ ]?(?:me|it|this).{0,4} | todo.* | example.* | placeholder.* | dummy[-_ ].*)
+    | (?i:(?:env|file|vault|op|arn|ssm|gcp|aws|secretsmanager|keyring|sops|data):.*)
+    | -----BEGIN.*
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://.*", re.DOTALL)
+_PATH = re.compile(r"(?:[~.]{0,2}/|[A-Za-z]:[\\/])[\w.@~+\- /\\]+")
+_NUMBER = re.compile(r"[+-]?(?:\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?|0[xX][0-9a-fA-F]{1,8})%?")
+_WORDS = re.compile(r"[^\W\d_]+(?:[-_. :/]*[^\W\d_]+)*[-_. :/]*")
+_IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z_]*\d{0,2}")
+_CODE = re.compile(
+    r"""
+      [&*!(]*[A-Za-z_$][\w$]*(?:(?:\.|::|->|\?\.)[A-Za-z_$][\w$]*)*[!?]?[(\[{].*    # a call, an index
+    | [&*!(]*[A-Za-z_$][A-Za-z_]*\d{0,2}(?:(?:\.|::|->|\?\.)[A-Za-z_$][A-Za-z_]*\d{0,2})*[)!?]*
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_NAMES_SECRET = re.compile(
+    r"(?i)(?:^|[-_. ])(?:token|secrets?|password|passwd|credentials?|api[-_ ]?keys?|keys?|auth)(?:$|[-_. ])"
+    r"|[a-z](?:Token|Secret|Password|Credentials?|Key)(?:$|[A-Z])"
+)
+_CASES = re.compile(r"[a-z](?=[A-Z])|[A-Z](?=[a-z])")
+_HARMLESS = words(rules().harmless.values)
+
+
+def is_secret(value: str, rule: NameRule, *, strict: bool = False, phrase: bool = False) -> bool:
+    """Whether the value of a name is a secret. `strict`: where words and code stand as well, only
+    what looks random is one. `phrase`: several words are no prose."""
+    if size(value) < SHORTEST or is_placeholder(value) or _NUMBER.fullmatch(value) and strict:
+        return False
+    if _is_path(value) or _ADDRESS.fullmatch(value):
+        return False
+    if any(space in value for space in " \t"):
+        return phrase or rule.phrase or any(is_random(word) for word in value.split())
+    if strict or rule.strict:
+        return is_random(value)
+    return not _is_said(value)
+
+
+def is_placeholder(value: str) -> bool:
+    """Whether it only stands for a value, or is one that was redacted before."""
+    return _PLACEHOLDER.fullmatch(value) is not None
+
+
+def is_code(value: str) -> bool:
+    """Whether a value without quotes is a variable, a call or the like."""
+    return _CODE.fullmatch(value) is not None
+
+
+def is_identifier(value: str) -> bool:
+    return _IDENTIFIER.fullmatch(value) is not None
+
+
+def is_random(value: str) -> bool:
+    """Whether no word and no name would look like this."""
+    if len(value) < SHORTEST or _IDENTIFIER.fullmatch(value) and not _is_jumbled(value):
+        return False
+    letters = any(map(str.isalpha, value))
+    if letters and any(map(str.isdigit, value)):
+        return True
+    marks = letters and any(mark in value for mark in "!@#$%^&*+=~?")
+    return marks or (letters and _is_jumbled(value))
+
+
+def _is_jumbled(value: str) -> bool:
+    """Whether cases change as often as chance has it: `QwErtZuiOpLKjhgf`, not `camelCaseName`."""
+    return len(value) >= 2 * SHORTEST and len(_CASES.findall(value)) * 3 > len(value)
+
+
+def _is_said(value: str) -> bool:
+    """Whether it is a word about secrets, or the name of one: `required`, `x-api-key`."""
+    if value.lower() in _HARMLESS:
+        return True
+    return _WORDS.fullmatch(value) is not None and _NAMES_SECRET.search(value) is not None
+
+
+def _is_path(value: str) -> bool:
+    if not _PATH.fullmatch(value):
+        return False
+    return not any(len(part) >= 2 * SHORTEST and is_random(part) for part in value.split("/"))

@@ -9,9 +9,20 @@ from io import TextIOWrapper
 
 from .. import __version__
 from ..errors import ToolspeakError
-from . import check, convert, dialects, eval, parse, probe, providers, render, serve  # noqa: A004 - its command
+from . import (
+    check,
+    convert,
+    dialects,
+    eval,  # noqa: A004 - its command
+    parse,
+    probe,
+    providers,
+    render,
+    scrub,
+    serve,
+)
 
-COMMANDS = (check, convert, dialects, eval, parse, probe, providers, render, serve)
+COMMANDS = (check, convert, dialects, eval, parse, probe, providers, render, scrub, serve)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

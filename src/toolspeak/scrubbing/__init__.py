@@ -7,7 +7,18 @@ Only values change: JSON stays JSON, and a file keeps its shape. `rules.toml` sa
 """
 
 from .marks import Found
+from .policy import Scrubbing
 from .scrubber import HELD_AT_MOST, Scrubbed, Scrubber, scrub
 from .vault import Secret, Use, Vault
 
-__all__ = ["HELD_AT_MOST", "Found", "Scrubbed", "Scrubber", "Secret", "Use", "Vault", "scrub"]
+__all__ = [
+    "HELD_AT_MOST",
+    "Found",
+    "Scrubbed",
+    "Scrubber",
+    "Scrubbing",
+    "Secret",
+    "Use",
+    "Vault",
+    "scrub",
+]

@@ -21,15 +21,15 @@ NEAR = 640
 
 _BREAK = r"""(?:\s|\\+[nrt]|\\+u000[aAdD]|\\*["'`]|[+,>\#|*()]|-(?!-))"""
 _BASE64 = r"""(?:[A-Za-z0-9+/=]|\\+/)"""
-_HEADER = rf"""(?:[A-Za-z][A-Za-z-]{{2,31}}:[ ][^\n\\"]{{1,96}}{_BREAK}{{1,16}})"""
+_HEADER = rf"""(?:[A-Za-z][A-Za-z-]{{2,31}}:[ ][^\n\\"]{{1,96}}+{_BREAK}{{1,16}}+)"""
 _LONG = 16
 _CLOSES = "|".join(block.closes for block in rules().blocks)
 
-_BREAKS = re.compile(rf"{_BREAK}{{0,256}}", re.VERBOSE)
-_WORD = re.compile(rf"{_BASE64}*", re.VERBOSE)
+_BREAKS = re.compile(rf"{_BREAK}{{0,256}}+", re.VERBOSE)
+_WORD = re.compile(rf"{_BASE64}*+", re.VERBOSE)
 _GOES_ON = re.compile(
-    rf"""{_BASE64}{{{_LONG}}} | {_BASE64}{{1,{_LONG}}}(?:{_BREAK}{{1,64}}{_BASE64}{{1,8}})?
-    {_BREAK}{{1,64}}(?:{_CLOSES})""",
+    rf"""{_BASE64}{{{_LONG}}} | {_BASE64}{{1,{_LONG}}}(?:{_BREAK}{{1,64}}+{_BASE64}{{1,8}})?
+    {_BREAK}{{1,64}}+(?:{_CLOSES})""",
     re.VERBOSE,
 )
 """A word of a key: a long one, or the last one."""
@@ -40,7 +40,7 @@ _PLAIN = re.compile(r"(?:[\s>#|*+-]|\\+[nrt]|\\+u000[aAdD])*")
 def block_rule(block: Block) -> Callable[[Window], Iterator[Span]]:
     """What is found at the cue of a block: the first word of its secret lines."""
     opens = re.compile(
-        rf"{block.opens.replace(' ', chr(92) + ' ')}{_BREAK}{{1,64}}{_HEADER}{{0,6}}(?={_BASE64}{{{_LONG}}})",
+        rf"{block.opens.replace(' ', chr(92) + ' ')}{_BREAK}{{1,64}}+{_HEADER}{{0,6}}(?={_BASE64}{{{_LONG}}})",
         re.VERBOSE,
     )
 

@@ -46,7 +46,7 @@ class Open:
 
     def close(self) -> None:
         """It is all there: now it can be put back, unless it is too long to be kept."""
-        if self._vault and self._secret and self._left > 0:
+        if self._vault is not None and self._secret and self._left > 0:
             self._vault.fill(self._secret, "".join(self._parts))
 
 
@@ -60,9 +60,12 @@ class Marks:
     def __init__(self, vault: Vault | None, source: str) -> None:
         self._vault, self._source = vault, source
         self.found: list[Found] = []
-        self._offset = 0
+        self._dropped = 0
+        """So many characters of the text are not at hand any more."""
         self._line = 1
-        self._column = 1
+        self._line_start = 0
+        self._counted = 0
+        """Up to here, in the whole text, lines have been counted."""
 
     def of(self, span: Span, text: str) -> str:
         """The mark for a secret that is all there."""
@@ -78,20 +81,28 @@ class Marks:
         """The mark for a secret that is not over yet."""
         self._report(span, text)
         begin = kept(text[span.start : span.start + 64], KEPT)
-        secret = self._vault.begin(span.kind, span.name, self._source) if self._vault else None
-        return Open(self._vault, secret), begin + (secret.mark if secret else "*[REDACTED]")
+        if self._vault is None:
+            return Open(None, None), f"{begin}*[REDACTED]"
+        secret = self._vault.begin(span.kind, span.name, self._source)
+        return Open(self._vault, secret), begin + secret.mark
 
     def passed(self, text: str, end: int) -> None:
         """So much of the text is not needed any more."""
-        self._line, self._column = self._place(text, end)
-        self._offset += end
+        self._count(text, end)
+        self._dropped += end
 
     def _report(self, span: Span, text: str) -> None:
-        line, column = self._place(text, span.start)
-        self.found.append(Found(span.kind, span.name, line, column, self._offset + span.start))
+        self._count(text, span.start)
+        offset = self._dropped + span.start
+        column = offset - self._line_start + 1
+        self.found.append(Found(span.kind, span.name, self._line, column, offset))
 
-    def _place(self, text: str, at: int) -> tuple[int, int]:
-        lines = text.count("\n", 0, at)
-        if not lines:
-            return self._line, self._column + at
-        return self._line + lines, at - text.rfind("\n", 0, at)
+    def _count(self, text: str, end: int) -> None:
+        """Count the lines up to a place, from where they were counted before."""
+        start = self._counted - self._dropped
+        if end > start:
+            lines = text.count("\n", start, end)
+            self._counted = self._dropped + end
+            if lines:
+                self._line += lines
+                self._line_start = self._dropped + text.rfind("\n", start, end) + 1

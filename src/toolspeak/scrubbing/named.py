@@ -16,8 +16,10 @@ from .rules import NameRule, rules
 from .values import is_secret
 from .window import Name, Span, Window
 
-_NAME = re.compile(r"""([\w.\-]{0,64})(?:["'`\\&\]:=>]|\s|$)""")
-"""The rest of a name, and what may stand behind one."""
+_NAME = re.compile(
+    r"""([\w.\-]{0,64})(?:["'`\\&\]:=>]|\s{1,80}(?:[:=,'"]|[Vv]alue)|[ \t]{0,16}\r?\n|(?P<space>\s)|$)"""
+)
+"""The rest of a name, and what may stand behind one; a mere space only in some cases."""
 _IN_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 _LONGEST = 64
 _WORDS_BEFORE = tuple(f"{word} " for rule in rules().names for word in rule.only_after)
@@ -74,7 +76,14 @@ def _name_at(text: str, at: int, limit: int) -> tuple[int, int, NameRule] | None
     if not rule and before.lower().endswith(_WORDS_BEFORE):
         start = at - len(before) + before.rstrip().rfind(" ") + 1
         rule = rule_of(text[start:end])
+    if rule and found["space"] and not _may_end_with_space(text, start, rule):
+        return None
     return (start, end, rule) if rule else None
+
+
+def _may_end_with_space(text: str, start: int, rule: NameRule) -> bool:
+    """`--token x`, `<token type="x">`, `login x password y`."""
+    return rule.kind == "password" or text[start] == "-" or text[start - 1] in "<:"
 
 
 class _Named:
@@ -162,8 +171,9 @@ class _Named:
 
     def _bare(self, at: int, match: re.Match[str]) -> Iterator[Span]:
         """A value without quotes: a setting, a parameter, prose or code."""
-        is_colon = match["sign"] == ":"
-        if (self._rule.header and is_colon) or (self._rule.phrase and self._name.is_first):
+        is_colon, is_closed = match["sign"] == ":", match["closed"]
+        goes_on = is_colon if self._rule.header else self._rule.phrase and self._name.is_first
+        if goes_on and not is_closed:
             yield from self._judged(at, LINE)
             return
         body = PARAMETER if self._name.is_parameter else BARE

@@ -19,7 +19,7 @@ QUOTE = re.compile(
 AHEAD = 80
 """So far a unit may look ahead."""
 
-_NEXT_NAME = r"""\s{0,8}\\*["']?[\w.\-]{1,48}\\*["']?[ ]{0,4}[:=]"""
+_NEXT_NAME = r"""\s{0,8}\\{0,7}["']?[\w.\-]{1,48}+\\{0,7}["']?[ ]{0,4}[:=]"""
 _UNITS = rf"""
       [^\s"'`<&;,)\]}}\\#]++
     | '(?=\w)                                           # it's
@@ -76,6 +76,8 @@ def end_of(body: re.Pattern[str], text: str, at: int, limit: int) -> int:
 
 def kept(value: str, characters: int) -> str:
     """The beginning of a value, without half an escape."""
+    if "\\" not in value[:characters]:
+        return value[:characters]
     found, end = _UNIT.finditer(value), 0
     for _ in range(characters):
         unit = next(found, None)

@@ -113,12 +113,12 @@ class Scrubber:
                 if self._replaced(rule.find(window), window):
                     return True
             self._hits.pop()
-        self._give(len(text) if final else self._last_word())
+        self._give(len(text) if final else self._word_before(len(text)))
         return False
 
     def _wait_from(self, at: int) -> None:
         """More has to come before it can be said what stands here."""
-        self._give(at - _TAIL)
+        self._give(self._word_before(at))
         self._enough = at + REACH
 
     def _replaced(self, spans: Iterator[Span], window: Window) -> bool:
@@ -129,9 +129,10 @@ class Scrubber:
                 return True
         return False
 
-    def _last_word(self) -> int:
-        tail = self._text[-_TAIL:]
-        return len(self._text) - len(tail) + len(tail.rstrip().rpartition(" ")[0])
+    def _word_before(self, end: int) -> int:
+        """Where the word begins that ends here: a cue may begin in it, or what belongs to one."""
+        word = self._text[max(0, end - _TAIL) : end]
+        return end - len(word.split()[-1]) if word and not word[-1].isspace() else end
 
     def _give(self, end: int) -> None:
         """Everything up to this place is no secret."""

@@ -28,8 +28,8 @@ _PLACEHOLDER = re.compile(
 )
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://.*", re.DOTALL)
 _PATH = re.compile(r"(?:[~.]{0,2}/|[A-Za-z]:[\\/])[\w.@~+\- /\\]+")
-_NUMBER = re.compile(r"[+-]?(?:\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?|0[xX][0-9a-fA-F]{1,8})%?")
-_WORDS = re.compile(r"[^\W\d_]+(?:[-_. :/]*[^\W\d_]+)*[-_. :/]*")
+_NUMBER = re.compile(r"[+-]?(?:\d[\d_]*+(?:\.\d*+)?(?:[eE][+-]?\d+)?|0[xX][0-9a-fA-F]{1,8})%?")
+_WORDS = re.compile(r"(?:[^\W\d]|[-. :/])+")
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z_]*\d{0,2}")
 _CODE = re.compile(
     r"""

@@ -28,28 +28,28 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 def _requests(chance: random.Random) -> str:
     return (
         f"2026-05-{chance.randint(1, 28):02} 12:{chance.randint(0, 59):02}:07,123 INFO  "
-        f"[worker-{chance.randint(1, 9)}] app.requests: GET /api/v1/items/{chance.randint(1, 99999)} "
+        f"[worker-{chance.randint(1, 9)}] app.requests: GET /api/items/{chance.randint(1, 9999)} "
         f'200 {chance.randint(1, 900)}ms bytes={chance.randint(100, 99999)} agent="Mozilla/5.0"'
     )
 
 
 def _structured(chance: random.Random) -> str:
     return (
-        f'{{"level":"info","ts":{chance.random() * 1e9:.3f},"caller":"cache.go:{chance.randint(1, 900)}",'
-        f'"msg":"cache refreshed","keys":{chance.randint(1, 99)},"trace":"{chance.getrandbits(128):032x}"}}'
+        f'{{"level":"info","ts":{chance.random() * 1e9:.3f},"caller":"cache.go","msg":"refreshed",'
+        f'"keys":{chance.randint(1, 99)},"trace":"{chance.getrandbits(128):032x}"}}'
     )
 
 
 def _kernel(chance: random.Random) -> str:
     return (
         f"May 12 08:12:{chance.randint(0, 59):02} host-{chance.randint(1, 9)} kernel: "
-        f"[{chance.random() * 1e5:.6f}] eth0: link becomes ready, passing {chance.randint(1, 99)} packets"
+        f"[{chance.random() * 1e5:.6f}] eth0: link up, passing {chance.randint(1, 99)} packets"
     )
 
 
 def _trace(chance: random.Random) -> str:
     line = chance.randint(1, 400)
-    return f"    at com.example.service.AuthenticationFilter.doFilter(AuthenticationFilter.java:{line})"
+    return f"    at com.example.AuthenticationFilter.doFilter(AuthenticationFilter.java:{line})"
 
 
 def _model(chance: random.Random) -> str:

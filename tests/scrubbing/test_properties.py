@@ -17,9 +17,19 @@ from toolspeak.scrubbing import HELD_AT_MOST, Scrubber, scrub
 from toolspeak.testing import split_at
 
 NAMES = (
-    "password", "api_key", "apiKey", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "client_secret",
-    "access-token", "DB_PASSWORD_PROD", "x-api-key", "credentials", "passphrase", "userKey",
-)  # fmt: skip
+    "password",
+    "api_key",
+    "apiKey",
+    "GITHUB_TOKEN",
+    "AWS_SECRET_ACCESS_KEY",
+    "client_secret",
+    "access-token",
+    "DB_PASSWORD_PROD",
+    "x-api-key",
+    "credentials",
+    "passphrase",
+    "userKey",
+)
 secrets = st.text(string.ascii_letters + string.digits, min_size=14, max_size=60).map(
     lambda text: f"q7Xv{text}9k"
 )
@@ -97,14 +107,30 @@ def test_what_is_scrubbed_stays_as_it_is(text: str) -> None:
 
 
 SHAPES = (
-    '{{"{name}": "{secret}"}}', "{{'{name}': '{secret}'}}", "{name}={secret}", "export {name}={secret}",
-    "{name}: {secret}", '{name} = "{secret}"', "{name}: '{secret}'", "{name} = {secret}",
-    "--{name} {secret}", "--{name}={secret}", "https://h/?{name}={secret}&x=1", "<{name}>{secret}</{name}>",
-    '{{"log": "{{\\"{name}\\": \\"{secret}\\"}}"}}', "Server=h;{name}={secret};X=1", 'f({name}="{secret}")',
-    "Authorization: Bearer {secret}", "https://bob:{secret}@host/{name}", "Cookie: sid={secret}; a=b",
-    'a: 1\n{name}: |\n  {secret}\nb: 2', '{{"name": "{name}", "value": "{secret}"}}', "{name}=\"{secret}\"",
-    '{{"{name}": ["{secret}", "{secret}"]}}', 'x = {{"a": 1,\n "{name}":\n   "{secret}"}}',
-)  # fmt: skip
+    '{{"{name}": "{secret}"}}',
+    "{{'{name}': '{secret}'}}",
+    "{name}={secret}",
+    "export {name}={secret}",
+    "{name}: {secret}",
+    '{name} = "{secret}"',
+    "{name}: '{secret}'",
+    "{name} = {secret}",
+    "--{name} {secret}",
+    "--{name}={secret}",
+    "https://h/?{name}={secret}&x=1",
+    "<{name}>{secret}</{name}>",
+    '{{"log": "{{\\"{name}\\": \\"{secret}\\"}}"}}',
+    "Server=h;{name}={secret};X=1",
+    'f({name}="{secret}")',
+    "Authorization: Bearer {secret}",
+    "https://bob:{secret}@host/{name}",
+    "Cookie: sid={secret}; a=b",
+    "a: 1\n{name}: |\n  {secret}\nb: 2",
+    '{{"name": "{name}", "value": "{secret}"}}',
+    '{name}="{secret}"',
+    '{{"{name}": ["{secret}", "{secret}"]}}',
+    'x = {{"a": 1,\n "{name}":\n   "{secret}"}}',
+)
 
 
 @pytest.mark.parametrize("form", SHAPES)

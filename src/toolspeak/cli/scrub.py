@@ -6,7 +6,7 @@ import argparse
 import codecs
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -73,7 +73,7 @@ def _report(path: str, found: list[Found], as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
+def _opened(path: str) -> Generator[BinaryIO]:
     if path == "-":
         yield sys.stdin.buffer
         return

@@ -9,7 +9,15 @@ from __future__ import annotations
 import re
 
 from .quoting import LINE, end_of
-from .values import SHORTEST, is_code, is_identifier, is_placeholder, is_random, is_secret
+from .values import (
+    SHORTEST,
+    is_code,
+    is_identifier,
+    is_number,
+    is_placeholder,
+    is_random,
+    is_secret,
+)
 from .window import Name, Window
 
 _CONNECTION = re.compile(
@@ -20,7 +28,8 @@ _CONNECTION = re.compile(
 def is_secret_bare(name: Name, at: int, end: int, sign: re.Match[str]) -> bool:
     """Whether the value between two places is a secret."""
     value, after = name.source[at:end], name.source[end : end + 1]
-    if not value or value[0] in "{[(<|>":
+    is_style = name.is_flag and sign["sign"] == ":"
+    if not value or value[0] in "{[(<|>" or is_style:
         return False
     if len(value) < SHORTEST:
         return _is_short_password(name, value, after)
@@ -30,6 +39,8 @@ def is_secret_bare(name: Name, at: int, end: int, sign: re.Match[str]) -> bool:
         return not is_code(value) and is_secret(value, name.rule, strict=True)
     if name.is_setting:
         return is_secret(value, name.rule)
+    if "." in name.text and not name.is_first:
+        return "(" not in value and is_secret(value, name.rule, strict=True)
     is_argument = is_identifier(value) and after in (",", ")")
     return not is_argument and not _is_expression(value) and is_secret(value, name.rule)
 
@@ -37,8 +48,10 @@ def is_secret_bare(name: Name, at: int, end: int, sign: re.Match[str]) -> bool:
 def _is_secret_after_colon(name: Name, at: int, value: str, is_closed: bool) -> bool:
     """`password: swordfish` on a line of its own is one, `token: Identifier` is a type. JSON has
     numbers there, and they have to stay numbers."""
+    if is_closed and is_number(value):
+        return False
     if value.isdecimal():
-        return not is_closed and is_secret(value, name.rule)
+        return is_secret(value, name.rule)
     if is_random(value):
         return not _is_expression(value) and is_secret(value, name.rule, strict=True)
     is_word = name.rule.kind == "password" and not name.rule.strict and value.islower()

@@ -40,7 +40,7 @@ _PLAIN = re.compile(r"(?:[\s>#|*+-]|\\+[nrt]|\\+u000[aAdD])*")
 def block_rule(block: Block) -> Callable[[Window], Iterator[Span]]:
     """What is found at the cue of a block: the first word of its secret lines."""
     opens = re.compile(
-        rf"{block.opens.replace(' ', chr(92) + ' ')}{_BREAK}{{1,64}}+{_HEADER}{{0,6}}(?={_BASE64}{{{_LONG}}})",
+        rf"(?-x:{block.opens}){_BREAK}{{1,64}}+{_HEADER}{{0,6}}(?={_BASE64}{{{_LONG}}})",
         re.VERBOSE,
     )
 

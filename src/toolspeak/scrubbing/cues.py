@@ -21,7 +21,7 @@ LONG_WORD = 20
 """So long are keys that are known by their shape."""
 
 _IN_WORD = bytes(
-    ord("w") if chr(code).isalnum() and code < 128 or code in b"_-" else 32 for code in range(256)
+    ord("w") if (chr(code).isalnum() and code < 128) or code in b"_-" else 32 for code in range(256)
 )
 _LONG = b"w" * LONG_WORD
 

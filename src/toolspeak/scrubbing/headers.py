@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from .rules import rules, words
-from .values import SHORTEST, is_placeholder, is_random
+from .values import SHORTEST, is_placeholder, is_random, is_said
 
 _SCHEME = re.compile(r"([A-Za-z][\w-]{2,24})[ \t:]+(?=\S)")
 _CREDENTIAL = re.compile(r"\S(?:.*\S)?")
@@ -21,7 +21,6 @@ _ENOUGH = 80
 """So much tells prose."""
 _SCHEMES = words(rules().headers.schemes)
 _ATTRIBUTES = words(rules().headers.attributes)
-_HARMLESS = words(rules().harmless.values) | {"authentication", "authorization"}
 
 
 def parts_of(header: str, value: str) -> Iterator[tuple[int, int]]:
@@ -38,14 +37,14 @@ def _credential(value: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_credential(said: str, has_scheme: bool) -> bool:
-    if len(said) < SHORTEST or is_placeholder(said) or said.lower() in _HARMLESS:
+    if len(said) < SHORTEST or is_placeholder(said) or is_said(said):
         return False
     return is_random(said) or (has_scheme and not _PROSE.fullmatch(said[:_ENOUGH]))
 
 
 def _cookies(value: str) -> Iterator[tuple[int, int]]:
     if "=" not in value:
-        if is_random(value) and " " not in value:
+        if is_random(value) and " " not in value and any(map(str.isdigit, value)):
             yield 0, len(value)
         return
     for cookie in _COOKIE.finditer(value):

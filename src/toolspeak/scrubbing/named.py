@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from . import signs
 from .bare import is_secret_bare, line_end
 from .headers import parts_of
 from .names import rule_of
@@ -17,39 +18,15 @@ from .values import is_secret
 from .window import Name, Span, Window
 
 _NAME = re.compile(
-    r"""([\w.\-]{0,64})(?:["'`\\&\]:=>]|\s{1,80}(?:[:=,'"]|[Vv]alue)|[ \t]{0,16}\r?\n|(?P<space>\s)|$)"""
+    r"""([\w.\-]{0,64})
+    (?:["'`\\&\]:=>]|\s{1,80}(?:[:=,'"]|[Vv]alue)|[ \t]{0,16}\r?\n|(?P<space>\s)|$)""",
+    re.VERBOSE,
 )
 """The rest of a name, and what may stand behind one; a mere space only in some cases."""
 _IN_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 _LONGEST = 64
 _WORDS_BEFORE = tuple(f"{word} " for rule in rules().names for word in rule.only_after)
 """`API key` is a name of two words."""
-
-_CLOSED = r"""(?P<closed>\\*["'`]|&(?:quot|apos|\#34|\#39);)"""
-_ASSIGNED = re.compile(
-    rf"""{_CLOSED}?\]?(?P<spaces>[ \t]{{0,16}})
-    (?::[ ]?[\w.\[\]|<>?, ]{{1,48}}(?==[ ]))?                 # password: str = …
-    (?P<sign>=>|:=|={{1,3}}|:(?!:|//))
-    (?P<gap>(?:[ \t]*[|>][+-]?[ \t\r]*\n)?\s{{0,64}})""",
-    re.VERBOSE,
-)
-_PAIRED = re.compile(
-    rf"""{_CLOSED}?\s{{0,16}},?\s{{0,64}}\\*["']?[Vv]alue\\*["']?\s{{0,8}}[:=]\s{{0,8}}""",
-    re.VERBOSE,
-)
-"""`"name": "DB_PASSWORD", "value": …`"""
-_LISTED = re.compile(rf"""{_CLOSED},\s{{0,16}}[a-z]?(?=\\*["'])""", re.VERBOSE)
-"""`("Authorization", …)`"""
-_TAGGED = re.compile(r"""(?:\s[^<>]{0,64})?>\s{0,64}""")
-_FLAGGED = re.compile(r"""[ \t]{1,4}(?!-)""")
-_SQL = re.compile(r"""[ \t]{1,4}(?=')""")
-_LOGIN = re.compile(r"""login[ \t]+\S{1,64}\s+$""")
-"""`login bob password …` of a .netrc."""
-_PREFIX = re.compile(r"""(?:[rRbBuUfF@$]{1,2}(?=["'`]))?""")
-_LIST = re.compile(r"""\[\s{0,64}|-[ ]{1,4}""")
-_NEXT_ITEM = re.compile(r"""\\*["'`]?\s{0,64},?\s{0,64}(?:-\s{1,4})?""")
-_AFTER_STRING = tuple(",}]:+.) \t\n\r")
-"""What stands first behind a string that ends where one seems to begin."""
 
 
 def is_named(text: str, at: int) -> bool:
@@ -95,48 +72,54 @@ class _Named:
 
     def spans(self) -> Iterator[Span]:
         """The secrets that this name has."""
-        if match := self._after(_ASSIGNED):
+        if match := self._after(signs.ASSIGNED):
             yield from self._assigned(match)
-        elif match := self._after(_PAIRED):
+        elif (match := self._after(signs.PAIRED)) and self._follows(signs.NAMES_PAIR):
             yield from self._value(match.end())
-        elif match := self._after(_LISTED):
+        elif (match := self._after(signs.LISTED)) and self._follows(signs.BEGINS_LIST):
             yield from self._value(match.end(), strict=not self._rule.header)
-        elif self._name.is_tag and (match := self._after(_TAGGED)):
+        elif self._name.is_tag and (match := self._after(signs.TAGGED)):
             yield from self._element(match.end())
-        elif self._name.is_flag and (match := self._after(_FLAGGED)):
+        elif self._name.is_flag and (match := self._after(signs.FLAGGED)):
             yield from self._value(match.end(), strict=True)
-        elif self._rule.kind == "password" and (match := self._spoken()):
+        elif self._rule.kind == "password" and not self._rule.strict and (match := self._spoken()):
             yield from self._value(match.end())
 
     def _after(self, sign: re.Pattern[str]) -> re.Match[str] | None:
         return sign.match(self._text, self._name.end, self._end)
 
+    def _follows(self, before: re.Pattern[str]) -> bool:
+        start = self._name.start
+        return before.search(self._text, max(0, start - 24), start) is not None
+
     def _spoken(self) -> re.Match[str] | None:
         """`PASSWORD 'x'` of SQL, `login x password y`."""
         start = self._name.start
-        is_login = _LOGIN.search(self._text, max(0, start - 96), start)
-        return self._after(_FLAGGED if is_login else _SQL)
+        is_login = signs.LOGIN.search(self._text, max(0, start - 96), start)
+        return self._after(signs.FLAGGED if is_login else signs.SQL)
 
     def _assigned(self, match: re.Match[str]) -> Iterator[Span]:
         at, gap = match.end(), match["gap"]
         if self._is_string(at):
             yield from self._string(at, match)
-        elif item := _LIST.match(self._text, at, self._end):
+        elif item := signs.LIST.match(self._text, at, self._end):
             yield from self._items(item.end())
         elif match["sign"] in ("=", ":") and ("\n" not in gap or gap.strip()):
             yield from self._bare(at, match)
 
     def _is_string(self, at: int) -> bool:
-        begin = end_of(_PREFIX, self._text, at, self._end)
+        begin = end_of(signs.PREFIX, self._text, at, self._end)
         return QUOTE.match(self._text, begin, self._end) is not None
 
     def _string(self, at: int, match: re.Match[str]) -> Iterator[Span]:
         """A value in quotes, unless they close a string in which the name itself stands."""
         start = QUOTE.search(self._text, at, self._end)
-        if start and not match["closed"] and self._text.startswith(_AFTER_STRING, start.end()):
+        if start and not match["closed"] and self._text.startswith(signs.AFTER_STRING, start.end()):
             return
-        is_setting = self._name.text.isupper() and not match["spaces"] + match["gap"]
-        yield from self._value(at, phrase=is_setting and match["sign"] == "=")
+        is_tight = not match["spaces"] + match["gap"] and match["sign"] == "="
+        is_setting = is_tight and self._name.text.isupper()
+        is_compared = len(match["sign"]) > 1 and set(match["sign"]) == {"="}
+        yield from self._value(at, strict=is_compared, phrase=is_setting)
 
     def _items(self, at: int) -> Iterator[Span]:
         """Every value of a list."""
@@ -145,20 +128,22 @@ class _Named:
             for span in self._value(at, strict=not self._is_string(at)):
                 end = span.end
                 yield span
-            following = end_of(_NEXT_ITEM, self._text, end, self._end)
+            following = end_of(signs.NEXT_ITEM, self._text, end, self._end)
             if end == at or following == end:
                 return
             at = following
 
     def _value(self, at: int, *, strict: bool = False, phrase: bool = False) -> Iterator[Span]:
         """A value that stands in quotes, or one that does not."""
-        begin = end_of(_PREFIX, self._text, at, self._end)
+        begin = end_of(signs.PREFIX, self._text, at, self._end)
         opened = QUOTE.match(self._text, begin, self._end)
         if not opened:
             yield from self._judged(at, BARE, strict=strict)
             return
         depth = len(opened["backslashes"] or "")
         body = ENTITY if opened["entity"] else quoted(depth, opened["quote"])
+        if signs.TEMPLATE.match(self._text, at, end_of(body, self._text, opened.end(), self._end)):
+            return
         escaped = levels(depth) if opened["quote"] == '"' else 0
         for span in self._judged(opened.end(), body, strict=strict, phrase=phrase):
             yield span.escaped(escaped)
@@ -172,8 +157,7 @@ class _Named:
     def _bare(self, at: int, match: re.Match[str]) -> Iterator[Span]:
         """A value without quotes: a setting, a parameter, prose or code."""
         is_colon, is_closed = match["sign"] == ":", match["closed"]
-        goes_on = is_colon if self._rule.header else self._rule.phrase and self._name.is_first
-        if goes_on and not is_closed:
+        if is_colon and not is_closed and (self._rule.header or self._is_phrase(at)):
             yield from self._judged(at, LINE)
             return
         body = PARAMETER if self._name.is_parameter else BARE
@@ -182,6 +166,12 @@ class _Named:
             if is_colon and self._rule.kind == "password" and self._name.is_first:
                 end, body = line_end(self._window, at, end), LINE
             yield self._span(at, end, body)
+
+    def _is_phrase(self, at: int) -> bool:
+        """Whether a passphrase of several words stands there, and nothing else on its line."""
+        if not self._rule.phrase or not self._name.is_first:
+            return False
+        return signs.PHRASE.match(self._text, at, self._end) is not None
 
     def _judged(
         self, start: int, body: re.Pattern[str], *, strict: bool = False, phrase: bool = False

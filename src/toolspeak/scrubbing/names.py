@@ -17,9 +17,12 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 @lru_cache(1024)
 def rule_of(name: str) -> NameRule | None:
-    """The rule for a name, if it is one of something secret."""
+    """The rule for a name, if it is one of something secret. `token.kind` is the kind of one."""
     said = [word.lower() for word in _WORD.findall(name)]
-    for place in range(len(said) - 1, -1, -1):
+    if "public" in said:
+        return None
+    of_its_own = len(_WORD.findall(name.rstrip(".").rpartition(".")[2]))
+    for place in range(len(said) - 1, len(said) - of_its_own - 1, -1):
         rule = _rule_at(said, place)
         if rule:
             return rule if _HARMLESS.isdisjoint(said[place + 1 :]) else None
@@ -35,12 +38,11 @@ def _rule_at(said: list[str], place: int) -> NameRule | None:
     return None
 
 
-def _ends_with(said: list[str], phrase: tuple[str, ...]) -> bool:
+def _ends_with(said: list[str], phrase: str) -> bool:
     """Whether the last words are these. A long one may be the end of a word: `pgpassword`."""
-    if len(phrase) > 1:
-        return tuple(said[-len(phrase) :]) == phrase
-    (word,) = phrase
-    return said[-1] == word or (len(word) >= _LONG and said[-1].endswith(word))
+    if " " in phrase:
+        return " ".join(said).endswith(phrase)
+    return said[-1] == phrase or (len(phrase) >= _LONG and said[-1].endswith(phrase))
 
 
 def _stands_well(rule: NameRule, before: list[str]) -> bool:
@@ -51,5 +53,5 @@ def _stands_well(rule: NameRule, before: list[str]) -> bool:
 
 _LONG = 5
 """Shorter words are not looked for at the end of others: `monkey` ends with one."""
-_PHRASES = tuple((tuple(phrase.split()), rule) for rule in rules().names for phrase in rule.words)
+_PHRASES = tuple((phrase, rule) for rule in rules().names for phrase in rule.words)
 _HARMLESS = words(rules().harmless.after)

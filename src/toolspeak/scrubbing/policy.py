@@ -15,7 +15,7 @@ class Scrubbing(Struct, frozen=True):
     scrub_for: tuple[Viewer, ...] = ("model",)
     """Whose text is scrubbed."""
     restore_for: tuple[str, ...] = ()
-    """Tools that may get secrets back, each time after somebody was asked. None, if nobody says so."""
+    """Tools that may get secrets back, each time after somebody was asked."""
 
     def scrubs(self, viewer: Viewer) -> bool:
         return viewer in self.scrub_for

@@ -25,8 +25,8 @@ _UNITS = rf"""
     | '(?=\w)                                           # it's
     | <(?![/A-Za-z!?])
     | &(?!amp;|&|[\w.\[\]%\-]{{1,64}}=|\s|$)            # the next parameter of a query
-    | ;(?!{_NEXT_NAME}|\s|\\*["']|$)                    # the next one of a connection string
-    | ,(?!{_NEXT_NAME}|\s|\\*["']|$)
+    | ;(?!{_NEXT_NAME}|\s|\\*["']|\\+[nrt]|$)                    # the next one of a connection string
+    | ,(?!{_NEXT_NAME}|\s|\\*["']|\\+[nrt]|$)
     | [)\]}}](?![\s,;:.)\]}}"'`\\]|$)
     | \\+(?!["'`\\nrt]|u00(?:0[aAdD]|2[267]|3[cCdDeE])|\s|$).
 """

@@ -5,8 +5,8 @@
     scrubber.feed('67890"}\\n')                  -> '_key": "sk-1*[REDACTED]"}\\n'
     scrubber.finish()                           -> ""
 
-What comes out does not depend on the pieces. Nothing is held back but what may belong to a secret, and
-never more than `HELD_AT_MOST` characters.
+What comes out does not depend on the pieces. Nothing is held back but what may belong to a secret,
+and never more than `HELD_AT_MOST` characters.
 """
 
 from __future__ import annotations

@@ -14,12 +14,15 @@ from .window import Span, Window
 
 BACK = 24
 """So far before a long word its own beginning may stand: `SG.`, `12345678:`."""
+_SAME = 8
+"""A key does not end with so many times the same: `ghp_xxxxxxxx` stands for one."""
 _JOINTS = frozenset("\\%.:/~")
 _PART = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9]")
 _ESCAPE = re.compile(r"[nrtbf]|u[0-9a-fA-F]{4}")
 _MORE = re.compile(r"[A-Za-z0-9_.+/=~-]*")
 _WORDS = re.compile(r"[A-Za-z]+(?:[-_][A-Za-z]+)*(?:[-_]\d{1,3})*")
 _ANY_SHAPE = re.compile("|".join(shape.shape for shape in rules().shapes))
+_EXAMPLES = ("password", "passwd", "pass", "pwd")
 _SHAPES = tuple((re.compile(shape.shape), shape) for shape in rules().shapes)
 
 
@@ -27,7 +30,7 @@ def is_shaped(text: str, at: int) -> bool:
     """Whether a long word may be a key."""
     if _ANY_SHAPE.match(text, at):
         return True
-    return at > 0 and text[at - 1] in _JOINTS or text[at] in "-_"
+    return (at > 0 and text[at - 1] in _JOINTS) or text[at] in "-_"
 
 
 def shaped(window: Window) -> Iterator[Span]:
@@ -51,7 +54,7 @@ def _shape_at(window: Window, start: int) -> tuple[int, str, str, re.Pattern[str
 def _counts(shape: Shape, value: str) -> bool:
     if shape.random and (_WORDS.fullmatch(value) or not any(map(str.isdigit, value))):
         return False
-    return not is_placeholder(value)
+    return not is_placeholder(value) and len(set(value[-_SAME:])) > 1
 
 
 def _starts(text: str, at: int) -> Iterator[int]:
@@ -83,4 +86,6 @@ def pattern_rule(rows: tuple[Pattern, ...]) -> Callable[[Window], Iterator[Span]
 
 
 def _is_value(row: Pattern, value: str) -> bool:
-    return not is_placeholder(value) and (not row.random or is_random(value))
+    if is_placeholder(value) or value.lower() in _EXAMPLES:
+        return False
+    return not row.random or is_random(value)

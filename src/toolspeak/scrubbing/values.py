@@ -16,13 +16,15 @@ SHORTEST = 8
 
 _PLACEHOLDER = re.compile(
     r"""
-      \$\w+ | \$\{[^}]*\}* | \{[^}]*\}+ | \$\([^)]*\)?.* | %\w+% | %\(?\w*\)?s | \{\{.*\}\} | <[^>]*>? | \[[^\]]*\]
+      \$\w+ | \$\{[^}]*\}* | \{[^}]*\}+ | \$\([^)]*\)?.* | %\w+% | %\(?\w*\)?s | \{\{.*\}\}
+    | <[^>]*>? | \[[^\]]*\]+
     | [*•.…xX_\-#?]+ | .{0,12}(?:\*{3,}|…|\.{3}).{0,8}
     | .*\*\[REDACTED(?::[0-9a-f]*)?\]? | .*\[(?:REDACTED|MASKED|FILTERED|HIDDEN)\]?
     | (?i:(?:your|insert|enter|replace|some)[-_ ].* | (?:my|the)[-_ ][a-z_\- ]*)
     | (?i:change[-_ ]?(?:me|it|this).{0,4} | todo.* | example.* | placeholder.* | dummy[-_ ].*)
     | (?i:(?:env|file|vault|op|arn|ssm|gcp|aws|secretsmanager|keyring|sops|data):.*)
-    | -----BEGIN.*
+    | .*%[sdr].* | .*\{\w*\}.* | .*\$\{.* | \{.* | &lt;.* | __\w+__ | [A-Z]+(?:_[A-Z]+)+ | urn:.*
+    | (?i:none|null|nil|true|false|undefined) | -----BEGIN.*
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -33,15 +35,21 @@ _WORDS = re.compile(r"(?:[^\W\d]|[-. :/])+")
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z_]*\d{0,2}")
 _CODE = re.compile(
     r"""
-      [&*!(]*[A-Za-z_$][\w$]*(?:(?:\.|::|->|\?\.)[A-Za-z_$][\w$]*)*[!?]?[(\[{].*    # a call, an index
+      [A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+[;,)]* |                                 # a path
+      [&*!(]*[A-Za-z_$][\w$]*(?:(?:\.|::|->|\?\.)[A-Za-z_$][\w$]*)*[!?]?[(\[{].*      # a call
+    | [A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+[+*/%&|<>-].*                            # a sum
     | [&*!(]*[A-Za-z_$][A-Za-z_]*\d{0,2}(?:(?:\.|::|->|\?\.)[A-Za-z_$][A-Za-z_]*\d{0,2})*[)!?]*
     """,
     re.VERBOSE | re.DOTALL,
 )
 _NAMES_SECRET = re.compile(
-    r"(?i)(?:^|[-_. ])(?:token|secrets?|password|passwd|credentials?|api[-_ ]?keys?|keys?|auth)(?:$|[-_. ])"
-    r"|[a-z](?:Token|Secret|Password|Credentials?|Key)(?:$|[A-Z])"
+    r"(?i)(?:^|[-_. ])"
+    r"(?:token|secrets?|password|passwd|passphrase|credentials?|keys?|auth)(?:$|[-_. ])"
+    r"|[a-z0-9](?:Token|Secret|Password|Credentials?|Key|Auth)(?:$|[A-Z])"
 )
+_ESCAPED = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
+_LATIN = re.compile(r"[A-Za-z0-9]")
+"""Keys have such letters; a text without is prose in a language that needs no spaces."""
 _CASES = re.compile(r"[a-z](?=[A-Z])|[A-Z](?=[a-z])")
 _HARMLESS = words(rules().harmless.values)
 
@@ -49,15 +57,24 @@ _HARMLESS = words(rules().harmless.values)
 def is_secret(value: str, rule: NameRule, *, strict: bool = False, phrase: bool = False) -> bool:
     """Whether the value of a name is a secret. `strict`: where words and code stand as well, only
     what looks random is one. `phrase`: several words are no prose."""
-    if size(value) < SHORTEST or is_placeholder(value) or _NUMBER.fullmatch(value) and strict:
+    if size(value) < SHORTEST or is_placeholder(value) or (_NUMBER.fullmatch(value) and strict):
         return False
     if _is_path(value) or _ADDRESS.fullmatch(value):
         return False
     if any(space in value for space in " \t"):
-        return phrase or rule.phrase or any(is_random(word) for word in value.split())
+        return phrase or rule.phrase or any(map(is_random, _ESCAPED.sub("e", value).split()))
+    if rule.kind != "password" and not _LATIN.search(value):
+        return False
     if strict or rule.strict:
-        return is_random(value)
-    return not _is_said(value)
+        digits = sum(map(str.isdigit, value))
+        return is_random(value) and not _names_secret(value) and (digits > 1 or not rule.strict)
+    return not is_said(value)
+
+
+def is_number(value: str) -> bool:
+    """Whether it is a number, whatever stands behind it."""
+    number = _NUMBER.match(value)
+    return number is not None and not value[number.end() : number.end() + 1].isalnum()
 
 
 def is_placeholder(value: str) -> bool:
@@ -76,12 +93,12 @@ def is_identifier(value: str) -> bool:
 
 def is_random(value: str) -> bool:
     """Whether no word and no name would look like this."""
-    if len(value) < SHORTEST or _IDENTIFIER.fullmatch(value) and not _is_jumbled(value):
+    if len(value) < SHORTEST or (_IDENTIFIER.fullmatch(value) and not _is_jumbled(value)):
         return False
     letters = any(map(str.isalpha, value))
     if letters and any(map(str.isdigit, value)):
         return True
-    marks = letters and any(mark in value for mark in "!@#$%^&*+=~?")
+    marks = letters and any(mark in value for mark in "!@#$%^&+=~")
     return marks or (letters and _is_jumbled(value))
 
 
@@ -90,11 +107,15 @@ def _is_jumbled(value: str) -> bool:
     return len(value) >= 2 * SHORTEST and len(_CASES.findall(value)) * 3 > len(value)
 
 
-def _is_said(value: str) -> bool:
+def is_said(value: str) -> bool:
     """Whether it is a word about secrets, or the name of one: `required`, `x-api-key`."""
-    if value.lower() in _HARMLESS:
+    if value.lower().strip("?!*") in _HARMLESS:
         return True
-    return _WORDS.fullmatch(value) is not None and _NAMES_SECRET.search(value) is not None
+    return _WORDS.fullmatch(value) is not None and _names_secret(value)
+
+
+def _names_secret(value: str) -> bool:
+    return _NAMES_SECRET.search(value) is not None
 
 
 def _is_path(value: str) -> bool:

@@ -1,15 +1,15 @@
 """Secrets that can be put back, if somebody allows it.
 
     vault = Vault()
-    scrub(output, vault=vault, source="read_file .env").text     -> "API_KEY=sk-1*[REDACTED:9f3ac0…]"
+    scrub(output, vault=vault, source="read_file .env").text  -> "API_KEY=sk-1*[REDACTED:9f3ac0…]"
     vault.uses(call.arguments)        -> [Use("$.headers.Authorization", Secret(…))]
     vault.restored(call.arguments)    -> the arguments with the secrets
 
-The vault decides nothing. Who calls `restored` has asked before: for each use, with its secret, where
-that came from and where it goes (`Use.question`), and only for tools that are on a list.
+The vault decides nothing. Who calls `restored` has asked before: for each use, with its secret,
+where that came from and where it goes (`Use.question`), and only for tools that are on a list.
 
-Secrets are in memory only. They are in no repr, can not be pickled and are no JSON. Marks are not to be
-guessed, and a mark that another vault has made is left as it is.
+Secrets are in memory only. They are in no repr, can not be pickled and are no JSON. Marks are not
+to be guessed, and a mark that another vault has made is left as it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The piece of a text that decides whether there is a secret at a place.
 
-It reaches from the place to the end of its line, or as far as `REACH`. That depends on the text alone,
-and not on the pieces in which it came; so what is found does not depend on them either.
+It reaches from the place to the end of its line, or as far as `REACH`. That depends on the text
+alone, and not on the pieces in which it came; so what is found does not depend on them either.
 """
 
 from __future__ import annotations

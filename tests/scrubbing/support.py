@@ -66,7 +66,7 @@ def _case(title: str, row: str) -> Case:
 
 def marked(secret: str) -> str:
     """What stands in the place of a secret: its first four characters, if it has eight."""
-    units = re.findall(r"(?s)\\ud[89ab]..\\ud[c-f]..|\\u....|\\+.|.", secret)
+    units = re.findall(r"(?s)\\ud[89ab]..\\ud[c-f]..|\\U.{8}|\\u....|\\+.|.", secret)
     return "".join(units[:4] if len(units) >= 8 else []) + "*[REDACTED]"
 
 

@@ -39,7 +39,7 @@ def is_secret_bare(name: Name, at: int, end: int, sign: re.Match[str]) -> bool:
         return not is_code(value) and is_secret(value, name.rule, strict=True)
     if name.is_setting:
         return is_secret(value, name.rule)
-    if "." in name.text and not name.is_first:
+    if "." in name.text and (not name.is_first or any(mark in value for mark in "(;")):
         return "(" not in value and is_secret(value, name.rule, strict=True)
     is_argument = is_identifier(value) and after in (",", ")")
     return not is_argument and not _is_expression(value) and is_secret(value, name.rule)

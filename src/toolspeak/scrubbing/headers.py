@@ -14,7 +14,10 @@ from .values import SHORTEST, is_placeholder, is_random, is_said
 
 _SCHEME = re.compile(r"([A-Za-z][\w-]{2,24})[ \t:]+(?=\S)")
 _CREDENTIAL = re.compile(r"\S(?:.*\S)?")
-_COOKIE = re.compile(rf"(?:^|;)[ \t]*([^=;\s]{{1,128}})=([^;]{{{SHORTEST},}})")
+_COOKIE = re.compile(
+    rf"(?:^|;)[ \t]*(?:([^=;]{{1,128}})=([^;]{{{SHORTEST},}})|([^;=]{{{SHORTEST},}})(?:$|(?=;)))"
+)
+"""A name and a value, or a value without a name."""
 _PROSE = re.compile(r"(?:[A-Za-z]+[.,;:!?]?\s+)+[A-Za-z]+.*", re.DOTALL)
 """`authentication is not …`, `or nothing at all`."""
 _ENOUGH = 80
@@ -43,10 +46,13 @@ def _is_credential(said: str, has_scheme: bool) -> bool:
 
 
 def _cookies(value: str) -> Iterator[tuple[int, int]]:
-    if "=" not in value:
-        if is_random(value) and " " not in value and any(map(str.isdigit, value)):
-            yield 0, len(value)
-        return
     for cookie in _COOKIE.finditer(value):
-        if not is_placeholder(cookie[2]) and cookie[1].lower() not in _ATTRIBUTES:
+        name, value, alone = cookie.groups()
+        if alone and _is_cookie(alone):
+            yield cookie.span(3)
+        elif value and not is_placeholder(value) and name.strip().lower() not in _ATTRIBUTES:
             yield cookie.span(2)
+
+
+def _is_cookie(value: str) -> bool:
+    return is_random(value) and " " not in value and any(map(str.isdigit, value))

@@ -77,7 +77,7 @@ class _Named:
         elif (match := self._after(signs.PAIRED)) and self._follows(signs.NAMES_PAIR):
             yield from self._value(match.end())
         elif (match := self._after(signs.LISTED)) and self._follows(signs.BEGINS_LIST):
-            yield from self._value(match.end(), strict=not self._rule.header)
+            yield from self._second(match.end())
         elif self._name.is_tag and (match := self._after(signs.TAGGED)):
             yield from self._element(match.end())
         elif self._name.is_flag and (match := self._after(signs.FLAGGED)):
@@ -103,7 +103,7 @@ class _Named:
         if self._is_string(at):
             yield from self._string(at, match)
         elif item := signs.LIST.match(self._text, at, self._end):
-            yield from self._items(item.end())
+            yield from self._items(item.end(), are_strings=item[0].startswith("["))
         elif match["sign"] in ("=", ":") and ("\n" not in gap or gap.strip()):
             yield from self._bare(at, match)
 
@@ -121,9 +121,15 @@ class _Named:
         is_compared = len(match["sign"]) > 1 and set(match["sign"]) == {"="}
         yield from self._value(at, strict=is_compared, phrase=is_setting)
 
-    def _items(self, at: int) -> Iterator[Span]:
-        """Every value of a list."""
-        while at < self._end:
+    def _second(self, at: int) -> Iterator[Span]:
+        """The second of two in brackets: `("Authorization", "Bearer …")`."""
+        for span in self._value(at, strict=not self._rule.header):
+            if signs.ENDS_LIST.match(self._text, span.end, self._end):
+                yield span
+
+    def _items(self, at: int, are_strings: bool) -> Iterator[Span]:
+        """Every value of a list; in JSON, numbers have to stay numbers."""
+        while at < self._end and (self._is_string(at) or not are_strings):
             end = at
             for span in self._value(at, strict=not self._is_string(at)):
                 end = span.end

@@ -13,7 +13,7 @@ import re
 from functools import cache
 
 QUOTE = re.compile(
-    r"""(?P<backslashes>\\{0,15})(?P<quote>\"{3}|'{3}|["'`])|(?P<entity>&(?:quot|apos|\#34|\#39);)""",
+    r"""(?P<backslashes>\\{0,15})(?P<quote>\"{3}|'{3}(?=[^\n]{0,999}'{3})|["'`])|(?P<entity>&(?:quot|apos|\#34|\#39);)""",
     re.VERBOSE,
 )
 AHEAD = 80
@@ -25,7 +25,7 @@ _UNITS = rf"""
     | '(?=\w)                                           # it's
     | <(?![/A-Za-z!?])
     | &(?!amp;|&|[\w.\[\]%\-]{{1,64}}=|\s|$)            # the next parameter of a query
-    | ;(?!{_NEXT_NAME}|\s|\\*["']|\\+[nrt]|$)                    # the next one of a connection string
+    | ;(?!{_NEXT_NAME}|\s|\\*["']|\\+[nrt]|$)           # … of a connection string
     | ,(?!{_NEXT_NAME}|\s|\\*["']|\\+[nrt]|$)
     | [)\]}}](?![\s,;:.)\]}}"'`\\]|$)
     | \\+(?!["'`\\nrt]|u00(?:0[aAdD]|2[267]|3[cCdDeE])|\s|$).
@@ -45,7 +45,8 @@ ENTITY = re.compile(r"""(?:[^&"\\\n<]++|&(?!quot;|apos;|#34;|#39;))*+""")
 """A value in quotes that HTML has escaped."""
 
 _UNIT = re.compile(
-    r"\\+(?:u[0-9a-fA-F]{4}(?:\\+u[dD][c-fC-F][0-9a-fA-F]{2})?|x[0-9a-fA-F]{2}|.|$)|.", re.DOTALL
+    r"\\+(?:u[0-9a-fA-F]{4}(?:\\+u[dD][c-fC-F][0-9a-fA-F]{2})?|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|.|$)|.",
+    re.DOTALL,
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from .quoting import end_of
 from .rules import Pattern, Shape, rules
 from .values import is_placeholder, is_random
 from .window import Span, Window
@@ -19,6 +20,7 @@ _SAME = 8
 _JOINTS = frozenset("\\%.:/~")
 _PART = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9]")
 _ESCAPE = re.compile(r"[nrtbf]|u[0-9a-fA-F]{4}")
+_DASHES = re.compile(r"[-_]{0,8}")
 _MORE = re.compile(r"[A-Za-z0-9_.+/=~-]*")
 _WORDS = re.compile(r"[A-Za-z]+(?:[-_][A-Za-z]+)*(?:[-_]\d{1,3})*")
 _ANY_SHAPE = re.compile("|".join(shape.shape for shape in rules().shapes))
@@ -34,20 +36,25 @@ def is_shaped(text: str, at: int) -> bool:
 
 
 def shaped(window: Window) -> Iterator[Span]:
-    """The key that a long word is."""
-    text, end = window.text, window.end
-    for start in _starts(text, window.at):
-        shape = _shape_at(window, start) if _ANY_SHAPE.match(text, start, end) else None
-        if shape:
-            yield Span(start, *shape)
+    """The key that a long word is; or several, if nothing but dashes stands between them."""
+    for start in _starts(window.text, window.at):
+        found = False
+        while span := _shape_at(window, start):
+            found = True
+            yield span
+            start = end_of(_DASHES, window.text, span.end, window.end)
+        if found:
             return
 
 
-def _shape_at(window: Window, start: int) -> tuple[int, str, str, re.Pattern[str]] | None:
+def _shape_at(window: Window, start: int) -> Span | None:
+    text, end = window.text, window.end
+    if not _ANY_SHAPE.match(text, start, end):
+        return None
     for pattern, shape in _SHAPES:
-        match = pattern.match(window.text, start, window.end)
+        match = pattern.match(text, start, end)
         if match and _counts(shape, match[0]):
-            return match.end(), shape.kind, "", _MORE
+            return Span(start, match.end(), shape.kind, body=_MORE)
     return None
 
 
@@ -67,8 +74,7 @@ def _starts(text: str, at: int) -> Iterator[int]:
     elif before in _JOINTS:
         for part in _PART.finditer(text, max(0, at - BACK), at):
             yield part.start()
-    beginning = text[at : at + 8]
-    yield at + len(beginning) - len(beginning.lstrip("-_"))
+    yield end_of(_DASHES, text, at, len(text))
 
 
 def pattern_rule(rows: tuple[Pattern, ...]) -> Callable[[Window], Iterator[Span]]:

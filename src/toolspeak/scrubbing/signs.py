@@ -24,7 +24,8 @@ NAMES_PAIR = re.compile(r"""(?i)\b(?:name|key|id)\\*["']?\s{0,8}[:=]\s{0,8}\\*["
 LISTED = re.compile(rf"""{_CLOSED},[ ]?[a-z]?(?=\\*["'])""", re.VERBOSE)
 """`("Authorization", …)`"""
 BEGINS_LIST = re.compile(r"""\([a-z]?\\*["']$""")
-"""What stands before such a name: in a longer list, the next text is not its value."""
+"""What stands before such a name, and after its value: in a longer list, it is not its value."""
+ENDS_LIST = re.compile(r"""\\*["']\s{0,16}\)""")
 
 TAGGED = re.compile(r"""(?:\s[^<>]{0,64})?>\s{0,64}""")
 FLAGGED = re.compile(r"""[ \t]{1,4}(?!-)""")

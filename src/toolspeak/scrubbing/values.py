@@ -17,9 +17,9 @@ SHORTEST = 8
 _PLACEHOLDER = re.compile(
     r"""
       \$\w+ | \$\{[^}]*\}* | \{[^}]*\}+ | \$\([^)]*\)?.* | %\w+% | %\(?\w*\)?s | \{\{.*\}\}
-    | <[^>]*>? | \[[^\]]*\]+
+    | (?:<[^>]*>[:@.-]?)*<[^>]*>? | \[[^\]]*\]+
     | [*•.…xX_\-#?]+ | .{0,12}(?:\*{3,}|…|\.{3}).{0,8}
-    | .*\*\[REDACTED(?::[0-9a-f]*)?\]? | .*\[(?:REDACTED|MASKED|FILTERED|HIDDEN)\]?
+    | .{0,48}\*\[REDACTED(?::[0-9a-f]*)?\]?.{0,7} | .*\[(?:REDACTED|MASKED|FILTERED|HIDDEN)\]?
     | (?i:(?:your|insert|enter|replace|some)[-_ ].* | (?:my|the)[-_ ][a-z_\- ]*)
     | (?i:change[-_ ]?(?:me|it|this).{0,4} | todo.* | example.* | placeholder.* | dummy[-_ ].*)
     | (?i:(?:env|file|vault|op|arn|ssm|gcp|aws|secretsmanager|keyring|sops|data):.*)
@@ -43,13 +43,15 @@ _CODE = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _NAMES_SECRET = re.compile(
-    r"(?i)(?:^|[-_. ])"
-    r"(?:token|secrets?|password|passwd|passphrase|credentials?|keys?|auth)(?:$|[-_. ])"
+    r"(?:^|[-_. ])"
+    r"(?i:token|secrets?|password|passwd|passphrase|credentials?|keys?|auth)(?:$|[-_. ])"
     r"|[a-z0-9](?:Token|Secret|Password|Credentials?|Key|Auth)(?:$|[A-Z])"
 )
+_IS_WORD = re.compile(r"\W*(?:[^\W\d]{2,}|\d{1,4})\W*")
 _ESCAPED = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 _LATIN = re.compile(r"[A-Za-z0-9]")
 """Keys have such letters; a text without is prose in a language that needs no spaces."""
+_ENDS_AS_NAME = re.compile(r"(?:[-_.](?i:token|secret|key|auth)|(?:Token|Secret|Key|Auth))$")
 _CASES = re.compile(r"[a-z](?=[A-Z])|[A-Z](?=[a-z])")
 _HARMLESS = words(rules().harmless.values)
 
@@ -62,13 +64,19 @@ def is_secret(value: str, rule: NameRule, *, strict: bool = False, phrase: bool 
     if _is_path(value) or _ADDRESS.fullmatch(value):
         return False
     if any(space in value for space in " \t"):
-        return phrase or rule.phrase or any(map(is_random, _ESCAPED.sub("e", value).split()))
+        return phrase or rule.phrase or _is_no_prose(_ESCAPED.sub("e", value).split())
     if rule.kind != "password" and not _LATIN.search(value):
         return False
     if strict or rule.strict:
-        digits = sum(map(str.isdigit, value))
-        return is_random(value) and not _names_secret(value) and (digits > 1 or not rule.strict)
+        return is_random(value) and not _is_type(value, rule)
     return not is_said(value)
+
+
+def _is_type(value: str, rule: NameRule) -> bool:
+    """Whether what looks random names something else: `Ed25519PrivateKey`, `OAuth2Flow`."""
+    if rule.strict and sum(map(str.isdigit, value)) < 2:
+        return True
+    return rule.kind != "password" and _ENDS_AS_NAME.search(value) is not None
 
 
 def is_number(value: str) -> bool:
@@ -100,6 +108,13 @@ def is_random(value: str) -> bool:
         return True
     marks = letters and any(mark in value for mark in "!@#$%^&+=~")
     return marks or (letters and _is_jumbled(value))
+
+
+def _is_no_prose(words: list[str]) -> bool:
+    """Whether several words are a secret: one of them looks random, or none is a word."""
+    if any(map(is_random, words)):
+        return True
+    return not any(map(_IS_WORD.fullmatch, words)) and any(map(str.isalnum, words))
 
 
 def _is_jumbled(value: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
@@ -76,3 +77,14 @@ def test_cues_are_within_a_word() -> None:
     rows = rules()
     cues = [*rows.cues.names, *(row.cue for row in (*rows.patterns, *rows.blocks))]
     assert not [cue for cue in cues if cue != cue.lower() or any(map(str.isspace, cue))]
+
+
+def test_long_lines_in_pieces() -> None:
+    """On lines that are longer than a window, pieces make no difference either."""
+    chance = random.Random(5)
+    rows = [case.text.replace("\n", " ") for case in cases()]
+    for glue in ("", " "):
+        text = glue.join(chance.choices(rows, k=80))
+        whole = scrub(text).text
+        for size in (17, 500, 2048, 5000):
+            assert scrubbed(text, size) == whole

@@ -21,13 +21,13 @@ from .values import (
 from .window import Name, Window
 
 _CONNECTION = re.compile(
-    r"""(?i)(?:^|[\s;"'])(?:host|server|user|uid|user id|dbname|database|port|data source)="""
+    r"""(?i)(?:^|[\s;"'?&])(?:host|server|user|uid|user id|dbname|database|port|data source)="""
 )
 
 
 def is_secret_bare(name: Name, at: int, end: int, sign: re.Match[str]) -> bool:
     """Whether the value between two places is a secret."""
-    value, after = name.source[at:end], name.source[end : end + 1]
+    value, after = name.source[at:end], name.source[end : min(end + 1, name.limit)]
     is_style = name.is_flag and sign["sign"] == ":"
     if not value or value[0] in "{[(<|>" or is_style:
         return False
@@ -60,10 +60,8 @@ def _is_secret_after_colon(name: Name, at: int, value: str, is_closed: bool) -> 
 
 def _is_last(name: Name, at: int, value: str) -> bool:
     """Whether nothing else stands on its line."""
-    return name.source[at : at + len(value) + 1].rstrip() == value and (
-        end_of(LINE, name.source, at, at + len(value) + 8) == at + len(value)
-        or name.source[at + len(value)] in "\r\n"
-    )
+    end = at + len(value)
+    return not name.source[end : end_of(LINE, name.source, end, name.limit)].strip()
 
 
 def _is_expression(value: str) -> bool:
@@ -76,7 +74,7 @@ def _is_short_password(name: Name, value: str, after: str) -> bool:
     if name.rule.kind != "password" or name.rule.strict or is_placeholder(value):
         return False
     before = name.source[max(0, name.start - 128) : name.start]
-    is_in_list = _CONNECTION.search(before) and after in ("", ";", " ", '"', "\n")
+    is_in_list = _CONNECTION.search(before) and after in ("", ";", " ", '"', "\n", "&")
     return before.endswith(";") or bool(is_in_list)
 
 

@@ -14,14 +14,11 @@ from .values import SHORTEST, is_placeholder, is_random, is_said
 
 _SCHEME = re.compile(r"([A-Za-z][\w-]{2,24})[ \t:]+(?=\S)")
 _CREDENTIAL = re.compile(r"\S(?:.*\S)?")
-_COOKIE = re.compile(
-    rf"(?:^|;)[ \t]*(?:([^=;]{{1,128}})=([^;]{{{SHORTEST},}})|([^;=]{{{SHORTEST},}})(?:$|(?=;)))"
-)
-"""A name and a value, or a value without a name."""
+_COOKIE = re.compile(rf"=([^;]{{{SHORTEST},}})")
 _PROSE = re.compile(r"(?:[A-Za-z]+[.,;:!?]?\s+)+[A-Za-z]+.*", re.DOTALL)
 """`authentication is not …`, `or nothing at all`."""
-_ENOUGH = 80
-"""So much tells prose."""
+_ENOUGH = 256
+"""So much of a credential tells whether it is one."""
 _SCHEMES = words(rules().headers.schemes)
 _ATTRIBUTES = words(rules().headers.attributes)
 
@@ -35,24 +32,25 @@ def _credential(value: str) -> Iterator[tuple[int, int]]:
     scheme = _SCHEME.match(value)
     has_scheme = scheme is not None and scheme[1].lower() in _SCHEMES
     said = _CREDENTIAL.match(value, scheme.end() if scheme and has_scheme else 0)
-    if said and _is_credential(said[0], has_scheme):
+    if said and _is_credential(said[0][:_ENOUGH], has_scheme):
         yield said.span()
 
 
 def _is_credential(said: str, has_scheme: bool) -> bool:
     if len(said) < SHORTEST or is_placeholder(said) or is_said(said):
         return False
-    return is_random(said) or (has_scheme and not _PROSE.fullmatch(said[:_ENOUGH]))
+    return is_random(said) or (has_scheme and not _PROSE.fullmatch(said))
 
 
 def _cookies(value: str) -> Iterator[tuple[int, int]]:
+    if "=" not in value and _is_cookie(value):
+        yield 0, len(value)
     for cookie in _COOKIE.finditer(value):
-        name, value, alone = cookie.groups()
-        if alone and _is_cookie(alone):
-            yield cookie.span(3)
-        elif value and not is_placeholder(value) and name.strip().lower() not in _ATTRIBUTES:
-            yield cookie.span(2)
+        name = value[value.rfind(";", 0, cookie.start()) + 1 : cookie.start()]
+        if not is_placeholder(cookie[1]) and name.strip().lower() not in _ATTRIBUTES:
+            yield cookie.span(1)
 
 
 def _is_cookie(value: str) -> bool:
+    """Whether it is one without its name."""
     return is_random(value) and " " not in value and any(map(str.isdigit, value))

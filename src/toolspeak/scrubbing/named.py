@@ -38,7 +38,7 @@ def named(window: Window) -> Iterator[Span]:
     """The secrets of the name in which a cue stands."""
     found = _name_at(window.text, window.at, window.end)
     if found:
-        yield from _Named(window, Name(window.text, *found)).spans()
+        yield from _Named(window, Name(window.text, *found, window.end)).spans()
 
 
 def _name_at(text: str, at: int, limit: int) -> tuple[int, int, NameRule] | None:
@@ -157,7 +157,7 @@ class _Named:
     def _element(self, at: int) -> Iterator[Span]:
         """The text of an XML element, if the element ends."""
         end = end_of(ELEMENT, self._text, at, self._end)
-        if self._text.startswith(("<", "\\u003c"), end):
+        if self._text.startswith(("<", "\\u003c"), end, self._end):
             yield from self._judged(at, ELEMENT)
 
     def _bare(self, at: int, match: re.Match[str]) -> Iterator[Span]:

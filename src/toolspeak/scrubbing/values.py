@@ -14,6 +14,8 @@ from .rules import NameRule, rules, words
 SHORTEST = 8
 """Shorter values under a mere name are left: so much is said to be a secret that is none."""
 
+_LONG = 256
+"""No placeholder is longer; but what begins a block is left to the rule for blocks."""
 _PLACEHOLDER = re.compile(
     r"""
       \$\w+ | \$\{[^}]*\}* | \{[^}]*\}+ | \$\([^)]*\)?.* | %\w+% | %\(?\w*\)?s | \{\{.*\}\}
@@ -87,6 +89,8 @@ def is_number(value: str) -> bool:
 
 def is_placeholder(value: str) -> bool:
     """Whether it only stands for a value, or is one that was redacted before."""
+    if len(value) > _LONG:
+        return value.startswith("-----BEGIN")
     return _PLACEHOLDER.fullmatch(value) is not None
 
 

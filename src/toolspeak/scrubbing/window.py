@@ -65,6 +65,8 @@ class Name(Struct, frozen=True):
     start: int
     end: int
     rule: NameRule
+    limit: int
+    """So far one may look from here."""
 
     @property
     def text(self) -> str:

@@ -32,6 +32,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench.extract
 	$(BIN)/python -m bench.wires
 	$(BIN)/python -m bench.holdback
+	$(BIN)/python -m bench.scrub
 
 # Agent frameworks that run a tool against our encoders: see clients/README.md.
 clients: $(STAMP)

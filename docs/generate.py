@@ -5,8 +5,8 @@ limits.md     what each dialect cannot carry
 notes.md      every note there is
 wires.md      what each API has words for
 
-reliability.md is written by hand, but for its tables, which stand between `<!-- begin NAME -->` and
-`<!-- end NAME -->`; reliability.svg is drawn.
+reliability.md and scrubbing.md are written by hand, but for their tables, which stand between
+`<!-- begin NAME -->` and `<!-- end NAME -->`; reliability.svg is drawn.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from docs import scrubbing_tables
 from docs.ladder_picture import picture
 from docs.ladder_tables import tables
 from toolspeak import (
@@ -86,6 +87,7 @@ def pages() -> dict[str, str]:
         "notes.md": notes_page(),
         "reliability.md": filled((HERE / "reliability.md").read_text(), tables()),
         "reliability.svg": picture(),
+        "scrubbing.md": filled((HERE / "scrubbing.md").read_text(), scrubbing_tables.tables()),
         "wires.md": wires_page(),
     }
 

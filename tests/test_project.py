@@ -31,7 +31,7 @@ LAYERS = [
     {"fit"},
     {"toolset"},
     {"judge"},
-    {"dialects", "refusals"},
+    {"dialects", "refusals", "scrubbing"},
     {"native", "prompts", "wires"},
     {"extract"},
     {"providers"},

@@ -37,6 +37,7 @@ NOTES: dict[str, str] = {
     "prompt-cut": "An upstream has read less than it was sent: its window is too small.",
     "dropped-prose": "The model was asked again after it had spoken; only its calls were taken.",
     "reasoning-as-text": "A reply is nothing but reasoning, which is given as its text too.",
+    "scrubbed": "A secret was taken out of what a tool gave back; `where` says in which line.",
     # Repairs: none changes what stands inside a string.
     "repaired-arguments-beside-name": "The arguments stood beside the name, under no key.",
     "repaired-bare-input": "The input was bare text, for a tool that needs only one parameter.",

@@ -20,12 +20,15 @@ from . import (
     probe,
     providers,
     render,
+    scrub,
     serve,
 )
 
 _INTERRUPTED = 130
 """The exit code after Ctrl-C."""
-COMMANDS = (chat, check, convert, dialects, eval, mcp, parse, probe, providers, render, serve)
+COMMANDS = (
+    *(chat, check, convert, dialects, eval, mcp, parse, probe, providers, render, scrub, serve),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

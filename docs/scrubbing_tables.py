@@ -1,0 +1,48 @@
+"""The tables of scrubbing.md, from the rules."""
+
+from __future__ import annotations
+
+from toolspeak.scrubbing.rules import NameRule, rules
+
+
+def tables() -> dict[str, str]:
+    """Each part of the page that is generated."""
+    return {"names": _names(), "shapes": _shapes(), "patterns": _patterns()}
+
+
+def _names() -> str:
+    rows = [f"| {_words(rule)} | {rule.kind} | {_remark(rule)} |" for rule in rules().names]
+    return "\n".join(["| name | kind | |", "|---|---|---|", *rows])
+
+
+def _words(rule: NameRule) -> str:
+    return ", ".join(f"`{word}`" for word in rule.words)
+
+
+def _remark(rule: NameRule) -> str:
+    remarks: list[str] = []
+    if rule.only_after:
+        remarks.append("after " + ", ".join(f"`{word}`" for word in rule.only_after))
+    if rule.not_after:
+        remarks.append("not after " + ", ".join(f"`{word}`" for word in rule.not_after))
+    if rule.strict:
+        remarks.append("if the value looks random")
+    if rule.phrase:
+        remarks.append("values of several words too")
+    if rule.header:
+        remarks.append("its scheme, or the names of cookies, stay")
+    return "; ".join(remarks)
+
+
+def _shapes() -> str:
+    kinds = dict.fromkeys(shape.kind for shape in rules().shapes)
+    blocks = dict.fromkeys(block.kind for block in rules().blocks)
+    return ", ".join([*kinds, *blocks]) + "."
+
+
+def _patterns() -> str:
+    kinds: dict[str, list[str]] = {}
+    for row in rules().patterns:
+        kinds.setdefault(row.kind, []).append(f"`{row.cue}`")
+    rows = [f"| {kind} | {', '.join(dict.fromkeys(cues))} |" for kind, cues in kinds.items()]
+    return "\n".join(["| kind | after |", "|---|---|", *rows])

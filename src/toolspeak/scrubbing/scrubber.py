@@ -1,0 +1,185 @@
+"""Takes secrets out of a text that arrives in pieces.
+
+    scrubber = Scrubber()
+    scrubber.feed('{"api_key": "sk-12345')      -> '{"api'          the rest may be a secret
+    scrubber.feed('67890"}\\n')                  -> '_key": "sk-1*[REDACTED]"}\\n'
+    scrubber.finish()                           -> ""
+
+What comes out does not depend on the pieces. Nothing is held back but what may belong to a secret,
+and never more than `HELD_AT_MOST` characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from .blocks import BlockRest
+from .cues import LONG_WORD, LONGEST_CUE, RULES, Hit, hits
+from .marks import Found, Marks, Open
+from .quoting import AHEAD
+from .shapes import BACK
+from .vault import Vault
+from .window import BEFORE, REACH, Rest, Span, Window
+
+_SLAB = 1 << 16
+"""Long texts are worked on in pieces that fit in a cache."""
+_TAIL = max(LONGEST_CUE, LONG_WORD) + BACK
+"""So much of the last word may be the beginning of a cue, or stand before one and belong to it."""
+HELD_AT_MOST = REACH + 2 * _TAIL
+
+
+class Scrubbed(Struct, frozen=True):
+    """A text without its secrets, and what they were."""
+
+    text: str
+    found: tuple[Found, ...] = ()
+
+
+def scrub(text: str, *, vault: Vault | None = None, source: str = "") -> Scrubbed:
+    """Take the secrets out of a whole text."""
+    scrubber = Scrubber(vault=vault, source=source)
+    given = scrubber.feed(text) + scrubber.finish()
+    return Scrubbed(given, tuple(scrubber.found))
+
+
+class Scrubber:
+    """Takes secrets out of one text. With a vault, each gets a mark by which it can be put back;
+    `source` says where the text comes from.
+
+    `found` grows; whoever reads an endless stream may empty it.
+    """
+
+    def __init__(self, *, vault: Vault | None = None, source: str = "") -> None:
+        self._marks = Marks(vault, source)
+        self._text = ""
+        self._done = 0
+        """What stands before this place in the text was given back, and is kept as context."""
+        self._hits: list[Hit] = []
+        self._open: tuple[BlockRest | Rest, Open] | None = None
+        self._enough = 0
+        """With so many characters the next decision can be made, even if no line ends."""
+        self._out: list[str] = []
+
+    @property
+    def found(self) -> list[Found]:
+        """What was found so far."""
+        return self._marks.found
+
+    @property
+    def held(self) -> int:
+        """How many characters are held back."""
+        return len(self._text) - self._done
+
+    def feed(self, text: str) -> str:
+        """More of the text; returns what can be given on."""
+        for at in range(0, len(text), _SLAB):
+            piece = text[at : at + _SLAB]
+            self._text += piece
+            if len(self._text) >= self._enough or "\n" in piece:
+                self._advance(final=False)
+        return self._given()
+
+    def finish(self) -> str:
+        """The text is over; returns the rest of it."""
+        self._advance(final=True)
+        return self._given()
+
+    def _given(self) -> str:
+        given = "".join(self._out)
+        self._out.clear()
+        return given
+
+    def _advance(self, final: bool) -> None:
+        self._enough = 0
+        self._hits = hits(self._text, self._done)
+        while self._go_on(final) if self._open else self._look(final):
+            pass
+        self._forget()
+
+    def _look(self, final: bool) -> bool:
+        """Up to the next secret of any length; False if there is nothing more to do."""
+        text = self._text
+        seen = len(text) if final else len(text) - REACH
+        while self._hits:
+            at, number = self._hits[-1]
+            rule = RULES[number]
+            if at >= self._done and (not rule.may or at > seen or rule.may(text, at)):
+                window = rule.window(text, at, final)
+                if window is None:
+                    self._wait_from(at)
+                    return False
+                if self._replaced(rule.find(window), window):
+                    return True
+            self._hits.pop()
+        self._give(len(text) if final else self._word_before(len(text)))
+        return False
+
+    def _wait_from(self, at: int) -> None:
+        """More has to come before it can be said what stands here."""
+        self._give(self._word_before(at))
+        self._enough = at + REACH
+
+    def _replaced(self, spans: Iterator[Span], window: Window) -> bool:
+        """Put marks in the place of secrets; True if one is not over."""
+        for span in spans:
+            self._replace(span, window)
+            if self._open:
+                return True
+        return False
+
+    def _word_before(self, end: int) -> int:
+        """Where the word begins that ends here: a cue may begin in it, or what belongs to one."""
+        word = self._text[max(0, end - _TAIL) : end]
+        return end - len(word.split()[-1]) if word and not word[-1].isspace() else end
+
+    def _give(self, end: int) -> None:
+        """Everything up to this place is no secret."""
+        if end > self._done:
+            self._out.append(self._text[self._done : end])
+            self._done = end
+
+    def _replace(self, span: Span, window: Window) -> None:
+        self._give(span.start)
+        rest = _rest(span, window)
+        if rest:
+            opened, mark = self._marks.opened(span, self._text)
+            self._open = rest, opened
+        else:
+            mark = self._marks.of(span, self._text)
+            self._done = span.end
+        self._out.append(mark)
+
+    def _go_on(self, final: bool) -> bool:
+        """Read more of a long secret; False if more of it has to come."""
+        assert self._open
+        rest, opened = self._open
+        step = rest.further(self._text, self._done, final)
+        moved = step.end > self._done
+        self._done = step.end
+        self._out.append(step.given)
+        opened.add(step.secret)
+        if step.is_over:
+            opened.close()
+            self._open = None
+        return moved or step.is_over
+
+    def _forget(self) -> None:
+        """Drop what is not needed as context any more."""
+        dropped = self._done - BEFORE
+        if dropped > BEFORE:
+            self._marks.passed(self._text, dropped)
+            self._text = self._text[dropped:]
+            self._done = BEFORE
+            if self._enough:
+                self._enough -= dropped
+
+
+def _rest(span: Span, window: Window) -> BlockRest | Rest | None:
+    """What reads on, if a secret is not over where its window ends."""
+    if span.is_block:
+        return BlockRest()
+    if span.body and window.is_cut and span.end > window.end - AHEAD:
+        return Rest(span.body)
+    return None

@@ -1,0 +1,79 @@
+"""`toolspeak scrub`, as a user meets it."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolspeak.cli import main
+
+TEXT = 'A=1\nDB_PASSWORD=hunter2hunter2\n{"api_key": "sk-1234567890"}\n'
+SCRUBBED = 'A=1\nDB_PASSWORD=hunt*[REDACTED]\n{"api_key": "sk-1*[REDACTED]"}\n'
+
+
+def run(
+    capfdbinary: Any, monkeypatch: pytest.MonkeyPatch, *arguments: str, stdin: bytes = b""
+) -> Any:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+    code = main(["scrub", *arguments])
+    sys.stdout.flush()
+    captured = capfdbinary.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_standard_input(capfdbinary: Any, monkeypatch: Any) -> None:
+    code, out, err = run(capfdbinary, monkeypatch, stdin=TEXT.encode())
+    assert (code, out.decode(), err) == (0, SCRUBBED, b"")
+
+
+def test_files(capfdbinary: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_text(TEXT)
+    second.write_text("TOKEN=abcdefgh1234")
+    code, out, _ = run(capfdbinary, monkeypatch, str(first), str(second))
+    assert code == 0
+    assert out.decode() == SCRUBBED + "TOKEN=abcd*[REDACTED]"
+
+
+def test_bytes_that_are_no_text(capfdbinary: Any, monkeypatch: Any) -> None:
+    data = b"\xef\xbb\xbfa\xff\xfe\r\n\x00 token=abcdefgh1234\r\n\xc3"
+    _, out, _ = run(capfdbinary, monkeypatch, stdin=data)
+    assert out == data.replace(b"efgh1234", b"*[REDACTED]")
+
+
+def test_the_report(capfdbinary: Any, monkeypatch: Any) -> None:
+    code, out, _ = run(capfdbinary, monkeypatch, "--json", stdin=TEXT.encode())
+    assert code == 0
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {
+            "file": "-",
+            "kind": "password",
+            "name": "DB_PASSWORD",
+            "line": 2,
+            "column": 13,
+            "offset": 16,
+        },
+        {"file": "-", "kind": "api-key", "name": "api_key", "line": 3, "column": 14, "offset": 44},
+    ]
+    assert b"hunter" not in out
+
+
+def test_check(capfdbinary: Any, monkeypatch: Any) -> None:
+    code, out, _ = run(capfdbinary, monkeypatch, "--check", stdin=TEXT.encode())
+    assert code == 1
+    assert out.decode() == "-:2:13: password DB_PASSWORD\n-:3:14: api-key api_key\n"
+    code, out, _ = run(capfdbinary, monkeypatch, "--check", stdin=b"nothing here\n")
+    assert (code, out) == (0, b"")
+    code, out, _ = run(capfdbinary, monkeypatch, "--check", "--json", stdin=TEXT.encode())
+    assert (code, len(out.splitlines())) == (1, 2)
+
+
+def test_a_file_that_is_not_there(capfdbinary: Any, monkeypatch: Any) -> None:
+    code, out, err = run(capfdbinary, monkeypatch, "nowhere")
+    assert (code, out) == (2, b"")
+    assert b"nowhere" in err

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.agent.servers.running import RAW, SDK, http_server, raw_http
-from toolspeak import Document, Image, Request, Text, ToolCall
+from toolspeak import Document, Image, Request, Text, ToolCall, UsageError
 from toolspeak.agent import Agent, AgentTool, McpServer, ServerFailed, ToolFailed
 from toolspeak.agent.mcp import session as sessions
 from toolspeak.types import ToolResult
@@ -133,7 +133,7 @@ def test_an_agent_goes_on_if_a_tool_fails_or_its_server_dies() -> None:
 
 def test_an_agent_is_opened_in_one_task_and_closed_in_another() -> None:
     async def work() -> None:
-        agent = Agent(Script(("toys__pid", {})), tools=[toys()], approval="full")
+        agent = Agent(Script(("raw__pid", {})), tools=[raw()], approval="full")
         await asyncio.create_task(agent.__aenter__())
         answer = await asyncio.create_task(agent.run("Which?"))
         assert is_running(int(answer.text))
@@ -144,27 +144,29 @@ def test_an_agent_is_opened_in_one_task_and_closed_in_another() -> None:
     run(work())
 
 
-@pytest.mark.parametrize(("trusted", "text"), [(True, "1 + 2 = 3"), (False, "was not run")])
-def test_who_may_only_read_runs_what_is_trusted_to_only_read(trusted: bool, text: str) -> None:
-    script = Script(("toys__add", {"a": 1, "b": 2}))
-    server = toys(trust_hints=trusted)
-    answer = Agent(script, tools=[server], approval="read_only").run_sync("Add.").text
-    assert text in answer
+@pytest.mark.parametrize(("trusted", "is_run"), [(True, True), (False, False)])
+def test_who_may_only_read_runs_what_is_trusted_to_only_read(trusted: bool, is_run: bool) -> None:
+    script = Script(("raw__pid", {}))
+    Agent(script, tools=[raw(trust_hints=trusted)], approval="read_only").run_sync("Which?")
+    (result,) = script.results()
+    assert result.text.isdecimal() == is_run
+    assert result.is_error != is_run
 
 
-def test_hints_are_only_believed_if_that_was_said() -> None:
-    async def work(*, trusted: bool) -> dict[str, tuple[bool, bool]]:
-        async with opened(toys(trust_hints=trusted)) as server:
+@pytest.mark.parametrize("trusted", [True, False])
+def test_hints_are_only_believed_if_that_was_said(trusted: bool) -> None:
+    async def work() -> None:
+        async with opened(raw(trust_hints=trusted)) as server:
             found = await tools_of(server)
-            return {
-                name: (tool.options.writes, tool.options.idempotent) for name, tool in found.items()
-            }
+            options = [found[f"raw__{name}"].options for name in ("pid", "link", "blob", "mute")]
+            assert [one.writes for one in options] == (
+                [False, False, True, True] if trusted else [True] * 4
+            )
+            assert [one.idempotent for one in options] == (
+                [True, False, True, False] if trusted else [False] * 4
+            )
 
-    options = asyncio.run(work(trusted=True))
-    assert options["toys__add"] == (False, True)
-    assert options["toys__wait"] == (False, False)
-    assert options["toys__pid"] == (True, False)
-    assert set(asyncio.run(work(trusted=False)).values()) == {(True, False)}
+    run(work())
 
 
 # Results.
@@ -182,6 +184,15 @@ def test_results() -> None:
             assert await give(server, "structured") == '{"a":[1,2]}'
             with pytest.raises(ToolFailed, match="no luck"):
                 await give(server, "fail", why="no luck")
+            process = await give(server, "pid")
+            with pytest.raises(ToolFailed, match=r"half \? of a letter"):
+                await give(server, "fail", why="half \ud800 of a letter")
+            deep: list[Any] = []
+            for _ in range(5000):
+                deep = [deep]
+            with pytest.raises(ToolFailed, match="nested too deeply"):
+                await give(server, "fail", why=deep)
+            assert await give(server, "pid") == process
 
     run(work())
 
@@ -221,7 +232,7 @@ def test_all_pages_are_read_and_every_name_will_do() -> None:
     async def work() -> None:
         async with opened(raw()) as server:
             names = list(await tools_of(server))
-            assert len(names) == len(set(names)) == 15
+            assert len(names) == len(set(names)) == 16
             assert names[:3] == ["raw__a_b_02310318", "raw__a_b", "raw__a_b_a050a8b4"]
             assert await give(server, names[0].removeprefix("raw__")) == "a.b was called"
 
@@ -314,7 +325,7 @@ def test_a_server_that_is_stuck_is_started_again(monkeypatch: pytest.MonkeyPatch
 
 def test_a_server_that_is_killed_between_calls_is_started_again() -> None:
     async def work() -> None:
-        async with opened(toys()) as server:
+        async with opened(raw()) as server:
             for _ in range(2):
                 process = int(await give(server, "pid"))
                 os.kill(process, signal.SIGKILL)
@@ -405,8 +416,10 @@ def test_who_fails_again_and_again_is_left_alone_for_a_while(tmp_path: Path) -> 
     async def work() -> None:
         async with opened(server):
             for wanted in ("was lost", "cannot be started", "cannot be started"):
-                with pytest.raises(ServerFailed, match=wanted):
+                with pytest.raises(ServerFailed, match=wanted) as caught:
                     await give(server, "die")
+                # The model is not told what is on this machine.
+                assert sys.executable not in str(caught.value)
             backoff = server._backoff  # pyright: ignore[reportPrivateUsage]
             assert 0 < backoff.left <= 2
             for _ in range(4):
@@ -470,8 +483,8 @@ def test_an_agent_does_without_a_server_that_is_not_required(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     missing = McpServer.stdio("missing", "no-such-program", required=False)
-    script = Script(("toys__add", {"a": 1, "b": 1}))
-    assert Agent(script, tools=[missing, toys()], approval="full").run_sync("Add.").text
+    script = Script(("raw__pid", {}))
+    assert Agent(script, tools=[missing, raw()], approval="full").run_sync("Which?").text
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warning.startswith("the MCP server 'missing' cannot be started: `no-such-program`")
     assert warning.endswith("The agent goes on without it.")
@@ -480,7 +493,16 @@ def test_an_agent_does_without_a_server_that_is_not_required(
 def test_an_agent_needs_the_servers_that_are_required() -> None:
     missing = McpServer.stdio("missing", "no-such-program")
     with pytest.raises(ServerFailed, match="missing"):
-        Agent(Script(), tools=[toys(), missing], approval="full").run_sync("Add.")
+        Agent(Script(), tools=[raw(), missing], approval="full").run_sync("Add.")
+
+
+def test_headers_that_cannot_be_sent() -> None:
+    for headers in ({"a b": "c"}, {"k": "sécret"}, {"k": "sec\nret"}):
+        with pytest.raises(UsageError) as caught:
+            McpServer.http("web", "http://127.0.0.1/mcp", headers=headers)
+        assert "cret" not in str(caught.value)
+    server = McpServer.http("web", "http://127.0.0.1/mcp", headers={"k": "secret\n"})
+    assert "secret" not in repr(server)
 
 
 def test_a_server_that_is_given_up_while_it_starts_is_ended() -> None:
@@ -505,7 +527,7 @@ def test_programs_do_not_get_the_environment(
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
 
     async def work() -> None:
-        async with opened(toys(env={"MINE": "yes"}, cwd=tmp_path)) as server:
+        async with opened(raw(env={"MINE": "yes"}, cwd=tmp_path)) as server:
             assert await give(server, "variable", name="OPENAI_API_KEY") == (
                 f"(not set) in {tmp_path}"
             )
@@ -536,10 +558,10 @@ def test_nothing_is_left_if_an_agent_is_interrupted() -> None:
 
 def test_a_server_that_is_closed_is_not_used() -> None:
     async def work() -> None:
-        server = toys()
+        server = raw()
         async with opened(server):
-            tool = (await tools_of(server))["toys__pid"]
-        with pytest.raises(ServerFailed, match="'toys' is not open"):
+            tool = (await tools_of(server))["raw__pid"]
+        with pytest.raises(ServerFailed, match="'raw' is not open"):
             await tool.handler({})
         await server.close()
 

@@ -114,6 +114,7 @@ def test_options_are_for_all_and_an_entry_has_its_own(tmp_path: Path) -> None:
                     "unset": {"url": "http://h", "headers": {"k": "${UNSET}"}},
                     "input": {"url": "http://h", "headers": {"k": "${input:key}"}},
                     "own": {"url": "http://h", "required": "no"},
+                    "header": {"url": "http://h", "headers": {"k": "a\nb"}},
                     "odd name": {"url": 1},
                 }
             },
@@ -132,6 +133,8 @@ def test_options_are_for_all_and_an_entry_has_its_own(tmp_path: Path) -> None:
                 "Expected `${VARIABLE}`; write `$${` for a literal `${`"
                 " - at `$.mcpServers.input.headers.k`",
                 "got `str` - at `$.mcpServers.own.required`",
+                "no header can carry the value of 'k': it is more than ASCII"
+                " - at `$.mcpServers.header.headers`",
                 'Expected `str`, got `int` - at `$.mcpServers["odd name"].url`',
             ],
         ),

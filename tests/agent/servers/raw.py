@@ -12,8 +12,13 @@ from typing import Any
 PAGE = 3
 NAMES = (
     *("a.b", "a_b", "a b", "x" * 80, "twice", "twice", "old_code", "promise", "nonsense"),
-    *("change", "deaf", "noise", "pid", "link", "blob", "mute"),
+    *("change", "deaf", "noise", "pid", "link", "blob", "mute", "variable"),
 )
+HINTS = {
+    "pid": {"readOnlyHint": True, "idempotentHint": True},
+    "link": {"readOnlyHint": True},
+    "blob": {"idempotentHint": True},
+}
 BLOB = {"uri": "file:///a.png", "mimeType": "image/png", "blob": "AAAA"}
 LINK = {"type": "resource_link", "uri": "file:///b", "name": "b", "description": "the rest"}
 CONTENT: dict[str, Any] = {
@@ -27,7 +32,19 @@ def tool(name: str) -> dict[str, Any]:
     about: dict[str, Any] = {"name": name, "inputSchema": {"type": "object"}}
     if name == "promise":
         about["outputSchema"] = {"type": "object", "required": ["a"]}
+    if name in HINTS:
+        about["annotations"] = HINTS[name]
     return about
+
+
+def said(name: str, given: dict[str, Any]) -> str:
+    match name:
+        case "pid":
+            return str(os.getpid())
+        case "variable":
+            return f"{os.environ.get(given['name'], '(not set)')} in {os.getcwd()}"
+        case _:
+            return f"{name} was called"
 
 
 class Raw:
@@ -50,7 +67,7 @@ class Raw:
             case "tools/list":
                 result = self.page(int(params.get("cursor") or 0))
             case "tools/call":
-                return self.call(params["name"], message["id"])
+                return self.call(params["name"], params.get("arguments") or {}, message["id"])
             case _:
                 problem = {"code": -32601, "message": f"no method {method}"}
                 return [{"jsonrpc": "2.0", "id": message["id"], "error": problem}]
@@ -62,7 +79,7 @@ class Raw:
             page["nextCursor"] = str(start + PAGE)
         return page
 
-    def call(self, name: str, identity: Any) -> list[dict[str, Any]]:
+    def call(self, name: str, given: dict[str, Any], identity: Any) -> list[dict[str, Any]]:
         before: list[dict[str, Any]] = []
         answer: dict[str, Any] = {"jsonrpc": "2.0", "id": identity}
         match name:
@@ -82,8 +99,7 @@ class Raw:
             case _ if name in CONTENT:
                 answer["result"] = {"content": [CONTENT[name]]}
             case _:
-                said = str(os.getpid()) if name == "pid" else f"{name} was called"
-                answer["result"] = {"content": [{"type": "text", "text": said}]}
+                answer["result"] = {"content": [{"type": "text", "text": said(name, given)}]}
         return [*before, answer]
 
 

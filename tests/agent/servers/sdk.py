@@ -22,13 +22,13 @@ from mcp_types import (
 server = MCPServer("toys", log_level="ERROR")
 
 
-@server.tool(annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True))
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
 def add(a: int, b: int) -> str:
     """Add two numbers."""
     return f"{a} + {b} = {a + b}"
 
 
-@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+@server.tool()
 async def wait(seconds: float) -> str:
     """Wait."""
     await asyncio.sleep(seconds)
@@ -51,12 +51,6 @@ def die() -> str:
 def fail(why: str) -> str:
     """Fail."""
     raise ToolError(why)
-
-
-@server.tool()
-def variable(name: str) -> str:
-    """A variable of the environment, and the folder."""
-    return f"{os.environ.get(name, '(not set)')} in {os.getcwd()}"
 
 
 @server.tool()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct
 
+from ...errors import UsageError
 from .naming import prefix_of
 from .server import McpServer
 
@@ -134,7 +135,11 @@ def _server(
     options = {**options, **{key: value for key, value in own.items() if value is not None}}
     if "url" in entry:
         place = _built(draft, _Http, entry, path)
-        return McpServer.http(name, place.url, headers=_texts(place.headers), **options)
+        try:
+            return McpServer.http(name, place.url, headers=_texts(place.headers), **options)
+        except UsageError as problem:
+            draft.add(Problem(str(problem), f"{path}.headers"))
+            return None
     place = _built(draft, _Stdio, entry, path)
     cwd = Path(place.cwd).expanduser() if place.cwd else None
     return McpServer.stdio(

@@ -9,6 +9,15 @@ class ServerFailed(ToolFailed):
     """An MCP server cannot be started, does not answer, or is gone."""
 
 
+class NotStarted(ServerFailed):
+    """The same, at its beginning. What it was started with, and what it complained of, is for its
+    user; `short` is for a model."""
+
+    def __init__(self, told: str, short: str) -> None:
+        super().__init__(told)
+        self.short = short
+
+
 class NotSent(ServerFailed):
     """The same, and it is certain that the server has not begun with the call."""
 

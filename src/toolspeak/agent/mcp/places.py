@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Mapping
 
 from msgspec import Struct
 
+from ...errors import UsageError
 from ...scrubbing import scrub
+
+_NAME = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
+_VALUE = re.compile(r"[\t -~]*")
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -36,3 +42,13 @@ class Address(Struct, frozen=True, kw_only=True):
 
 
 Place = Command | Address
+
+
+def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers, if they can be sent. No message shows a value: it may be a key."""
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is not the name of a header")
+        if not _VALUE.fullmatch(value.strip()):
+            raise UsageError(f"no header can carry the value of {name!r}: it is more than ASCII")
+    return {name: value.strip() for name, value in headers.items()}

@@ -1,7 +1,8 @@
-"""What a server gave for a call, as the result that a model is told."""
+"""What a server is given for a call, and what it gives, as the result that a model is told."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,16 @@ from ..tools import ToolFailed
 
 Given = str | tuple[Text | Image | Document, ...]
 _NO_REASON = "the server gave no reason"
+
+
+def sendable(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments without what has no form in which it could be sent: a model may write half of
+    a surrogate pair, and the SDK would give up the whole connection at that."""
+    try:
+        text = json.dumps(arguments, ensure_ascii=False)
+        return json.loads(text.encode("utf-8", "replace"))
+    except RecursionError:
+        raise ToolFailed("the arguments are nested too deeply to be sent") from None
 
 
 def content_of(result: sdk.CallToolResult) -> Given:

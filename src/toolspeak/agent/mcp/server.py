@@ -16,9 +16,9 @@ from ...errors import UsageError
 from ...types import Tool
 from ..tools import AgentTool, Content, Handler, Options, ToolFailed
 from .backoff import Backoff
-from .failures import NotSent, ServerFailed
+from .failures import NotSent, NotStarted, ServerFailed
 from .naming import names_for
-from .places import Address, Command, Place
+from .places import Address, Command, Place, checked_headers
 
 if TYPE_CHECKING:
     from mcp_types import Tool as SdkTool
@@ -90,7 +90,7 @@ class McpServer:
         cls, name: str, url: str, *, headers: Mapping[str, str] | None = None, **options: Any
     ) -> McpServer:
         """One that is running, and speaks streamable HTTP."""
-        return cls(name, Address(url=url, headers=dict(headers or {})), **options)
+        return cls(name, Address(url=url, headers=checked_headers(headers or {})), **options)
 
     def __repr__(self) -> str:
         return f"McpServer({self.name!r}, {self.place})"
@@ -103,7 +103,7 @@ class McpServer:
                 return
             try:
                 self._session = await self._connected()
-            except ServerFailed as problem:
+            except NotStarted as problem:
                 if self.required:
                     raise
                 log.warning("%s\n  The agent goes on without it.", problem)
@@ -206,9 +206,10 @@ class McpServer:
         await asyncio.sleep(left)
         try:
             return await self._connected()
-        except ServerFailed:
+        except NotStarted as problem:
             self._backoff.failed()
-            raise
+            log.warning("%s", problem)
+            raise ServerFailed(f"{problem.short}. Go on without it, or tell the user.") from None
 
     async def _connected(self) -> Session:
         try:

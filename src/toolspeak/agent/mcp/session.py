@@ -7,6 +7,7 @@ but an agent may be opened in one task and closed in another. Requests may come 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
@@ -20,9 +21,13 @@ from pydantic import ValidationError
 from ... import __version__
 from ..tools import ToolFailed
 from . import transports
-from .failures import NotSent, ServerFailed, root_of, words_for
+from .failures import NotSent, NotStarted, ServerFailed, root_of, words_for
 from .listing import Listing
 from .places import Command, Place
+from .results import sendable
+
+# What the SDK has to say is for those who have set up where it goes.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 Answer = TypeVar("Answer")
 _ADVICE = "Try once more, or go on without it."
@@ -58,7 +63,7 @@ class Session:
         return self._client is not None and not self._over.is_set()
 
     async def open(self) -> None:
-        """Connect, and read the list of tools; `ServerFailed` if that does not come to anything."""
+        """Connect, and read the list of tools; `NotStarted` if that does not come to anything."""
         self._task = asyncio.create_task(self._live(), name=f"MCP server {self._name}")
         try:
             await self._ready.wait()
@@ -68,7 +73,7 @@ class Session:
         if self._client is None:
             await self.close()
             await asyncio.to_thread(self._evidence.complete)
-            raise ServerFailed(self._why_not_started())
+            raise self._not_started()
 
     async def close(self) -> None:
         """Part from the server: in peace if it lets us, and in time."""
@@ -85,7 +90,8 @@ class Session:
     async def tools(self) -> tuple[sdk.Tool, ...]:
         """The tools that the server has now. It is asked only if they may have changed, and if it
         can be expected to answer."""
-        if self._client and not self._listing.is_current and not self._is_suspect:
+        is_asked = self.is_alive and not self._listing.is_current and not self._is_suspect
+        if self._client and is_asked:
             await self._answer(self._listing.read(self._client), self._startup)
         return self._listing.tools
 
@@ -97,7 +103,8 @@ class Session:
             raise NotSent(f"the MCP server {self._name!r} has ended")
         self._running += 1
         try:
-            return await self._answer(self._client.call_tool(tool, arguments), seconds)
+            asked = self._client.call_tool(tool, sendable(arguments))
+            return await self._answer(asked, seconds)
         except asyncio.CancelledError:
             self._is_suspect = True
             raise
@@ -204,12 +211,13 @@ class Session:
     def _who(self) -> str:
         return f"the MCP server {self._name!r}"
 
-    def _why_not_started(self) -> str:
-        """For the user: what was tried, what came of it, and what the program said last."""
+    def _not_started(self) -> NotStarted:
+        """What was tried, what came of it, and what the program said last."""
         verb = "started" if isinstance(self._place, Command) else "reached"
         lines = "".join(f"\n    {line}" for line in self._evidence.lines)
         said = f"\n  It said last:{lines}" if lines else ""
-        return f"{self._who} cannot be {verb}: {self._place}: {self._reason()}{said}"
+        what, reason = f"{self._who} cannot be {verb}", self._reason()
+        return NotStarted(f"{what}: {self._place}: {reason}{said}", f"{what}: {reason}")
 
     def _reason(self) -> str:
         problem, status = self._problem, self._evidence.status

@@ -29,6 +29,8 @@ _KEPT = 10
 """Lines of standard error that are shown if a program fails."""
 _LONGEST_LINE = 2000
 _CONNECTING = 30.0
+_LARGEST = 64 * 1024 * 1024
+"""Bytes of one result: pictures are larger than what the SDK allows by itself."""
 
 
 class Evidence:
@@ -94,7 +96,9 @@ async def http(address: Address, evidence: Evidence) -> AsyncGenerator[Transport
             timeout=httpx2.Timeout(_CONNECTING, read=None),
             event_hooks={"response": [evidence.saw]},
         ) as client,
-        streamable_http_client(address.url, http_client=client) as streams,
+        streamable_http_client(
+            address.url, http_client=client, max_sse_event_size=_LARGEST
+        ) as streams,
     ):
         yield streams
 

@@ -38,6 +38,7 @@ from toolspeak.agent import (
     FunctionModel,
     ModelFailed,
     Options,
+    ResultGiven,
     Transcript,
     tool,
 )
@@ -535,3 +536,81 @@ print(Agent(lambda _: next(said), [slow], approval="full").run_sync("Go.").text)
         [sys.executable, "-c", source], capture_output=True, timeout=30, text=True
     )
     assert done.stdout == "Done.\n"
+
+
+# Secrets.
+
+TOKEN = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+
+
+class Secretive:
+    """Reads a secret, and sends on what it has seen of it."""
+
+    def __init__(self, answers: list[str], restore: list[str], **options: Any) -> None:
+        self.sent: list[Any] = []
+        self.questions: list[str] = []
+        self._answers = answers
+        self.script = Script([call("read")], self._send, "Done.")
+        self.agent = agent(
+            self.script,
+            made("read", lambda _: f"GITHUB_TOKEN={TOKEN}", writes=False),
+            made("send", lambda arguments: self.sent.append(arguments["key"])),
+            restore=restore,
+            approval=Approvals(options.pop("policy", "full"), self._ask),
+            **options,
+        )
+
+    def _ask(self, question: Any) -> str:
+        self.questions += [use.question(question.tool) for use in question.secrets]
+        return self._answers.pop(0)
+
+    def _send(self, request: Request) -> Any:
+        return [call("send", key=results(request)[0].removeprefix("GITHUB_TOKEN="))]
+
+
+def test_a_secret_is_not_given_back_unless_somebody_has_listed_the_tool() -> None:
+    one = Secretive([], [])
+    one.agent.run_sync("Go.")
+    assert results(one.script.requests[1]) == ["GITHUB_TOKEN=ghp_*[REDACTED]"]
+    assert one.sent == ["ghp_*[REDACTED]"]
+
+
+def test_each_use_of_a_secret_is_asked_for() -> None:
+    """Even where everything is allowed; and neither the model nor the transcript has it."""
+    one = Secretive(["yes"], ["send"])
+    run = one.agent.run_sync("Go.")
+    assert one.sent == [TOKEN]
+    [asked] = one.questions
+    assert all(word in asked for word in ("GITHUB_TOKEN", "read", "send", "$.key"))
+    assert TOKEN not in str(run.messages)
+
+
+@pytest.mark.parametrize("policy", ["full", "ask"])
+def test_a_secret_that_is_denied_is_not_sent(policy: str) -> None:
+    one = Secretive(["yes", "no"] if policy == "ask" else ["no"], ["send"], policy=policy)
+    one.agent.run_sync("Go.")
+    assert one.sent == []
+
+
+@pytest.mark.parametrize(
+    ("scrub", "model", "display"),
+    [
+        ("model", False, True),
+        ("display", True, False),
+        ("both", False, False),
+        ("off", True, True),
+    ],
+)
+def test_from_whom_secrets_are_kept(scrub: Any, model: bool, display: bool) -> None:
+    script = Script([call("read")], "Done.")
+    one = agent(script, made("read", lambda _: f"GITHUB_TOKEN={TOKEN}"), scrub=scrub)
+
+    async def shown() -> list[str]:
+        return [event.shown async for event in one.stream("Go.") if isinstance(event, ResultGiven)]
+
+    [seen] = asyncio.run(shown())
+    assert (TOKEN in results(script.requests[1])[0], TOKEN in seen) == (model, display)
+
+
+def test_errors_are_scrubbed_too() -> None:
+    assert TOKEN not in heard(raising(ValueError(f"cannot log in with token={TOKEN}")))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolspeak.scrubbing import Scrubber, Scrubbing, Vault, scrub
+from toolspeak.scrubbing import Scrubber, Vault, scrub
 
 SECRET = "sk-1234567890abcdef"
 MARK = re.compile(r"\*\[REDACTED:[0-9a-f]{16}\]")
@@ -118,18 +118,6 @@ def test_what_was_taken_out_comes_back(secret: str, size: int) -> None:
     out = "".join(pieces) + scrubber.finish()
     assert secret not in out
     assert vault.restored(out) == text
-
-
-def test_nothing_is_restored_unless_somebody_says_so() -> None:
-    default = Scrubbing()
-    assert default.scrubs("model")
-    assert not default.scrubs("display")
-    assert not default.restores
-    assert not default.may_restore("http_request")
-    listed = Scrubbing(scrub_for=("model", "display"), restore_for=("http_request",))
-    assert listed.scrubs("display")
-    assert listed.may_restore("http_request")
-    assert not listed.may_restore("shell")
 
 
 def test_arguments_of_every_kind() -> None:

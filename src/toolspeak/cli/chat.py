@@ -91,6 +91,10 @@ def _tools(options: argparse.Namespace) -> tuple[Any, ...]:
         folder = options.files or Path()
         found = workspace_tools(folder, writes=options.edit, shell=options.shell)
         tools += [one for one in found if options.files or one.name == SHELL]
+    if options.mcp:
+        from ..agent.mcp import load_servers
+
+        tools += load_servers(options.mcp)
     return tuple(tools)
 
 

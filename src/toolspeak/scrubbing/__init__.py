@@ -7,7 +7,6 @@ Only values change: JSON stays JSON, and a file keeps its shape. `rules.toml` sa
 """
 
 from .marks import Found
-from .policy import Scrubbing
 from .scrubber import HELD_AT_MOST, Scrubbed, Scrubber, scrub
 from .vault import Secret, Use, Vault
 
@@ -16,7 +15,6 @@ __all__ = [
     "Found",
     "Scrubbed",
     "Scrubber",
-    "Scrubbing",
     "Secret",
     "Use",
     "Vault",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from toolspeak import Request, ToolCall, ToolResult
-from toolspeak.agent import Agent, Policy
+from toolspeak.agent import Agent, Approvals, Policy
 from toolspeak.agent.workspace import SHELL, workspace_tools
 
 
@@ -53,7 +53,7 @@ def test_an_agent_works_in_a_folder(folder: Path) -> None:
         "Done.",
     )
     tools = workspace_tools(folder, writes=True, shell=True)
-    told = results(Agent(model, tools=tools, approval="full"))
+    told = results(Agent(model, tools=tools, approval=Approvals("full", lambda _: "yes")))
     assert told[0].startswith("src/main.py:2:     return 1")
     assert told[1] == "def main():\n    return 1"
     assert told[2] == "[src/main.py was changed in line 2.]"

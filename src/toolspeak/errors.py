@@ -9,7 +9,8 @@
     └── Unrepresentable    a call that this dialect has no way to write
 
 The gateway has more, each with the `Failure` that its client is told: `Refused`, `UnknownModel`,
-`UpstreamFailed`, `NoCall`; and `EmbeddedError`.
+`UpstreamFailed`, `NoCall`; and `EmbeddedError`. The agent has `ModelFailed`, and for its tools
+`ToolFailed`, `ServerFailed` (an MCP server) and `Fatal`.
 
 What a model says is no exception otherwise: it becomes calls, text and notes.
 """

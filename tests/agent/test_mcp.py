@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -232,7 +233,7 @@ def test_all_pages_are_read_and_every_name_will_do() -> None:
     async def work() -> None:
         async with opened(raw()) as server:
             names = list(await tools_of(server))
-            assert len(names) == len(set(names)) == 16
+            assert len(names) == len(set(names)) == 17
             assert names[:3] == ["raw__a_b_02310318", "raw__a_b", "raw__a_b_a050a8b4"]
             assert await give(server, names[0].removeprefix("raw__")) == "a.b was called"
 
@@ -373,6 +374,27 @@ def test_an_http_server_that_is_killed_and_comes_back() -> None:
                 running.kill()
                 running.start()
                 assert int(await give(server, "pid"))
+
+    run(work())
+
+
+def test_a_call_that_has_left_is_not_made_once_more() -> None:
+    """A call is at work when another finds that nobody can be reached any more."""
+
+    async def work() -> None:
+        with raw_http() as running:
+            async with opened(McpServer.http("raw", running.url)) as server:
+                running.gate = threading.Event()
+                sent = asyncio.create_task(give(server, "slow"))
+                while not running.raw.called:
+                    await asyncio.sleep(0.01)
+                running.refuse()
+                with pytest.raises(ServerFailed, match="cannot be reached"):
+                    await give(server, "twice")
+                with pytest.raises(ServerFailed, match="was lost in the midst of it"):
+                    await sent
+                running.gate.set()
+            assert running.raw.called == ["slow"]
 
     run(work())
 

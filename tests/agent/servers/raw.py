@@ -12,7 +12,7 @@ from typing import Any
 PAGE = 3
 NAMES = (
     *("a.b", "a_b", "a b", "x" * 80, "twice", "twice", "old_code", "promise", "nonsense"),
-    *("change", "deaf", "noise", "pid", "link", "blob", "mute", "variable"),
+    *("change", "deaf", "noise", "pid", "link", "blob", "mute", "variable", "slow"),
 )
 HINTS = {
     "pid": {"readOnlyHint": True, "idempotentHint": True},
@@ -52,6 +52,7 @@ class Raw:
 
     def __init__(self) -> None:
         self.names = list(NAMES)
+        self.called: list[str] = []
 
     def answer(self, message: dict[str, Any]) -> list[dict[str, Any]]:
         if "id" not in message:
@@ -80,6 +81,7 @@ class Raw:
         return page
 
     def call(self, name: str, given: dict[str, Any], identity: Any) -> list[dict[str, Any]]:
+        self.called.append(name)
         before: list[dict[str, Any]] = []
         answer: dict[str, Any] = {"jsonrpc": "2.0", "id": identity}
         match name:

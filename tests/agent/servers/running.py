@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -68,6 +70,10 @@ class RawHttp:
         self.url = ""
         self.asked: list[dict[str, str]] = []
         """The headers of each request."""
+        self.gate: threading.Event | None = None
+        """What calls wait for, once they have begun."""
+        self.refuse: Callable[[], None] = lambda: None
+        """Have nobody connect any more; who has, stays."""
 
     def answer(self, message: dict[str, Any], session: str) -> tuple[int, Any, str]:
         """The status, the value and the session of an answer."""
@@ -83,6 +89,8 @@ class RawHttp:
             problem = {"code": code, "message": "Session not found"}
             return status, {"jsonrpc": "2.0", "id": message.get("id"), "error": problem}, ""
         answers = self.raw.answer(message)
+        if self.gate and method == "tools/call":
+            self.gate.wait(60)
         return (200, answers[-1], session) if answers else (202, None, session)
 
 
@@ -109,6 +117,8 @@ def raw_http() -> Generator[RawHttp]:
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(data)))
+            # Whoever asks again has to be let in again.
+            self.send_header("connection", "close")
             if session:
                 self.send_header("mcp-session-id", session)
             self.end_headers()
@@ -117,7 +127,20 @@ def raw_http() -> Generator[RawHttp]:
         def log_message(self, *told: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
             """Nobody wants to read it."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Quiet(ThreadingHTTPServer):
+        def handle_error(self, *told: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+            """Clients that have left in the midst of it are nothing to report."""
+
+    server = Quiet(("127.0.0.1", 0), Handler)
+
+    def refuse() -> None:
+        server.socket.close()
+        # The thread that serves holds it for a moment.
+        with contextlib.suppress(ConnectionRefusedError):
+            while True:
+                socket.create_connection(("127.0.0.1", server.server_port)).close()
+
+    told.refuse = refuse
     told.url = f"http://127.0.0.1:{server.server_port}/mcp"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

@@ -5,8 +5,9 @@
     Agent("ollama/qwen3:8b", tools=[files, search])
 
 `server.py` is the source of tools, `session.py` a connection in its own task, `transports.py` the
-way there, `naming.py` and `results.py` what becomes of names and results. Only the middle two need
-the SDK, and it is imported when a server is opened.
+way there and `journeys.py` what is known of requests on it, `listing.py` what tools there are,
+`naming.py` and `results.py` what becomes of names and results. `config.py` reads lists of servers.
+`serving.py` is the other way round. The SDK is imported when the first server is opened.
 """
 
 from .config import load_servers

@@ -26,12 +26,10 @@ class Listing:
 
     async def read(self, client: Client) -> None:
         """Read all pages. Of two tools with one name there is the first."""
-        if not client.server_capabilities.tools:
-            self._is_stale = False
-            return
+        # It may change again while it is read.
         self._is_stale = False
         try:
-            self.tools = await _tools(client)
+            self.tools = await _tools(client) if client.server_capabilities.tools else ()
         except BaseException:
             self._is_stale = True
             raise

@@ -22,8 +22,9 @@ from ... import __version__
 from ..tools import ToolFailed
 from . import transports
 from .failures import NotSent, NotStarted, ServerFailed, root_of, words_for
+from .journeys import Journey
 from .listing import Listing
-from .places import Command, Place
+from .places import Address, Command, Place
 from .results import sendable
 
 # What the SDK has to say is for those who have set up where it goes.
@@ -47,7 +48,8 @@ class Session:
         self._place = place
         self._startup = startup
         self._listing = Listing()
-        self._evidence = transports.Evidence()
+        self._complaints = transports.Complaints()
+        self._start = Journey()
         self._client: Client | None = None
         self._problem: BaseException | None = None
         self._ready = asyncio.Event()
@@ -72,7 +74,7 @@ class Session:
             raise
         if self._client is None:
             await self.close()
-            await asyncio.to_thread(self._evidence.complete)
+            await asyncio.to_thread(self._complaints.complete)
             raise self._not_started()
 
     async def close(self) -> None:
@@ -127,7 +129,7 @@ class Session:
 
     async def _live(self) -> None:
         try:
-            with self._scope:
+            with self._scope, self._start.begun():
                 self._scope.deadline = anyio.current_time() + self._startup
                 async with self._connection() as client, anyio.create_task_group() as group:
                     await self._listing.read(client)
@@ -159,46 +161,47 @@ class Session:
 
     def _way(self) -> AbstractAsyncContextManager[transports.TransportStreams]:
         if isinstance(self._place, Command):
-            return transports.stdio(self._place, self._name, self._evidence)
-        return transports.http(self._place, self._evidence)
+            return transports.stdio(self._place, self._name, self._complaints)
+        return transports.http(self._place)
 
     # What an answer comes to, or that there is none.
 
     async def _answer(self, asked: Awaitable[Answer], seconds: float | None) -> Answer:
         """What the server answers; what it says instead is raised."""
+        journey = Journey()
         try:
-            async with asyncio.timeout(seconds):
-                return await asked
+            with journey.begun():
+                async with asyncio.timeout(seconds):
+                    return await asked
         except TimeoutError:
             self._is_suspect = True
             raise self._failed(f"has not answered in {seconds or 0:g} s") from None
         except MCPError as problem:
-            raise await self._meaning(problem) from None
+            raise await self._meaning(problem, journey) from None
         except (ValidationError, RuntimeError) as problem:
             # The SDK compares results with what the server itself has declared.
             said = f"has answered with something else than it promises: {words_for(problem)}"
             raise self._failed(said) from None
 
-    async def _meaning(self, problem: MCPError) -> ToolFailed:
+    async def _meaning(self, problem: MCPError, journey: Journey) -> ToolFailed:
         """What an error is. Servers have codes of their own, and some that the SDK has, too."""
-        status = self._evidence.status
-        if problem.code == sdk.CONNECTION_CLOSED and self._over.is_set():
+        code, status = problem.code, journey.status
+        is_cut_off = problem.message.startswith("SSE stream")
+        if code == sdk.CONNECTION_CLOSED and (is_cut_off or self._over.is_set()):
             await self.close()
-            return self._lost()
-        if status == 404 or (status == 400 and problem.code in _FORGOTTEN):
+            return self._lost(journey)
+        if status == 404 or (status == 400 and code in _FORGOTTEN):
             # The server was started anew, and does not know of this session.
             await self.close()
             return NotSent(f"{self._who} has forgotten this session: {problem.message}")
-        if status is not None and problem.code == sdk.INTERNAL_ERROR:
+        if status is not None and code == sdk.INTERNAL_ERROR:
             return self._failed(f"has failed with HTTP {status} ({problem.message})")
-        if problem.code == sdk.CONNECTION_CLOSED and problem.message.startswith("SSE stream"):
-            await self.close()
-            return self._lost()
         return ToolFailed(problem.message)
 
-    def _lost(self) -> ServerFailed:
-        if self._problem and transports.is_unreached(self._problem):
-            return NotSent(f"{self._who} cannot be reached: {words_for(self._problem)}")
+    def _lost(self, journey: Journey) -> ServerFailed:
+        if isinstance(self._place, Address) and not journey.has_left:
+            reason = words_for(self._problem) if self._problem else "it has ended"
+            return NotSent(f"{self._who} cannot be reached: {reason}")
         return self._failed(
             "was lost in the midst of it",
             "It is not known what it has done: find out before you call it again.",
@@ -214,13 +217,13 @@ class Session:
     def _not_started(self) -> NotStarted:
         """What was tried, what came of it, and what the program said last."""
         verb = "started" if isinstance(self._place, Command) else "reached"
-        lines = "".join(f"\n    {line}" for line in self._evidence.lines)
+        lines = "".join(f"\n    {line}" for line in self._complaints.lines)
         said = f"\n  It said last:{lines}" if lines else ""
         what, reason = f"{self._who} cannot be {verb}", self._reason()
         return NotStarted(f"{what}: {self._place}: {reason}{said}", f"{what}: {reason}")
 
     def _reason(self) -> str:
-        problem, status = self._problem, self._evidence.status
+        problem, status = self._problem, self._start.status
         if problem is None:
             return f"it has not answered in {self._startup:g} s"
         if isinstance(problem, MCPError) and problem.code == sdk.CONNECTION_CLOSED:

@@ -1,5 +1,5 @@
 """The ways to a server. Each gives the SDK its streams, and keeps what explains a failure: the last
-lines on a program's standard error, the last status over HTTP that was none of success."""
+lines of a program's standard error, the steps of requests over HTTP."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from mcp.client._transport import ReadStream, TransportStreams  # pyright: ignor
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
+from .journeys import on_request, on_response
 from .places import Address, Command
 
 log = logging.getLogger("toolspeak.agent")
@@ -33,12 +34,11 @@ _LARGEST = 64 * 1024 * 1024
 """Bytes of one result: pictures are larger than what the SDK allows by itself."""
 
 
-class Evidence:
-    """What was seen on the way to a server, in case that it fails."""
+class Complaints:
+    """What a program says on its standard error, in case that it fails."""
 
     def __init__(self) -> None:
         self.lines: deque[str] = deque(maxlen=_KEPT)
-        self.status: int | None = None
         self._reader: Thread | None = None
 
     def read(self, file: BinaryIO, name: str) -> None:
@@ -59,15 +59,10 @@ class Evidence:
                 log.debug("%s: %s", name, text)
                 self.lines.append(text)
 
-    async def saw(self, response: httpx2.Response) -> None:
-        """Take down what came of a message."""
-        if response.request.method == "POST":
-            self.status = response.status_code if response.is_error else None
-
 
 @asynccontextmanager
 async def stdio(
-    command: Command, name: str, evidence: Evidence
+    command: Command, name: str, complaints: Complaints
 ) -> AsyncGenerator[TransportStreams]:
     """A program of its own, which ends with this. Of the environment it gets what is safe (PATH,
     HOME and the like) and what it was given, not the user's keys."""
@@ -75,7 +70,7 @@ async def stdio(
         command=command.command, args=list(command.args), env=command.env, cwd=command.cwd
     )
     ours, its = os.pipe()
-    evidence.read(os.fdopen(ours, "rb"), name)
+    complaints.read(os.fdopen(ours, "rb"), name)
     with os.fdopen(its, "w") as errors:
         async with stdio_client(parameters, errlog=errors) as streams:
             # The program has its own by now, and the reader shall hear of its end.
@@ -84,7 +79,7 @@ async def stdio(
 
 
 @asynccontextmanager
-async def http(address: Address, evidence: Evidence) -> AsyncGenerator[TransportStreams]:
+async def http(address: Address) -> AsyncGenerator[TransportStreams]:
     """A server that is there already. How long a reply may take is the caller's to say."""
     from ...gateway.guard import is_loopback
 
@@ -94,18 +89,13 @@ async def http(address: Address, evidence: Evidence) -> AsyncGenerator[Transport
             # What is on this machine is not asked through a proxy.
             trust_env=not is_loopback(httpx2.URL(address.url).host),
             timeout=httpx2.Timeout(_CONNECTING, read=None),
-            event_hooks={"response": [evidence.saw]},
+            event_hooks={"request": [on_request], "response": [on_response]},
         ) as client,
         streamable_http_client(
             address.url, http_client=client, max_sse_event_size=_LARGEST
         ) as streams,
     ):
         yield streams
-
-
-def is_unreached(problem: BaseException) -> bool:
-    """Whether nothing was sent, since there was nobody to send it to."""
-    return isinstance(problem, (httpx2.ConnectError, httpx2.ConnectTimeout))
 
 
 @asynccontextmanager

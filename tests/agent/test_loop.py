@@ -37,7 +37,7 @@ from toolspeak.agent import (
     Transcript,
     tool,
 )
-from toolspeak.agent.loop import LAST_TURN
+from toolspeak.agent.agent import LAST_TURN
 from toolspeak.agent.tools import Handler
 from toolspeak.events import events_of
 from toolspeak.gateway.embedded import bundled_model

@@ -376,6 +376,15 @@ def test_a_conversation_is_gone_on_with_by_one_at_a_time(tmp_path: Path) -> None
             asyncio.run(twice(first, second))
 
 
+def test_a_file_that_has_changed_is_read_anew_first(tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    before = Transcript(path)
+    agent(Script("Hello.")).run_sync("Hi.", transcript=path)
+    with pytest.raises(UsageError, match="changed by another program"):
+        agent(Script()).run_sync("More.", transcript=before)
+    assert agent(Script("Yes.")).run_sync("More.", transcript=path).text == "Yes."
+
+
 def test_messages_and_a_transcript_that_has_some(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     run = agent(Script("Hello.")).run_sync("Hi.", transcript=path)

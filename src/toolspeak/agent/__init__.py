@@ -10,9 +10,9 @@ def get_weather(city: str) -> str:
 Agent("embedded", tools=[get_weather], approval="full").run_sync("Is it cold in Oslo?").text
 """
 
+from .agent import Agent
 from .approvals import Answer, Approvals, Approver, Decision, Policy, Question, Record, answer_of
 from .events import AgentEvent, ApprovalAsked, CallMade, Done, ResultGiven, Run
-from .loop import Agent
 from .mcp import McpServer, ServerFailed, load_servers
 from .models import FunctionModel, LiveModel, Model, ModelFailed
 from .opened import ToolSource

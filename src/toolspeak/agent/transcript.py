@@ -54,6 +54,8 @@ class Transcript:
         """Where the file ends, without a line that was cut off."""
         self._gap = b""
         """What has to be written before the next line."""
+        self._size = 0
+        """How long the file was when it was last looked at."""
         if self.path and self.path.exists():
             self._read(self.path)
         for message in messages:
@@ -106,7 +108,11 @@ class Transcript:
             raise UsageError("this conversation is being gone on with already")
         self._is_used = True
         try:
-            with _locked(self.path):
+            with _locked(self.path) as size:
+                if size != self._size:
+                    raise UsageError(
+                        f"{self.path} was changed by another program since it was read"
+                    )
                 yield
         finally:
             self._is_used = False
@@ -170,6 +176,7 @@ class Transcript:
                 with suppress(OSError):
                     os.ftruncate(descriptor, end)
                 raise
+            self._size = os.lseek(descriptor, 0, os.SEEK_CUR)
         finally:
             os.close(descriptor)
         self._end, self._gap = None, b""
@@ -178,6 +185,7 @@ class Transcript:
         if not path.is_file():
             raise UsageError(f"{path} is no file: a transcript cannot be there")
         data = path.read_bytes()
+        self._size = len(data)
         lines = data.split(b"\n")
         torn = lines.pop()
         for number, line in enumerate(lines, 1):
@@ -236,14 +244,15 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 @contextmanager
-def _locked(path: Path | None) -> Generator[None]:
-    """Keep other programs from going on with the same file, where the system can do that."""
+def _locked(path: Path | None) -> Generator[int]:
+    """Keep other programs from going on with the same file, where the system can do that. Gives how
+    long it is."""
     try:
         import fcntl
     except ImportError:
         fcntl = None
     if path is None or fcntl is None:
-        yield
+        yield path.stat().st_size if path and path.exists() else 0
         return
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
@@ -251,7 +260,7 @@ def _locked(path: Path | None) -> Generator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UsageError(f"{path} is being gone on with by another program") from None
-        yield
+        yield os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
 

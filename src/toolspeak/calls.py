@@ -32,7 +32,7 @@ ARGUMENT_KEYS = (
     "tool_input",
 )
 ID_KEYS = ("id", "tool_call_id", "call_id")
-_ENVELOPES = ("tool_calls", "tool_call", "function_call")
+_ENVELOPES = ("tool_calls", "tool_call", "function_call", "toolcalls", "toolCalls")
 _WRAPPER_NAME = re.compile(r"(?:tool|function)[._]?call\b|tool_call[<>]")
 _BESIDE_NAME = frozenset((*NAME_KEYS, *ID_KEYS, "type", "index"))
 _NO_LOSS = frozenset((*_BESIDE_NAME, *ARGUMENT_KEYS, "role"))

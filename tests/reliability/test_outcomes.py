@@ -63,6 +63,7 @@ SAID: dict[Kind, list[str]] = {
         "Sure. Could you tell me for how many days?",
         "<think>\nThey only said hello.\n</think>",
         '{"users": [{"name": "Ann", "age": 31}, {"name": "Bo", "ag',
+        '{"name": "get_weather", "version": "1.0.0", "scripts": {}}',
         "The tests fail since the mock has no access to the file system. I replaced it.",
         "The container has no internet access, so pip cannot download anything. Add a proxy.",
     ],
@@ -80,6 +81,8 @@ SAID: dict[Kind, list[str]] = {
         OSLO.replace('"Oslo"', '"Oslo", "days": 30'),
         "<tool_call>get_weather: Oslo</tool_call>",
         "<tool_call>\n[]\n</tool_call>",
+        '{"name": "get_weather", "arguments": {"town": "Oslo"}}',
+        '{"content": null, "tool_calls": [{"id": "1", "name": "get_weather", "arguments": "{}"}]}',
     ],
     "unknown-tool": [
         OSLO.replace("get_weather", "search_web"),

@@ -11,6 +11,8 @@ from msgspec import Struct
 
 from ..calls import Key, key_of
 from ..conversation import asked
+from ..dialects import Parser
+from ..events import fold
 from ..refusals import begins_like_refusal, refusal
 from ..types import (
     Message,
@@ -93,6 +95,7 @@ def outcome_of(
     if offered.tools:
         blocks = [one for one in reply.rejected if not _is_aside(one, reply.text)]
         blocks += _unread(reply, offered.tools)
+        blocks += _bare(reply.text.strip(), offered.tools)
         for code, kind in _CODES.items():
             if rejected := tuple(one for one in blocks if one.code == code):
                 return Outcome(kind, rejected)
@@ -131,6 +134,16 @@ def _unread(reply: Reply, tools: Sequence[Tool]) -> Iterable[Rejection]:
                 yield Rejection(raw, note.code, note.message)
         elif note.code == "not-a-call" and reply.text.lstrip().startswith(note.where):
             yield Rejection(reply.text, "malformed", note.message)
+
+
+def _bare(text: str, tools: Sequence[Tool]) -> Iterable[Rejection]:
+    """A reply that is nothing but a call in JSON, of a tool that there is, whose arguments do not
+    fit. What else is JSON may be what was asked for."""
+    if text[:1] not in ("{", "[") or not any(f'"{tool.name}"' in text for tool in tools):
+        return ()
+    parser = Parser(dialect="raw-json", tools=tools)
+    rejected = fold([*parser.feed(text), *parser.finish()]).rejected
+    return (one for one in rejected if one.code == "invalid-arguments" and one.raw == text)
 
 
 def is_cut(note: Note, reason: str | None = None) -> bool:

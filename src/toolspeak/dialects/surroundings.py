@@ -30,6 +30,12 @@ _ARGUMENT = re.compile(rf"""{_INSIDE}(?:["'][^()\n]*|=\s*)\Z""")
 _BEGINS, _ENDS = ("|".join(map(re.escape, words)) for words in (INTRODUCTIONS, CONCLUSIONS))
 _RECITED = re.compile(rf"(?:{_BEGINS})(?!.*(?:{_ENDS}))", re.S)
 """The words with which a prompt begins to show calls, and not those with which it ends."""
+_ANNOUNCED = re.compile(
+    r"(?:\b(?:examples?|instance|e\.g\.|beispiele?|exemples?|ejemplos?|esempi[oi]?|exemplos?|voorbeeld"
+    r"|примеру?|например)|例如|比如|举例|例えば|例|예시|예를 들어)[ \t]*[:：]\s*\Z",
+    re.I,
+)
+"""Words behind which something is shown, and not done: `For example:`."""
 _ADDRESS = re.compile(r"[A-Za-z]://[^\s\"'<>()]*\Z")
 """The beginning of a URL: what follows is part of it."""
 _BRACKETS = ("{", "[")
@@ -67,12 +73,14 @@ class Surroundings:
 
     def show(self, literal: str, marker: Marker) -> Found:
         """Whether a call that begins here is only shown: it stands in inline code, in a fence or in
-        HTML for code, or is recited from the prompt. A fence that is all of the reply is dealt with
-        before."""
+        HTML for code, is recited from the prompt, or said to be an example. A fence that is all of
+        the reply is dealt with before."""
         if self._trust == "lenient":
             return False
         if _RECITED.search(self._output.tail):
             where = "behind the words with which a prompt shows it"
+        elif marker.forms and _ANNOUNCED.search(self._output.tail):
+            where = "behind words that announce an example"
         elif (yield from self.are_code(marker)):
             where = "inside of code"
         else:

@@ -110,7 +110,10 @@ Key = tuple[str, str]
 
 def key_of(name: str, arguments: Mapping[str, Any]) -> Key:
     """What two calls have in common if they do the same."""
-    return name, jsonish.canonical(_without_fractions(arguments))
+    try:
+        return name, jsonish.canonical(_without_fractions(arguments))
+    except RecursionError:
+        return name, jsonish.canonical(arguments)
 
 
 def _without_fractions(value: Any) -> Any:

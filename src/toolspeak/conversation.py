@@ -22,6 +22,8 @@ _KEEPING = frozenset({"user", "system", "developer"})
 _PLAIN_TEXT = frozenset({None, "text", "input_text", "output_text"})
 _MEDIA = frozenset({"image", "image_url", "input_image", "input_audio", "audio", "video"})
 _BROUGHT_IN = re.compile(r"result|output|document|file|resource|response")
+BY_US = "~by"
+"""In the `extra` of a message: it was written by neither side, and says nothing new."""
 _REQUESTS = ("messages", "input", "contents")
 """Where the conversation stands in a request to OpenAI's Chat and Responses, Anthropic, Gemini."""
 
@@ -101,19 +103,30 @@ def _sorted(message: Any, index: int) -> Sorted:
     match message:
         case str():
             yield "foreign", message
+        case Message(extra=extra) if BY_US in extra:
+            return
         case Message():
             for part in message.parts:
                 if isinstance(part, (ToolResult, Document)):
-                    yield "foreign", part.text
+                    yield from _brought(part)
                 elif isinstance(part, Text):
                     yield from _spoken(part.text, message.role)
         case ToolResult() | Document():
-            yield "foreign", message.text
+            yield from _brought(message)
         case Mapping():
             yield from _from_mapping(message)
         case _:
             kind = type(message).__name__
             raise UsageError(f"Expected a message, got `{kind}` - at `$.context[{index}]`")
+
+
+def _brought(part: ToolResult | Document) -> Sorted:
+    """What a result or a document says, with the titles of documents."""
+    yield "foreign", part.text
+    documents = (part,) if isinstance(part, Document) else part.content
+    for document in documents if not isinstance(documents, str) else ():
+        if isinstance(document, Document) and document.title:
+            yield "foreign", document.title
 
 
 def _from_mapping(message: Mapping[str, Any]) -> Sorted:

@@ -421,3 +421,38 @@ def test_refusals_are_written_down_too(policy: Any) -> None:
     run(Approvals(policy, audit=records.append), one())
     assert len(records) == 1
     assert records[0].decision == ("allowed" if policy == "full" else "denied")
+
+
+def test_a_yes_that_expires_while_others_are_asked_is_not_used() -> None:
+    now = [1000.0]
+    counted = Counted()
+    reads = AgentTool(tool=Tool(name="read"), handler=counted, options=Options(writes=False))
+
+    def slowly(question: Question) -> Answer:
+        now[0] += 200
+        return "yes"
+
+    records: list[Record] = []
+    approvals = Approvals(Policy(valid=300), slowly, clock=lambda: now[0], audit=records.append)
+    calls = [call("read", str(number), n=number) for number in range(3)]
+    heard, _ = run(approvals, calls, tool=reads)
+    assert [given["n"] for given in counted.calls] == [1, 2]
+    assert "came too late" in heard[0]
+    assert [record.decision for record in records].count("denied") == 1
+
+
+def test_always_is_for_the_tool_as_it_is() -> None:
+    """A server may give the name to another."""
+    approvals = Approvals(approver=Asked("always"))
+    first = AgentTool(tool=Tool(name="m", description="Get the weather."), handler=Counted())
+    other = AgentTool(tool=Tool(name="m", description="Delete it all."), handler=Counted())
+    asyncio.run(approvals.asked(approvals.question(call("m"), first)))
+    assert approvals.known(first)
+    assert not approvals.known(other)
+
+
+def test_half_a_secret_is_not_written_down() -> None:
+    records: list[Record] = []
+    text = "x" * 60 + " ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+    run(Approvals("full", audit=records.append), one(text=text))
+    assert "ghp_16C7" not in records[0].arguments

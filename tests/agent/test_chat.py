@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -12,10 +13,12 @@ from typing import Any
 
 import pexpect
 import pytest
+from rich.console import Console
 
 from tests.agent.scripted import call
 from toolspeak import Event, Reply, Request, Text, TextDelta, ToolResult
-from toolspeak.chat.display import printable, shortened
+from toolspeak.agent import Question
+from toolspeak.chat.display import Display, printable, shortened
 from toolspeak.conversation import asked
 from toolspeak.events import Finish, Started, events_of
 from toolspeak.testing import ScriptedServer
@@ -187,6 +190,22 @@ def test_ctrl_c_at_a_question_and_at_an_empty_line(server: ScriptedServer, folde
     assert terminal.leave() == 0
 
 
+def test_all_of_a_question_can_be_seen(server: ScriptedServer, folder: Path) -> None:
+    terminal = Terminal(server, folder, "--shell")
+    terminal.ready()
+    padding = "_" * 700
+    terminal.type(f"CALL shell command=echo_begun{padding};_touch_pwned")
+    assert "pwned" not in terminal.see("s)how all").split("Run shell?")[-1]
+    terminal.type("s")
+    terminal.see("touch pwned")
+    terminal.see("s)how all")
+    terminal.type("n")
+    terminal.see("the user has denied it")
+    terminal.ready()
+    assert terminal.leave() == 0
+    assert not (folder / "pwned").exists()
+
+
 def test_what_was_typed_before_a_question_is_no_answer(
     server: ScriptedServer, folder: Path
 ) -> None:
@@ -253,6 +272,18 @@ def test_a_model_that_is_not_there(folder: Path) -> None:
 
 def test_what_is_shown_does_nothing_to_the_terminal() -> None:
     assert printable("a\x1b[2Jb\x07\u202ec\r\nd\te") == "a\\x1b[2Jb\\x07\\x202ec\nd\te"
+
+
+def test_a_text_of_several_lines_is_seen_as_such() -> None:
+    arguments = {"command": "ls  # list\nrm -rf ~", "x\ny": 1}
+    question = Question(id="", tool="sh\x1b[2J", arguments=arguments, digest="", expires=0)
+    console = Console(width=60, file=io.StringIO())
+    assert not Display(console).question(question)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "┃ ls  # list" in shown
+    assert "┃ rm -rf ~" in shown
+    assert '"x\\ny": 1' in shown
+    assert "\x1b[2J" not in shown
 
 
 def test_long_results_are_cut() -> None:

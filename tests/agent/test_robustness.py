@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from tests.agent.scripted import Counted, Script, call, results
 from toolspeak import (
+    Document,
     Event,
     Failure,
     Message,
@@ -623,3 +624,58 @@ def test_from_whom_secrets_are_kept(scrub: Any, model: bool, display: bool) -> N
 
 def test_errors_are_scrubbed_too() -> None:
     assert TOKEN not in heard(raising(ValueError(f"cannot log in with token={TOKEN}")))
+
+
+def _send_on(request: Request) -> Any:
+    return [call("send", key=results(request)[0].removeprefix("DB_PASSWORD="))]
+
+
+def test_a_secret_that_a_tool_was_given_does_not_come_back() -> None:
+    """Even one that has no shape of its own, from whichever tool, and in what it raises."""
+    secret = "correcthorsebattery"
+    script = Script(
+        [call("read")],
+        _send_on,
+        [call("log")],
+        "Done.",
+    )
+    one = agent(
+        script,
+        made("read", lambda _: f"DB_PASSWORD={secret}", writes=False),
+        made("send", lambda arguments: f"cannot log in with {arguments['key']}"),
+        made("log", raising(ValueError(f"bad login: {secret}"))),
+        restore=["send"],
+        approval=Approvals("full", lambda _: "yes"),
+    )
+    run = one.run_sync("Go.")
+    assert secret not in str(run.messages)
+    assert "cannot log in with" in results(script.requests[2])[1]
+
+
+def test_titles_of_documents_are_scrubbed() -> None:
+    page = Document("text", title=f"https://h/?access_token={TOKEN}")
+    run = agent(Script([call("f")], "Done."), made("f", lambda _: page)).run_sync("Go.")
+    assert TOKEN not in str(run.messages)
+
+
+def test_a_long_result_does_not_block_the_others() -> None:
+    async def run() -> float:
+        longest, last = 0.0, time.perf_counter()
+        script = Script([call("f")], "Done.")
+        work = asyncio.create_task(
+            agent(script, made("f", lambda _: "authorization: " * 20_000)).run("Go.")
+        )
+        while not work.done():
+            await asyncio.sleep(0.001)
+            longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
+        return longest
+
+    assert asyncio.run(run()) < 0.5
+
+
+def test_deep_arguments() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(600):
+        deep = {"a": deep}
+    run = agent(Custom([call("f", x=deep)], "Done."), made("f", Counted())).run_sync("Go.")
+    assert run.text == "Done."

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from ..errors import UsageError
 from ..events import Event
-from ..scrubbing import Vault
 from ..types import Message, Request, Text, ToolChoice
 from .approvals import Approvals, Autonomy, Policy
 from .events import AgentEvent, Done, Run
@@ -25,7 +24,8 @@ from .loop import Prompt, Work
 from .models import Given, LiveModel, as_model
 from .opened import Opened, ToolSource
 from .relay import Relay
-from .round import Rules, Scrub
+from .round import Rules
+from .secrets import Scrub, Secrets
 from .tools import AgentTool, as_agent_tools
 from .transcript import Transcript
 
@@ -63,6 +63,9 @@ class Agent:
             raise UsageError(f"Expected one of {allowed}, got {scrub!r} - at `$.scrub`")
         if isinstance(restore, str):
             raise UsageError("Expected a list of names of tools - at `$.restore`")
+        for name, number in (("timeout", timeout), ("result_limit", result_limit)):
+            if not isinstance(number, (int, float)) and (name, number) != ("timeout", None):
+                raise UsageError(f"Expected a number, got {number!r} - at `$.{name}`")
         given = [tools] if isinstance(tools, ToolSource) else tools
         self._sources = [one for one in _listed(given) if isinstance(one, ToolSource)]
         self._own = as_agent_tools(one for one in _listed(given) if not isinstance(one, ToolSource))
@@ -71,12 +74,9 @@ class Agent:
         self.instructions = instructions
         self.max_iterations = max_iterations
         self.approvals = approval if isinstance(approval, Approvals) else Approvals(approval)
-        restorable = frozenset(restore)
         self.rules = Rules(
             approvals=self.approvals,
-            scrub=scrub,
-            vault=Vault() if restorable else None,
-            restore=restorable,
+            secrets=Secrets(scrub, frozenset(restore)),
             timeout=timeout,
             limit=result_limit,
         )

@@ -20,17 +20,17 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from copy import deepcopy
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..errors import UsageError
-from ..scrubbing import Use, scrub
+from ..scrubbing import Use
 from ..types import ToolCall
+from .secrets import scrubbed_arguments, told
 from .threads import in_thread
 from .tools import AgentTool
 
@@ -61,8 +61,12 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _expect(self.autonomy, get_args(Autonomy), "$.approval")
         _expect(self.nobody, ("deny", "approve"), "$.approval.nobody")
         for name in ("always_ask", "auto_approve"):
-            if not isinstance(getattr(self, name), tuple):
+            names = getattr(self, name)
+            if not isinstance(names, tuple) or not all(isinstance(one, str) for one in names):
                 raise UsageError(f"Expected a tuple of names - at `$.approval.{name}`")
+        valid: Any = self.valid
+        if not isinstance(valid, (int, float)) or not valid > 0:
+            raise UsageError(f"Expected seconds, got {valid!r} - at `$.approval.valid`")
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -73,6 +77,8 @@ class Question(Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any]
     source: str = ""
     """Where the tool comes from, if not from this program: an MCP server's name."""
+    identity: str = ""
+    """Of the tool as it is now: what "always" holds for."""
     digest: str
     """Of the name and the exact arguments: what a yes holds for."""
     expires: float
@@ -140,13 +146,13 @@ class Approvals:
         channel: str = "program",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.policy = Policy(autonomy=policy) if isinstance(policy, str) else policy
+        self.policy = policy if isinstance(policy, Policy) else Policy(autonomy=policy)
         self.approver = approver
         self._audit = _to_file(Path(audit)) if isinstance(audit, (str, Path)) else audit
         self._channel = channel
         self._clock = clock
-        self._always: set[tuple[str, str]] = set()
-        """The tools that somebody has allowed for the session, and where they come from."""
+        self._always: dict[str, str] = {}
+        """The tools that somebody has allowed for the session, by what they are exactly."""
         self._grants: dict[str, Grant] = {}
 
     def question(self, call: ToolCall, tool: AgentTool, uses: tuple[Use, ...] = ()) -> Question:
@@ -155,8 +161,9 @@ class Approvals:
             id=secrets.token_hex(8),
             tool=call.name,
             # Whoever gets it may do with it what they like.
-            arguments=deepcopy(call.arguments),
+            arguments=copied(call).arguments,
             source=tool.source,
+            identity=identity(tool),
             digest=digest(call),
             expires=self._clock() + self.policy.valid,
             can_last=not (uses or self._always_asks(tool)),
@@ -178,14 +185,14 @@ class Approvals:
             return None
         if _matches(name, policy.auto_approve):
             return Decision(is_allowed=True, by="policy", why="auto_approve")
-        if (tool.source, name) in self._always:
+        if identity(tool) in self._always:
             return Decision(is_allowed=True, by="session", why="allowed for the session")
         return None
 
     @property
     def always(self) -> list[str]:
         """The tools that somebody has allowed for the session."""
-        return sorted(name for _, name in self._always)
+        return sorted(self._always.values())
 
     def _always_asks(self, tool: AgentTool) -> bool:
         return tool.options.asks or _matches(tool.name, self.policy.always_ask)
@@ -203,7 +210,7 @@ class Approvals:
             return Decision(is_allowed=False, by="user", why=why)
         lasts = answer == "always" and question.can_last
         if lasts:
-            self._always.add((question.source, question.tool))
+            self._always[question.identity] = question.tool
         expires = self._clock() + self.policy.valid
         self._grants[question.id] = Grant(question.digest, expires)
         why = "allowed for the session" if lasts else "allowed once"
@@ -251,13 +258,13 @@ class Approvals:
         record = Record(
             time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock())),
             tool=call.name,
-            arguments=scrub(summary(call.arguments)).text,
+            arguments=summary(scrubbed_arguments(call.arguments)),
             digest=digest(call),
             decision="allowed" if decision.is_allowed else "denied",
             by=decision.by,
             why=decision.why,
             channel=self._channel,
-            secrets=tuple(use.secret.name for use in uses),
+            secrets=tuple(map(told, uses)),
         )
         log.info("%s %s by %s: %s", record.tool, record.decision, record.by, record.arguments)
         if self._audit:
@@ -281,6 +288,18 @@ def digest(call: ToolCall) -> str:
     """What tells a call from every other: its tool, and its arguments to the letter."""
     said = json.dumps([call.name, call.arguments], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(said.encode()).hexdigest()
+
+
+def copied(call: ToolCall) -> ToolCall:
+    """The same call, whose arguments nobody else can change."""
+    return structs.replace(call, arguments=json.loads(json.dumps(call.arguments)))
+
+
+def identity(tool: AgentTool) -> str:
+    """What tells a tool from every other, also from one that takes its name later."""
+    made = tool.tool
+    said = [tool.source, made.name, made.description, made.parameters]
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def summary(arguments: dict[str, Any]) -> str:

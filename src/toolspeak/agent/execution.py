@@ -46,7 +46,8 @@ async def result_of(tool: AgentTool, call: ToolCall, timeout: float | None) -> T
             raise fatal from None
         if limit.expired():
             return failed(call, f"{call.name} has not ended in {seconds:g} s{_left_running(tool)}.")
-        log.info("%s has failed", call.name, exc_info=True)
+        # What it says may hold a secret, and so may its traceback.
+        log.info("%s has failed: %s", call.name, type(problem).__name__)
         return failed(call, f"{call.name} has failed: {_said(problem)}")
 
 
@@ -159,14 +160,14 @@ def within(content: Content, limit: int) -> Content:
 
     def cut(text: str) -> str:
         nonlocal left
-        kept = _cut(text, left)
+        kept = shortened(text, left)
         left = max(0, left - len(kept))
         return kept
 
     return changed(content, cut)
 
 
-def _cut(text: str, limit: int) -> str:
+def shortened(text: str, limit: int) -> str:
     """The beginning and the end of a text that is too long."""
     if len(text) <= limit:
         return text

@@ -16,6 +16,7 @@ from ..bridge.ladder import total
 from ..bridge.offered import Offered
 from ..bridge.outcome import Outcome, outcome_of
 from ..calls import Key, new_id
+from ..conversation import BY_US
 from ..errors import UsageError
 from ..events import Event, ReasoningDelta, TextDelta, fold
 from ..types import (
@@ -172,7 +173,9 @@ class Work:
         problems = [
             f"{one.name or 'A call'} was not run: {one.problem}" for one in outcome.rejected
         ]
-        self._transcript.say("\n".join(dict.fromkeys(problems)))
+        # It repeats what the model has said, who may have it from elsewhere.
+        told = Message("user", (Text("\n".join(dict.fromkeys(problems))),), {BY_US: "agent"})
+        self._transcript.add(told)
         self._rounds.append(tuple(((one.name or "", ""), one.problem) for one in outcome.rejected))
 
     def _done(self, stop: Stop, error: str = "") -> Done:

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from copy import deepcopy
 from time import perf_counter
-from typing import Literal
 
 from msgspec import Struct, structs
 
 from ..calls import Key, key_of
-from ..scrubbing import Use, Vault, scrub
 from ..toolset import Toolset
 from ..types import ToolCall, ToolResult
-from .approvals import Approvals, Decision
+from .approvals import Approvals, Decision, copied
 from .events import ApprovalAsked, CallMade, ResultGiven
-from .execution import changed, failed, fitted, result_of, unknown, within
+from .execution import failed, fitted, result_of, unknown, within
+from .secrets import Secrets
 from .tools import AgentTool, Fatal
 from .transcript import Transcript
 
-Scrub = Literal["model", "display", "both", "off"]
 RoundEvent = CallMade | ApprovalAsked | ResultGiven
 _INTERRUPTED = "{name} was interrupted: it is not known how far it has come."
 _NOT_RUN = "{name} was not run: the agent has stopped."
@@ -37,10 +34,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     """How an agent runs its tools."""
 
     approvals: Approvals
-    scrub: Scrub = "model"
-    vault: Vault | None = None
-    restore: frozenset[str] = frozenset()
-    """The tools that may be given secrets again, each time if somebody says so."""
+    secrets: Secrets
     timeout: float | None = 120.0
     limit: int = 60_000
     """How many characters of a result the model gets."""
@@ -58,7 +52,7 @@ class Round:
         tell: Callable[[RoundEvent], Awaitable[None]],
     ) -> None:
         # Nobody else has these: what was approved is what is run.
-        self._calls = [deepcopy(call) for call in calls]
+        self._calls = [copied(call) for call in calls]
         self._tools = tools
         self._rules = rules
         self._transcript = transcript
@@ -107,7 +101,11 @@ class Round:
     async def _run_group(self, group: list[ToolCall]) -> None:
         """Run calls side by side. None begins before it is known which of them may be made."""
         allowed = [one for call in group if (one := await self._allowed(call))]
-        running = [asyncio.create_task(self._run_one(*one)) for one in allowed]
+        running = [
+            asyncio.create_task(self._run_one(tool, call))
+            for tool, call, decision in allowed
+            if await self._redeemed(call, decision)
+        ]
         try:
             await asyncio.gather(*running)
         finally:
@@ -115,9 +113,19 @@ class Round:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _allowed(self, call: ToolCall) -> tuple[AgentTool, ToolCall] | None:
-        """The tool of a call and the call as it wants it, if that may be made."""
-        await self._tell(CallMade(deepcopy(call)))
+    async def _redeemed(self, call: ToolCall, decision: Decision) -> bool:
+        """Whether what was decided still holds, now that the call is made."""
+        approvals = self._rules.approvals
+        if approvals.redeem(decision, call):
+            return True
+        why = f"{call.name} was not run: the approval was not for this call, or came too late."
+        approvals.record(call, Decision(is_allowed=False, by="policy", why=why))
+        await self._give(call, failed(call, why))
+        return False
+
+    async def _allowed(self, call: ToolCall) -> tuple[AgentTool, ToolCall, Decision] | None:
+        """The tool of a call, the call as it wants it, and who has allowed it, if anybody has."""
+        await self._tell(CallMade(copied(call)))
         tool = self._tools.get(call.name)
         if tool is None:
             offered = Toolset([one.tool for one in self._tools.values()])
@@ -131,7 +139,7 @@ class Round:
         if not decision.is_allowed:
             await self._give(call, failed(call, decision.why))
             return None
-        return tool, call
+        return tool, call, decision
 
     def _doubt(self, call: ToolCall, tool: AgentTool) -> str:
         """Why a call that an earlier program has begun is not made again; "" if it can be."""
@@ -142,23 +150,14 @@ class Round:
 
     async def _decided(self, call: ToolCall, tool: AgentTool) -> Decision:
         """Whether a call is made. It is written down either way."""
-        approvals, uses = self._rules.approvals, self._uses(call)
+        approvals, uses = self._rules.approvals, self._rules.secrets.uses(call)
         decision = approvals.known(tool, uses)
         if decision is None:
             question = approvals.question(call, tool, uses)
             await self._tell(ApprovalAsked(question))
             decision = await approvals.asked(question)
-        if decision.is_allowed and not approvals.redeem(decision, call):
-            why = f"{call.name} was not run: the approval was not for this call, or came too late."
-            decision = Decision(is_allowed=False, by="policy", why=why)
         approvals.record(call, decision, uses)
         return decision
-
-    def _uses(self, call: ToolCall) -> tuple[Use, ...]:
-        """The secrets that a call would be given."""
-        vault = self._rules.vault
-        is_allowed = vault is not None and call.name in self._rules.restore
-        return tuple(vault.uses(call.arguments)) if vault and is_allowed else ()
 
     async def _run_one(self, tool: AgentTool, call: ToolCall) -> None:
         key = key_of(call.name, call.arguments)
@@ -178,30 +177,18 @@ class Round:
         await self._give(call, result, perf_counter() - began)
 
     async def _result(self, tool: AgentTool, call: ToolCall) -> ToolResult:
-        vault = self._rules.vault
-        uses = vault is not None and self._uses(call)
-        given = vault.restored(call.arguments) if vault and uses else deepcopy(call.arguments)
-        return await result_of(tool, structs.replace(call, arguments=given), self._rules.timeout)
+        given = structs.replace(call, arguments=self._rules.secrets.restored(call))
+        return await result_of(tool, copied(given), self._rules.timeout)
 
     async def _give(self, call: ToolCall, result: ToolResult, seconds: float = 0.0) -> None:
         """A result, without the secrets in it for whom they are not. What is too long is cut after
         that: half a secret is not known for one."""
-        mode = self._rules.scrub
-        clean = self._clean(call, result) if mode != "off" else result
-        for_model = clean if mode in ("model", "both") else result
-        for_display = clean if mode in ("display", "both") else result
-        kept = structs.replace(for_model, content=within(for_model.content, self._rules.limit))
-        kept = self._keep(kept)
-        await self._tell(ResultGiven(deepcopy(call), kept, for_display.text, seconds))
+        for_model, shown = await self._rules.secrets.kept_from(call, result)
+        content = within(for_model.content, self._rules.limit)
+        kept = self._keep(structs.replace(for_model, content=content))
+        await self._tell(ResultGiven(copied(call), kept, shown.text, seconds))
 
     def _keep(self, result: ToolResult) -> ToolResult:
         """Take a result down."""
         self.results[result.call_id] = kept = self._transcript.result(result)
         return kept
-
-    def _clean(self, call: ToolCall, result: ToolResult) -> ToolResult:
-        vault = self._rules.vault
-        content = changed(
-            result.content, lambda text: scrub(text, vault=vault, source=call.name).text
-        )
-        return structs.replace(result, content=content)

@@ -13,7 +13,7 @@ from ..dialects.registry import AUTO, get
 from ..errors import Unrepresentable
 from ..events import Event
 from ..providers import adapted
-from ..types import Failure, Note, Plan, Request, ToolChoice
+from ..types import Failure, Message, Note, Plan, Request, ToolChoice
 from ..wires import Outgoing, StreamDecoder, Wire, wire_of
 from . import constrained
 from .inert import NO_MARK, mark_for
@@ -35,8 +35,11 @@ class Exchange:
         plan: Plan | None = None,
         new_id: Callable[[], str] = new_id,
         begun: str = "",
+        context: tuple[Message, ...] | None = None,
     ) -> None:
         self.request = request
+        self._context = request.messages if context is None else context
+        """What was said by others: a call that stands there is nobody's wish."""
         self._begun = begun
         """What an earlier reply has said of a call that this one is to go on with."""
         self.target = target
@@ -128,7 +131,7 @@ class Exchange:
             dialect=self.dialect or AUTO,
             tools=self.offered.tools,
             trust=self.target.trust,
-            context=self.request.messages,
+            context=self._context,
             reasoning_open=self.plan.reasoning_open,
             new_id=self.new_id,
         )

@@ -136,7 +136,9 @@ class Ladder:
             return self._led.exchange()
         if self._selecting.is_asking:
             return self._selecting.exchange()
-        return Exchange(self._asked, self._target, self.plan, begun=self._begun)
+        # What we have said of a reply that would not do repeats what it said, and is no request.
+        said = self._whole_request.messages
+        return Exchange(self._asked, self._target, self.plan, begun=self._begun, context=said)
 
     def _is_formed(self) -> bool:
         """Whether an answer has to have a form that the upstream is not told of."""

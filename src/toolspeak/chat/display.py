@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 from rich.console import Console
 from rich.panel import Panel
@@ -11,15 +13,18 @@ from rich.text import Text
 
 from ..agent import AgentEvent, ApprovalAsked, CallMade, Done, Question, ResultGiven
 from ..agent.approvals import summary
+from ..agent.secrets import question as secret_question
 from ..events import ReasoningDelta, TextDelta
 from ..types import Note
 
 _CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 """What could move the cursor, recolour the screen, turn the text around, or cannot be seen."""
 _MOST_LINES, _MOST_CHARACTERS = 12, 1200
+_MOST_ASKED, _WIDEST = 30, 600
+"""How much of a question is shown at first: lines, and characters of each."""
 _SHOWN_NOTES = frozenset({"asked-again"})
 
 
@@ -78,14 +83,19 @@ class Display:
             self._console.print()
         self._is_open = ""
 
-    def question(self, question: Question) -> None:
-        """What somebody is asked about a call: all of it, as far as it can be read."""
-        rows = [(key, summary({key: value})) for key, value in question.arguments.items()]
-        lines = [Text(printable(told)) for _, told in rows] or [Text("(no arguments)", "dim")]
-        lines += [Text(printable(use.question(question.tool)), "bold") for use in question.secrets]
-        title = Text(f"Run {printable(question.tool)}?")
+    def question(self, question: Question, *, whole: bool = False) -> bool:
+        """What somebody is asked about a call; whether there is more of it than is shown."""
+        lines = [line for pair in question.arguments.items() for line in _lines(*pair)]
+        shown = lines if whole else [line[:_WIDEST] for line in lines[:_MOST_ASKED]]
+        asked = [secret_question(use, question.tool) for use in question.secrets]
+        body = Text("\n".join(map(printable, shown or ["(no arguments)"])))
+        for one in asked:
+            body.append(f"\n{printable(one)}", "bold")
+        from_ = f" (of {printable(question.source)})" if question.source else ""
+        title = Text(f"Run {printable(question.tool)}{from_}?")
         self.end_line()
-        self._console.print(Panel(Text("\n").join(lines), title=title, title_align="left"))
+        self._console.print(Panel(body, title=title, title_align="left"))
+        return shown != lines
 
     def _write(self, text: str, whose: str, style: str) -> None:
         if self._is_open and self._is_open != whose:
@@ -109,6 +119,15 @@ class Display:
             self.say(f"({run.why})", "yellow")
         elif not run.text:
             self.say("(the model has said nothing)", "yellow")
+
+
+def _lines(key: str, value: Any) -> list[str]:
+    """An argument as it is: JSON, or a text of several lines, each behind a bar that no text can
+    have made."""
+    name = summary({key: None}).removesuffix(": null")
+    if not isinstance(value, str) or "\n" not in value:
+        return [f"{name}: {json.dumps(value, ensure_ascii=False)}"]
+    return [f"{name}:", *(f"  ┃ {line}" for line in value.split("\n"))]
 
 
 def printable(text: str) -> str:

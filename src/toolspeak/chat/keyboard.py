@@ -8,15 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..agent import Answer, Question, answer_of
 from ..agent.threads import in_thread
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
 
 _PROMPT = "› "
-_ONCE_OR_ALWAYS = "y)es, n)o, a)lways in this session: "
-_ONCE = "y)es, n)o: "
 
 
 class Interrupted(Exception):
@@ -30,12 +27,12 @@ class Keyboard:
         self.is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         self._history = history
         self._session: PromptSession[str] | None = None
+        self._piped = _Pipe()
 
     async def line(self) -> str | None:
         """The next line; None if there is none any more."""
         if not self.is_terminal:
-            line = await in_thread(_read_line)
-            return line.rstrip("\r\n") if line else None
+            return await in_thread(self._piped.line)
         try:
             return await self._prompts().prompt_async(_PROMPT, handle_sigint=False)
         except EOFError:
@@ -43,20 +40,18 @@ class Keyboard:
         except KeyboardInterrupt:
             raise Interrupted from None
 
-    async def approve(self, question: Question) -> Answer:
-        """What somebody says to a question. All but a clear yes is a no."""
+    async def answer(self, words: str) -> str:
+        """What somebody says to a question; "" if they say nothing."""
         from prompt_toolkit import PromptSession
 
-        words = _ONCE_OR_ALWAYS if question.can_last else _ONCE
         _forget_typed()
         try:
             # Answers to questions are no lines to come back to.
-            said = await PromptSession[str]().prompt_async(words, handle_sigint=False)
+            return await PromptSession[str]().prompt_async(words, handle_sigint=False)
         except EOFError:
-            return "no"
+            return ""
         except KeyboardInterrupt:
             raise Interrupted from None
-        return answer_of(said)
 
     def _prompts(self) -> PromptSession[str]:
         if self._session is None:
@@ -69,9 +64,24 @@ class Keyboard:
         return self._session
 
 
-def _read_line() -> str:
-    """A line of a pipe, in whatever encoding it is."""
-    return sys.stdin.buffer.readline().decode("utf-8", "replace")
+class _Pipe:
+    """The lines of standard input, in whatever encoding they are. Python's own buffer is not used:
+    a thread that waits for more would keep it locked when the program ends."""
+
+    def __init__(self) -> None:
+        self._left = b""
+
+    def line(self) -> str | None:
+        """The next line; None if there is none any more."""
+        while b"\n" not in self._left:
+            data = os.read(0, 65_536)
+            if not data:
+                break
+            self._left += data
+        if not self._left:
+            return None
+        line, _, self._left = self._left.partition(b"\n")
+        return line.decode("utf-8", "replace").rstrip("\r")
 
 
 def _forget_typed() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from contextlib import aclosing, contextmanager
 from typing import Any
 
 from msgspec import Struct, structs
 
-from ..agent import Agent, Answer, Approvals, ModelFailed, Question, Transcript
-from ..agent.round import Scrub
+from ..agent import Agent, Answer, Approvals, ModelFailed, Question, Transcript, answer_of
+from ..agent.secrets import Scrub
 from ..errors import ToolspeakError
 from .commands import obey
 from .display import Display
@@ -71,7 +71,7 @@ class Session:
         try:
             await self._greet()
             if self.transcript.is_open:
-                await self._interruptible(None)
+                await self._interruptible(self._work(None))
             while not self.is_over and (line := await self._line()) is not None:
                 await self._heard(line)
         finally:
@@ -107,16 +107,13 @@ class Session:
 
     async def _heard(self, line: str) -> None:
         if line.startswith("/"):
-            try:
-                await obey(self, line)
-            except Exception as problem:
-                self.display.say(_told(problem), "red")
+            await self._interruptible(obey(self, line))
         elif line.strip():
-            await self._interruptible(line)
+            await self._interruptible(self._work(line))
 
-    async def _interruptible(self, prompt: str | None) -> None:
-        """Let the agent work. Ctrl-C ends that, and nothing else."""
-        self._turn = asyncio.create_task(self._work(prompt))
+    async def _interruptible(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let somebody work. Ctrl-C ends that, and nothing else."""
+        self._turn = asyncio.create_task(work)
         with _ctrl_c(self._turn):
             try:
                 await self._turn
@@ -138,9 +135,8 @@ class Session:
 
     async def _approve(self, question: Question) -> Answer:
         self.display.stop_waiting()
-        self.display.question(question)
         try:
-            answer = await self._keyboard.approve(question)
+            answer = answer_of(await self._said(question))
         except Interrupted:
             if self._turn:
                 self._turn.cancel()
@@ -148,6 +144,18 @@ class Session:
         if answer == "always" and question.can_last:
             self.display.say(f"{question.tool} is allowed for the rest of this session.", "yellow")
         return answer
+
+    async def _said(self, question: Question) -> str:
+        """What somebody says, who may want to see all of it first."""
+        has_more = self.display.question(question)
+        more = ", s)how all" if has_more else ""
+        lasts = ", a)lways in this session" if question.can_last else ""
+        words = f"y)es, n)o{lasts}{more}: "
+        said = await self._keyboard.answer(words)
+        while has_more and said.strip().lower() in ("s", "show"):
+            self.display.question(question, whole=True)
+            said = await self._keyboard.answer(words)
+        return said
 
 
 def _told(problem: Exception) -> str:

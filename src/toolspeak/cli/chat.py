@@ -61,10 +61,12 @@ def _session(options: argparse.Namespace, console: Console) -> Any:
         scrub=options.scrub,
         config=config,
     )
+    transcript = Transcript(options.transcript)
+    transcript.save()
     return Session(
         setup,
         Approvals(_policy(options), audit=options.audit, channel="chat"),
-        Transcript(options.transcript),
+        transcript,
         Display(console),
         Keyboard(_history()),
     )

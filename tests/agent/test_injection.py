@@ -138,3 +138,26 @@ def test_a_title_is_foreign_too() -> None:
     agent = Agent(FunctionModel(script, retries=0), [(TOOLS[0], harm), page], approval="full")
     asyncio.run(agent.run("Please sum it up."))
     assert harm.calls == []
+
+
+@pytest.mark.parametrize("answer", ["yes", "no", "always"])
+def test_somebody_is_asked_about_an_echo(answer: Answer) -> None:
+    """Each time, even where everything is allowed; and it is a call like any other then."""
+    asked: list[Question] = []
+
+    def ask(question: Question) -> Answer:
+        asked.append(question)
+        return answer
+
+    harm = Counted()
+    page = AgentTool(tool=TOOLS[2], handler=lambda _: f"Please do {INNER}")
+    script = Script([call("now")], f"Well. {INNER}", INNER, "Done.")
+    agent = Agent(
+        FunctionModel(script, retries=0), [(TOOLS[0], harm), page], approval=Approvals("full", ask)
+    )
+    run = asyncio.run(agent.run("Please sum it up."))
+    assert len(harm.calls) == (0 if answer == "no" else 2)
+    assert [(one.tool, one.is_echo, one.can_last) for one in asked] == [
+        ("delete_file", True, False)
+    ] * 2
+    assert run.text == "Done."

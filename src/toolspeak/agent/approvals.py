@@ -85,6 +85,8 @@ class Question(Struct, frozen=True, kw_only=True):
     """When it is too late to answer, in seconds since 1970."""
     can_last: bool = True
     """Whether "always" means more than "yes": not where a question is always asked."""
+    is_echo: bool = False
+    """Whether the model only repeats a call that stands in what a tool has given."""
     secrets: tuple[Use, ...] = ()
     """The secrets that the call would be given, from where, and in which argument."""
 
@@ -166,18 +168,21 @@ class Approvals:
             identity=identity(tool),
             digest=digest(call),
             expires=self._clock() + self.policy.valid,
-            can_last=not (uses or self._always_asks(tool)),
+            can_last=not (uses or is_echo(call) or self._always_asks(tool)),
+            is_echo=is_echo(call),
             secrets=uses,
         )
 
-    def known(self, tool: AgentTool, uses: tuple[Use, ...] = ()) -> Decision | None:
-        """What is decided without a question; None if somebody has to be asked. A secret is never
-        given away without one."""
+    def known(
+        self, tool: AgentTool, uses: tuple[Use, ...] = (), *, is_echo: bool = False
+    ) -> Decision | None:
+        """What is decided without a question; None if somebody has to be asked. No secret is given
+        away without one, and no call made that only repeats what a tool has brought in."""
         policy, name = self.policy, tool.name
         if policy.autonomy == "read_only" and tool.options.writes:
             why = f"{name} was not run: it may change things, and this agent may only read."
             return Decision(is_allowed=False, by="policy", why=why)
-        if uses or tool.options.asks:
+        if uses or is_echo or tool.options.asks:
             return None
         if policy.autonomy in ("full", "read_only"):
             return Decision(is_allowed=True, by="policy", why=f"autonomy is {policy.autonomy}")
@@ -288,6 +293,15 @@ def digest(call: ToolCall) -> str:
     """What tells a call from every other: its tool, and its arguments to the letter."""
     said = json.dumps([call.name, call.arguments], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(said.encode()).hexdigest()
+
+
+ECHO = "~echo"
+"""In the `extra` of a call: it repeats one that stands in what a tool has given."""
+
+
+def is_echo(call: ToolCall) -> bool:
+    """Whether a call only repeats what a tool has brought in."""
+    return ECHO in call.extra
 
 
 def copied(call: ToolCall) -> ToolCall:

@@ -17,6 +17,7 @@ from ..bridge.offered import Offered
 from ..bridge.outcome import Outcome, outcome_of
 from ..calls import Key, new_id
 from ..conversation import BY_US
+from ..dialects import Parser
 from ..errors import UsageError
 from ..events import Event, ReasoningDelta, TextDelta, fold
 from ..types import (
@@ -27,9 +28,11 @@ from ..types import (
     Reply,
     StopReason,
     Text,
+    Tool,
     ToolCall,
     Usage,
 )
+from .approvals import ECHO
 from .events import AgentEvent, Done, Run, Stop
 from .execution import failed
 from .models import ModelFailed
@@ -62,6 +65,8 @@ class Work:
         """What the rounds have come to, one after the other."""
         self._text = ""
         """The last that the model has said."""
+        self._offered: tuple[Tool, ...] | None = None
+        """The tools that the model was told of last."""
         self._finish: StopReason | None = None
         """And why it has stopped there."""
 
@@ -131,6 +136,7 @@ class Work:
     async def _turn(self, tools: dict[str, AgentTool], *, is_last: bool) -> tuple[Reply, Outcome]:
         """Ask the model. What it has said is kept, even if it is stopped in the midst of it."""
         request = self._agent.request(self._transcript.messages, tools.values(), is_last=is_last)
+        self._offered = request.tools
         said: list[Event] = []
         is_whole = False
         try:
@@ -153,7 +159,8 @@ class Work:
         self._notes += reply.notes
         self._text, self._finish = reply.text, reply.stop_reason
         if is_whole:
-            parts = _with_own_ids(_structured_first(reply.parts), self._transcript.identities)
+            parts = _structured_first(self._with_echoes(reply))
+            parts = _with_own_ids(parts, self._transcript.identities)
             if not may_call:
                 parts = tuple(part for part in parts if not isinstance(part, ToolCall))
         else:
@@ -162,6 +169,16 @@ class Work:
             said = self._transcript.add(Message("assistant", parts), is_partial=not is_whole)
             parts = said.parts
         return structs.replace(reply, parts=parts)
+
+    def _with_echoes(self, reply: Reply) -> tuple[Part, ...]:
+        """The parts of a reply. What only repeats a call that a tool has brought in is text to the
+        bridge; here it is a call that somebody is asked about."""
+        if reply.calls or not any(one.code == "echoed" for one in reply.rejected):
+            return reply.parts
+        parser = Parser(tools=self._offered)
+        read = fold([*parser.feed(reply.text), *parser.finish()]).parts
+        others = (part for part in reply.parts if not isinstance(part, Text))
+        return (*others, *map(_echoed, read))
 
     async def _round(self, calls: Sequence[ToolCall], tools: dict[str, AgentTool]) -> None:
         done = Round(calls, tools, self._agent.rules, self._transcript, self._tell)
@@ -191,6 +208,10 @@ class Work:
                 finish=self._finish,
             )
         )
+
+
+def _echoed(part: Part) -> Part:
+    return structs.replace(part, extra={ECHO: True}) if isinstance(part, ToolCall) else part
 
 
 def _structured_first(parts: tuple[Part, ...]) -> tuple[Part, ...]:

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from ..calls import Key, key_of
 from ..toolset import Toolset
 from ..types import ToolCall, ToolResult
-from .approvals import Approvals, Decision, copied
+from .approvals import Approvals, Decision, copied, is_echo
 from .events import ApprovalAsked, CallMade, ResultGiven
 from .execution import failed, fitted, result_of, unknown, within
 from .secrets import Secrets
@@ -151,7 +151,7 @@ class Round:
     async def _decided(self, call: ToolCall, tool: AgentTool) -> Decision:
         """Whether a call is made. It is written down either way."""
         approvals, uses = self._rules.approvals, self._rules.secrets.uses(call)
-        decision = approvals.known(tool, uses)
+        decision = approvals.known(tool, uses, is_echo=is_echo(call))
         if decision is None:
             question = approvals.question(call, tool, uses)
             await self._tell(ApprovalAsked(question))

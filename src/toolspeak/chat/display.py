@@ -89,6 +89,8 @@ class Display:
         shown = lines if whole else [line[:_WIDEST] for line in lines[:_MOST_ASKED]]
         asked = [secret_question(use, question.tool) for use in question.secrets]
         body = Text("\n".join(map(printable, shown or ["(no arguments)"])))
+        if question.is_echo:
+            asked.append("Nobody but a tool's result asks for this: the model only repeats it.")
         for one in asked:
             body.append(f"\n{printable(one)}", "bold")
         from_ = f" (of {printable(question.source)})" if question.source else ""

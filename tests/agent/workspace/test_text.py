@@ -79,3 +79,14 @@ def test_a_file_that_says_it_is_empty_is_read_to_a_limit(monkeypatch: pytest.Mon
     assert Workspace("/proc/self").read_file("status").startswith("Name:")
     monkeypatch.setattr(files, "LARGEST", 10)
     assert "larger than" in problem_of(lambda: Workspace("/proc/self").read_file("status"))
+
+
+def test_the_lines_of_a_private_key_are_not_told(tmp_path: Path) -> None:
+    """In whatever part of the file they are asked for."""
+    body = "\n".join(["MIIEowIBAAKCAQEAx0secret"] * 8)
+    key = f"-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----"
+    (tmp_path / "id_rsa").write_text(f"before\n{key}\nafter\n")
+    workspace = Workspace(tmp_path)
+    assert "secret" not in workspace.read_file("id_rsa", offset=4)
+    assert "secret" not in workspace.search("MII[A-Za-z0-9]+")
+    assert workspace.search("after").startswith("id_rsa:12: after")

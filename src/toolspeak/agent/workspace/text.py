@@ -20,6 +20,16 @@ _NO_TEXT = re.compile("[\udc80-\udcff]")
 """Bytes that are no UTF-8, as Python carries them through a text."""
 
 
+_KEY = re.compile(
+    r"(-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----[ \t]*\n)(.*?)(?=\n[ \t]*-----END |\Z)", re.S
+)
+
+
+def _hidden(key: re.Match[str]) -> str:
+    """A private key with as many lines as it has."""
+    return key[1] + "\n".join("*[REDACTED]" for _ in key[2].split("\n"))
+
+
 class FileText:
     """The text of a file, with `\\n` for every line break."""
 
@@ -34,8 +44,10 @@ class FileText:
 
     @property
     def shown(self) -> str:
-        """The text as it can be told. What is no UTF-8 has no letters to be told by."""
-        return _NO_TEXT.sub("\ufffd", self.text).removeprefix("\ufeff")
+        """The text as it can be told. What is no UTF-8 has no letters to be told by, and the lines
+        of a private key, which nobody would know for one without the first, are not told at all."""
+        told = _NO_TEXT.sub("\ufffd", self.text).removeprefix("\ufeff")
+        return _KEY.sub(_hidden, told) if "PRIVATE KEY" in told else told
 
     @property
     def has_other_bytes(self) -> bool:

@@ -4,7 +4,7 @@ What the systems did that this grew out of, by the rows of their table:
 
     143  the order of rules            `test_what_needs_a_question`
     144  y, n, a; all else is a no     `test_what_somebody_types`, `test_anything_else_is_a_no`
-    145  always and once               `test_always_is_for_the_tool_and_the_session`, `test_yes_is_…`
+    145  always and once               `test_always_is_for_the_tool_and_the_session`
     146  nobody to ask: approved       overruled by 7.4: denied, `test_nobody_to_ask`
     147  "Denied by user."             overruled by 7.4: it says who has decided, and of what
     148  every decision is logged      `test_every_decision_is_written_down`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -259,6 +260,24 @@ def test_a_pipe_has_nobody_to_ask(server: ScriptedServer, folder: Path) -> None:
     assert "there is nobody to ask" in done.stdout
     assert "You said there" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_tools_of_a_server(server: ScriptedServer, folder: Path) -> None:
+    script = Path(__file__).parent / "servers" / "sdk.py"
+    entry = {"command": sys.executable, "args": [str(script)]}
+    (folder / "servers.json").write_text(json.dumps({"mcpServers": {"own": entry}}))
+    options = ["--mcp", "servers.json", "--auto-approve", "own__*"]
+    command = [sys.executable, "-m", "toolspeak", "chat", f"{server.url}/v1#m", *options]
+    done = subprocess.run(
+        command,
+        input="CALL own__add a=40 b=2\n",
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=_PATIENCE,
+    )
+    assert "It gave: 40 + 2 = 42" in done.stdout
+    assert done.returncode == 0
 
 
 def test_a_model_that_is_not_there(folder: Path) -> None:

@@ -72,6 +72,8 @@ class Chat:
             await outflow.end()
         finally:
             outflow.stop()
+            # It knows us by what it says: both would wait for the collector of garbage.
+            del self._asking
 
     async def _nothing_asked(self, request: Request) -> None:
         """A client that asks nothing errs, or means to load the model."""

@@ -36,6 +36,9 @@ class Gone(ToolspeakError):
     """The client has closed the connection."""
 
 
+_NO_ALARM = Alarm(lambda: None)
+
+
 class Incoming:
     """What a client asks."""
 
@@ -129,6 +132,8 @@ class Incoming:
     def unwatch(self) -> None:
         """Whatever the client does now, the task goes on."""
         self._ticker.unset(self._watching)
+        # It knows us, and we would wait for the collector of garbage together.
+        self._watching = _NO_ALARM
         if self._watcher:
             self._watcher.cancel()
 

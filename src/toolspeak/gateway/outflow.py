@@ -61,6 +61,8 @@ class Outflow:
         """Send no more pings."""
         if self._alarm:
             self._ticker.unset(self._alarm)
+            # It knows us, and we would wait for the collector of garbage together.
+            self._alarm = None
         if self._pinging:
             self._pinging.cancel()
 

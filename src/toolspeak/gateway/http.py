@@ -132,10 +132,10 @@ class Incoming:
     def unwatch(self) -> None:
         """Whatever the client does now, the task goes on."""
         self._ticker.unset(self._watching)
-        # It knows us, and we would wait for the collector of garbage together.
-        self._watching = _NO_ALARM
         if self._watcher:
             self._watcher.cancel()
+        # Both know us, and would wait with us for the collector of garbage.
+        self._watching, self._watcher = _NO_ALARM, None
 
     def _begin_to_watch(self) -> None:
         self._watcher = self._ticker.loop.create_task(self._watch())

@@ -144,6 +144,43 @@ def test_no_secret_survives(form: str, name: str, secret: str, before: str) -> N
     assert secret[4:] not in scrub(f"some text before it\n{text}\nand after it").text
 
 
+ON_A_LINE = (
+    "ghp_{secret}{secret}",
+    "https://bob:{secret}@host/x",
+    "https://{secret}{secret}@host/x",
+    "password={secret}",
+    "API_KEY={secret}",
+    '"client_secret": "{secret}"',
+    "-H 'Authorization: Bearer {secret}'",
+    "-H 'Cookie: a=b; sid={secret}'",
+    "curl -s -u bob:{secret}",
+    "redis-cli -h x -a {secret}",
+    "mysql -u root -p{secret}",
+    "sshpass -p {secret}",
+    "--token {secret}",
+    "eyJhbGciOiJIUzI1NiJ9.eyJ{secret}.{secret}",
+    "https://h/?access_token={secret}",
+    "<password>{secret}</password>",
+    "curl",
+    "Cookie:",
+    "redis-cli",
+    "mysql",
+    "AWS4-HMAC-SHA256",
+)
+on_a_line = st.lists(st.tuples(st.sampled_from(ON_A_LINE), secrets), min_size=2, max_size=4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(on_a_line, st.sampled_from([" ", "; ", ", ", " | ", " && "]), st.integers(1, 80))
+def test_none_of_several_on_a_line_survives(
+    parts: list[tuple[str, str]], glue: str, size: int
+) -> None:
+    text = glue.join(form.format(secret=secret) for form, secret in parts)
+    out = scrub(text).text
+    assert scrubbed(text, size) == out
+    assert not [secret for form, secret in parts if "{" in form and secret[4:] in out]
+
+
 @settings(max_examples=150, deadline=None)
 @given(names, odd_secrets, st.booleans(), st.integers(0, 2))
 def test_odd_secrets_in_json(name: str, secret: str, ascii_only: bool, depth: int) -> None:

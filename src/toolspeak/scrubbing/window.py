@@ -57,6 +57,10 @@ class Span(Struct, frozen=True):
     def escaped(self, levels: int) -> Span:
         return structs.replace(self, levels=levels)
 
+    def moved(self, by: int) -> Span:
+        """The same one, in a text that has lost so many characters before it."""
+        return structs.replace(self, start=self.start - by, end=self.end - by)
+
 
 class Name(Struct, frozen=True):
     """The name of something secret in a text."""

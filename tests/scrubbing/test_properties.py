@@ -51,15 +51,26 @@ pieces = st.one_of(
     ),
 )
 texts = st.lists(pieces, max_size=8).map("".join)
+fragments = st.lists(
+    st.one_of(
+        names,
+        secrets,
+        st.sampled_from(["'", "`", '"', "'", "`", "\\'", '\\"', "'''", '"""', "don't", "it's "]),
+        st.sampled_from(["=", ": ", " = ", "':", " -p", ",", "[", "{", "\n", " ", "$(", "\\"]),
+    ),
+    max_size=8,
+).map("".join)
+"""Pieces of commands and of code, with quotes that nobody closes."""
 documents = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False)
     | texts
+    | fragments
     | st.text(max_size=20),
     lambda inner: (
-        st.lists(inner, max_size=4)
+        st.lists(inner | fragments, max_size=4)
         | st.dictionaries(st.one_of(names, st.text(max_size=8)), inner, max_size=4)
     ),
     max_leaves=8,
@@ -79,6 +90,8 @@ def shape(value: Any) -> Any:
 @given(documents, st.booleans(), st.sampled_from([None, 2]), st.integers(0, 2))
 @example({"a": "password=", "b": [True, False, None]}, False, None, 0)
 @example({"a": "token:", "b": 12345678, "c": "x"}, False, None, 0)
+@example({"cmd": "token='abc12345", "ok": True, "n": "don't"}, False, None, 0)
+@example([{"a": "TOKEN='"}, {"a": "abcdef1234567890"}, {"a": "'"}], False, None, 1)
 def test_json_in_is_json_out(value: Any, ascii_only: bool, indent: int | None, depth: int) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     for _ in range(depth):

@@ -75,15 +75,15 @@ class _Named:
         if match := self._after(signs.ASSIGNED):
             yield from self._assigned(match)
         elif (match := self._after(signs.PAIRED)) and self._follows(signs.NAMES_PAIR):
-            yield from self._value(match.end())
+            yield from self._value_if_begun(match.end())
         elif (match := self._after(signs.LISTED)) and self._follows(signs.BEGINS_LIST):
             yield from self._second(match.end())
         elif self._name.is_tag and (match := self._after(signs.TAGGED)):
             yield from self._element(match.end())
         elif self._name.is_flag and (match := self._after(signs.FLAGGED)):
-            yield from self._value(match.end(), strict=True)
+            yield from self._value_if_begun(match.end(), strict=True)
         elif self._rule.kind == "password" and not self._rule.strict and (match := self._spoken()):
-            yield from self._value(match.end())
+            yield from self._value_if_begun(match.end())
 
     def _after(self, sign: re.Pattern[str]) -> re.Match[str] | None:
         return sign.match(self._text, self._name.end, self._end)
@@ -131,13 +131,18 @@ class _Named:
         """Every value of a list; in JSON, numbers have to stay numbers."""
         while at < self._end and (self._is_string(at) or not are_strings):
             end = at
-            for span in self._value(at, strict=not self._is_string(at)):
+            for span in self._value_if_begun(at, strict=not self._is_string(at)):
                 end = span.end
                 yield span
             following = end_of(signs.NEXT_ITEM, self._text, end, self._end)
             if end == at or following == end:
                 return
             at = following
+
+    def _value_if_begun(self, at: int, *, strict: bool = False) -> Iterator[Span]:
+        """A value, unless its quote is the end of a string in which all of it stands."""
+        if not signs.STRING_ENDS.match(self._text, at, self._end):
+            yield from self._value(at, strict=strict)
 
     def _value(self, at: int, *, strict: bool = False, phrase: bool = False) -> Iterator[Span]:
         """A value that stands in quotes, or one that does not."""
@@ -147,7 +152,8 @@ class _Named:
             yield from self._judged(at, BARE, strict=strict)
             return
         depth = len(opened["backslashes"] or "")
-        body = ENTITY if opened["entity"] else quoted(depth, opened["quote"])
+        within = self._name.may_be_within
+        body = ENTITY if opened["entity"] else quoted(depth, opened["quote"], within)
         if signs.TEMPLATE.match(self._text, at, end_of(body, self._text, opened.end(), self._end)):
             return
         escaped = levels(depth) if opened["quote"] == '"' else 0

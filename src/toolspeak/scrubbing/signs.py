@@ -39,6 +39,8 @@ TEMPLATE = re.compile(r"""[bB]?[rRfF][bB]?["'][^{(\[\\]*+[{(\[\\]""")
 """A regular expression, or a text that is filled in."""
 AFTER_STRING = tuple(",}]:+.) \t\n\r")
 """What stands first behind a string that ends where one seems to begin."""
+STRING_ENDS = re.compile(r"""[rRbBuUfF@$]{0,2}\\*"[\s,}\]:]""")
+"""The end of a string of JSON, where a value would begin."""
 
 PHRASE = re.compile(r"""(?:\w{2,24}[ ]){2,23}\w{2,24}[ \t\r]*(?:\n|$)""")
 LIST = re.compile(r"""\[\s{0,64}|-[ ]{1,4}""")

@@ -18,6 +18,8 @@ REACH = 2048
 BEFORE = 256
 """So many characters before it are at hand, even if they have been given back."""
 
+_IN_SIGHT = 128
+"""So many characters before a name tell how its line begins."""
 _GOES_ON = re.compile(r"""[:=>|,(\[{\\][ \t\r]*$""")
 _NAME_ONLY = re.compile(r"""[\w.\-]*\\*["']?[ \t\r]*""")
 _LIST = re.compile(r"""[:\[][ \t\r]*$""")
@@ -101,8 +103,17 @@ class Name(Struct, frozen=True):
     @property
     def is_first(self) -> bool:
         """It is the first thing on its line."""
-        line = self.source[max(0, self.start - 128) : self.start].rpartition("\n")[2]
-        return not line.strip(" \t-\"'")
+        return not self._line_before.strip(" \t-\"'")
+
+    @property
+    def may_be_within(self) -> bool:
+        """It may stand in a string of double quotes: one is on its line, or that is a long one."""
+        return '"' in self._line_before or len(self._line_before) == _IN_SIGHT
+
+    @property
+    def _line_before(self) -> str:
+        before = self.source[max(0, self.start - _IN_SIGHT) : self.start]
+        return before.rpartition("\n")[2]
 
 
 class Step(Struct, frozen=True):

@@ -19,7 +19,7 @@ from .window import Name, Span, Window
 
 _NAME = re.compile(
     r"""([\w.\-]{0,64})
-    (?:["'`\\&\]:=>]|\s{1,80}(?:[:=,'"]|[Vv]alue)|[ \t]{0,16}\r?\n|(?P<space>\s)|$)""",
+    (?:["'`\\&\]:=>\x1b]|\s{1,80}(?:[:=,'"]|[Vv]alue)|[ \t]{0,16}\r?\n|(?P<space>\s)|$)""",
     re.VERBOSE,
 )
 """The rest of a name, and what may stand behind one; a mere space only in some cases."""
@@ -49,6 +49,8 @@ def _name_at(text: str, at: int, limit: int) -> tuple[int, int, NameRule] | None
     end = found.end(1)
     before = text[at - _LONGEST if at > _LONGEST else 0 : at]
     start = at - len(before) + len(before.rstrip(_IN_NAME))
+    if start and text[start - 1] in "[;":
+        start = end_of(signs.COLOUR, text, start, at)
     rule = rule_of(text[start:end])
     if not rule and before.lower().endswith(_WORDS_BEFORE):
         start = at - len(before) + before.rstrip().rfind(" ") + 1

@@ -20,22 +20,23 @@ AHEAD = 80
 """So far a unit may look ahead."""
 
 _NEXT_NAME = r"""\s{0,8}\\{0,7}["']?[\w.\-]{1,48}+\\{0,7}["']?[ ]{0,4}[:=]"""
+_COLOUR = r"(?:u001[bB]|x1[bB])\["
 _UNITS = rf"""
-      [^\s"'`<&;,)\]}}\\#]++
+      [^\s"'`<&;,)\]}}\\#\x1b]++
     | '(?=\w)                                           # it's
     | <(?![/A-Za-z!?])
     | &(?!amp;|&|[\w.\[\]%\-]{{1,64}}=|\s|$)            # the next parameter of a query
     | ;(?!{_NEXT_NAME}|\s|\\*["']|\\+[nrt]|$)           # … of a connection string
     | ,(?!{_NEXT_NAME}|\s|\\*["']|\\+[nrt]|$)
     | [)\]}}](?![\s,;:.)\]}}"'`\\]|$)
-    | \\+(?!["'`\\nrt]|u00(?:0[aAdD]|2[267]|3[cCdDeE])|\s|$).
+    | \\+(?!["'`\\nrt]|u00(?:0[aAdD]|2[267]|3[cCdDeE])|{_COLOUR}|\s|$).
 """
 PARAMETER = re.compile(f"(?:{_UNITS})*+", re.VERBOSE)
 """A value in a query."""
 BARE = re.compile(rf"(?:{_UNITS}|\#)*+", re.VERBOSE)
 """A value without quotes. What may be part of one ends it only where something else begins."""
 
-LINE = re.compile(r"""(?:[^\n\r"'`\\]++|'(?=\w)|\\+(?!["'`\\nr]|$).)*+""")
+LINE = re.compile(rf"""(?:[^\n\r"'`\\\x1b]++|'(?=\w)|\\+(?!["'`\\nr]|{_COLOUR}|$).)*+""")
 """A value that goes on to the end of its line, or of the string in which it stands."""
 
 ELEMENT = re.compile(r"""(?:[^<"\\\n]++|\\+(?!["\\nr]|u003[cC]|$).)*+""")

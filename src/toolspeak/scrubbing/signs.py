@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 _CLOSED = r"""(?P<closed>\\*["'`]|&(?:quot|apos|\#34|\#39);)"""
+_COLOURS = r"(?:(?:\x1b|\\+(?:u001[bB]|x1[bB]|033|e))\[[\d;]{0,16}m){0,3}"
 ASSIGNED = re.compile(
-    rf"""{_CLOSED}?\]?(?P<spaces>[ \t]{{0,16}})
+    rf"""{_COLOURS}{_CLOSED}?\]?(?P<spaces>[ \t]{{0,16}})
     (?::[ ]?[\w.\[\]|<>?, ]{{1,48}}(?==[ ]))?                 # password: str = …
-    (?P<sign>=>|:=|={{1,3}}|:(?!:|//))
-    (?P<gap>(?:[ \t]*[|>][+-]?[ \t\r]*\n)?\s{{0,64}})""",
+    (?P<sign>=>|:=|={{1,3}}|:(?!:|//)){_COLOURS}
+    (?P<gap>(?:[ \t]*[|>][+-]?[ \t\r]*\n)?\s{{0,64}}){_COLOURS}""",
     re.VERBOSE,
 )
 
@@ -33,6 +34,8 @@ SQL = re.compile(r"""[ \t]{1,4}(?=')""")
 LOGIN = re.compile(r"""login[ \t]+\S{1,64}\s+$""")
 """`login bob password …` of a .netrc."""
 
+COLOUR = re.compile(r"""(?:\d{1,3}m)?""")
+"""The end of a colour, right before a name: `\\x1b[33m`."""
 PREFIX = re.compile(r"""(?:[rRbBuUfF@$]{1,2}(?=["'`]))?""")
 """What a language writes before a string."""
 TEMPLATE = re.compile(r"""[bB]?[rRfF][bB]?["'][^{(\[\\]*+[{(\[\\]""")

@@ -19,7 +19,7 @@ from .window import Name, Span, Window
 
 _NAME = re.compile(
     r"""([\w.\-]{0,64})
-    (?:["'`\\&\]:=>\x1b]|\s{1,80}(?:[:=,'"]|[Vv]alue)|[ \t]{0,16}\r?\n|(?P<space>\s)|$)""",
+    (?:["'`\\&\]:=>\x1b]|</|\s{1,80}(?:[:=,'"]|[Vv]alue)|[ \t]{0,16}\r?\n|(?P<space>\s)|$)""",
     re.VERBOSE,
 )
 """The rest of a name, and what may stand behind one; a mere space only in some cases."""
@@ -81,6 +81,10 @@ class _Named:
         elif (match := self._after(signs.LISTED)) and self._follows(signs.BEGINS_LIST):
             yield from self._second(match.end())
         elif self._name.is_tag and (match := self._after(signs.TAGGED)):
+            yield from self._element(match.end())
+        elif (match := self._after(signs.TAG_NAMED)) and self._follows(signs.NAMES_PAIR):
+            yield from self._element(match.end(), strict=True)
+        elif match := self._after(signs.PLIST):
             yield from self._element(match.end())
         elif self._name.is_flag and (match := self._after(signs.FLAGGED)):
             yield from self._value_if_begun(match.end(), strict=True)
@@ -162,11 +166,12 @@ class _Named:
         for span in self._judged(opened.end(), body, strict=strict, phrase=phrase):
             yield span.escaped(escaped)
 
-    def _element(self, at: int) -> Iterator[Span]:
-        """The text of an XML element, if the element ends."""
+    def _element(self, at: int, *, strict: bool = False) -> Iterator[Span]:
+        """The text of an XML element, if the element ends; or a line of its own."""
         end = end_of(ELEMENT, self._text, at, self._end)
-        if self._text.startswith(("<", "\\u003c"), end, self._end):
-            yield from self._judged(at, ELEMENT)
+        is_line = end == self._end and "\n" in self._text[self._name.end : at]
+        if is_line or self._text.startswith(("<", "\\u003c"), end, self._end):
+            yield from self._judged(at, ELEMENT, strict=strict)
 
     def _bare(self, at: int, match: re.Match[str]) -> Iterator[Span]:
         """A value without quotes: a setting, a parameter, prose or code."""

@@ -29,6 +29,10 @@ BEGINS_LIST = re.compile(r"""\([a-z]?\\*["']$""")
 ENDS_LIST = re.compile(r"""\\*["']\s{0,16}\)""")
 
 TAGGED = re.compile(r"""(?:\s[^<>]{0,64})?>\s{0,64}""")
+TAG_NAMED = re.compile(r"""\\*["'](?:\s[^<>]{0,64})?>\s{0,64}""")
+"""`<string name="api_key">…`"""
+PLIST = re.compile(r"""</key>\s{0,64}<string>\s{0,64}""")
+"""`<key>password</key><string>…`"""
 FLAGGED = re.compile(r"""[ \t]{1,4}(?!-)""")
 SQL = re.compile(r"""[ \t]{1,4}(?=')""")
 LOGIN = re.compile(r"""login[ \t]+\S{1,64}\s+$""")

@@ -20,7 +20,10 @@ BEFORE = 256
 
 _IN_SIGHT = 128
 """So many characters before a name tell how its line begins."""
-_GOES_ON = re.compile(r"""[:=>|,(\[{\\][ \t\r]*$""")
+_GOES_ON = re.compile(r"""(?:[:=>|,(\[{\\]|[|>][+-])[ \t\r]*$""")
+_SECTION = re.compile(
+    r"""^\[[^\]\n"']{1,64}+\][ \t\r]*(?:\n[ \t]*(?:[#;].*|[\w.-]++[ \t]*[=:].*)?)*+\Z""", re.MULTILINE
+)
 _NAME_ONLY = re.compile(r"""[\w.\-]*\\*["']?[ \t\r]*""")
 _LIST = re.compile(r"""[:\[][ \t\r]*$""")
 _ITEM = re.compile(r"""\s*(?:-\s|\\*["'])""")
@@ -109,6 +112,12 @@ class Name(Struct, frozen=True):
     def may_be_within(self) -> bool:
         """It may stand in a string of double quotes: one is on its line, or that is a long one."""
         return '"' in self._line_before or len(self._line_before) == _IN_SIGHT
+
+    @property
+    def is_in_section(self) -> bool:
+        """It is one of an INI file: only settings stand between it and a `[section]`."""
+        before = self.source[max(0, self.start - _IN_SIGHT) : self.start]
+        return _SECTION.search(before) is not None
 
     @property
     def _line_before(self) -> str:

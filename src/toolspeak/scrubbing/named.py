@@ -108,6 +108,8 @@ class _Named:
         at, gap = match.end(), match["gap"]
         if self._is_string(at):
             yield from self._string(at, match)
+        elif self._rule.header == "cookie" and signs.JAR.match(self._text, at, self._end):
+            yield from self._jar(at)
         elif item := signs.LIST.match(self._text, at, self._end):
             yield from self._items(item.end(), are_strings=item[0].startswith("["))
         elif match["sign"] in ("=", ":") and ("\n" not in gap or gap.strip()):
@@ -144,6 +146,16 @@ class _Named:
             if end == at or following == end:
                 return
             at = following
+
+    def _jar(self, at: int) -> Iterator[Span]:
+        """The values of a list of cookies."""
+        end = signs.JAR_ENDS.search(self._text, at, self._end)
+        for found in signs.JAR_VALUE.finditer(self._text, at, end.start() if end else self._end):
+            depth = len(found["backslashes"])
+            body = quoted(depth, '"')
+            value_end = end_of(body, self._text, found.end(), self._end)
+            if is_secret(self._text[found.end() : value_end], self._rule, strict=True):
+                yield self._span(found.end(), value_end, body).escaped(levels(depth))
 
     def _value_if_begun(self, at: int, *, strict: bool = False) -> Iterator[Span]:
         """A value, unless its quote is the end of a string in which all of it stands."""

@@ -49,6 +49,11 @@ AFTER_STRING = tuple(",}]:+.) \t\n\r")
 STRING_ENDS = re.compile(r"""[rRbBuUfF@$]{0,2}\\*"[\s,}\]:]""")
 """The end of a string of JSON, where a value would begin."""
 
+JAR = re.compile(r"""\[\s{0,64}\{""")
+JAR_VALUE = re.compile(r"""(?P<backslashes>\\{0,15})"value\\*"\s{0,8}:\s{0,8}\\*["]""")
+JAR_ENDS = re.compile(r"""\}\s{0,64}\]|\Z""")
+"""`"cookies": [{"name": "sid", "value": …}]`"""
+
 PHRASE = re.compile(r"""(?:\w{2,24}[ ]){2,23}\w{2,24}[ \t\r]*(?:\n|$)""")
 LIST = re.compile(r"""\[\s{0,64}|-[ ]{1,4}""")
 NEXT_ITEM = re.compile(r"""\\*["'`]?\s{0,64},?\s{0,64}(?:-\s{1,4})?""")

@@ -105,7 +105,7 @@ class Scrubber:
         seen = len(text) if final else len(text) - REACH
         while self._hits:
             at, number = self._hits[-1]
-            if self._replaced(at):
+            if self._due.next <= at and self._replaced(at):
                 return True
             rule = RULES[number]
             if at >= self._done and (not rule.may or at > seen or rule.may(text, at)):
@@ -128,8 +128,8 @@ class Scrubber:
 
     def _replaced(self, limit: int) -> bool:
         """Put marks in the place of the secrets that begin up to here; True if one is not over."""
-        while secret := self._due.before(limit):
-            self._replace(secret)
+        while self._due.next <= limit:
+            self._replace(self._due.pop())
             if self._open:
                 return True
         return False

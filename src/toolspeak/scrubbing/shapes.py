@@ -30,13 +30,14 @@ _GLUED = re.compile(
     + "))"
 )
 """What stands right before a key in a word: a colour (`\\x1b[33m`), an escape of mail, a name."""
+_ANY_OR_GLUED = re.compile(f"{_ANY_SHAPE.pattern}|{_GLUED.pattern}")
 _EXAMPLES = ("password", "passwd", "pass", "pwd")
 _SHAPES = tuple((re.compile(shape.shape), shape) for shape in rules().shapes)
 
 
 def is_shaped(text: str, at: int) -> bool:
     """Whether a long word may be a key."""
-    if _ANY_SHAPE.match(text, at) or _GLUED.match(text, at):
+    if _ANY_OR_GLUED.match(text, at):
         return True
     return (at > 0 and text[at - 1] in _JOINTS) or text[at] in "-_"
 

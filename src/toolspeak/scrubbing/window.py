@@ -22,7 +22,8 @@ _IN_SIGHT = 128
 """So many characters before a name tell how its line begins."""
 _GOES_ON = re.compile(r"""(?:[:=>|,(\[{\\]|[|>][+-])[ \t\r]*$""")
 _SECTION = re.compile(
-    r"""^\[[^\]\n"']{1,64}+\][ \t\r]*(?:\n[ \t]*(?:[#;].*|[\w.-]++[ \t]*[=:].*)?)*+\Z""", re.MULTILINE
+    r"""^\[[^\]\n"']{1,64}+\][ \t\r]*(?:\n[ \t]*(?:[#;].*|[\w.-]++[ \t]*[=:].*)?)*+\Z""",
+    re.MULTILINE,
 )
 _NAME_ONLY = re.compile(r"""[\w.\-]*\\*["']?[ \t\r]*""")
 _LIST = re.compile(r"""[:\[][ \t\r]*$""")

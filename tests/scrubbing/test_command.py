@@ -73,6 +73,30 @@ def test_check(capfdbinary: Any, monkeypatch: Any) -> None:
     assert (code, len(out.splitlines())) == (1, 2)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+def test_other_encodings(capfdbinary: Any, monkeypatch: Any, encoding: str) -> None:
+    code, out, _ = run(capfdbinary, monkeypatch, stdin=f"\ufeff{TEXT}".encode(encoding))
+    assert (code, out.decode(encoding)) == (0, f"\ufeff{SCRUBBED}")
+    code, out, _ = run(capfdbinary, monkeypatch, "--check", stdin=f"\ufeff{TEXT}".encode(encoding))
+    assert (code, len(out.splitlines())) == (1, 2)
+
+
+def test_what_can_not_be_read(capfdbinary: Any, monkeypatch: Any) -> None:
+    code, out, err = run(capfdbinary, monkeypatch, "--check", stdin=TEXT.encode("utf-16-le"))
+    assert (code, out) == (2, b"")
+    assert b"UTF-16" in err
+    code, _, err = run(capfdbinary, monkeypatch, stdin=b"\xff\xfea\0b")
+    assert code == 2
+    assert b"utf-16" in err
+
+
+def test_the_other_files_are_read(capfdbinary: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(TEXT)
+    code, out, err = run(capfdbinary, monkeypatch, "--check", "nowhere", str(tmp_path / "a"))
+    assert (code, len(out.splitlines())) == (2, 2)
+    assert b"nowhere" in err
+
+
 def test_a_file_that_is_not_there(capfdbinary: Any, monkeypatch: Any) -> None:
     code, out, err = run(capfdbinary, monkeypatch, "nowhere")
     assert (code, out) == (2, b"")

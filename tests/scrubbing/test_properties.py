@@ -51,15 +51,26 @@ pieces = st.one_of(
     ),
 )
 texts = st.lists(pieces, max_size=8).map("".join)
+fragments = st.lists(
+    st.one_of(
+        names,
+        secrets,
+        st.sampled_from(["'", "`", '"', "'", "`", "\\'", '\\"', "'''", '"""', "don't", "it's "]),
+        st.sampled_from(["=", ": ", " = ", "':", " -p", ",", "[", "{", "\n", " ", "$(", "\\"]),
+    ),
+    max_size=8,
+).map("".join)
+"""Pieces of commands and of code, with quotes that nobody closes."""
 documents = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False)
     | texts
+    | fragments
     | st.text(max_size=20),
     lambda inner: (
-        st.lists(inner, max_size=4)
+        st.lists(inner | fragments, max_size=4)
         | st.dictionaries(st.one_of(names, st.text(max_size=8)), inner, max_size=4)
     ),
     max_leaves=8,
@@ -79,6 +90,8 @@ def shape(value: Any) -> Any:
 @given(documents, st.booleans(), st.sampled_from([None, 2]), st.integers(0, 2))
 @example({"a": "password=", "b": [True, False, None]}, False, None, 0)
 @example({"a": "token:", "b": 12345678, "c": "x"}, False, None, 0)
+@example({"cmd": "token='abc12345", "ok": True, "n": "don't"}, False, None, 0)
+@example([{"a": "TOKEN='"}, {"a": "abcdef1234567890"}, {"a": "'"}], False, None, 1)
 def test_json_in_is_json_out(value: Any, ascii_only: bool, indent: int | None, depth: int) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     for _ in range(depth):
@@ -142,6 +155,43 @@ def test_no_secret_survives(form: str, name: str, secret: str, before: str) -> N
     text = form.format(name=name, secret=secret)
     assert secret[4:] not in scrub(text).text
     assert secret[4:] not in scrub(f"some text before it\n{text}\nand after it").text
+
+
+ON_A_LINE = (
+    "ghp_{secret}{secret}",
+    "https://bob:{secret}@host/x",
+    "https://{secret}{secret}@host/x",
+    "password={secret}",
+    "API_KEY={secret}",
+    '"client_secret": "{secret}"',
+    "-H 'Authorization: Bearer {secret}'",
+    "-H 'Cookie: a=b; sid={secret}'",
+    "curl -s -u bob:{secret}",
+    "redis-cli -h x -a {secret}",
+    "mysql -u root -p{secret}",
+    "sshpass -p {secret}",
+    "--token {secret}",
+    "eyJhbGciOiJIUzI1NiJ9.eyJ{secret}.{secret}",
+    "https://h/?access_token={secret}",
+    "<password>{secret}</password>",
+    "curl",
+    "Cookie:",
+    "redis-cli",
+    "mysql",
+    "AWS4-HMAC-SHA256",
+)
+on_a_line = st.lists(st.tuples(st.sampled_from(ON_A_LINE), secrets), min_size=2, max_size=4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(on_a_line, st.sampled_from([" ", "; ", ", ", " | ", " && "]), st.integers(1, 80))
+def test_none_of_several_on_a_line_survives(
+    parts: list[tuple[str, str]], glue: str, size: int
+) -> None:
+    text = glue.join(form.format(secret=secret) for form, secret in parts)
+    out = scrub(text).text
+    assert scrubbed(text, size) == out
+    assert not [secret for form, secret in parts if "{" in form and secret[4:] in out]
 
 
 @settings(max_examples=150, deadline=None)

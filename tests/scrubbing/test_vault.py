@@ -40,6 +40,12 @@ def test_a_mark_is_put_back() -> None:
     assert vault.restored(f"{mark}{mark}") == SECRET * 2
 
 
+def test_what_stands_before_a_mark_and_is_no_part_of_it() -> None:
+    vault = Vault()
+    for text in ("mysql -ppw12 db", "https://u:u@h", 'x https://aa:aa@h {"password": "«aaaaa12"}'):
+        assert vault.restored(kept(text, vault)) == text
+
+
 def test_what_is_asked() -> None:
     vault = Vault()
     text = kept(f"API_KEY={SECRET}", vault)

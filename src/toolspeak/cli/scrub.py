@@ -5,18 +5,30 @@ from __future__ import annotations
 import argparse
 import codecs
 import contextlib
+import itertools
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..errors import UsageError
 from ..scrubbing import Found, Scrubber
 from .io import write_json
 
 _CHUNK = 1 << 16
+_ENOUGH = 4
+_MANY = 4
+"""Where more than each fourth byte is zero, there is no UTF-8."""
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+"""What a file begins with, and how it is written then."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,10 +46,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    some = False
+    """Each file; one that can not be read does not keep the others from being read."""
+    some = failed = False
     for path in options.files:
-        with _opened(path) as file:
-            some |= _scrub(path, _watched(file, path), options)
+        try:
+            with _opened(path) as file:
+                some |= _scrub(path, _watched(file, path), options)
+        except BrokenPipeError:
+            raise
+        except (UsageError, OSError) as error:
+            print(f"toolspeak: {error}", file=sys.stderr)
+            failed = True
+    if failed:
+        return 2
     return 1 if options.check and some else 0
 
 
@@ -45,23 +66,53 @@ def _scrub(path: str, chunks: Iterator[bytes], options: argparse.Namespace) -> b
     """One file to standard output, or the report of it; whether something was found."""
     some = False
     scrubber = Scrubber(source=path)
-    for text in _scrubbed(scrubber, chunks):
+    first = _first(chunks)
+    encoding, errors = _encoding(first, path)
+    for text in _scrubbed(scrubber, _decoded(itertools.chain([first], chunks), encoding, errors)):
         some |= bool(scrubber.found)
         if options.json or options.check:
             _report(path, scrubber.found, options.json)
         else:
-            sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+            sys.stdout.buffer.write(text.encode(encoding, errors))
             sys.stdout.buffer.flush()
         scrubber.found.clear()
     return some
 
 
-def _scrubbed(scrubber: Scrubber, chunks: Iterator[bytes]) -> Iterator[str]:
-    """The text as it can be given on. Bytes that are no text come out as they went in."""
-    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-    for chunk in chunks:
-        yield scrubber.feed(decoder.decode(chunk))
-    yield scrubber.feed(decoder.decode(b"", final=True)) + scrubber.finish()
+def _first(chunks: Iterator[bytes]) -> bytes:
+    """The beginning of a file: enough of it to tell its encoding."""
+    first = b""
+    while len(first) < _ENOUGH and (chunk := next(chunks, b"")):
+        first += chunk
+    return first
+
+
+def _encoding(first: bytes, path: str) -> tuple[str, str]:
+    """How a file is written, and what to do with bytes that are no text: in UTF-8 they come out as
+    they went in. UTF-16 is known by its first two bytes; without them nobody can tell."""
+    for mark, encoding in _MARKS:
+        if first.startswith(mark):
+            return encoding, "surrogatepass"
+    if first.count(0) * _MANY > len(first):
+        raise UsageError(f"{path} can not be read: it is no text, or UTF-16 that does not say so")
+    return "utf-8", "surrogateescape"
+
+
+def _decoded(chunks: Iterable[bytes], encoding: str, errors: str) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder(encoding)(errors)
+    try:
+        for chunk in chunks:
+            yield decoder.decode(chunk)
+        yield decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"this is no {encoding}: {error.reason}") from None
+
+
+def _scrubbed(scrubber: Scrubber, texts: Iterator[str]) -> Iterator[str]:
+    """The text as it can be given on."""
+    for text in texts:
+        yield scrubber.feed(text)
+    yield scrubber.finish()
 
 
 def _report(path: str, found: list[Found], as_json: bool) -> None:

@@ -23,6 +23,10 @@ from .window import Name, Window
 _CONNECTION = re.compile(
     r"""(?i)(?:^|[\s;"'?&])(?:host|server|user|uid|user id|dbname|database|port|data source)="""
 )
+_CAPITALS = re.compile(r"[A-Z][A-Z0-9]{15,}")
+"""No constant has so long a name without a `_`."""
+_TYPE = re.compile(r"[A-Z]\w*(?:Bytes|Config|Env|Field|Key|Secret|Spec|Str|String|Type|Value|Var)")
+"""`API_KEY: SecretStr`"""
 
 
 def is_secret_bare(name: Name, at: int, end: int, sign: re.Match[str]) -> bool:
@@ -36,7 +40,7 @@ def is_secret_bare(name: Name, at: int, end: int, sign: re.Match[str]) -> bool:
     if sign["closed"] or sign["sign"] == ":":
         return _is_secret_after_colon(name, at, value, bool(sign["closed"]))
     if sign["spaces"] or sign["gap"]:
-        return not is_code(value) and is_secret(value, name.rule, strict=True)
+        return _is_secret_after_space(name, at, value)
     if name.is_setting:
         return is_secret(value, name.rule)
     if "." in name.text and (not name.is_first or any(mark in value for mark in "(;")):
@@ -54,8 +58,21 @@ def _is_secret_after_colon(name: Name, at: int, value: str, is_closed: bool) -> 
         return is_secret(value, name.rule)
     if is_random(value):
         return not _is_expression(value) and is_secret(value, name.rule, strict=True)
-    is_word = name.rule.kind == "password" and not name.rule.strict and value.islower()
-    return is_word and name.is_first and _is_last(name, at, value) and is_secret(value, name.rule)
+    if not name.is_first or name.rule.strict or not _is_last(name, at, value):
+        return False
+    is_setting = name.text.isupper() and not _is_expression(value) and not _TYPE.fullmatch(value)
+    is_word = name.rule.kind == "password" and value.islower()
+    return (is_word or (is_setting and not is_closed)) and is_secret(value, name.rule)
+
+
+def _is_secret_after_space(name: Name, at: int, value: str) -> bool:
+    """`password = swordfish` of an INI file is one, `token = token` is code."""
+    if _CAPITALS.fullmatch(value) and not name.rule.strict:
+        return is_secret(value, name.rule)
+    if not is_code(value):
+        return is_secret(value, name.rule, strict=True)
+    is_line = name.is_first and _is_last(name, at, value) and name.is_in_section
+    return is_line and not _is_expression(value) and is_secret(value, name.rule)
 
 
 def _is_last(name: Name, at: int, value: str) -> bool:

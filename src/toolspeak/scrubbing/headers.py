@@ -14,6 +14,8 @@ from .values import SHORTEST, is_placeholder, is_random, is_said
 
 _SCHEME = re.compile(r"([A-Za-z][\w-]{2,24})[ \t:]+(?=\S)")
 _CREDENTIAL = re.compile(r"\S(?:.*\S)?")
+_DIGEST = re.compile(r"(?i)digest\s+\w+=")
+"""Its parts have names of their own, and only `response` is secret."""
 _COOKIE = re.compile(rf"=([^;]{{{SHORTEST},}})")
 _PROSE = re.compile(r"(?:[A-Za-z]+[.,;:!?]?\s+)+[A-Za-z]+.*", re.DOTALL)
 """`authentication is not …`, `or nothing at all`."""
@@ -31,6 +33,8 @@ def parts_of(header: str, value: str) -> Iterator[tuple[int, int]]:
 def _credential(value: str) -> Iterator[tuple[int, int]]:
     scheme = _SCHEME.match(value)
     has_scheme = scheme is not None and scheme[1].lower() in _SCHEMES
+    if scheme and _DIGEST.match(value):
+        return
     said = _CREDENTIAL.match(value, scheme.end() if scheme and has_scheme else 0)
     if said and _is_credential(said[0][:_ENOUGH], has_scheme):
         yield said.span()

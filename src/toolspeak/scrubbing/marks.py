@@ -74,7 +74,8 @@ class Marks:
         begin = kept(value, KEPT) if size(value) >= SHORTEST else ""
         if self._vault is None:
             return f"{begin}*[REDACTED]"
-        secret = self._vault.keep(unescaped(value, span.levels), span.kind, span.name, self._source)
+        whole = unescaped(value, span.levels)
+        secret = self._vault.keep(whole, span.kind, span.name, self._source, begin)
         return begin + secret.mark
 
     def opened(self, span: Span, text: str) -> tuple[Open, str]:
@@ -83,7 +84,7 @@ class Marks:
         begin = kept(text[span.start : span.start + 64], KEPT)
         if self._vault is None:
             return Open(None, None), f"{begin}*[REDACTED]"
-        secret = self._vault.begin(span.kind, span.name, self._source)
+        secret = self._vault.begin(span.kind, span.name, self._source, begin)
         return Open(self._vault, secret), begin + secret.mark
 
     def passed(self, text: str, end: int) -> None:

@@ -19,7 +19,7 @@ from .window import Name, Span, Window
 
 _NAME = re.compile(
     r"""([\w.\-]{0,64})
-    (?:["'`\\&\]:=>]|\s{1,80}(?:[:=,'"]|[Vv]alue)|[ \t]{0,16}\r?\n|(?P<space>\s)|$)""",
+    (?:["'`\\&\]:=>\x1b]|</|\s{1,80}(?:[:=,'"]|[Vv]alue)|[ \t]{0,16}\r?\n|(?P<space>\s)|$)""",
     re.VERBOSE,
 )
 """The rest of a name, and what may stand behind one; a mere space only in some cases."""
@@ -49,6 +49,8 @@ def _name_at(text: str, at: int, limit: int) -> tuple[int, int, NameRule] | None
     end = found.end(1)
     before = text[at - _LONGEST if at > _LONGEST else 0 : at]
     start = at - len(before) + len(before.rstrip(_IN_NAME))
+    if start and text[start - 1] in "[;":
+        start = end_of(signs.COLOUR, text, start, at)
     rule = rule_of(text[start:end])
     if not rule and before.lower().endswith(_WORDS_BEFORE):
         start = at - len(before) + before.rstrip().rfind(" ") + 1
@@ -75,15 +77,19 @@ class _Named:
         if match := self._after(signs.ASSIGNED):
             yield from self._assigned(match)
         elif (match := self._after(signs.PAIRED)) and self._follows(signs.NAMES_PAIR):
-            yield from self._value(match.end())
+            yield from self._value_if_begun(match.end())
         elif (match := self._after(signs.LISTED)) and self._follows(signs.BEGINS_LIST):
             yield from self._second(match.end())
         elif self._name.is_tag and (match := self._after(signs.TAGGED)):
             yield from self._element(match.end())
+        elif (match := self._after(signs.TAG_NAMED)) and self._follows(signs.NAMES_PAIR):
+            yield from self._element(match.end(), strict=True)
+        elif match := self._after(signs.PLIST):
+            yield from self._element(match.end())
         elif self._name.is_flag and (match := self._after(signs.FLAGGED)):
-            yield from self._value(match.end(), strict=True)
+            yield from self._value_if_begun(match.end(), strict=True)
         elif self._rule.kind == "password" and not self._rule.strict and (match := self._spoken()):
-            yield from self._value(match.end())
+            yield from self._value_if_begun(match.end())
 
     def _after(self, sign: re.Pattern[str]) -> re.Match[str] | None:
         return sign.match(self._text, self._name.end, self._end)
@@ -102,6 +108,8 @@ class _Named:
         at, gap = match.end(), match["gap"]
         if self._is_string(at):
             yield from self._string(at, match)
+        elif self._rule.header == "cookie" and signs.JAR.match(self._text, at, self._end):
+            yield from self._jar(at)
         elif item := signs.LIST.match(self._text, at, self._end):
             yield from self._items(item.end(), are_strings=item[0].startswith("["))
         elif match["sign"] in ("=", ":") and ("\n" not in gap or gap.strip()):
@@ -131,13 +139,28 @@ class _Named:
         """Every value of a list; in JSON, numbers have to stay numbers."""
         while at < self._end and (self._is_string(at) or not are_strings):
             end = at
-            for span in self._value(at, strict=not self._is_string(at)):
+            for span in self._value_if_begun(at, strict=not self._is_string(at)):
                 end = span.end
                 yield span
             following = end_of(signs.NEXT_ITEM, self._text, end, self._end)
             if end == at or following == end:
                 return
             at = following
+
+    def _jar(self, at: int) -> Iterator[Span]:
+        """The values of a list of cookies."""
+        end = signs.JAR_ENDS.search(self._text, at, self._end)
+        for found in signs.JAR_VALUE.finditer(self._text, at, end.start() if end else self._end):
+            depth = len(found["backslashes"])
+            body = quoted(depth, '"')
+            value_end = end_of(body, self._text, found.end(), self._end)
+            if is_secret(self._text[found.end() : value_end], self._rule, strict=True):
+                yield self._span(found.end(), value_end, body).escaped(levels(depth))
+
+    def _value_if_begun(self, at: int, *, strict: bool = False) -> Iterator[Span]:
+        """A value, unless its quote is the end of a string in which all of it stands."""
+        if not signs.STRING_ENDS.match(self._text, at, self._end):
+            yield from self._value(at, strict=strict)
 
     def _value(self, at: int, *, strict: bool = False, phrase: bool = False) -> Iterator[Span]:
         """A value that stands in quotes, or one that does not."""
@@ -147,18 +170,20 @@ class _Named:
             yield from self._judged(at, BARE, strict=strict)
             return
         depth = len(opened["backslashes"] or "")
-        body = ENTITY if opened["entity"] else quoted(depth, opened["quote"])
+        within = self._name.may_be_within
+        body = ENTITY if opened["entity"] else quoted(depth, opened["quote"], within)
         if signs.TEMPLATE.match(self._text, at, end_of(body, self._text, opened.end(), self._end)):
             return
         escaped = levels(depth) if opened["quote"] == '"' else 0
         for span in self._judged(opened.end(), body, strict=strict, phrase=phrase):
             yield span.escaped(escaped)
 
-    def _element(self, at: int) -> Iterator[Span]:
-        """The text of an XML element, if the element ends."""
+    def _element(self, at: int, *, strict: bool = False) -> Iterator[Span]:
+        """The text of an XML element, if the element ends; or a line of its own."""
         end = end_of(ELEMENT, self._text, at, self._end)
-        if self._text.startswith(("<", "\\u003c"), end, self._end):
-            yield from self._judged(at, ELEMENT)
+        is_line = end == self._end and "\n" in self._text[self._name.end : at]
+        if is_line or self._text.startswith(("<", "\\u003c"), end, self._end):
+            yield from self._judged(at, ELEMENT, strict=strict)
 
     def _bare(self, at: int, match: re.Match[str]) -> Iterator[Span]:
         """A value without quotes: a setting, a parameter, prose or code."""

@@ -20,22 +20,23 @@ AHEAD = 80
 """So far a unit may look ahead."""
 
 _NEXT_NAME = r"""\s{0,8}\\{0,7}["']?[\w.\-]{1,48}+\\{0,7}["']?[ ]{0,4}[:=]"""
+_COLOUR = r"(?:u001[bB]|x1[bB])\["
 _UNITS = rf"""
-      [^\s"'`<&;,)\]}}\\#]++
+      [^\s"'`<&;,)\]}}\\#\x1b]++
     | '(?=\w)                                           # it's
     | <(?![/A-Za-z!?])
     | &(?!amp;|&|[\w.\[\]%\-]{{1,64}}=|\s|$)            # the next parameter of a query
     | ;(?!{_NEXT_NAME}|\s|\\*["']|\\+[nrt]|$)           # … of a connection string
     | ,(?!{_NEXT_NAME}|\s|\\*["']|\\+[nrt]|$)
     | [)\]}}](?![\s,;:.)\]}}"'`\\]|$)
-    | \\+(?!["'`\\nrt]|u00(?:0[aAdD]|2[267]|3[cCdDeE])|\s|$).
+    | \\+(?!["'`\\nrt]|u00(?:0[aAdD]|2[267]|3[cCdDeE])|{_COLOUR}|\s|$).
 """
 PARAMETER = re.compile(f"(?:{_UNITS})*+", re.VERBOSE)
 """A value in a query."""
 BARE = re.compile(rf"(?:{_UNITS}|\#)*+", re.VERBOSE)
 """A value without quotes. What may be part of one ends it only where something else begins."""
 
-LINE = re.compile(r"""(?:[^\n\r"'`\\]++|'(?=\w)|\\+(?!["'`\\nr]|$).)*+""")
+LINE = re.compile(rf"""(?:[^\n\r"'`\\\x1b]++|'(?=\w)|\\+(?!["'`\\nr]|{_COLOUR}|$).)*+""")
 """A value that goes on to the end of its line, or of the string in which it stands."""
 
 ELEMENT = re.compile(r"""(?:[^<"\\\n]++|\\+(?!["\\nr]|u003[cC]|$).)*+""")
@@ -50,23 +51,35 @@ _UNIT = re.compile(
 )
 
 
+_STRING_ENDS = r"""\\{0,31}"(?:[\s,}\]:\\);]|$)"""
+"""The end of a string of JSON or of code, as its quote and what stands behind it tell."""
+
+
 @cache
-def quoted(backslashes: int, quote: str) -> re.Pattern[str]:
+def quoted(backslashes: int, quote: str, is_within: bool = False) -> re.Pattern[str]:
     """A value in these quotes, which stand behind so many backslashes if they are in a string
-    themselves: `\\"` in a string, `\\\\\\"` in a string in a string."""
+    themselves: `\\"` in a string, `\\\\\\"` in a string in a string. `is_within`: they may stand in
+    a string of double quotes, and a value ends where that does."""
+    if is_within and quote[0] != '"':
+        units = _units(backslashes, quote, rf'[^{quote[0]}"\\\n]++|"')
+        return re.compile(rf"(?:(?!{_STRING_ENDS})(?:{units}))*+")
+    units = _units(backslashes, quote, rf"[^{quote[0]}\\\n]++")
+    return re.compile(f"(?:{units})*+")
+
+
+def _units(backslashes: int, quote: str, plain: str) -> str:
+    """What a value in these quotes consists of: plain characters, and escapes."""
+    mark = quote[0]
     if len(quote) == 3:
-        return re.compile(rf"(?:[^{quote[0]}\\\n]++|\\.|{quote[0]}(?!{quote[1:]}))*+")
-    deep, deeper = rf"\\{{{backslashes}}}", rf"\\{{{backslashes + 1}}}"
-    units = [
-        rf"[^{quote}\\\n]++",
-        rf"{deeper}(?:{deeper}|{deep}{quote}|[^{quote}\\\n])",
-    ]
-    if backslashes:
-        units.append(rf"\\{{1,{backslashes}}}(?![\\nr{quote}])[^{quote}\\\n]")
-    elif quote == "'":
+        return rf"{plain}|\\.|{mark}(?!{quote[1:]})"
+    if mark == "'" and not backslashes:
         # TOML, YAML and shells know no escapes in these quotes; YAML doubles them.
-        units = [r"[^'\\\n]++", r"''", r"\\(?!'\s*(?:[,;)\]}#]|$))[^\n]"]
-    return re.compile(f"(?:{'|'.join(units)})*+")
+        return rf"{plain}|''|\\(?!'\s*(?:[,;)\]}}#]|$))[^\n]"
+    deep, deeper = rf"\\{{{backslashes}}}", rf"\\{{{backslashes + 1}}}"
+    units = [plain, rf"{deeper}(?:{deeper}|{deep}{mark}|[^{mark}\\\n])"]
+    if backslashes:
+        units.append(rf"\\{{1,{backslashes}}}(?![\\nr{mark}])[^{mark}\\\n]")
+    return "|".join(units)
 
 
 def end_of(body: re.Pattern[str], text: str, at: int, limit: int) -> int:

@@ -33,6 +33,9 @@ class Shape(Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
     shape: str
     random: bool = False
+    """There has to be a digit, and no mere words."""
+    alone: bool = False
+    """It counts only where a word begins: `cache-key-…` is something else."""
 
 
 class Pattern(Struct, frozen=True, forbid_unknown_fields=True):

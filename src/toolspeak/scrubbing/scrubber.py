@@ -11,12 +11,11 @@ and never more than `HELD_AT_MOST` characters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from msgspec import Struct
 
 from .blocks import BlockRest
 from .cues import LONG_WORD, LONGEST_CUE, RULES, Hit, hits
+from .due import Due, Secret
 from .marks import Found, Marks, Open
 from .quoting import AHEAD
 from .shapes import BACK
@@ -57,6 +56,7 @@ class Scrubber:
         self._done = 0
         """What stands before this place in the text was given back, and is kept as context."""
         self._hits: list[Hit] = []
+        self._due = Due()
         self._open: tuple[BlockRest | Rest, Open] | None = None
         self._enough = 0
         """With so many characters the next decision can be made, even if no line ends."""
@@ -99,20 +99,25 @@ class Scrubber:
         self._forget()
 
     def _look(self, final: bool) -> bool:
-        """Up to the next secret of any length; False if there is nothing more to do."""
+        """Up to the next secret of any length; False if there is nothing more to do. What stands
+        between a cue and its secret is looked at before that is replaced."""
         text = self._text
         seen = len(text) if final else len(text) - REACH
         while self._hits:
             at, number = self._hits[-1]
+            if self._due.next <= at and self._replaced(at):
+                return True
             rule = RULES[number]
             if at >= self._done and (not rule.may or at > seen or rule.may(text, at)):
                 window = rule.window(text, at, final)
                 if window is None:
                     self._wait_from(at)
                     return False
-                if self._replaced(rule.find(window), window):
-                    return True
+                for span in rule.find(window):
+                    self._due.add(Secret(span, _rest(span, window)))
             self._hits.pop()
+        if self._replaced(len(text)):
+            return True
         self._give(len(text) if final else self._word_before(len(text)))
         return False
 
@@ -121,10 +126,10 @@ class Scrubber:
         self._give(self._word_before(at))
         self._enough = at + REACH
 
-    def _replaced(self, spans: Iterator[Span], window: Window) -> bool:
-        """Put marks in the place of secrets; True if one is not over."""
-        for span in spans:
-            self._replace(span, window)
+    def _replaced(self, limit: int) -> bool:
+        """Put marks in the place of the secrets that begin up to here; True if one is not over."""
+        while self._due.next <= limit:
+            self._replace(self._due.pop())
             if self._open:
                 return True
         return False
@@ -140,9 +145,12 @@ class Scrubber:
             self._out.append(self._text[self._done : end])
             self._done = end
 
-    def _replace(self, span: Span, window: Window) -> None:
+    def _replace(self, secret: Secret) -> None:
+        span, rest = secret.span, secret.rest
+        if span.start < self._done:
+            self._swallow(span, rest)
+            return
         self._give(span.start)
-        rest = _rest(span, window)
         if rest:
             opened, mark = self._marks.opened(span, self._text)
             self._open = rest, opened
@@ -150,6 +158,12 @@ class Scrubber:
             mark = self._marks.of(span, self._text)
             self._done = span.end
         self._out.append(mark)
+
+    def _swallow(self, span: Span, rest: BlockRest | Rest | None) -> None:
+        """What remains of a secret if the one before reaches into it: one mark stands for both."""
+        if span.end > self._done:
+            self._done = span.end
+            self._open = (rest, Open(None, None)) if rest else None
 
     def _go_on(self, final: bool) -> bool:
         """Read more of a long secret; False if more of it has to come."""
@@ -172,6 +186,7 @@ class Scrubber:
             self._marks.passed(self._text, dropped)
             self._text = self._text[dropped:]
             self._done = BEFORE
+            self._due.moved(dropped)
             if self._enough:
                 self._enough -= dropped
 

@@ -18,19 +18,26 @@ BACK = 24
 _SAME = 8
 """A key does not end with so many times the same: `ghp_xxxxxxxx` stands for one."""
 _JOINTS = frozenset("\\%.:/~")
-_PART = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9]")
+_PART = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9]|(?<=bot)\d")
 _ESCAPE = re.compile(r"[nrtbf]|u[0-9a-fA-F]{4}")
 _DASHES = re.compile(r"[-_]{0,8}")
 _MORE = re.compile(r"[A-Za-z0-9_.+/=~-]*")
 _WORDS = re.compile(r"[A-Za-z]+(?:[-_][A-Za-z]+)*(?:[-_]\d{1,3})*")
 _ANY_SHAPE = re.compile("|".join(shape.shape for shape in rules().shapes))
+_GLUED = re.compile(
+    r"(?:\d{1,3}m|3D|(?:[A-Za-z0-9]{0,64}+[-_]){1,32}?)(?=(?:"
+    + "|".join(shape.shape for shape in rules().shapes if not shape.alone)
+    + "))"
+)
+"""What stands right before a key in a word: a colour (`\\x1b[33m`), an escape of mail, a name."""
+_ANY_OR_GLUED = re.compile(f"{_ANY_SHAPE.pattern}|{_GLUED.pattern}")
 _EXAMPLES = ("password", "passwd", "pass", "pwd")
 _SHAPES = tuple((re.compile(shape.shape), shape) for shape in rules().shapes)
 
 
 def is_shaped(text: str, at: int) -> bool:
     """Whether a long word may be a key."""
-    if _ANY_SHAPE.match(text, at):
+    if _ANY_OR_GLUED.match(text, at):
         return True
     return (at > 0 and text[at - 1] in _JOINTS) or text[at] in "-_"
 
@@ -65,7 +72,8 @@ def _counts(shape: Shape, value: str) -> bool:
 
 
 def _starts(text: str, at: int) -> Iterator[int]:
-    """Where the key may begin: with the word, behind an escape or a dash, or before a dot."""
+    """Where the key may begin: with the word, behind an escape, a dash or what is glued to it, or
+    before a dot."""
     before = text[at - 1 : at] if at else ""
     if before == "\\" and (escape := _ESCAPE.match(text, at)):
         yield escape.end()
@@ -75,6 +83,8 @@ def _starts(text: str, at: int) -> Iterator[int]:
         for part in _PART.finditer(text, max(0, at - BACK), at):
             yield part.start()
     yield end_of(_DASHES, text, at, len(text))
+    if glued := _GLUED.match(text, at):
+        yield glued.end()
 
 
 def pattern_rule(rows: tuple[Pattern, ...]) -> Callable[[Window], Iterator[Span]]:

@@ -27,10 +27,10 @@ _SHOWN = 4
 class Secret:
     """Something secret; what it is only `reveal` says."""
 
-    __slots__ = ("_value", "kind", "mark", "name", "source")
+    __slots__ = ("_value", "kind", "mark", "name", "shown", "source")
 
-    def __init__(self, kind: str, name: str, source: str) -> None:
-        self.kind, self.name, self.source = kind, name, source
+    def __init__(self, kind: str, name: str, source: str, shown: str = "") -> None:
+        self.kind, self.name, self.source, self.shown = kind, name, source, shown
         self.mark = f"*[REDACTED:{secrets.token_hex(8)}]"
         self._value = ""
 
@@ -70,7 +70,7 @@ class Vault:
 
     def __init__(self) -> None:
         self._by_mark: dict[str, Secret] = {}
-        self._by_value: dict[tuple[str, str, str, str], Secret] = {}
+        self._by_value: dict[tuple[str, ...], Secret] = {}
 
     def __repr__(self) -> str:
         return f"Vault({len(self)} secrets)"
@@ -81,17 +81,17 @@ class Vault:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a vault stays in memory: it can not be pickled or copied")
 
-    def keep(self, value: str, kind: str, name: str, source: str) -> Secret:
-        """A secret; the same one if it was kept before."""
-        key = (value, kind, name, source)
+    def keep(self, value: str, kind: str, name: str, source: str, shown: str = "") -> Secret:
+        """A secret; the same one if it was kept before. `shown` stands before its mark."""
+        key = (value, kind, name, source, shown)
         if key not in self._by_value:
-            self._by_value[key] = self.begin(kind, name, source)
+            self._by_value[key] = self.begin(kind, name, source, shown)
             self.fill(self._by_value[key], value)
         return self._by_value[key]
 
-    def begin(self, kind: str, name: str, source: str) -> Secret:
+    def begin(self, kind: str, name: str, source: str, shown: str = "") -> Secret:
         """A secret whose value is not known yet; until then it is not put back."""
-        return Secret(kind, name, source)
+        return Secret(kind, name, source, shown)
 
     def fill(self, secret: Secret, value: str) -> None:
         secret.fill(value)
@@ -122,17 +122,18 @@ class Vault:
         for mark in _MARK.finditer(text):
             secret = self._by_mark.get(mark[0])
             if secret:
-                value = secret.reveal()
-                pieces += [_without_beginning(text[at : mark.start()], value), value]
+                before = text[at : mark.start()]
+                pieces += [_without_beginning(before, secret), secret.reveal()]
                 at = mark.end()
         return "".join([*pieces, text[at:]])
 
 
-def _without_beginning(before: str, value: str) -> str:
-    """What stands before a mark, without the characters of the secret that were kept."""
-    for size in range(_SHOWN, 0, -1):
-        if before.endswith(value[:size]):
-            return before[:-size]
+def _without_beginning(before: str, secret: Secret) -> str:
+    """What stands before a mark, without the characters of the secret that were kept: as they were
+    written there, or without escapes."""
+    for shown in (secret.shown, secret.reveal()[:_SHOWN]):
+        if secret.shown and before.endswith(shown):
+            return before.removesuffix(shown)
     return before
 
 

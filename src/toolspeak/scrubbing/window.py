@@ -18,7 +18,13 @@ REACH = 2048
 BEFORE = 256
 """So many characters before it are at hand, even if they have been given back."""
 
-_GOES_ON = re.compile(r"""[:=>|,(\[{\\][ \t\r]*$""")
+_IN_SIGHT = 128
+"""So many characters before a name tell how its line begins."""
+_GOES_ON = re.compile(r"""(?:[:=>|,(\[{\\]|[|>][+-])[ \t\r]*$""")
+_SECTION = re.compile(
+    r"""^\[[^\]\n"']{1,64}+\][ \t\r]*(?:\n[ \t]*(?:[#;].*|[\w.-]++[ \t]*[=:].*)?)*+\Z""",
+    re.MULTILINE,
+)
 _NAME_ONLY = re.compile(r"""[\w.\-]*\\*["']?[ \t\r]*""")
 _LIST = re.compile(r"""[:\[][ \t\r]*$""")
 _ITEM = re.compile(r"""\s*(?:-\s|\\*["'])""")
@@ -56,6 +62,10 @@ class Span(Struct, frozen=True):
 
     def escaped(self, levels: int) -> Span:
         return structs.replace(self, levels=levels)
+
+    def moved(self, by: int) -> Span:
+        """The same one, in a text that has lost so many characters before it."""
+        return structs.replace(self, start=self.start - by, end=self.end - by)
 
 
 class Name(Struct, frozen=True):
@@ -97,8 +107,23 @@ class Name(Struct, frozen=True):
     @property
     def is_first(self) -> bool:
         """It is the first thing on its line."""
-        line = self.source[max(0, self.start - 128) : self.start].rpartition("\n")[2]
-        return not line.strip(" \t-\"'")
+        return not self._line_before.strip(" \t-\"'")
+
+    @property
+    def may_be_within(self) -> bool:
+        """It may stand in a string of double quotes: one is on its line, or that is a long one."""
+        return '"' in self._line_before or len(self._line_before) == _IN_SIGHT
+
+    @property
+    def is_in_section(self) -> bool:
+        """It is one of an INI file: only settings stand between it and a `[section]`."""
+        before = self.source[max(0, self.start - _IN_SIGHT) : self.start]
+        return _SECTION.search(before) is not None
+
+    @property
+    def _line_before(self) -> str:
+        before = self.source[max(0, self.start - _IN_SIGHT) : self.start]
+        return before.rpartition("\n")[2]
 
 
 class Step(Struct, frozen=True):

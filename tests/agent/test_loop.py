@@ -445,6 +445,14 @@ def test_a_server(mode: str) -> None:
     assert heard == ["-5 °C in Oslo"]
 
 
+def test_a_server_that_lists_its_models_twice() -> None:
+    """As our own gateway does, for Codex."""
+    listed = {"/v1/models": {"models": [{"slug": "small"}], "data": [{"id": "small"}]}}
+    with ScriptedServer(turn(Text("Hello.")), pages=listed) as server:
+        assert agent(f"{server.url}/v1").run_sync("Hi.").text == "Hello."
+    assert server.requests[0].model == "small"
+
+
 def test_a_server_with_a_model_by_name() -> None:
     with ScriptedServer(turn(Text("Hello."))) as server:
         run = agent(f"{server.url}/v1#large").run_sync("Hi.")

@@ -167,4 +167,4 @@ def is_async(handler: Handler) -> bool:
         return handler.is_async
     if inspect.iscoroutinefunction(handler):
         return True
-    return inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+    return inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004 - not whether, but how

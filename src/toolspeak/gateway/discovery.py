@@ -99,7 +99,11 @@ def _models(value: Any) -> tuple[str, ...] | None:
     found = [one for one in lists if isinstance(one, list)]
     if not found:
         return None
-    listed = next(filter(None, found), [])
+    # Some have both: Ollama's newer servers, and gateways that serve Codex.
+    return next(filter(None, map(_names, found)), ())
+
+
+def _names(listed: list[Any]) -> tuple[str, ...]:
     rows = sorted((row for row in listed if isinstance(row, dict)), key=_only_embeds)
     return tuple(name for row in rows if (name := _name(row)))
 

@@ -92,7 +92,7 @@ class _Running:
 
 def _started(command: str, folder: str, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(  # noqa: S603
+        return subprocess.Popen(  # noqa: S603 - to run what it is given is what a shell is for
             _shell(command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -140,7 +140,8 @@ class Output:
 def _kill(pid: int, mark: str) -> None:
     """End a command and all that it has started."""
     if sys.platform == "win32":
-        subprocess.run(["taskkill", "/F", "/T", "/PID", str(pid)], capture_output=True)  # noqa: S603, S607
+        kill = ["taskkill", "/F", "/T", "/PID", str(pid)]
+        subprocess.run(kill, capture_output=True)  # noqa: S603 - a number is all that is filled in
         return
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

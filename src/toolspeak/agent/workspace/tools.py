@@ -83,7 +83,7 @@ class Workspace:
             str, "the text to be replaced, exactly as it stands there; empty to create a file"
         ],
         new: Annotated[str, "the text to stand there instead"],
-        all: Annotated[bool, "replace it wherever it stands"] = False,  # noqa: A002
+        all: Annotated[bool, "replace it wherever it stands"] = False,  # noqa: A002 - models know it so
     ) -> str:
         """Replace a text in a file, or create a file. `old` must stand there exactly once."""
         return edit(self._folder, path, old, new, everywhere=all)

@@ -1,0 +1,68 @@
+// Small parts that several views are made of.
+
+import { h, setText } from "./dom.js";
+
+/** A section that opens and closes. `side` stands at the right of its title. */
+export function section(title, { open = true, side = [], class: name = "" } = {}, ...children) {
+  const heading = h("span", { class: "section-title" }, title);
+  const hint = h("span", { class: "section-hint faint" });
+  const node = h(
+    "details",
+    { class: `section ${name}`, open },
+    h("summary", null, heading, hint, h("span", { class: "section-side" }, side)),
+    h("div", { class: "section-body" }, children),
+  );
+  return { node, setTitle: (text) => setText(heading, text), setHint: (text) => setText(hint, text) };
+}
+
+export function button(text, action, { tip = "", class: name = "", ...others } = {}) {
+  const on = { click: action };
+  return h("button", { type: "button", class: name, "data-tip": tip || null, on, ...others }, text);
+}
+
+/** Copies what `text()` gives when it is pressed, and says so in its own place. */
+export function copyButton(label, text, options) {
+  const node = button(label, async (event) => {
+    event.preventDefault(); // In a summary it would also close the section.
+    const copied = await copy(text());
+    node.textContent = copied ? "Copied" : "Not copied";
+    setTimeout(() => (node.textContent = label), 1200);
+  }, options);
+  return node;
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return copyByHand(text);
+  }
+}
+
+// Only for pages from this machine or over TLS there is a clipboard.
+function copyByHand(text) {
+  const area = h("textarea", { class: "offscreen", value: text });
+  document.body.append(area);
+  area.select();
+  const copied = document.execCommand("copy");
+  area.remove();
+  return copied;
+}
+
+export function download(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+export function facts(pairs) {
+  const rows = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  return h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
+}
+
+export function isPhone() {
+  return matchMedia("(max-width: 700px)").matches;
+}

@@ -1,0 +1,254 @@
+// The view of all requests: what is shown, what waits above it, and where one is in it.
+
+import { button, isPhone } from "./parts.js";
+import { debounced, h, place, setText } from "./dom.js";
+import { count } from "./format.js";
+import { NOTHING, TRAITS, matcher, readFilter, writeFilter } from "./filter.js";
+import { VirtualList } from "./list.js";
+import { fillRow, header, makeRow } from "./rows.js";
+
+const ROW = 32;
+const ROW_OF_PHONES = 62;
+const MODES = ["native", "prompt", "constrained"];
+
+export class RequestsView {
+  #requests;
+  #about;
+  #filter = NOTHING;
+  #shown = [];
+  #new = 0;
+  #selected = "";
+  #isPaused = false;
+  #scrollTop = 0;
+
+  constructor(requests, about, { openWith, onFilter }) {
+    this.#requests = requests;
+    this.#about = about;
+    this.open = openWith;
+    this.onFilter = onFilter;
+    this.#build();
+    requests.addEventListener("change", () => this.#changed());
+    this.#apply();
+  }
+
+  // What it is made of.
+
+  #build() {
+    this.search = h("input", {
+      type: "search", class: "search", placeholder: "Search", "aria-label": "Search requests",
+      "aria-keyshortcuts": "/", spellcheck: "false", autocomplete: "off",
+      on: { input: debounced(120, () => this.#set({ search: this.search.value.trim() })) },
+    });
+    this.api = this.#choice("api", "any API", Object.entries(this.#about.wires));
+    this.mode = this.#choice("mode", "any mode", MODES.map((mode) => [mode, mode]));
+    this.traits = Object.entries(TRAITS).map(([name, { label }]) => this.#trait(name, label));
+    this.pause = button("Pause", () => this.#pause(), { class: "toggle", "aria-pressed": "false" });
+    this.found = h("span", { class: "faint found", role: "status" });
+    this.fresh = button("", () => this.#showNew(), { class: "fresh", hidden: true });
+    this.list = new VirtualList({
+      height: isPhone() ? ROW_OF_PHONES : ROW,
+      make: makeRow,
+      fill: (row, index) => this.#fill(row, index),
+      onScroll: () => this.#scrolled(),
+      role: "grid", tabindex: "0", "aria-label": "Requests, newest first", "aria-colcount": "10",
+    });
+    this.list.node.prepend(header());
+    matchMedia("(max-width: 700px)").addEventListener("change", (phone) => {
+      this.list.height = phone.matches ? ROW_OF_PHONES : ROW;
+      this.#apply();
+    });
+    this.empty = h("div", { class: "empty" });
+    const tools = h(
+      "div",
+      { class: "toolbar", role: "search" },
+      this.search, this.api, this.mode,
+      h("span", { class: "traits", role: "group", "aria-label": "Only those with" }, this.traits),
+      this.found, h("span", { class: "spring" }), this.pause,
+    );
+    this.node = h("section", { class: "view requests", "aria-label": "Requests" }, tools, this.fresh, this.list.node, this.empty);
+  }
+
+  #choice(name, all, options) {
+    const select = h(
+      "select",
+      { "aria-label": name === "api" ? "API" : "Mode", on: { change: () => this.#set({ [name]: select.value }) } },
+      h("option", { value: "" }, all),
+      options.map(([value, label]) => h("option", { value }, label)),
+    );
+    return select;
+  }
+
+  #trait(name, label) {
+    const toggle = () => {
+      const has = this.#filter.has.filter((other) => other !== name);
+      this.#set({ has: has.length < this.#filter.has.length ? has : [...has, name] });
+    };
+    return button(label, toggle, { class: "toggle", "aria-pressed": "false", "data-name": name });
+  }
+
+  #fill(row, index) {
+    const summary = this.#shown[index];
+    const isSelected = summary.key === this.#selected;
+    fillRow(row, summary, { wires: this.#about.wires, isSelected });
+  }
+
+  // What is shown.
+
+  enter(words) {
+    const filter = readFilter(words);
+    if (writeFilter(filter) !== writeFilter(this.#filter)) {
+      this.#filter = filter;
+      this.#apply();
+    }
+    this.list.scrollTop = this.#scrollTop;
+    this.list.draw();
+    this.list.node.focus({ preventScroll: true });
+  }
+
+  leave() {
+    this.#scrollTop = this.list.scrollTop;
+  }
+
+  #set(change) {
+    this.#filter = { ...this.#filter, ...change };
+    this.#selected = "";
+    this.list.scrollTop = 0;
+    this.#apply();
+    this.onFilter(writeFilter(this.#filter));
+  }
+
+  #matching() {
+    return this.#requests.all.filter(matcher(this.#filter, this.#about.wires)).reverse();
+  }
+
+  /** Shows all that the filter lets through, as it is now. */
+  #apply() {
+    this.#shown = this.#matching();
+    this.#new = 0;
+    this.#draw();
+  }
+
+  #changed() {
+    const holds = this.#isPaused || this.#selected || this.list.scrollTop > 4;
+    if (!holds || !this.#requests.all.length) return this.#apply();
+    const known = new Set(this.#shown.map((summary) => summary.key));
+    this.#new = this.#matching().filter((summary) => !known.has(summary.key)).length;
+    // Those on the screen stay where they are, and only tell what has become of them.
+    if (!this.#isPaused) this.#shown = this.#shown.map((old) => this.#requests.get(old.key) ?? old);
+    this.#draw();
+  }
+
+  #draw() {
+    const { search, api, mode, has } = this.#filter;
+    if (document.activeElement !== this.search) this.search.value = search;
+    this.api.value = api;
+    this.mode.value = mode;
+    for (const toggle of this.traits) toggle.setAttribute("aria-pressed", has.includes(toggle.dataset.name));
+    const total = this.#requests.all.length;
+    const isAll = !writeFilter(this.#filter);
+    setText(this.found, isAll ? (total ? count(total, "request") : "") : `${this.#shown.length.toLocaleString("en")} of ${total.toLocaleString("en")}`);
+    this.fresh.hidden = !this.#new;
+    setText(this.fresh, `↑ ${this.#new.toLocaleString("en")} new`);
+    this.list.node.setAttribute("aria-rowcount", this.#shown.length + 1);
+    this.list.show(this.#shown.length);
+    this.#drawEmpty(total, isAll);
+    this.#drawSelection();
+  }
+
+  #drawEmpty(total, isAll) {
+    this.empty.hidden = this.#shown.length > 0;
+    if (this.empty.hidden || this.empty.dataset.total === `${total} ${isAll}`) return;
+    this.empty.dataset.total = `${total} ${isAll}`;
+    place(this.empty, total ? this.#nothingFound() : firstSteps());
+  }
+
+  #nothingFound() {
+    const all = button("Show all", () => {
+      this.search.value = "";
+      this.#set(NOTHING);
+    });
+    return h("p", null, "No request is like that. ", all);
+  }
+
+  #pause() {
+    this.#isPaused = !this.#isPaused;
+    this.pause.setAttribute("aria-pressed", this.#isPaused);
+    setText(this.pause, this.#isPaused ? "Paused" : "Pause");
+    if (!this.#isPaused) this.#changed();
+  }
+
+  #showNew() {
+    this.#selected = "";
+    this.list.scrollTop = 0;
+    this.#apply();
+  }
+
+  #scrolled() {
+    if (this.#new && this.list.scrollTop === 0 && !this.#selected && !this.#isPaused) this.#apply();
+  }
+
+  // Where one is.
+
+  /** The key of the request that stands so many rows below another. */
+  neighbour(key, step) {
+    const at = this.#shown.findIndex((summary) => summary.key === key);
+    return this.#shown[at < 0 ? 0 : at + step]?.key;
+  }
+
+  select(key) {
+    this.#selected = key;
+    const at = this.#shown.findIndex((summary) => summary.key === key);
+    if (at >= 0) this.list.scrollTo(at);
+    this.#scrollTop = this.list.scrollTop;
+    this.list.draw();
+    this.#drawSelection();
+  }
+
+  #drawSelection() {
+    const grid = this.list.node;
+    if (this.#selected) grid.setAttribute("aria-activedescendant", `row-${this.#selected}`);
+    else grid.removeAttribute("aria-activedescendant");
+  }
+
+  #move(step) {
+    const at = this.#shown.findIndex((summary) => summary.key === this.#selected);
+    const next = at < 0 ? 0 : Math.max(0, Math.min(this.#shown.length - 1, at + step));
+    if (this.#shown[next]) this.select(this.#shown[next].key);
+  }
+
+  /** Whether a key meant something here. */
+  key(event) {
+    const page = this.list.rowsInPage();
+    const steps = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
+    const isInControl = event.target instanceof Element && event.target.closest("button, select, input");
+    if (isInControl && event.key !== "j" && event.key !== "k") return false;
+    if (event.key in steps) this.#move(steps[event.key]);
+    else if (event.key === "Enter" && this.#selected) this.open(this.#selected);
+    else if (event.key === "Escape" && this.#selected) this.#deselect();
+    else return false;
+    return true;
+  }
+
+  #deselect() {
+    this.#selected = "";
+    this.#changed();
+    this.list.draw();
+  }
+}
+
+function firstSteps() {
+  const body = {
+    model: "any",
+    messages: [{ role: "user", content: "What is the weather in Oslo?" }],
+    tools: [{ type: "function", function: { name: "get_weather", parameters: { type: "object", properties: { city: { type: "string" } } } } }],
+  };
+  const curl = `curl -s ${location.origin}/v1/chat/completions \\\n  -H 'content-type: application/json' \\\n  -d '${JSON.stringify(body)}'`;
+  return h(
+    "div",
+    { class: "first-steps" },
+    h("h2", null, "No request yet"),
+    h("p", null, "Whatever a client asks this gateway appears here. Paste this into a shell, for example:"),
+    h("pre", { class: "code" }, curl),
+    h("p", { class: "faint" }, "Or talk with a model in ", h("a", { href: "#/chat" }, "the chat"), ", or see how a reply is read in ", h("a", { href: "#/playground" }, "the playground"), "."),
+  );
+}

@@ -1,0 +1,150 @@
+// Text that may be long, may grow, and may be cut off by the slider: only what changes is drawn.
+
+import { h, unseenIn } from "./dom.js";
+import { count } from "./format.js";
+import { inOrder, nodeOf, pieces, signature } from "./highlight.js";
+
+/** So much is shown at once, until one asks for all. */
+const FIRST = 40_000;
+/** Each block is laid out for itself, and only while it is on the screen. */
+const BLOCK = 12_000;
+/** So much of "all" is added in one frame. */
+const IN_A_FRAME = 120_000;
+
+export class TextPane {
+  #blocks = [];
+  #content = { text: "", spans: [], end: 0 };
+  #most = FIRST;
+  #tallest = 0;
+  #body = h("div", { class: "pane-text" });
+  #more = h("button", { class: "link pane-more", type: "button", hidden: true });
+
+  /** `label` says what it is to those who do not see it; `follows` keeps the end in sight. */
+  constructor({ label, follows = false, empty = "" }) {
+    this.follows = follows;
+    this.empty = h("p", { class: "faint pane-empty" }, empty);
+    this.node = h(
+      "div",
+      { class: "pane", role: "group", "aria-label": label, tabindex: "0" },
+      this.#body, this.empty, this.#more,
+    );
+    this.#more.addEventListener("click", () => this.#showAll());
+  }
+
+  update(text, spans = [], end = text.length) {
+    if (text.slice(0, 200) !== this.#content.text.slice(0, 200) && !text.startsWith(this.#content.text)) {
+      this.#clear();
+    }
+    this.#content = { text, spans: inOrder(spans), end };
+    this.#draw();
+  }
+
+  /** Brings a mark into sight, and shows for a moment which one it is. */
+  reveal(start) {
+    const find = () => this.#body.querySelector(`mark[data-start="${Number(start)}"]`);
+    if (!find() && this.#most < this.#content.end) this.#show(this.#content.end);
+    const mark = find();
+    if (!mark) return false;
+    flash(mark);
+    return true;
+  }
+
+  #clear() {
+    this.#blocks = [];
+    this.#body.replaceChildren();
+    this.#most = FIRST;
+    this.#tallest = 0;
+    this.node.style.minHeight = "";
+  }
+
+  #draw() {
+    const { text, end } = this.#content;
+    const isAtEnd = this.node.scrollHeight - this.node.scrollTop - this.node.clientHeight < 24;
+    const shown = Math.min(end, this.#most);
+    const cuts = blocksOf(text, shown);
+    for (const [at, [from, to]] of cuts.entries()) this.#drawBlock(at, from, to);
+    for (const block of this.#blocks.splice(cuts.length)) block.node.remove();
+    this.empty.hidden = end > 0 || !this.empty.textContent;
+    this.#more.hidden = shown >= end;
+    this.#more.textContent = `Show all ${count(end, "character")}`;
+    this.#holdHeight();
+    if (this.follows && isAtEnd && shown >= end) this.node.scrollTop = this.node.scrollHeight;
+  }
+
+  // What stands below does not jump when the slider goes back.
+  #holdHeight() {
+    const height = this.node.offsetHeight;
+    if (height <= this.#tallest) return;
+    this.#tallest = height;
+    this.node.style.minHeight = `min(${height}px, var(--pane-most))`;
+  }
+
+  #drawBlock(at, from, to) {
+    const { text, spans } = this.#content;
+    const block = (this.#blocks[at] ??= this.#newBlock());
+    const wanted = pieces(spans, from, to).map((piece) => ({ piece, key: signature(piece) }));
+    const same = wanted.findIndex(({ key }, index) => block.keys[index] !== key);
+    const kept = same < 0 ? wanted.length : same;
+    if (kept === wanted.length && kept === block.keys.length) return;
+    const isGrowing = kept === block.keys.length - 1 && kept < wanted.length;
+    const grown = isGrowing && grow(block.node.lastChild, block.pieces[kept], wanted[kept].piece, text);
+    const first = grown ? kept + 1 : kept;
+    while (block.node.childNodes.length > first) block.node.lastChild.remove();
+    for (const { piece } of wanted.slice(first)) block.node.append(nodeOf(text, piece));
+    block.keys = wanted.map(({ key }) => key);
+    block.pieces = wanted.map(({ piece }) => piece);
+  }
+
+  #newBlock() {
+    const node = h("div", { class: "pane-block" });
+    this.#body.append(node);
+    return { node, keys: [], pieces: [] };
+  }
+
+  #show(most) {
+    this.#most = most;
+    this.#draw();
+  }
+
+  #showAll() {
+    this.#show(this.#most + IN_A_FRAME);
+    if (this.#most < this.#content.text.length) requestAnimationFrame(() => this.#showAll());
+    else this.#most = Infinity;
+  }
+}
+
+// A text node that only gets longer keeps the selection that begins in it.
+function grow(node, before, after, text) {
+  const isPlain = !before.span && !after.span && node instanceof Text;
+  if (!isPlain || before.start !== after.start || after.end < before.end) return false;
+  const added = text.slice(before.end, after.end);
+  if (!unseenIn(added).next().done) return false;
+  node.appendData(added);
+  return true;
+}
+
+/** Where the blocks begin and end: at ends of lines if there are any, whatever comes after. */
+function blocksOf(text, shown) {
+  const blocks = [];
+  let at = 0;
+  while (shown - at > BLOCK) {
+    const newline = text.lastIndexOf("\n", at + BLOCK);
+    if (newline > at + BLOCK / 2) {
+      blocks.push([at, newline]);
+      at = newline + 1;
+      continue;
+    }
+    const isWithinPair = /[\ud800-\udbff]/.test(text[at + BLOCK - 1]);
+    blocks.push([at, at + BLOCK - (isWithinPair ? 1 : 0)]);
+    at = blocks.at(-1)[1];
+  }
+  blocks.push([at, shown]);
+  return blocks;
+}
+
+export function flash(element) {
+  element.scrollIntoView({ block: "nearest" });
+  element.classList.remove("flash");
+  void element.offsetWidth; // Restarts the animation.
+  element.classList.add("flash");
+}

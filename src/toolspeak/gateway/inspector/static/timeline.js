@@ -1,0 +1,87 @@
+// When each turn was: a row for each, which also chooses what is shown of them below.
+
+import { button } from "./parts.js";
+import { h, keyed, setText, shape } from "./dom.js";
+import { count, duration } from "./format.js";
+
+export class Timeline {
+  #rows;
+  #list = h("div", { class: "timeline-turns", role: "tablist", "aria-label": "Turns", "aria-orientation": "vertical" });
+  #client = newRow("div", "client");
+
+  constructor({ onChoose }) {
+    const make = (_turn, key) => {
+      const row = newRow("button", "turn");
+      row.node.addEventListener("click", () => onChoose(Number(key)));
+      return row;
+    };
+    this.#rows = keyed(this.#list, (turn, at) => at, (turn, key) => {
+      const row = make(turn, key);
+      return { node: row.node, update: (turn) => drawTurn(row, turn, this.length, Number(key) === this.chosen, Number(key)) };
+    });
+    setText(this.#client.label, "to the client");
+    this.node = h("div", { class: "timeline" }, this.#list, this.#client.node);
+    this.#list.addEventListener("keydown", (event) => {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const next = Math.max(0, Math.min(this.#list.children.length - 1, this.chosen + step));
+      onChoose(next);
+      this.#list.children[next].focus();
+    });
+  }
+
+  update(detail, { length, chosen, time }) {
+    this.length = length;
+    this.chosen = chosen;
+    this.#rows(detail.turns);
+    const { chunks } = detail.received;
+    drawTrack(this.#client, length, chunks[0]?.ms ?? null, chunks[0]?.ms ?? null, chunks.at(-1)?.ms ?? null, chunks);
+    setText(this.#client.took, chunks.length ? count(chunks.length, "chunk") : "");
+    this.node.style.setProperty("--head", `${(100 * Math.min(time, length)) / length}%`);
+  }
+}
+
+function newRow(tag, name) {
+  const label = h("span", { class: "timeline-label" });
+  const waits = h("span", { class: "bar bar-waits" });
+  const comes = h("span", { class: "bar bar-comes" });
+  const ticks = shape("path", { class: "ticks", d: "" });
+  const drawing = shape("svg", { viewBox: "0 0 1000 10", preserveAspectRatio: "none", "aria-hidden": "true" }, ticks);
+  const track = h("span", { class: "track" }, waits, comes, drawing);
+  const took = h("span", { class: "timeline-took" });
+  const node =
+    tag === "button"
+      ? button([label, track, took], () => {}, { class: `timeline-row ${name}`, role: "tab" })
+      : h("div", { class: `timeline-row ${name}` }, label, track, took);
+  return { node, label, waits, comes, ticks, took };
+}
+
+function drawTurn(row, turn, length, isChosen, at) {
+  setText(row.label, nameOf(turn, at));
+  const end = turn.ms ?? length;
+  drawTrack(row, length, turn.at_ms, turn.first_ms ?? end, end, turn.chunks);
+  setText(row.took, turn.ms === null ? "…" : duration(turn.ms - turn.at_ms));
+  row.node.setAttribute("aria-selected", isChosen);
+  row.node.tabIndex = isChosen ? 0 : -1;
+  row.node.dataset.state = turn.failure ? "failed" : "";
+  row.node.dataset.tip = turn.why_text || turn.outcome_text || "";
+}
+
+export function nameOf(turn, at) {
+  const number = at + 1;
+  return turn.why ? `${number} ${turn.why}` : `${number} asked`;
+}
+
+function drawTrack(row, length, from, first, to, chunks) {
+  const share = (ms) => `${Math.max(0, Math.min(100, (100 * ms) / length))}%`;
+  for (const [bar, start, end] of [[row.waits, from, first], [row.comes, first, to]]) {
+    bar.hidden = start === null;
+    bar.style.left = share(start ?? 0);
+    bar.style.width = share(Math.max(0, (end ?? 0) - (start ?? 0)));
+  }
+  const places = new Set(chunks.map((chunk) => Math.round((1000 * chunk.ms) / length)));
+  const path = [...places].map((place) => `M${place} 0v10`).join("");
+  if (row.ticks.getAttribute("d") !== path) row.ticks.setAttribute("d", path);
+}

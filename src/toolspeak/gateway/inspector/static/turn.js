@@ -1,0 +1,147 @@
+// One question to a model and its answer: how it was asked, what it wrote, and what that came to.
+
+import { Body } from "./body.js";
+import { h, keyed, place, setText } from "./dom.js";
+import { count } from "./format.js";
+import { legend } from "./highlight.js";
+import { chunksUntil, endAt } from "./moments.js";
+import { copyButton, facts, isPhone, section } from "./parts.js";
+import { TextPane } from "./textpane.js";
+import { Understood, failureBox } from "./understood.js";
+
+export class TurnView {
+  #turn = null;
+
+  constructor() {
+    this.#buildTold();
+    this.#buildWrote();
+  }
+
+  // How it was asked.
+
+  #buildTold() {
+    this.why = h("p", { class: "why" });
+    this.plan = h("div", { class: "plan" });
+    this.planSection = section("Plan", {}, this.why, this.plan);
+    this.messages = h("div", { class: "prompt" });
+    this.drawMessages = keyed(this.messages, (_message, at) => at, newMessage);
+    this.promptSection = section("Prompt, as the model got it", { open: !isPhone() }, this.messages);
+    this.body = new Body("What was sent to the model");
+    this.bodySection = section("All that was sent", { open: false, side: this.body.tools }, this.body.node);
+    this.told = h("div", { class: "stack" }, this.planSection.node, this.promptSection.node, this.bodySection.node);
+  }
+
+  // What it wrote.
+
+  #buildWrote() {
+    this.text = new TextPane({ label: "What the model wrote", follows: true, empty: "Nothing yet." });
+    this.legend = h("div", { class: "legend" });
+    const copyText = copyButton("Copy", () => this.#turn?.text ?? "", { class: "quiet small" });
+    this.textSection = section("Text", { side: [copyText] }, this.legend, this.text.node);
+    this.understood = new Understood({
+      onChoose: (kind, index) => this.#revealMark(kind, index),
+      onHover: (kind, index) => lightMarks(this.text.node, kind, index),
+    });
+    this.outcome = h("p", { class: "outcome" });
+    this.failure = h("div");
+    this.understoodSection = section("Understood as", {}, this.outcome, this.failure, this.understood.node);
+    this.frames = new TextPane({ label: "The reply as it came", follows: true, empty: "Nothing yet." });
+    const copyFrames = copyButton("Copy", () => this.#turn?.raw ?? "", { class: "quiet small" });
+    this.framesSection = section("As it came", { open: !isPhone(), side: [copyFrames] }, this.frames.node);
+    this.text.node.addEventListener("click", (event) => this.#markClicked(event));
+    linkHover(this.text.node, this.understood);
+    this.wrote = h("div", { class: "stack" }, this.textSection.node, this.understoodSection.node, this.framesSection.node);
+  }
+
+  #markClicked(event) {
+    const mark = event.target.closest("mark[data-kind]");
+    if (mark && getSelection().isCollapsed) this.understood.reveal(mark.dataset.kind, mark.dataset.index);
+  }
+
+  #revealMark(kind, index) {
+    const span = this.#turn.spans.find((one) => one.kind === kind && one.index === index);
+    if (span) this.text.reveal(span.start);
+  }
+
+  update(turn, time) {
+    const isOther = this.#turn?.at_ms !== turn.at_ms;
+    this.#turn = turn;
+    this.#drawTold(turn, isOther);
+    this.#drawWrote(turn, time);
+  }
+
+  #drawTold(turn, isOther) {
+    setText(this.why, turn.why_text);
+    this.why.hidden = !turn.why_text;
+    const { mode, dialect, reasons } = turn.plan;
+    this.planSection.setHint([mode, dialect && dialect !== mode ? dialect : ""].filter((one) => one).join(" · "));
+    if (isOther || !this.plan.firstChild) {
+      place(
+        this.plan,
+        reasons.length ? h("ul", { class: "reasons" }, reasons.map((reason) => h("li", null, reason))) : null,
+        facts([
+          ["model", h("span", { class: "mono" }, turn.model)],
+          ["upstream", `${turn.upstream}, ${turn.wire}`],
+          ["address", h("span", { class: "mono" }, turn.address + turn.path)],
+          ["tools", turn.tools ? `${turn.tools} by its API` : ""],
+        ]),
+      );
+    }
+    this.promptSection.setHint(count(turn.prompt.length, "message"));
+    this.drawMessages(turn.prompt);
+    this.body.update(turn.body);
+  }
+
+  #drawWrote(turn, time) {
+    const whole = turn.ms ?? turn.first_ms;
+    const end = endAt(turn.chunks, "end", time, turn.text, whole);
+    const rawEnd = endAt(turn.chunks, "raw_end", time, turn.raw, whole);
+    this.text.update(turn.text, turn.spans, end);
+    this.frames.update(turn.raw, [], rawEnd);
+    const isNow = time === Infinity;
+    this.textSection.setHint(isNow || !turn.chunks.length ? "" : `chunk ${chunksUntil(turn.chunks, time)} of ${turn.chunks.length}`);
+    this.framesSection.setHint([turn.status || "", turn.chunks.length ? count(turn.chunks.length, "chunk") : ""].filter((one) => one).join(", "));
+    const kinds = turn.spans.map((span) => span.kind).join();
+    if (this.legend.dataset.kinds !== kinds) {
+      this.legend.dataset.kinds = kinds;
+      place(this.legend, legend(turn.spans));
+    }
+    this.understood.update(turn);
+    setText(this.outcome, turn.outcome_text || turn.outcome);
+    this.outcome.hidden = !this.outcome.textContent;
+    this.understoodSection.setHint(turn.outcome);
+    const failure = JSON.stringify(turn.failure);
+    if (this.failure.dataset.shown !== failure) {
+      this.failure.dataset.shown = failure;
+      place(this.failure, failureBox(turn.failure));
+    }
+  }
+}
+
+function newMessage(message) {
+  const pane = new TextPane({ label: `${message.role} message`, empty: "(nothing)" });
+  const role = h("span", { class: "role" });
+  const node = h("div", { class: "message" }, role, pane.node);
+  const update = ({ role: name, text }) => {
+    setText(role, name);
+    node.dataset.role = name;
+    pane.update(text);
+  };
+  return { node, update };
+}
+
+export function lightMarks(element, kind, index) {
+  for (const lit of element.querySelectorAll("mark.lit")) lit.classList.remove("lit");
+  if (index === null) return;
+  const selector = `mark[data-kind="${CSS.escape(kind)}"][data-index="${Number(index)}"]`;
+  for (const mark of element.querySelectorAll(selector)) mark.classList.add("lit");
+}
+
+/** Hovering over a mark lights up its card. */
+export function linkHover(element, understood) {
+  element.addEventListener("pointerover", (event) => {
+    const mark = event.target.closest("mark[data-kind]");
+    understood.light(mark?.dataset.kind ?? "", mark ? mark.dataset.index : null);
+  });
+  element.addEventListener("pointerleave", () => understood.light("", null));
+}

@@ -83,7 +83,7 @@ export class DetailView {
   #buildReceived() {
     this.receivedFacts = h("div");
     this.result = new Understood({ onChoose: (kind, index) => this.turn.understood.reveal(kind, index), empty: "No call." });
-    this.receivedBody = new TextPane({ label: "What the client received", follows: true, empty: "Nothing yet." });
+    this.receivedBody = new TextPane({ label: "What the client received", empty: "Nothing yet." });
     this.receivedHeaders = h("div");
     const copyBody = copyButton("Copy", () => this.#detail.received.body, { class: "quiet small" });
     this.bodySection = section("As it was sent", { open: !isPhone(), side: [copyBody] }, this.receivedBody.node);
@@ -208,7 +208,7 @@ export class DetailView {
       h("span", { class: "mono" }, model),
       summary.mode && h("span", null, summary.mode),
       h("span", null, summary.is_over ? duration(summary.ms) : "…", summary.overhead_ms ? h("span", { class: "faint" }, ` (${duration(summary.overhead_ms)} gateway)`) : null),
-      summary.retries > 0 && h("span", null, `asked again ${count(summary.retries, "time")}`),
+      summary.retries > 0 && h("span", null, count(summary.retries, "retry", "retries")),
       hidden > 0 && h("span", null, `${count(hidden, "secret")} masked`),
       h("span", { class: "faint" }, moment(summary.at)),
       h("span", { class: "faint mono" }, summary.id || summary.key),
@@ -226,6 +226,7 @@ export class DetailView {
     this.columns.classList.toggle("without-turns", !turn);
     if (turn) this.turn.update(turn, time);
     const { body, chunks } = detail.received;
+    this.receivedBody.follows = !detail.summary.is_over || time !== Infinity;
     this.receivedBody.update(body, [], endAt(chunks, "end", time, body, detail.summary.ms));
     this.bodySection.setHint(chunks.length ? count(chunks.length, "chunk") : "");
   }

@@ -70,7 +70,7 @@ export function h(tag, props, ...children) {
 }
 
 export function add(element, children) {
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
     element.append(child instanceof Node ? child : document.createTextNode(visible(child)));
   }
@@ -96,7 +96,7 @@ export function setText(element, text) {
 
 /** Puts these children there, and leaves alone what is there already. */
 export function place(element, ...children) {
-  const wanted = children.flat().filter((child) => child);
+  const wanted = children.flat(Infinity).filter((child) => child);
   const isThere =
     wanted.length === element.childNodes.length &&
     wanted.every((child, at) => element.childNodes[at] === child);

@@ -102,7 +102,7 @@ export class RequestsView {
     }
     this.list.scrollTop = this.#scrollTop;
     this.list.draw();
-    this.list.node.focus({ preventScroll: true });
+    if (this.#selected) this.list.node.focus({ preventScroll: true });
   }
 
   leave() {
@@ -213,7 +213,9 @@ export class RequestsView {
   #move(step) {
     const at = this.#shown.findIndex((summary) => summary.key === this.#selected);
     const next = at < 0 ? 0 : Math.max(0, Math.min(this.#shown.length - 1, at + step));
-    if (this.#shown[next]) this.select(this.#shown[next].key);
+    if (!this.#shown[next]) return;
+    this.select(this.#shown[next].key);
+    this.list.node.focus({ preventScroll: true });
   }
 
   /** Whether a key meant something here. */

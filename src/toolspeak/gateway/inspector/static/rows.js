@@ -14,7 +14,7 @@ const COLUMNS = [
   ["calls", "Calls"],
   ["retries", "Retries"],
   ["notes", "Notes"],
-  ["ms", "Time taken"],
+  ["ms", "Took"],
 ];
 
 export function header() {

@@ -19,9 +19,11 @@ export class TextPane {
   #body = h("div", { class: "pane-text" });
   #more = h("button", { class: "link pane-more", type: "button", hidden: true });
 
-  /** `label` says what it is to those who do not see it; `follows` keeps the end in sight. */
-  constructor({ label, follows = false, empty = "" }) {
-    this.follows = follows;
+  /** Whether what is added at the end stays in sight, for those who have not scrolled away from it. */
+  follows = false;
+
+  /** `label` says what it is to those who do not see it. */
+  constructor({ label, empty = "" }) {
     this.empty = h("p", { class: "faint pane-empty" }, empty);
     this.node = h(
       "div",

@@ -4,6 +4,8 @@ import { button } from "./parts.js";
 import { h, keyed, setText, shape } from "./dom.js";
 import { count, duration } from "./format.js";
 
+const NOT_AGAIN = new Set(["asked", "preparing", "fallback", "tools refused"]);
+
 export class Timeline {
   #rows;
   #list = h("div", { class: "timeline-turns", role: "tablist", "aria-label": "Turns", "aria-orientation": "vertical" });
@@ -69,9 +71,9 @@ function drawTurn(row, turn, length, isChosen, at) {
   row.node.dataset.tip = turn.why_text || turn.outcome_text || "";
 }
 
-export function nameOf(turn, at) {
-  const number = at + 1;
-  return turn.why ? `${number} ${turn.why}` : `${number} asked`;
+function nameOf(turn, at) {
+  const why = turn.why || "asked";
+  return `${at + 1} ${NOT_AGAIN.has(why) ? why : `again: ${why}`}`;
 }
 
 function drawTrack(row, length, from, first, to, chunks) {

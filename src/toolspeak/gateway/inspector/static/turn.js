@@ -34,7 +34,7 @@ export class TurnView {
   // What it wrote.
 
   #buildWrote() {
-    this.text = new TextPane({ label: "What the model wrote", follows: true, empty: "Nothing yet." });
+    this.text = new TextPane({ label: "What the model wrote", empty: "Nothing yet." });
     this.legend = h("div", { class: "legend" });
     const copyText = copyButton("Copy", () => this.#turn?.text ?? "", { class: "quiet small" });
     this.textSection = section("Text", { side: [copyText] }, this.legend, this.text.node);
@@ -45,7 +45,7 @@ export class TurnView {
     this.outcome = h("p", { class: "outcome" });
     this.failure = h("div");
     this.understoodSection = section("Understood as", {}, this.outcome, this.failure, this.understood.node);
-    this.frames = new TextPane({ label: "The reply as it came", follows: true, empty: "Nothing yet." });
+    this.frames = new TextPane({ label: "The reply as it came", empty: "Nothing yet." });
     const copyFrames = copyButton("Copy", () => this.#turn?.raw ?? "", { class: "quiet small" });
     this.framesSection = section("As it came", { open: !isPhone(), side: [copyFrames] }, this.frames.node);
     this.text.node.addEventListener("click", (event) => this.#markClicked(event));
@@ -96,6 +96,7 @@ export class TurnView {
     const whole = turn.ms ?? turn.first_ms;
     const end = endAt(turn.chunks, "end", time, turn.text, whole);
     const rawEnd = endAt(turn.chunks, "raw_end", time, turn.raw, whole);
+    this.text.follows = this.frames.follows = turn.ms === null || time !== Infinity;
     this.text.update(turn.text, turn.spans, end);
     this.frames.update(turn.raw, [], rawEnd);
     const isNow = time === Infinity;

@@ -32,6 +32,10 @@ headers = 2
 depth = 3
 tools = 4
 streams = 5
+[inspector]
+enabled = false
+requests = 6
+bytes = 7
 [upstreams.u]
 provider = "custom"
 wire = "openai_responses"

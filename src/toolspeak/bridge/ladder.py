@@ -88,6 +88,8 @@ class Ladder:
         self._stuck: Key | None = None
         if target.repeats:
             self._stuck = stuck_call(request.messages, target.repeats, target.polling)
+        self.reply = Reply()
+        """The last one, as far as it was kept."""
         self._first: list[Event] = []
         """What was held of the first reply, which is as good as any if none will do."""
         self._sent = Sent()
@@ -152,7 +154,7 @@ class Ladder:
 
     def end(self) -> list[Event] | None:
         """The end of the reply for the client; None if the model is to be asked again."""
-        reply = self._gate.reply
+        reply = self.reply = self._gate.reply
         self.usage = total(self.usage, reply.usage)
         if cut := cut_note(self._exchange.outgoing.body, reply.usage):
             self.notes.append(cut)

@@ -113,14 +113,25 @@ def _announce(service: Service | Supervisor, console: Console, *, as_json: bool)
     if as_json:
         models = {"models": catalog.names(), "default": catalog.default}
         clients = {one.client: {"text": one.text, "file": one.where} for one in pasted}
-        print(json.dumps({"url": service.url, **models, "clients": clients}), flush=True)
+        inspector = service.inspector.address(service.url) if service.inspector.is_open else None
+        about = {"url": service.url, "inspector": inspector, **models, "clients": clients}
+        print(json.dumps(about), flush=True)
         return
     console.print(f"[bold]Toolspeak[/] listens on [bold]{service.url}[/]")
     for name in catalog.names():
         mark = "  (default)" if name == catalog.default else ""
         console.print(f"  {escape(name)}{mark}")
+    console.print(f"\n[bold]Inspector[/]\n{_inspector(service)}", soft_wrap=True)
     for one in pasted:
         file = f"  [dim]{one.where}[/]" if one.where else ""
         console.print(f"\n[bold]{one.client}[/]{file}")
         console.print(escape(one.text), soft_wrap=True)
     console.print("\nStop with Ctrl-C.")
+
+
+def _inspector(service: Service | Supervisor) -> str:
+    """Where to look at what happens."""
+    access = service.inspector
+    if not access.is_open:
+        return f"off: {access.why_closed}"
+    return escape(access.address(service.url)) + ("" if access.token else "  (with the admin key)")

@@ -19,8 +19,11 @@ from .asking import Services
 from .catalog import Catalog, Found, UnknownModel
 from .chat import Chat
 from .counting import count
-from .guard import Guard
+from .guard import Guard, wants_page
 from .http import Gone, Incoming, Receive, Refused, Scope, Send, Sender
+from .inspector.pages import Pages
+from .inspector.paths import CHAT, ROOT
+from .inspector.recorder import Recorder
 from .kept import KeptResponses
 from .listing import Listing
 from .memory import Memory
@@ -40,6 +43,8 @@ _WIRES = (
 )
 """Which API a path belongs to, where no chat goes."""
 _IDENTITY = re.compile(r"[\x21-\x7e]{1,128}")
+_CHAT = Route("openai_chat")
+"""How the inspector's page chats."""
 _CLOSED = 499
 """What is counted as the status where nobody was there to see one."""
 Handler = Callable[["Exchanged", "re.Match[str]"], Awaitable[None]]
@@ -70,6 +75,7 @@ class Gateway:
         store: Store | None = None,
         is_ready: Callable[[], bool] = lambda: True,
         ping_after: float = 15.0,
+        token: str = "",
     ) -> None:
         self._environ = os.environ if environ is None else environ
         self._found = found
@@ -85,7 +91,14 @@ class Gateway:
         self.ticker = Ticker()
         self.upstreams = Upstreams(self.ticker)
         self.services = Services(self.upstreams, self.memory, self.metrics)
+        self._token = token
+        """What opens the inspector on loopback."""
+        self.recorder: Recorder | None = None
+        """What keeps requests for people to look at; None if nobody may."""
+        self._is_running = False
+        self.is_stopping = False
         self.reload(config)
+        self._pages = Pages(self)
         self._routes: list[tuple[str, re.Pattern[str], Handler]] = [
             (method, re.compile(path), handler)
             for method, path, handler in (
@@ -105,14 +118,30 @@ class Gateway:
                 ("GET|DELETE", r"/v1/responses/(?P<id>[\w.\-]+)", self._response),
                 ("POST", r"(?:/v1)?/embeddings", self._embeddings),
                 ("POST", r"/api/embed(?:dings)?", self._embeddings),
+                *self._pages.routes,
             )
         ]
 
     def reload(self, config: Config) -> None:
         """Serve what comes from now on by another configuration."""
         self.config = config
-        self.guard = Guard(config)
+        self.guard = Guard(config, self._token)
         self._catalog: Catalog | None = None
+        self._record(config)
+
+    def _record(self, config: Config) -> None:
+        """Keep requests for those who may look, if anybody may."""
+        if not self.guard.inspector.is_open:
+            if self.recorder:
+                self.recorder.stop()
+            self.recorder = None
+        elif self.recorder:
+            self.recorder.use(config)
+        else:
+            is_shared = not isinstance(self.store, MemoryStore)
+            self.recorder = Recorder(config, self.store, is_shared=is_shared)
+            if self._is_running:
+                self.recorder.start()
 
     @property
     def catalog(self) -> Catalog:
@@ -126,6 +155,8 @@ class Gateway:
         """Let go of every connection."""
         if self._shared:
             await self._shared.stop()
+        if self.recorder:
+            self.recorder.stop()
         self.upstreams.close()
         self.ticker.stop()
         await self.store.close()
@@ -144,11 +175,18 @@ class Gateway:
             message = await receive()
             if message["type"] == "lifespan.shutdown":
                 await self.close()
-            elif self._shared:
-                self._shared.start()
+            else:
+                self._start()
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
+
+    def _start(self) -> None:
+        self._is_running = True
+        if self._shared:
+            self._shared.start()
+        if self.recorder:
+            self.recorder.start()
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         sender = Sender(send)
@@ -157,19 +195,31 @@ class Gateway:
         if not _IDENTITY.fullmatch(identity):
             identity = f"req_{new_id()[5:]}"
         sender.headers |= {"x-request-id": identity, "x-toolspeak": "1"}
-        where = route(incoming.target)
-        wire = where.wire if where else _wire_for(incoming)
+        where = _CHAT if incoming.path == CHAT else route(incoming.target)
+        if incoming.path.startswith(ROOT) and where is None:
+            await self._served(incoming, sender, None)
+            return
         self.metrics.active += 1
+        try:
+            await self._served(incoming, sender, where)
+        finally:
+            self.metrics.active -= 1
+            self._count(where.wire if where else _wire_for(incoming), sender)
+            log.info("%s: %s %r: %s", identity, incoming.method, incoming.path, sender.status)
+
+    async def _served(self, incoming: Incoming, sender: Sender, where: Route | None) -> None:
+        failure = None
         try:
             failure = await self._failure(incoming, sender, where)
             if failure:
+                wire = where.wire if where else _wire_for(incoming)
                 await self._fail(sender, wire, failure)
         except Gone:
             pass
         finally:
-            self.metrics.active -= 1
-            self._count(wire, sender)
-            log.info("%s: %s %r: %s", identity, incoming.method, incoming.path, sender.status)
+            if self.recorder and sender.trace:
+                sender.trace.end(sender.status, sender.headers, failure)
+                self.recorder.end(sender.trace)
 
     async def _failure(
         self, incoming: Incoming, sender: Sender, where: Route | None
@@ -206,6 +256,9 @@ class Gateway:
             return
         if where and incoming.method == "POST":
             self._check_load()
+            if self.recorder:
+                identity = sender.headers["x-request-id"]
+                sender.trace = self.recorder.begin(incoming, identity, where.wire)
             await Chat(self, incoming, sender, where, client).serve()
             return
         handler, match = self._handler(incoming, where)
@@ -267,6 +320,9 @@ class Gateway:
     # What is not a chat.
 
     async def _root(self, it: Exchanged, _: re.Match[str]) -> None:
+        if wants_page(it.incoming):
+            await self._pages.page(it)
+            return
         await it.answer({"name": "toolspeak", "health": "/health", "models": "/v1/models"})
 
     async def _health(self, it: Exchanged, _: re.Match[str]) -> None:

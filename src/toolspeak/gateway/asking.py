@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from time import perf_counter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, structs
 
@@ -23,11 +23,14 @@ from ..bridge.plan import involves_tools
 from ..errors import WireError
 from ..events import ArgumentsDelta, Event, ReasoningDelta, Started, TextDelta, fold
 from ..types import Failure, Note, Reply, Request
-from ..wires.framing import decode_json
+from ..wires.framing import decode_json, encode_json
 from .catalog import Endpoint, Served
 from .memory import Memory
 from .metrics import Metrics
 from .upstream import Response, UpstreamFailed, Upstreams
+
+if TYPE_CHECKING:
+    from .inspector.trace import Trace, Turn
 
 _MOVABLE = frozenset({"upstream", "timeout", "overloaded", "rate_limit"})
 """Failures after which another upstream may do better."""
@@ -73,6 +76,7 @@ class Asking:
         headers: Mapping[str, str] | None = None,
         keeps_words: bool = True,
         may_pass: bool = False,
+        trace: Trace | None = None,
     ) -> None:
         self.request = request
         self._services = services
@@ -83,6 +87,9 @@ class Asking:
         self._keeps_words = keeps_words
         self._may_pass = may_pass
         """Whether a reply may leave as it came."""
+        self._trace = trace
+        self._why = ""
+        """Why the model is asked once more."""
         self.waiting = Stopwatch()
         """For the time that goes into waiting for upstreams."""
         self.retries = 0
@@ -147,9 +154,13 @@ class Asking:
             if exchange is None:
                 return ladder.known()
             self.sent_notes = exchange.outgoing.notes
+            data = encode_json(exchange.outgoing.body)
+            turn = self._turn(exchange, endpoint, data, is_preparing=ladder.is_preparing)
             try:
-                rest = await self._asked(exchange, ladder, endpoint)
+                rest = await self._asked(exchange, ladder, endpoint, data, turn)
             except UpstreamFailed as problem:
+                if turn:
+                    turn.failed(problem.failure)
                 if ladder.is_preparing and problem.failure.kind not in _BUSY:
                     ladder.unprepared()
                     continue
@@ -157,6 +168,8 @@ class Asking:
                 if rest is None:
                     self._in_other_words(exchange, problem, ladder)
             else:
+                if turn and not turn.failure:
+                    turn.understood(ladder.reply, ladder.reason)
                 if rest is None and ladder.reason:
                     self._retry(ladder.reason)
             if rest is not None:
@@ -178,21 +191,41 @@ class Asking:
         learned = await self._services.memory.verdict(target.upstream, target.model)
         return structs.replace(target, learned=learned) if learned else target
 
+    def _turn(
+        self, exchange: Exchange, endpoint: Endpoint, data: bytes, *, is_preparing: bool
+    ) -> Turn | None:
+        """For writing down what is asked and answered."""
+        why, self._why = self._why, ""
+        if self._trace is None:
+            return None
+        self._trace.mode = exchange.plan.mode
+        why = "preparing" if is_preparing else why
+        return self._trace.turn(exchange, endpoint, data, why)
+
     # One reply.
 
     async def _asked(
-        self, exchange: Exchange, ladder: Ladder, endpoint: Endpoint
+        self,
+        exchange: Exchange,
+        ladder: Ladder,
+        endpoint: Endpoint,
+        data: bytes,
+        turn: Turn | None,
     ) -> list[Event] | None:
         """What has not left yet of the reply; None if the model is to be asked again."""
         same = self.request.wire == endpoint.wire
         with self.waiting:
             response = await self._services.upstreams.send(
                 endpoint,
-                exchange.outgoing,
+                exchange.outgoing.path,
+                data,
                 self._headers if same else None,
                 self._again,
                 partial(_is_refusal, exchange),
             )
+        if turn:
+            turn.answered(response.status, is_stream=self._outlet is not None and response.flows)
+            response.on_data = turn.heard
         with response:
             if response.status >= 300:
                 raise await response.problem()
@@ -257,7 +290,7 @@ class Asking:
 
     async def _batch(self, answer: Answer, response: Response) -> tuple[list[Event], bool]:
         """What the next piece of a reply says, and whether it is the last."""
-        if response.is_page or response.content_type == "application/json":
+        if not response.flows:
             with self.waiting:
                 body = await response.body()
             return at_once(answer, response, body)[0], True
@@ -301,13 +334,23 @@ class Asking:
                 await memory.judge(upstream, model, "prompt")
 
     def _count_failure(self, failure: Failure, endpoint: Endpoint) -> None:
+        if self._trace and self._trace.turns:
+            self._trace.turns[-1].failed(failure)
         self._services.count("upstream_failures", upstream=endpoint.name, kind=failure.kind)
 
     def _again(self) -> None:
-        self._retry("upstream")
+        if self._trace and self._trace.turns:
+            self._trace.turns[-1].retries += 1
+        self._count_retry("upstream")
 
     def _retry(self, reason: str) -> None:
+        self._why = reason
+        self._count_retry(reason)
+
+    def _count_retry(self, reason: str) -> None:
         self.retries += 1
+        if self._trace:
+            self._trace.retries = self.retries
         self._services.count("retries", reason=reason)
 
 

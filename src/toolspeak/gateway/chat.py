@@ -41,6 +41,7 @@ class Chat:
         self._client = client
         self._wire: Wire = wire_of(route.wire)
         self._began = perf_counter()
+        self._trace = sender.trace
 
     async def serve(self) -> None:
         """Answer the request."""
@@ -49,6 +50,8 @@ class Chat:
         request = await self._gateway.kept.continued(request, self._client, served.endpoint.wire)
         request = await with_tools(request, self._gateway.memory, self._client, served.name)
         self._request, self._model = request, served.name
+        if self._trace:
+            self._trace.understood(request, served.name, served.endpoint.name)
         self._envelope = Envelope(request, new_id().removeprefix("call_"), int(time()))
         if not self._wire.asks(request):
             await self._nothing_asked(request)
@@ -101,6 +104,7 @@ class Chat:
             headers=self._incoming.headers,
             keeps_words=self._gateway.kept.keeps(self._request),
             may_pass=not self._route.array,
+            trace=self._trace,
         )
 
     def _outflow(self) -> Outflow:
@@ -122,6 +126,8 @@ class Chat:
         """Send the rest of the reply."""
         asking = self._asking
         reply = asking.reply(rest)
+        if self._trace:
+            self._trace.replied(reply, asking.notes)
         await self._remember(reply)
         if outflow:
             await outflow.send(rest, asking.passed)
@@ -139,6 +145,8 @@ class Chat:
         """What the headers tell of how the request is served."""
         headers, asking = self._sender.headers, self._asking
         overhead = (perf_counter() - self._began - asking.waiting.seconds) * 1000
+        if self._trace:
+            self._trace.overhead = overhead / 1000
         headers["x-toolspeak-retries"] = str(asking.retries)
         headers["x-toolspeak-overhead-ms"] = f"{overhead:.2f}"
         if asking.mode:

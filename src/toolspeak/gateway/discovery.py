@@ -16,7 +16,7 @@ from msgspec import Struct
 from ..errors import WireError
 from ..wires.framing import decode_json
 from .catalog import Endpoint, Found
-from .guard import is_loopback
+from .hosts import is_loopback
 from .settings import Config, Upstream
 from .ticker import Ticker
 from .upstream import UpstreamFailed, Upstreams

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Iterator
-from functools import lru_cache
-from ipaddress import ip_address
 from urllib.parse import parse_qs
 
 from ..types import Failure, Request
+from .access import Access
+from .hosts import is_loopback
 from .http import Incoming, Refused
+from .inspector.paths import API, ROOT
 from .settings import Config
 
 _OPEN = frozenset({"/health", "/ready"})
@@ -25,26 +26,17 @@ _FOREIGN = frozenset({"cross-site", "same-site"})
 _SHOWN = 100
 
 
-@lru_cache(maxsize=256)
-def is_loopback(host: str) -> bool:
-    """Whether a host's name is this machine's own."""
-    bare = host.strip("[]").lower()
-    try:
-        return bare == "localhost" or ip_address(bare).is_loopback
-    except ValueError:
-        return False
-
-
 class Guard:
     """Lets requests in, or refuses them."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, token: str = "") -> None:
         server = config.server
         self._limits = config.limits
         self._keys = tuple(key.encode() for key in server.keys)
         self._hosts = {host.lower() for host in (server.host, *server.hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in server.origins}
         self._is_local = is_loopback(server.host)
+        self.inspector = Access(config, token)
 
     def admit(self, incoming: Incoming) -> str:
         """Check a request before its body is read; returns the key that the client showed."""
@@ -58,13 +50,15 @@ class Guard:
             problem = f"the header {incoming.doubled} stands there twice; send it once"
             raise Refused(Failure("bad_request", problem, 400))
         self._check_host(incoming)
+        if _is_page(incoming):
+            return ""
         self._check_origin(incoming)
         if incoming.method == "OPTIONS":
             # A browser asks this before it sends anything, and shows no key.
             return ""
         if incoming.method == "POST":
             _check_content_type(incoming)
-        return self._key(incoming)
+        return self._admin_key(incoming) if incoming.path.startswith(API) else self._key(incoming)
 
     def allows_origin(self, origin: str) -> bool:
         """Whether web pages from there may call the gateway."""
@@ -100,6 +94,18 @@ class Guard:
             problem += "`server.origins` lists those that may"
             raise Refused(Failure("forbidden", problem, 403))
 
+    def _admin_key(self, incoming: Incoming) -> str:
+        """Whoever looks into the inspector has to show more than a client."""
+        if why := self.inspector.why_closed:
+            problem = f"the inspector is off: {why}"
+            raise Refused(Failure("forbidden", problem, 403))
+        kind, _, shown = incoming.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not self.inspector.opens(shown.strip()):
+            problem = "this needs the token in the address that `toolspeak serve` has printed, or "
+            problem += "the admin key: Authorization: Bearer …"
+            raise Refused(Failure("unauthorized", problem, 401), {"www-authenticate": "Bearer"})
+        return "the inspector"
+
     def _key(self, incoming: Incoming) -> str:
         shown = list(_shown_keys(incoming))
         if not self._keys:
@@ -112,6 +118,21 @@ class Guard:
         problem = "this gateway needs a key that it knows: Authorization: Bearer …, x-api-key, "
         problem += "x-goog-api-key or ?key="
         raise Refused(Failure("unauthorized", problem, 401), {"www-authenticate": "Bearer"})
+
+
+def _is_page(incoming: Incoming) -> bool:
+    """Whether a request is for the inspector's page, or a file of it: they hold nothing, so links
+    from anywhere may lead there."""
+    if incoming.method not in ("GET", "HEAD"):
+        return False
+    path = incoming.path
+    is_file = path.startswith(ROOT) and not path.startswith(API)
+    return is_file or (path == "/" and wants_page(incoming))
+
+
+def wants_page(incoming: Incoming) -> bool:
+    """Whether it is a browser that asks."""
+    return "text/html" in incoming.headers.get("accept", "")
 
 
 def _shown_keys(incoming: Incoming) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ToolspeakError, WireError
 from ..jsonish import is_deeper
@@ -13,6 +13,9 @@ from ..types import Failure
 from ..wires.framing import decode_json
 from .settings import Limits
 from .ticker import Alarm, Ticker
+
+if TYPE_CHECKING:
+    from .inspector.trace import Trace
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -76,6 +79,8 @@ class Incoming:
     async def value(self, limits: Limits) -> dict[str, Any]:
         """The body, which has to be a JSON object that is no larger and no deeper than that."""
         data = await self.body(limits.body)
+        if self._sender.trace:
+            self._sender.trace.body = data
         if not data:
             raise WireError("the body is empty; send a JSON object")
         value = decode_json(data)
@@ -158,12 +163,16 @@ class Sender:
         self.status = 0
         self.told: Callable[[Failure], bytes] | None = None
         """How a failure is written into the stream that has begun."""
+        self.trace: Trace | None = None
+        """Where it is written down what leaves, if somebody may want to look at it."""
 
     async def whole(self, status: int, body: bytes, content_type: str = "application/json") -> None:
         """An answer in one piece."""
         self.headers["content-length"] = str(len(body))
         await self.begin(status, content_type)
         self.has_ended = True
+        if self.trace:
+            self.trace.sent(body)
         await self._send({"type": "http.response.body", "body": body})
 
     async def begin(self, status: int, content_type: str) -> None:
@@ -179,11 +188,15 @@ class Sender:
 
     async def more(self, data: bytes) -> None:
         """More of the body."""
+        if self.trace:
+            self.trace.sent(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:
         """The last of the body."""
         self.has_ended = True
+        if self.trace and data:
+            self.trace.sent(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
 

@@ -21,7 +21,7 @@ import aiohappyeyeballs
 from msgspec import Struct
 
 from .connection import Connection, Disconnected, HttpProblem
-from .guard import is_loopback
+from .hosts import is_loopback
 from .settings import hidden_address
 from .ticker import Alarm, Ticker
 

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import gc
 import logging
+import secrets
 import signal
 import socket
 from abc import ABC, abstractmethod
@@ -17,6 +18,7 @@ import uvicorn
 from msgspec import structs
 
 from ..errors import UsageError
+from .access import Access
 from .app import Gateway
 from .checks import problems
 from .corked import CorkedProtocol
@@ -65,6 +67,8 @@ class Server(uvicorn.Server):
 
     def stop(self, number: int) -> None:
         """Stop, as that signal asks."""
+        # Whoever looks on would be waited for.
+        self._gateway.is_stopping = True
         self.handle_exit(number, None)
 
     async def work(
@@ -90,6 +94,9 @@ class Listening(ABC):
         self._listener = _bound(config)
         self._host, self._port = self._listener.getsockname()[:2]
         self.url = _url(self._host, self._port)
+        self.token = secrets.token_urlsafe(24)
+        """What opens the inspector on loopback, until the gateway is stopped."""
+        self.inspector = Access(config, self.token)
         self.config = self._checked(config)
         self.local = LocalModels(self.config)
         self.found = self.local.found
@@ -186,7 +193,9 @@ class Service(Listening):
     ) -> None:
         super().__init__(config, reload=reload)
         self._announce = announce
-        self._gateway = Gateway(self.config, found=self.local.found, is_ready=self.local.is_ready)
+        self._gateway = Gateway(
+            self.config, found=self.local.found, is_ready=self.local.is_ready, token=self.token
+        )
         self._server = Server(self._gateway)
 
     async def _serve(self) -> None:

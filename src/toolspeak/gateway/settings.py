@@ -74,6 +74,16 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Requests at the same time."""
 
 
+class Inspector(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is kept of requests, for people to look at."""
+
+    enabled: bool = True
+    requests: Size = 1000
+    """How many."""
+    bytes: Size = 32 * 2**20
+    """How many bytes of them, in each process."""
+
+
 class Upstream(Discreet, frozen=True, forbid_unknown_fields=True):
     """A server that has models."""
 
@@ -128,6 +138,7 @@ class Config(Discreet, frozen=True, forbid_unknown_fields=True):
 
     server: Server = Server()
     limits: Limits = Limits()
+    inspector: Inspector = Inspector()
     store: str = "memory"
     """`memory`, or `redis://…`."""
     default: str = ""

@@ -21,8 +21,8 @@ from msgspec import structs
 from .. import __version__
 from ..errors import ToolspeakError, WireError
 from ..types import Failure
-from ..wires import Outgoing, wire_of
-from ..wires.framing import decode_json, encode_json
+from ..wires import wire_of
+from ..wires.framing import decode_json
 from .catalog import Endpoint
 from .connection import Connection, Disconnected, HttpProblem
 from .pool import IN_PATHS, CannotConnect, Pool, address_of, basic
@@ -75,6 +75,8 @@ class Response:
         self._endpoint = endpoint
         self._let_go = let_go
         self._is_over = False
+        self.on_data: Callable[[bytes], None] | None = None
+        """Who else wants to have what comes."""
         self._expect(endpoint.settings.first_byte_timeout)
         self.status = connection.status
         self.headers = connection.headers
@@ -118,6 +120,8 @@ class Response:
         if not data:
             # Others need not wait until the client has taken it all.
             self._release()
+        elif self.on_data:
+            self.on_data(data)
         return data
 
     async def body(self) -> bytes:
@@ -152,6 +156,11 @@ class Response:
     def discreet(self, failure: Failure) -> Failure:
         """A failure without what nobody but the upstream may know, should it repeat that."""
         return _discreet(failure, self._endpoint)
+
+    @property
+    def flows(self) -> bool:
+        """Whether it is a stream, and no value or page that is only read whole."""
+        return not self.is_page and self.content_type != "application/json"
 
     @property
     def is_page(self) -> bool:
@@ -193,14 +202,15 @@ class Upstreams:
     async def send(
         self,
         endpoint: Endpoint,
-        outgoing: Outgoing,
+        path: str,
+        body: bytes,
         client: Mapping[str, str] | None = None,
         on_retry: Callable[[], None] = lambda: None,
         is_final: Callable[[Failure], bool] = lambda _: False,
     ) -> Response:
         """Ask an upstream. `client` are the headers of the client, if it speaks the same API;
         after a failure that `is_final` it is not asked again."""
-        data = _request(endpoint, outgoing.path, encode_json(outgoing.body), client or {})
+        data = _request(endpoint, path, body, client or {})
         slot = self._slot(endpoint)
         if slot:
             await slot.acquire()

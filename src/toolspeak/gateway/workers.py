@@ -42,6 +42,7 @@ class State(Struct, frozen=True):
     config: Config
     found: tuple[Found, ...]
     is_ready: bool
+    token: str
 
 
 _DECODER = msgspec.json.Decoder(State)
@@ -88,7 +89,7 @@ class Supervisor(Listening):
 
     def _tell(self) -> None:
         """Tell the workers what is new."""
-        state = State(self.config, self.local.found(), self.local.is_ready())
+        state = State(self.config, self.local.found(), self.local.is_ready(), self.token)
         line = msgspec.json.encode(state) + b"\n"
         if line != self._told:
             self._told = line
@@ -170,7 +171,10 @@ class _Worker:
         self._lines = lines
         self._state = state
         self._gateway = Gateway(
-            state.config, found=lambda: self._state.found, is_ready=lambda: self._state.is_ready
+            state.config,
+            found=lambda: self._state.found,
+            is_ready=lambda: self._state.is_ready,
+            token=state.token,
         )
         self._server = Server(self._gateway)
 

@@ -7,7 +7,7 @@ Only values change: JSON stays JSON, and a file keeps its shape. `rules.toml` sa
 """
 
 from .marks import Found
-from .scrubber import HELD_AT_MOST, Scrubbed, Scrubber, scrub
+from .scrubber import HELD_AT_MOST, Scrubbed, Scrubber, cover, scrub
 from .vault import Secret, Use, Vault
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "Secret",
     "Use",
     "Vault",
+    "cover",
     "scrub",
 ]

@@ -12,6 +12,8 @@ from .window import Span
 
 KEPT = 4
 """So many characters of a secret stay, so that one can tell which it was."""
+COVER = "*"
+"""What stands for each character of a secret where every place has to stay as it was."""
 
 
 class Found(Struct, frozen=True):
@@ -57,8 +59,9 @@ _LONGEST = 1 << 16
 class Marks:
     """Makes the marks for one text, and remembers where they stand."""
 
-    def __init__(self, vault: Vault | None, source: str) -> None:
+    def __init__(self, vault: Vault | None, source: str, *, in_place: bool = False) -> None:
         self._vault, self._source = vault, source
+        self._in_place = in_place
         self.found: list[Found] = []
         self._dropped = 0
         """So many characters of the text are not at hand any more."""
@@ -72,6 +75,8 @@ class Marks:
         value = text[span.start : span.end]
         self._report(span, text)
         begin = kept(value, KEPT) if size(value) >= SHORTEST else ""
+        if self._in_place:
+            return begin + COVER * (len(value) - len(begin))
         if self._vault is None:
             return f"{begin}*[REDACTED]"
         whole = unescaped(value, span.levels)
@@ -81,6 +86,8 @@ class Marks:
     def opened(self, span: Span, text: str) -> tuple[Open, str]:
         """The mark for a secret that is not over yet."""
         self._report(span, text)
+        if self._in_place:
+            return Open(None, None), ""
         begin = kept(text[span.start : span.start + 64], KEPT)
         if self._vault is None:
             return Open(None, None), f"{begin}*[REDACTED]"

@@ -16,7 +16,7 @@ from msgspec import Struct
 from .blocks import BlockRest
 from .cues import LONG_WORD, LONGEST_CUE, RULES, Hit, hits
 from .due import Due, Secret
-from .marks import Found, Marks, Open
+from .marks import COVER, Found, Marks, Open
 from .quoting import AHEAD
 from .shapes import BACK
 from .vault import Vault
@@ -36,6 +36,13 @@ class Scrubbed(Struct, frozen=True):
     found: tuple[Found, ...] = ()
 
 
+def cover(text: str) -> Scrubbed:
+    """Put a star on each character of the secrets, so that all places stay where they are."""
+    scrubber = Scrubber(in_place=True)
+    given = scrubber.feed(text) + scrubber.finish()
+    return Scrubbed(given, tuple(scrubber.found))
+
+
 def scrub(text: str, *, vault: Vault | None = None, source: str = "") -> Scrubbed:
     """Take the secrets out of a whole text."""
     scrubber = Scrubber(vault=vault, source=source)
@@ -50,8 +57,12 @@ class Scrubber:
     `found` grows; whoever reads an endless stream may empty it.
     """
 
-    def __init__(self, *, vault: Vault | None = None, source: str = "") -> None:
-        self._marks = Marks(vault, source)
+    def __init__(
+        self, *, vault: Vault | None = None, source: str = "", in_place: bool = False
+    ) -> None:
+        self._marks = Marks(vault, source, in_place=in_place)
+        self._in_place = in_place
+        """Whether what comes out is as long as what goes in."""
         self._text = ""
         self._done = 0
         """What stands before this place in the text was given back, and is kept as context."""
@@ -162,6 +173,7 @@ class Scrubber:
     def _swallow(self, span: Span, rest: BlockRest | Rest | None) -> None:
         """What remains of a secret if the one before reaches into it: one mark stands for both."""
         if span.end > self._done:
+            self._cover(span.end)
             self._done = span.end
             self._open = (rest, Open(None, None)) if rest else None
 
@@ -171,13 +183,20 @@ class Scrubber:
         rest, opened = self._open
         step = rest.further(self._text, self._done, final)
         moved = step.end > self._done
+        if self._in_place:
+            self._cover(step.end)
+        else:
+            self._out.append(step.given)
         self._done = step.end
-        self._out.append(step.given)
         opened.add(step.secret)
         if step.is_over:
             opened.close()
             self._open = None
         return moved or step.is_over
+
+    def _cover(self, end: int) -> None:
+        if self._in_place:
+            self._out.append(COVER * (end - self._done))
 
     def _forget(self) -> None:
         """Drop what is not needed as context any more."""

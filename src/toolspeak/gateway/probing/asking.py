@@ -136,7 +136,10 @@ class Asker:
         """What comes back. There is no use in asking again what is refused, even with a 500."""
         try:
             response = await self._upstreams.send(
-                self.endpoint, outgoing, is_final=lambda failure: failure.status in _REFUSALS
+                self.endpoint,
+                outgoing.path,
+                encode_json(outgoing.body),
+                is_final=lambda failure: failure.status in _REFUSALS,
             )
         except UpstreamFailed as problem:
             return [problem.failure]

@@ -1,0 +1,119 @@
+"""Secrets are covered wherever a request is shown: what looks like one, and what is known to be.
+
+A star stands for each character, so that every place in a text stays where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ...errors import WireError
+from ...jsonish import dumps
+from ...scrubbing import cover
+from ...wires.framing import decode_json
+
+Span = tuple[int, int]
+_SHORTEST = 6
+"""Shorter ones would be found in many a word."""
+_SHOWN = 4
+_MOST = 500
+
+
+class Covering:
+    """Covers the secrets of one request. One that was seen is known in all other places, too."""
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self._known = {secret for secret in known if len(secret) >= _SHORTEST}
+        self._met: set[str] = set()
+
+    @property
+    def met(self) -> int:
+        """How many secrets were covered."""
+        return len(self._met)
+
+    def learn(self, text: str) -> None:
+        """Remember the secrets in a text."""
+        for start, end in _found(text):
+            secret = text[start:end]
+            for form in {secret, _unescaped(secret)}:
+                if len(form) >= _SHORTEST and len(self._known) < _MOST:
+                    self._known.add(form)
+
+    def spans(self, text: str) -> list[Span]:
+        """Where the secrets of a text are."""
+        spans = _joined([*_found(text), *self._again(text)])
+        self._met.update(text[start:end] for start, end in spans)
+        return spans
+
+    def text(self, text: str) -> str:
+        """A text with its secrets covered."""
+        return covered(text, self.spans(text))
+
+    def value(self, value: Any) -> Any:
+        """The same for a value of JSON, where a key may tell that a text is secret."""
+        self.learn(dumps(value))
+        return self._inside(value)
+
+    def _inside(self, value: Any) -> Any:
+        match value:
+            case str():
+                return self.text(value)
+            case dict():
+                return {self.text(key): self._inside(item) for key, item in value.items()}
+            case list():
+                return [self._inside(item) for item in value]
+            case _:
+                return value
+
+    def _again(self, text: str) -> Iterator[Span]:
+        """Where those stand that are known."""
+        for secret in self._known:
+            at = text.find(secret)
+            while at >= 0:
+                yield at, at + len(secret)
+                at = text.find(secret, at + len(secret))
+
+
+def covered(text: str, spans: Iterable[Span]) -> str:
+    """A text with stars on these places, but for the first few characters of each."""
+    parts: list[str] = []
+    done = 0
+    for start, end in spans:
+        shown = start + _SHOWN if end - start >= 2 * _SHOWN else start
+        # Half an escape would be worse than none.
+        shown = start if "\\" in text[start:shown] else shown
+        parts += text[done:shown], "*" * (end - shown)
+        done = end
+    return "".join(parts) + text[done:]
+
+
+def _found(text: str) -> Iterator[Span]:
+    """Where a text has what looks like a secret."""
+    scrubbed = cover(text)
+    for found in scrubbed.found:
+        # Its beginning is left as it was, and it may have stars of its own.
+        at = scrubbed.text.find("*", found.offset)
+        while at < len(text) and scrubbed.text[at] == "*":
+            at += 1
+        yield found.offset, at
+
+
+def _unescaped(secret: str) -> str:
+    if "\\" not in secret:
+        return secret
+    try:
+        return str(decode_json(f'"{secret}"'.encode("utf-8", "replace")))
+    except WireError:
+        return secret
+
+
+def _joined(spans: list[Span]) -> list[Span]:
+    """The same places in order, and none that reaches into another."""
+    joined: list[Span] = []
+    for start, end in sorted(spans):
+        if joined and start < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        elif start < end:
+            joined.append((start, end))
+    return joined

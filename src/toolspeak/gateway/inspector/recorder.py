@@ -1,0 +1,93 @@
+"""Keeps what happens to requests, for whoever may look at it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from ...calls import new_id
+from ..http import Incoming
+from ..settings import Config
+from ..store import Store
+from .covering import Covering
+from .desk import Desk
+from .ring import Ring
+from .sharing import Sharing
+from .trace import Summary, Trace, new_trace
+from .view import View, discreet
+
+
+class Recorder:
+    """What there is to look at: requests, and questions that somebody has to answer."""
+
+    def __init__(self, config: Config, store: Store, *, is_shared: bool) -> None:
+        self._ring = Ring()
+        self.desk = Desk(store)
+        self.use(config)
+        self.epoch = new_id()
+        """Tells one life of the gateway from another."""
+        self._sharing = Sharing(self._ring, store, self._own, self._cover) if is_shared else None
+
+    def start(self) -> None:
+        """Listen for others who look."""
+        if self._sharing:
+            self._sharing.start()
+
+    def stop(self) -> None:
+        if self._sharing:
+            self._sharing.stop()
+
+    def use(self, config: Config) -> None:
+        """Keep as much as that says."""
+        self._ring.most = config.inspector.requests
+        self._ring.max_bytes = config.inspector.bytes
+        self._known = frozenset(_secrets(config))
+
+    def begin(self, incoming: Incoming, identity: str, wire: str) -> Trace:
+        """A request has come in."""
+        is_theirs = "x-request-id" in incoming.headers
+        trace = new_trace(
+            # Clients may say the same twice.
+            key=f"req_{new_id()[5:]}" if is_theirs else identity,
+            identity=identity,
+            method=incoming.method,
+            target=incoming.target,
+            wire=wire,
+            headers=incoming.headers,
+        )
+        self._ring.begin(trace)
+        return trace
+
+    def end(self, trace: Trace) -> None:
+        """It is over."""
+        self._ring.end(trace)
+
+    async def summaries(self, after: float = 0.0) -> list[Summary]:
+        """What has changed since then, the oldest first."""
+        if self._sharing:
+            return await self._sharing.summaries(after)
+        return list(map(self._cover, self._ring.summaries(after)))
+
+    async def shown(self, key: str) -> dict[str, Any] | None:
+        """One request, by its key or by what its client calls it."""
+        # A long one takes its time, and others need not wait for it.
+        shown = await asyncio.to_thread(self._own, key)
+        if shown is None and self._sharing:
+            return await self._sharing.shown(key)
+        return shown
+
+    def _own(self, key: str) -> dict[str, Any] | None:
+        trace = self._ring.get(key)
+        return View(trace, self._known).shown() if trace else None
+
+    def _cover(self, summary: Summary) -> Summary:
+        return discreet(summary, Covering(self._known))
+
+
+def _secrets(config: Config) -> Iterator[str]:
+    """The keys that the gateway itself knows."""
+    yield from config.server.keys
+    yield config.server.admin_key
+    for upstream in config.upstreams.values():
+        yield upstream.key

@@ -1,0 +1,168 @@
+"""What a reply said, piece by piece, read once more from its bytes.
+
+    said = read("openai_chat", chunks, is_stream=True)
+    said.text                    all that the model wrote, thought and called, as text
+    said.pieces[3].end           how much of it had come after the fourth chunk
+
+A call that came as a structure stands in the text as `get_weather({"city": "Oslo"})`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from ...errors import WireError
+from ...events import (
+    ArgumentsDelta,
+    CallEnd,
+    CallRejected,
+    CallStart,
+    Event,
+    ReasoningDelta,
+    TextDelta,
+)
+from ...wires import StreamDecoder, wire_of
+from ...wires.framing import decode_json
+from .covering import Span
+from .trace import Chunk
+
+
+class Piece(Struct, frozen=True):
+    """How much of a reply was there after one chunk."""
+
+    seconds: float
+    end: int
+    raw_end: int
+
+
+class Said(Struct, frozen=True):
+    """A reply as text."""
+
+    text: str
+    raw: str
+    """Its bytes."""
+    pieces: list[Piece]
+    words: list[Span]
+    """Where in the text each delta stands."""
+    thoughts: list[Span]
+    calls: list[tuple[int, int, str]]
+    """Where the structures stand, and the tools that they name."""
+
+    def covered_raw(self, secrets: Iterable[Span]) -> str:
+        """The bytes without these places of the text, wherever they are cut."""
+        raw = self.raw
+        spans = list(secrets)
+        done = 0
+        for start, end in self.words:
+            if not any(first < end and start < last for first, last in spans):
+                continue
+            word = _escaped(self.text[start:end])
+            at = raw.find(word, done) if word else -1
+            if at >= 0:
+                raw = raw[:at] + "*" * len(word) + raw[at + len(word) :]
+                done = at + len(word)
+        return raw
+
+
+class _Reading:
+    """Writes down what happens."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.length = 0
+        self.words: list[Span] = []
+        self.thoughts: list[Span] = []
+        self.calls: list[tuple[int, int, str]] = []
+        self._call: tuple[int, str] | None = None
+        self._has_arguments = False
+
+    def take(self, events: Iterable[Event]) -> None:
+        for event in events:
+            start = self.length
+            match event:
+                case TextDelta():
+                    self._write(event.text, is_word=True)
+                case ReasoningDelta():
+                    self._write(event.text, is_word=True)
+                    self._think(start)
+                case CallStart():
+                    self._call, self._has_arguments = (start, event.name), False
+                    self._write(f"{event.name}(")
+                case ArgumentsDelta():
+                    self._has_arguments = True
+                    self._write(event.json, is_word=True)
+                case CallEnd():
+                    self._end("" if self._has_arguments else event.call.input)
+                case CallRejected() if event.rejection and self._call is None:
+                    self._write(f"{event.rejection.name or ''}({event.rejection.raw})")
+                case CallRejected():
+                    self._end("")
+                case _:
+                    pass
+
+    def _write(self, text: str, *, is_word: bool = False) -> None:
+        if text:
+            self.parts.append(text)
+            if is_word:
+                self.words.append((self.length, self.length + len(text)))
+            self.length += len(text)
+
+    def _think(self, start: int) -> None:
+        if self.thoughts and self.thoughts[-1][1] == start:
+            start = self.thoughts.pop()[0]
+        if self.length > start:
+            self.thoughts.append((start, self.length))
+
+    def _end(self, arguments: str) -> None:
+        start, name = self._call or (self.length, "")
+        self._call = None
+        self._write(f"{arguments})")
+        self.calls.append((start, self.length, name))
+
+
+def read(wire: str, chunks: list[Chunk], *, is_stream: bool) -> Said:
+    """Read a reply of that API."""
+    decoder = StreamDecoder(wire_of(wire), arguments="incremental")
+    reading = _Reading()
+    to_text = codecs.getincrementaldecoder("utf-8")("replace")
+    raw: list[str] = []
+    length = 0
+    pieces: list[Piece] = []
+    value = None if is_stream else _value(chunks)
+    for seconds, data in chunks:
+        if value is None:
+            reading.take(decoder.feed(data))
+        raw.append(to_text.decode(data))
+        length += len(raw[-1])
+        pieces.append(Piece(seconds, reading.length, length))
+    if value is not None:
+        reading.take(decoder.value(value))
+    reading.take(decoder.finish())
+    raw.append(to_text.decode(b"", final=True))
+    if pieces:
+        # What only the end makes certain was there with the last chunk.
+        pieces[-1] = Piece(pieces[-1].seconds, reading.length, length + len(raw[-1]))
+    return Said(
+        "".join(reading.parts),
+        "".join(raw),
+        pieces,
+        reading.words,
+        reading.thoughts,
+        reading.calls,
+    )
+
+
+def _value(chunks: list[Chunk]) -> object | None:
+    try:
+        return decode_json(b"".join(data for _, data in chunks))
+    except WireError:
+        return None
+
+
+def _escaped(text: str) -> str:
+    """As it stands in JSON, for the most part."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]

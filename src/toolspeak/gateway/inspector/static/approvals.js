@@ -91,7 +91,7 @@ export class Approvals {
     const update = () => {
       const said = this.#answered.get(id)?.said;
       setText(left, said ? "" : countdown(approval.expires - Date.now() / 1000));
-      buttons.hidden = Boolean(said);
+      node.classList.toggle("is-over", Boolean(said));
       outcome.hidden = !said;
       setText(outcome, said ?? "");
     };

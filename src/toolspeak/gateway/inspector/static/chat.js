@@ -42,7 +42,7 @@ export class ChatView {
       h(
         "div",
         { class: "toolbar" },
-        this.model, h("label", { class: "labelled" }, this.auto, "run sample tools by themselves"),
+        this.model, h("label", { class: "labelled" }, this.auto, "run tools by themselves"),
         h("span", { class: "spring" }), button("New chat", () => this.#clear()),
       ),
       h(
@@ -89,10 +89,15 @@ export class ChatView {
 
   #add(role, ...children) {
     const node = add(h("div", { class: `said-by said-by-${role}` }, h("span", { class: "role" }, role)), children);
-    const isAtEnd = this.talk.scrollHeight - this.talk.scrollTop - this.talk.clientHeight < 60;
-    this.talk.append(node);
-    if (isAtEnd) this.talk.scrollTop = this.talk.scrollHeight;
+    this.#following(() => this.talk.append(node));
     return node;
+  }
+
+  /** Keeps the end in sight, for those who have not scrolled away from it. */
+  #following(change) {
+    const isAtEnd = this.talk.scrollHeight - this.talk.scrollTop - this.talk.clientHeight < 60;
+    change();
+    if (isAtEnd) this.talk.scrollTop = this.talk.scrollHeight;
   }
 
   // One turn after another.
@@ -135,22 +140,19 @@ export class ChatView {
 
   #hear({ id, text }, element) {
     if (id) this.side.follow(id);
-    if (text === undefined) return;
-    const isAtEnd = this.talk.scrollHeight - this.talk.scrollTop - this.talk.clientHeight < 60;
-    setText(element, text);
-    if (isAtEnd) this.talk.scrollTop = this.talk.scrollHeight;
+    if (text !== undefined) this.#following(() => setText(element, text));
   }
 
   // What was said until then stays, for the model as for the reader.
   #break(node, text, why) {
     if (text.textContent) this.#messages.push({ role: "assistant", content: text.textContent });
-    node.append(h("p", { class: "problem" }, why));
+    this.#following(() => node.append(h("p", { class: "problem" }, why)));
   }
 
   // Calls, and what they give.
 
   #takeCalls(node, calls) {
-    for (const call of calls) node.append(this.#call(call));
+    this.#following(() => node.append(...calls.map((call) => this.#call(call))));
     if (!calls.length || !this.auto.checked) return;
     if (this.#rounds >= MOST_ROUNDS) {
       node.append(h("p", { class: "faint small" }, `${MOST_ROUNDS} rounds of calls ran by themselves: from here on it is yours.`));

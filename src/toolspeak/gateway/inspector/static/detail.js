@@ -83,7 +83,7 @@ export class DetailView {
   #buildReceived() {
     this.receivedFacts = h("div");
     this.result = new Understood({ onChoose: (kind, index) => this.turn.understood.reveal(kind, index), empty: "No call." });
-    this.receivedBody = new TextPane({ label: "What the client received", empty: "Nothing yet." });
+    this.receivedBody = new TextPane({ label: "What the client received", isFrames: true, empty: "Nothing yet." });
     this.receivedHeaders = h("div");
     const copyBody = copyButton("Copy", () => this.#detail.received.body, { class: "quiet small" });
     this.bodySection = section("As it was sent", { open: !isPhone(), side: [copyBody] }, this.receivedBody.node);
@@ -254,6 +254,6 @@ function headers(values) {
 
 function usage(counts) {
   if (!counts) return "";
-  const words = Object.entries(counts).filter(([, value]) => typeof value === "number");
+  const words = Object.entries(counts).filter(([, value]) => typeof value === "number" && value > 0);
   return words.map(([name, value]) => `${value.toLocaleString("en")} ${name.replaceAll("_", " ")}`).join(", ");
 }

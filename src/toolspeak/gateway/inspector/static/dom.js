@@ -10,19 +10,12 @@ const SHAPE_ATTRIBUTES = new Set(["class", "d", "viewBox", "preserveAspectRatio"
 const PROPERTIES = new Set(["checked", "disabled", "hidden", "open", "selected", "value"]);
 
 // Characters that show nothing, or change how others are shown: controls, and those that turn the
-// direction of text. Joiners stay, some scripts and emoji need them.
+// direction of text. Joiners stay, some scripts and emoji need them, and so do ends of lines.
 const UNSEEN =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udfff]/g;
-
-export function isUnseen(character) {
-  return character.search(UNSEEN) === 0;
-}
+  /\r(?!\n)|[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udfff]/g;
 
 export function nameOfUnseen(character) {
-  const code = character.codePointAt(0);
-  if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-  if (code === 0x7f) return "␡";
-  return `⟨${code.toString(16).toUpperCase().padStart(4, "0")}⟩`;
+  return `⟨${character.codePointAt(0).toString(16).toUpperCase().padStart(2, "0")}⟩`;
 }
 
 /** The text, with a sign in place of each character that cannot be seen. */

@@ -29,7 +29,7 @@ class Page {
     this.approvals = new Approvals({ onCount: (waiting) => this.#countApprovals(waiting) });
     this.badge = button("", () => this.approvals.show(), { class: "badge", hidden: true });
     this.theme = button("◐", () => toolspeakTheme.toggle(), { class: "quiet", "aria-label": "Dark or light", tip: "Dark or light" });
-    this.help = button("?", () => this.showKeys(), { class: "quiet", "aria-label": "Keys", tip: "Keys" });
+    this.help = button("?", () => this.showKeys(), { class: "quiet keys", "aria-label": "Keys", tip: "Keys" });
     const bar = h(
       "header",
       { class: "topbar" },

@@ -42,7 +42,7 @@ export class RequestsView {
     this.api = this.#choice("api", "any API", Object.entries(this.#about.wires));
     this.mode = this.#choice("mode", "any mode", MODES.map((mode) => [mode, mode]));
     this.traits = Object.entries(TRAITS).map(([name, { label }]) => this.#trait(name, label));
-    this.pause = button("Pause", () => this.#pause(), { class: "toggle", "aria-pressed": "false" });
+    this.pause = button("Pause", () => this.#pause(), { class: "toggle pause", "aria-pressed": "false" });
     this.found = h("span", { class: "faint found", role: "status" });
     this.fresh = button("", () => this.#showNew(), { class: "fresh", hidden: true });
     this.list = new VirtualList({

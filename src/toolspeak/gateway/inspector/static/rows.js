@@ -58,7 +58,7 @@ function textsOf(summary, wires) {
     api: wires[summary.wire] ?? summary.wire,
     model: line(summary.served || summary.model, 80),
     mode: summary.mode,
-    asked: line(summary.asked, 200),
+    asked: line(summary.asked, 200) || summary.target,
     calls: calls.length > 1 ? `${line(calls[0], 60)} +${calls.length - 1}` : line(calls[0] ?? "", 60),
     retries: retries ? `↻ ${retries}` : "",
     notes: notes.length || "",

@@ -22,12 +22,12 @@ export class TextPane {
   /** Whether what is added at the end stays in sight, for those who have not scrolled away from it. */
   follows = false;
 
-  /** `label` says what it is to those who do not see it. */
-  constructor({ label, empty = "" }) {
+  /** `label` says what it is to those who do not see it; frames are cut at the edge, not at words. */
+  constructor({ label, empty = "", isFrames = false }) {
     this.empty = h("p", { class: "faint pane-empty" }, empty);
     this.node = h(
       "div",
-      { class: "pane", role: "group", "aria-label": label, tabindex: "0" },
+      { class: isFrames ? "pane frames" : "pane", role: "group", "aria-label": label, tabindex: "0" },
       this.#body, this.empty, this.#more,
     );
     this.#more.addEventListener("click", () => this.#showAll());

@@ -4,7 +4,7 @@ import { button } from "./parts.js";
 import { h, keyed, setText, shape } from "./dom.js";
 import { count, duration } from "./format.js";
 
-const NOT_AGAIN = new Set(["asked", "preparing", "fallback", "tools refused"]);
+const NOT_AGAIN = new Set(["", "preparing", "fallback", "tools refused"]);
 
 export class Timeline {
   #rows;
@@ -71,9 +71,13 @@ function drawTurn(row, turn, length, isChosen, at) {
   row.node.dataset.tip = turn.why_text || turn.outcome_text || "";
 }
 
-function nameOf(turn, at) {
-  const why = turn.why || "asked";
-  return `${at + 1} ${NOT_AGAIN.has(why) ? why : `again: ${why}`}`;
+/** Whether a turn asks for the same once more, because of that. */
+export function isAgain(why) {
+  return !NOT_AGAIN.has(why);
+}
+
+function nameOf({ why }, at) {
+  return `${at + 1} ${isAgain(why) ? `again: ${why}` : why || "asked"}`;
 }
 
 function drawTrack(row, length, from, first, to, chunks) {

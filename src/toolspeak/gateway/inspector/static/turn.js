@@ -7,6 +7,7 @@ import { legend } from "./highlight.js";
 import { chunksUntil, endAt } from "./moments.js";
 import { copyButton, facts, isPhone, section } from "./parts.js";
 import { TextPane } from "./textpane.js";
+import { isAgain } from "./timeline.js";
 import { Understood, failureBox } from "./understood.js";
 
 export class TurnView {
@@ -45,7 +46,7 @@ export class TurnView {
     this.outcome = h("p", { class: "outcome" });
     this.failure = h("div");
     this.understoodSection = section("Understood as", {}, this.outcome, this.failure, this.understood.node);
-    this.frames = new TextPane({ label: "The reply as it came", empty: "Nothing yet." });
+    this.frames = new TextPane({ label: "The reply as it came", isFrames: true, empty: "Nothing yet." });
     const copyFrames = copyButton("Copy", () => this.#turn?.raw ?? "", { class: "quiet small" });
     this.framesSection = section("As it came", { open: !isPhone(), side: [copyFrames] }, this.frames.node);
     this.text.node.addEventListener("click", (event) => this.#markClicked(event));
@@ -71,7 +72,7 @@ export class TurnView {
   }
 
   #drawTold(turn, isOther) {
-    setText(this.why, turn.why_text);
+    setText(this.why, whyOf(turn));
     this.why.hidden = !turn.why_text;
     const { mode, dialect, reasons } = turn.plan;
     this.planSection.setHint([mode, dialect && dialect !== mode ? dialect : ""].filter((one) => one).join(" · "));
@@ -129,6 +130,11 @@ function newMessage(message) {
     pane.update(text);
   };
   return { node, update };
+}
+
+function whyOf({ why, why_text: text }) {
+  if (!text) return "";
+  return isAgain(why) ? `Asked again, because the reply was ${text}.` : `${text[0].toUpperCase()}${text.slice(1)}.`;
 }
 
 export function lightMarks(element, kind, index) {

@@ -71,7 +71,6 @@ export function callCard(call, choose) {
       null,
       choose ? button(call.name, choose, { class: "name", tip: "Show where it stands" }) : h("span", { class: "name" }, call.name),
       h("span", { class: "faint mono small" }, [call.dialect, call.id].filter((one) => one).join(" · ")),
-      h("span", { class: "spring" }),
       copyButton("Copy", written, { class: "small quiet" }),
     ),
     jsonTree(call.arguments, { depth: 3 }),

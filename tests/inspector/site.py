@@ -1,0 +1,144 @@
+"""A gateway with its page, and a page in a browser that is watched while it is open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from msgspec import structs
+
+from tests.gateway.support import Running, behind, running
+from toolspeak.gateway.inspector.trace import Called, Trace, new_trace
+from toolspeak.gateway.settings import Inspector
+from toolspeak.testing import ScriptedServer
+from toolspeak.testing.server import Turn
+from toolspeak.types import Failure, Note
+
+from .talk import body
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+
+HTTP = httpx.Client(trust_env=False, timeout=30)
+TOKEN = "token"
+
+
+@contextmanager
+def gateway_behind(
+    *turns: Turn, pause: float = 0.002, keeps: int = 1000, **model: Any
+) -> Generator[Running, None, None]:
+    """A gateway whose model says this, and whose inspector is open to the token."""
+    with ScriptedServer(*turns, pause=pause) as server:
+        config = behind(server.url, **{"tools": "prompt", "dialect": "hermes", **model})
+        config = structs.replace(config, inspector=Inspector(requests=keeps))
+        with running(config, token=TOKEN) as gateway:
+            yield gateway
+            gateway.gateway.is_stopping = True
+
+
+def ask(gateway: Running, wire: str = "openai_chat", question: str = "", **headers: str) -> str:
+    """What a client gets."""
+    path, asked = body(wire, question) if question else body(wire)
+    return HTTP.post(gateway.url + path, json=asked, headers=headers).text
+
+
+def record(gateway: Running, *traces: Trace) -> None:
+    """As if these requests had been served."""
+    recorder = gateway.gateway.recorder
+    assert recorder
+
+    async def kept() -> None:
+        for trace in traces:
+            recorder.end(trace)
+
+    asyncio.run_coroutine_threadsafe(kept(), gateway.loop).result(20)
+
+
+def made_up(number: int) -> Trace:
+    """A request that nobody has made."""
+    wires = ("openai_chat", "openai_responses", "anthropic", "ollama", "gemini")
+    trace = new_trace(
+        key=f"req_{number:05}",
+        identity=f"req_{number:05}",
+        method="POST",
+        target="/v1/chat/completions",
+        wire=wires[number % 5],
+        headers={},
+    )
+    trace.at = 1_763_000_000.0 + number
+    trace.model = trace.served = f"model-{number % 7}"
+    trace.mode = ("native", "prompt", "constrained")[number % 3]
+    trace.asked = f"Question {number}"
+    trace.retries = int(number % 10 == 0)
+    if number % 2:
+        trace.calls = (Called("call_1", "get_weather", "{}", ""),)
+    if number % 4 == 0:
+        trace.notes = (Note("coerced", '"3" became 3', "$.days"),)
+    failure = Failure("rate_limit", "too much", 429) if number % 25 == 0 else None
+    trace.end(429 if failure else 200, {}, failure)
+    return trace
+
+
+class Opened:
+    """A page that is open. In the end it says what the page should not have done."""
+
+    def __init__(
+        self, browser: Browser, url: str, where: str, token: str, *, width: int = 1440, **options: Any
+    ) -> None:
+        self.url = url
+        self._context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        self._context.route(lambda asked: not asked.startswith(url), lambda route: route.abort())
+        self.problems: list[str] = []
+        self.page: Page = self._context.new_page()
+        self.page.set_default_timeout(8000)
+        self.page.on("console", self._said)
+        self.page.on("pageerror", lambda error: self.problems.append(f"raised {error}"))
+        self.page.on("dialog", lambda dialog: self.problems.append(f"asked {dialog.message}"))
+        self.page.on("request", self._asked)
+        self.page.goto(f"{url}/{where}{'&' if where else '#'}token={token}" if token else f"{url}/{where}")
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.problems.append(f"said {message.text}")
+
+    def _asked(self, request: Request) -> None:
+        if not request.url.startswith((self.url, "data:", "blob:")):
+            self.problems.append(f"asked for {request.url}")
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        ran = self.page.evaluate("window.ran ?? null")
+        self._context.close()
+        if kind is None:
+            assert (ran, self.problems) == (None, [])
+
+    # What the tests ask of every view.
+
+    def go(self, where: str) -> None:
+        self.page.evaluate("where => { location.hash = where }", where)
+
+    def sees(self, selector: str, text: str = "") -> None:
+        """Wait until that is there, with this text in it."""
+        found = self.page.locator(selector)
+        (found.filter(has_text=text) if text else found).first.wait_for()
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).first.inner_text()
+
+    def count(self, selector: str) -> int:
+        return self.page.locator(selector).count()
+
+    def until(self, script: str, value: Any = None) -> None:
+        """Wait until that is true in the page."""
+        self.page.wait_for_function(script, arg=value, polling=50)

@@ -1,0 +1,88 @@
+"""Approvals are seen in every view, and answered by nothing but their buttons."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tests.gateway.support import Running
+
+from .conftest import Opener
+from .site import HTTP, TOKEN
+
+HEADERS = {"authorization": f"Bearer {TOKEN}"}
+
+
+def put(gateway: Running, **more: Any) -> str:
+    asked = {
+        "tool": "write_file",
+        "arguments": {"path": "notes.md", "content": "one\ntwo"},
+        "source": "the MCP server files",
+        "agent": "an agent",
+        "expires": time.time() + 100,
+        "can_last": True,
+        **more,
+    }
+    url = f"{gateway.url}/inspector/api/approvals"
+    return HTTP.post(url, json=asked, headers=HEADERS).json()["id"]
+
+
+def answer_to(gateway: Running, identity: str) -> str | None:
+    url = f"{gateway.url}/inspector/api/approvals/{identity}"
+    return HTTP.get(url, headers=HEADERS).json()["answer"]
+
+
+def test_one_is_answered(look: Opener, gateway: Running) -> None:
+    opened = look("#/playground")
+    opened.sees(".playground")
+    identity = put(gateway)
+    opened.sees(".badge", "1 to approve")
+    opened.until("() => document.title === '(1) Toolspeak'")
+    opened.sees(".card-approval", "from the MCP server files, asked by an agent")
+    opened.sees(".card-approval", '"one\\ntwo"')
+    opened.sees(".expiry", "1:")
+    # A click in the moment it appears was meant for something else.
+    opened.page.get_by_role("button", name="Always").click()
+    assert answer_to(gateway, identity) is None
+    opened.go("#/requests")
+    opened.page.wait_for_timeout(800)
+    opened.page.get_by_role("button", name="Always").click()
+    opened.sees(".said", "Allowed for the rest of the agent's session.")
+    assert answer_to(gateway, identity) == "always"
+    opened.until("() => document.title === 'Toolspeak'")
+
+
+def test_warnings(look: Opener, gateway: Running) -> None:
+    put(gateway, can_last=False, is_echo=True, secrets=["the key of OpenAI, in $.content"])
+    opened = look()
+    opened.sees(".warning", "only repeats a call")
+    opened.sees(".warning", "the key of OpenAI, in $.content")
+    assert opened.page.get_by_role("button", name="Always").count() == 0
+
+
+def test_keys_alone_answer_nothing_by_chance(look: Opener, gateway: Running) -> None:
+    identity = put(gateway)
+    opened = look()
+    opened.sees(".card-approval")
+    opened.page.wait_for_timeout(900)
+    for key in ("y", "a", "n", "Enter", " ", "j", "Enter", "Escape"):
+        opened.page.keyboard.press(key)
+    assert answer_to(gateway, identity) is None
+    # Those who mean it reach it: the first button is the first that has the focus.
+    opened.page.keyboard.press("g")
+    opened.page.keyboard.press("a")
+    opened.page.keyboard.press("Tab")
+    opened.page.keyboard.press("Tab")
+    opened.page.keyboard.press("Enter")
+    opened.sees(".said", "Refused.")
+    assert answer_to(gateway, identity) == "no"
+
+
+def test_somebody_else_was_quicker(look: Opener, gateway: Running) -> None:
+    identity = put(gateway)
+    opened = look()
+    opened.sees(".card-approval")
+    url = f"{gateway.url}/inspector/api/approvals/{identity}"
+    HTTP.post(url, json={"answer": "no"}, headers=HEADERS)
+    opened.until("() => document.querySelector('.approvals').hidden")
+    assert opened.count(".card-approval") == 0

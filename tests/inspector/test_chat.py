@@ -1,0 +1,50 @@
+"""The chat, with what the gateway does next to it."""
+
+from __future__ import annotations
+
+from .conftest import Opener
+from .site import Opened, gateway_behind
+from .talk import answer
+
+
+def say(opened: Opened, text: str) -> None:
+    opened.page.get_by_label("Your message").fill(text)
+    opened.page.get_by_label("Your message").press("Enter")
+
+
+def test_a_talk_with_tools(look: Opener) -> None:
+    opened = look("#/chat")
+    opened.page.locator(".section summary", has_text="Tools").click()
+    opened.page.get_by_label("What get_weather gives").fill("light snow, and wind")
+    say(opened, "What is the weather in Oslo?")
+    opened.sees(".talk .card-call", '"Oslo"')
+    opened.sees(".said-by-assistant", "It is cold in Oslo.")
+    assert opened.page.locator(".result textarea").input_value() == "light snow, and wind"
+    # The other side of the last question.
+    opened.sees(".other-side .message", "light snow, and wind")
+    opened.sees(".other-side .pane", "It is cold in Oslo.")
+    opened.page.get_by_role("link", name="open the request").click()
+    opened.sees(".detail .columns")
+
+
+def test_calls_wait_if_one_wants(look: Opener) -> None:
+    opened = look("#/chat")
+    opened.page.get_by_label("run tools by themselves").uncheck()
+    say(opened, "What is the weather in Oslo?")
+    opened.sees(".other-side mark.mark-call")
+    assert opened.page.get_by_role("button", name="Send").is_disabled()
+    opened.page.get_by_label("What the tool gives").fill("light snow")
+    opened.page.get_by_role("button", name="Run sample").click()
+    opened.sees(".said-by-assistant", "It is cold in Oslo.")
+
+
+def test_it_can_be_stopped(look: Opener) -> None:
+    with gateway_behind(answer, pause=0.05) as gateway:
+        opened = Opened(look().page.context.browser, gateway.url, "#/chat", "token")  # type: ignore[arg-type]
+        with opened:
+            say(opened, "slow, please")
+            opened.sees(".said-by-assistant", "Slowly does it.")
+            opened.page.get_by_role("button", name="Stop").click()
+            opened.sees(".said-by-assistant", "Stopped.")
+            opened.page.get_by_role("button", name="New chat").click()
+            opened.sees(".hello")

@@ -20,7 +20,7 @@ from tests.gateway.configs import (
 )
 from toolspeak.gateway.config import VARIABLES, load
 from toolspeak.gateway.names import Attempt, find
-from toolspeak.gateway.settings import Config, Limits, Model, Server, Upstream
+from toolspeak.gateway.settings import Config, Inspector, Limits, Model, Server, Upstream
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,8 @@ def test_every_field_is_read() -> None:
     said["upstreams"]["v"] = plain["upstreams"]["v"]
     assert plain == said
     assert msgspec.convert(plain, Config) == config
-    for kind, table in ((Server, said["server"]), (Limits, said["limits"]), (Config, said)):
+    tables = ((Server, said["server"]), (Limits, said["limits"]), (Config, said))
+    for kind, table in (*tables, (Inspector, said["inspector"])):
         assert set(table) == {field.name for field in fields(kind)}
     assert set(said["upstreams"]["u"]) == {field.name for field in fields(Upstream)}
     assert set(said["models"]["m"]) == {field.name for field in fields(Model)}

@@ -126,6 +126,11 @@ class Ladder:
         return None if self._led and self._led.calls() else self._exchange
 
     @property
+    def last(self) -> Exchange:
+        """The one that was made last, whether or not it is asked by."""
+        return self._exchange
+
+    @property
     def is_preparing(self) -> bool:
         """Whether the client has nothing to hear of what the model is asked now."""
         return self._led.is_asking if self._led else self._selecting.is_asking

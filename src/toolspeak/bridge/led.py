@@ -31,6 +31,9 @@ from .offered import Offered
 from .plan import Target, plan_for
 from .understanding import Understanding
 
+_DECISION = "a small model is led to its calls: one decision at a time"
+_NO_CALL = "a small model is led to its calls, and none of the tools fits what was asked"
+_RESULTS = "a small model is led: it has results to tell of, and is asked for words only"
 _MOST_STEPS = 16
 """How often a model is asked for one request; after that, the calls so far are all."""
 _USE_RESULTS = "Answer the question with it."
@@ -70,7 +73,7 @@ class Led:
             max_tokens=_MOST_TOKENS,
             sampling={"temperature": 0.0},
         )
-        return Exchange(request, self._target, Plan("native", reasons=("a decision",)))
+        return Exchange(request, self._target, Plan("native", reasons=(_DECISION,)))
 
     def hear(self, text: str) -> bool:
         """What the model has decided; False if that cannot be used."""
@@ -108,13 +111,17 @@ class Led:
     def _answer(self) -> Exchange:
         """The request without its tools, of which nothing comes but words."""
         request = structs.replace(self._request, tools=None, tool_choice=ToolChoice())
+        why = _NO_CALL
         if _brings_results(request.messages):
+            why = _RESULTS
             # What was found is to be told, and not to be made up.
             sampling = {"temperature": 0.0, **request.sampling}
             messages = _in_words(request.messages)
             request = structs.replace(request, messages=messages, sampling=sampling)
         by_prompt = structs.replace(self._target, tools="prompt", learned=None)
-        return Exchange(request, self._target, plan_for(request, by_prompt))
+        plan = plan_for(request, by_prompt)
+        plan = structs.replace(plan, reasons=(why, *plan.reasons))
+        return Exchange(request, self._target, plan)
 
     def _turns(self, step: Step) -> tuple[Message, ...]:
         if self._target.capabilities.system_role is False:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from rich.console import Console
@@ -15,13 +14,9 @@ from ..agent import AgentEvent, ApprovalAsked, CallMade, Done, Question, ResultG
 from ..agent.approvals import summary
 from ..agent.secrets import question as secret_question
 from ..events import ReasoningDelta, TextDelta
+from ..printing import printable
 from ..types import Note
 
-_CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u200b-\u200f"
-    "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
-)
-"""What could move the cursor, recolour the screen, turn the text around, or cannot be seen."""
 _MOST_LINES, _MOST_CHARACTERS = 12, 1200
 _MOST_ASKED, _WIDEST = 30, 600
 """How much of a question is shown at first: lines, and characters of each."""
@@ -130,11 +125,6 @@ def _lines(key: str, value: Any) -> list[str]:
     if not isinstance(value, str) or "\n" not in value:
         return [f"{name}: {json.dumps(value, ensure_ascii=False)}"]
     return [f"{name}:", *(f"  ┃ {line}" for line in value.split("\n"))]
-
-
-def printable(text: str) -> str:
-    """A text that does nothing to a terminal but stand there."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))
 
 
 def shortened(text: str) -> str:

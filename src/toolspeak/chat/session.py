@@ -49,7 +49,7 @@ class Session:
         self._keyboard = keyboard
         self.is_over = False
         self._turn: asyncio.Task[None] | None = None
-        if keyboard.is_terminal:
+        if keyboard.is_terminal and approvals.approver is None:
             approvals.approver = self._approve
         self.agent = self._agent()
 

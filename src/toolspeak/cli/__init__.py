@@ -15,6 +15,7 @@ from . import (
     convert,
     dialects,
     eval,  # noqa: A004 - its command
+    explain,
     mcp,
     parse,
     probe,
@@ -27,7 +28,21 @@ from . import (
 _INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 COMMANDS = (
-    *(chat, check, convert, dialects, eval, mcp, parse, probe, providers, render, scrub, serve),
+    *(
+        chat,
+        check,
+        convert,
+        dialects,
+        eval,
+        explain,
+        mcp,
+        parse,
+        probe,
+        providers,
+        render,
+        scrub,
+        serve,
+    ),
 )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from ..errors import UsageError
+from ..folders import state_folder
 from .serve import Settings, add_sources
 
 
@@ -24,6 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--approve", choices=("full", "read_only", "ask"), default="ask")
     parser.add_argument("--always-ask", action="append", default=[], metavar="TOOL")
     parser.add_argument("--auto-approve", action="append", default=[], metavar="TOOL")
+    parser.add_argument(
+        "--inspector",
+        nargs="?",
+        const="",
+        metavar="URL",
+        help="ask in the inspector of a gateway that runs, and not here",
+    )
     parser.add_argument("--instructions", default="", help="what the model is told first")
     parser.add_argument("--max-iterations", type=int, default=10, help="turns for one line")
     parser.add_argument(
@@ -49,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _session(options: argparse.Namespace, console: Console) -> Any:
-    from ..agent import Approvals, Transcript
+    from ..agent import Approvals, Transcript, in_inspector
     from ..chat import Display, Keyboard, Session, Setup
 
     config = Settings(options, Console(stderr=True, highlight=False)).read()
@@ -65,7 +72,12 @@ def _session(options: argparse.Namespace, console: Console) -> Any:
     transcript.save()
     return Session(
         setup,
-        Approvals(_policy(options), audit=options.audit, channel="chat"),
+        Approvals(
+            _policy(options),
+            None if options.inspector is None else in_inspector(options.inspector or None),
+            audit=options.audit,
+            channel="chat" if options.inspector is None else "inspector",
+        ),
         transcript,
         Display(console),
         Keyboard(_history()),
@@ -101,5 +113,4 @@ def _tools(options: argparse.Namespace) -> tuple[Any, ...]:
 
 
 def _history() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "toolspeak" / "history"
+    return state_folder() / "history"

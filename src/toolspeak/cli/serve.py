@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     try:
         from ..gateway.server import LOG_FORMAT, Service
+        from ..gateway.whereabouts import Whereabouts, noted
         from ..gateway.workers import Supervisor
     except ModuleNotFoundError as missing:
         raise UsageError(
@@ -57,9 +59,11 @@ def run(options: argparse.Namespace) -> int:
 
     def announce(service: Service | Supervisor) -> None:
         status.stop()
+        here = Whereabouts(service.url, os.getpid(), service.inspector.token)
+        leaves.enter_context(noted(here))
         _announce(service, console, as_json=options.json)
 
-    with status:
+    with ExitStack() as leaves, status:
         settings = Settings(options, console)
         config = settings.read()
         kind = Supervisor if config.server.workers > 1 else Service

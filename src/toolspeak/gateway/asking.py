@@ -151,8 +151,10 @@ class Asking:
         while True:
             exchange = ladder.exchange()
             self.mode = ladder.plan.mode
+            if self._trace:
+                self._trace.mode = self.mode
             if exchange is None:
-                return ladder.known()
+                return self._known(ladder, endpoint)
             self.sent_notes = exchange.outgoing.notes
             data = encode_json(exchange.outgoing.body)
             turn = self._turn(exchange, endpoint, data, is_preparing=ladder.is_preparing)
@@ -198,9 +200,16 @@ class Asking:
         why, self._why = self._why, ""
         if self._trace is None:
             return None
-        self._trace.mode = exchange.plan.mode
         why = "preparing" if is_preparing else why
         return self._trace.turn(exchange, endpoint, data, why)
+
+    def _known(self, ladder: Ladder, endpoint: Endpoint) -> list[Event]:
+        """The calls of a model that need not be asked for them."""
+        known = ladder.known()
+        if self._trace:
+            turn = self._trace.turn(ladder.last, endpoint, b"", "known")
+            turn.understood(fold(known), "calls")
+        return known
 
     # One reply.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Literal
@@ -11,6 +12,8 @@ from msgspec import Struct, structs
 from ...types import Note, Reasoning, Rejection, Reply
 
 Kind = Literal["call", "rejected", "note", "reasoning", "secret"]
+_CLOSER = re.compile(r"\s*(?:</[\w:.\-]+>|<[|｜][^<>\n]*?(?:end|/)[^<>\n]*[|｜]>|\[/\w+\])")
+"""What closes a call, which is known to be whole before that has come."""
 _SHORTEST = 3
 """Shorter texts stand anywhere."""
 
@@ -88,8 +91,11 @@ class Places:
         if at < 0:
             at = self._text.find(part)
         if at >= 0:
-            self._found.append(Place(at, at + len(part), kind, label, title, index))
-            self._at[kind], self._last[kind] = at + len(part), part
+            end = at + len(part)
+            if kind == "call" and (closer := _CLOSER.match(self._text, end)):
+                end = closer.end()
+            self._found.append(Place(at, end, kind, label, title, index))
+            self._at[kind], self._last[kind] = end, part
 
 
 def in_utf16(text: str) -> Callable[[int], int]:

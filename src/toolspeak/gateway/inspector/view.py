@@ -14,7 +14,6 @@ from ...bridge.outcome import KINDS
 from ...dialects import Parser
 from ...errors import ToolspeakError
 from ...events import fold
-from ...jsonish import loads
 from ...notes import NOTES
 from ...types import (
     Failure,
@@ -36,6 +35,7 @@ from .trace import Called, Summary, Trace, Turn
 
 OUTCOMES: dict[str, str] = {
     **KINDS,
+    "known": "what the model was to say was clear without asking it",
     "preparing": "what the model is asked before the request itself",
     "fallback": "the upstream before has failed",
     "tools refused": "the upstream takes no tools: the model is told of them in the prompt",
@@ -198,7 +198,7 @@ class View:
             {
                 "id": call.id,
                 "name": call.name,
-                "arguments": self._covering.value(loads(call.arguments)),
+                "arguments": self._covering.value(decode_json(call.arguments.encode())),
                 "dialect": dialect if call.raw else None,
             }
             for call in calls

@@ -37,9 +37,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def gateway(browser: Browser) -> Iterator[Running]:
-    """A gateway before a model that does as it is told."""
-    with gateway_behind(answer) as gateway:
+def gateway(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Running]:
+    """A gateway before a model that does as it is told; a parameter says how slowly."""
+    with gateway_behind(answer, pause=getattr(request, "param", 0.002)) as gateway:
         yield gateway
 
 

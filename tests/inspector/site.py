@@ -87,7 +87,14 @@ class Opened:
     """A page that is open. In the end it says what the page should not have done."""
 
     def __init__(
-        self, browser: Browser, url: str, where: str, token: str, *, width: int = 1440, **options: Any
+        self,
+        browser: Browser,
+        url: str,
+        where: str,
+        token: str,
+        *,
+        width: int = 1440,
+        **options: Any,
     ) -> None:
         self.url = url
         self._context = browser.new_context(viewport={"width": width, "height": 900}, **options)
@@ -99,7 +106,9 @@ class Opened:
         self.page.on("pageerror", lambda error: self.problems.append(f"raised {error}"))
         self.page.on("dialog", lambda dialog: self.problems.append(f"asked {dialog.message}"))
         self.page.on("request", self._asked)
-        self.page.goto(f"{url}/{where}{'&' if where else '#'}token={token}" if token else f"{url}/{where}")
+        self.page.goto(
+            f"{url}/{where}{'&' if where else '#'}token={token}" if token else f"{url}/{where}"
+        )
 
     def _said(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -138,6 +147,17 @@ class Opened:
 
     def count(self, selector: str) -> int:
         return self.page.locator(selector).count()
+
+    def watch_tasks(self) -> None:
+        """From here on, what holds up the page is measured."""
+        self.page.evaluate(
+            "() => { window.tasks = [0]; new PerformanceObserver(list => tasks.push("
+            "...list.getEntries().map(entry => entry.duration))).observe({type: 'longtask'}) }"
+        )
+
+    def longest_task(self) -> float:
+        """In milliseconds."""
+        return self.page.evaluate("Math.max(...tasks)")
 
     def until(self, script: str, value: Any = None) -> None:
         """Wait until that is true in the page."""

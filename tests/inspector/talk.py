@@ -13,7 +13,9 @@ CITY = {
     "required": ["city"],
 }
 TOOL = {"name": "get_weather", "description": "The weather in a city.", "parameters": CITY}
-CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo", "days": "3"}}\n</tool_call>'
+CALL = (
+    '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo", "days": "3"}}\n</tool_call>'
+)
 MISFIT = '<tool_call>{"name": "get_weather", "arguments": {"town": "Oslo"}}</tool_call>'
 QUESTION = "What is the weather in Oslo?"
 
@@ -53,7 +55,10 @@ def pieces(text: str, size: int = 6) -> Iterator[Event]:
 def answer(request: Request) -> Iterator[Event]:
     """A call that has to be mended, or one that does not fit until it is asked for again."""
     said = [
-        part.text for message in request.messages for part in message.parts if isinstance(part, Text)
+        part.text
+        for message in request.messages
+        for part in message.parts
+        if isinstance(part, Text)
     ]
     if any("light snow" in text for text in said):
         return pieces("It is cold in Oslo.")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import Opener
-from .site import Opened, gateway_behind
-from .talk import answer
+from .site import Opened
 
 
 def say(opened: Opened, text: str) -> None:
@@ -38,13 +39,12 @@ def test_calls_wait_if_one_wants(look: Opener) -> None:
     opened.sees(".said-by-assistant", "It is cold in Oslo.")
 
 
+@pytest.mark.parametrize("gateway", [0.05], indirect=True)
 def test_it_can_be_stopped(look: Opener) -> None:
-    with gateway_behind(answer, pause=0.05) as gateway:
-        opened = Opened(look().page.context.browser, gateway.url, "#/chat", "token")  # type: ignore[arg-type]
-        with opened:
-            say(opened, "slow, please")
-            opened.sees(".said-by-assistant", "Slowly does it.")
-            opened.page.get_by_role("button", name="Stop").click()
-            opened.sees(".said-by-assistant", "Stopped.")
-            opened.page.get_by_role("button", name="New chat").click()
-            opened.sees(".hello")
+    opened = look("#/chat")
+    say(opened, "slow, please")
+    opened.sees(".said-by-assistant", "Slowly does it.")
+    opened.page.get_by_role("button", name="Stop").click()
+    opened.sees(".said-by-assistant", "Stopped.")
+    opened.page.get_by_role("button", name="New chat").click()
+    opened.sees(".hello")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -80,8 +79,8 @@ def hostile_trace(text: str) -> Trace:
 
 
 @pytest.fixture(params=HOSTILE)
-def hostile(request: pytest.FixtureRequest) -> Iterator[str]:
-    yield HOSTILE[request.param]
+def hostile(request: pytest.FixtureRequest) -> str:
+    return HOSTILE[request.param]
 
 
 def test_it_is_text_wherever_it_stands(look: Opener, gateway: Running, hostile: str) -> None:
@@ -108,7 +107,9 @@ def test_it_is_text_wherever_it_stands(look: Opener, gateway: Running, hostile: 
     opened.sees(".detail .columns")
     opened.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
     opened.page.wait_for_timeout(100)
-    tags = opened.page.evaluate("[...new Set([...document.querySelectorAll('*')].map(one => one.tagName))]")
+    tags = opened.page.evaluate(
+        "[...new Set([...document.querySelectorAll('*')].map(one => one.tagName))]"
+    )
     assert not {"IMG", "IFRAME", "STYLE", "USE", "OBJECT", "EMBED"} & set(tags)
     # The page's own two.
     assert opened.count("script") == 2
@@ -117,14 +118,17 @@ def test_it_is_text_wherever_it_stands(look: Opener, gateway: Running, hostile: 
     assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     unseen = "/[\\u0000-\\u0008\\u001b\\u007f\\u202a-\\u202e\\u2066-\\u2069]/"
     assert opened.page.evaluate(f"!{unseen}.test(document.body.textContent)")
-    links = opened.page.evaluate("[...document.querySelectorAll('[href]')].map(one => one.getAttribute('href'))")
+    links = opened.page.evaluate(
+        "[...document.querySelectorAll('[href]')].map(one => one.getAttribute('href'))"
+    )
     assert all(link.startswith(("#/", "/inspector/")) for link in links), links
 
 
 def test_the_playground_reads_it_as_text(look: Opener, hostile: str) -> None:
     opened = look("#/playground")
-    call = f'<tool_call>{{"name": "get_weather", "arguments": {{"city": {json.dumps(hostile)}}}}}</tool_call>'
-    opened.page.get_by_label("Model output").fill(hostile + call)
+    call = json.dumps({"name": "get_weather", "arguments": {"city": hostile}})
+    text = f"{hostile}<tool_call>{call}</tool_call>"
+    opened.page.get_by_label("Model output").fill(text)
     opened.sees(".card-call", "get_weather")
     assert opened.count("script") == 2
     assert opened.count("img, iframe, style") == 0

@@ -11,8 +11,8 @@ import pytest
 from tests.gateway.support import Running
 
 from .conftest import Opener
-from .site import Opened, ask, gateway_behind, made_up, record
-from .talk import CALL, answer
+from .site import Opened, ask, made_up, record
+from .talk import CALL
 
 TEXT = ".detail .column:nth-child(3) .pane"
 FRAMES = ".detail .column:nth-child(3) .pane.frames"
@@ -34,7 +34,7 @@ def open_first(opened: Opened) -> None:
 
 def lengths(opened: Opened) -> tuple[int, int, int]:
     """How much is shown of the text, of its frames, and of what the client got."""
-    script = "all => all.map(one => document.querySelector(one).querySelector('.pane-text').textContent.length)"
+    script = "all => all.map(one => document.querySelector(`${one} .pane-text`).textContent.length)"
     text, frames, received = opened.page.evaluate(script, [TEXT, FRAMES, RECEIVED])
     return text, frames, received
 
@@ -150,44 +150,39 @@ def test_one_that_is_gone(look: Opener) -> None:
     opened.problems.clear()  # Browsers say that there was a 404.
 
 
-def test_one_that_runs(look: Opener) -> None:
-    """It is followed, and nothing jumps: what one has opened, scrolled to or moved stays."""
-    with gateway_behind(answer, pause=0.03) as gateway:
-        opened = Opened(look().page.context.browser, gateway.url, "", "token")  # type: ignore[arg-type]
-        with opened:
-            asking = threading.Thread(target=ask, args=(gateway, "openai_chat", "slow"))
-            asking.start()
-            opened.sees("a.row[data-state=running]")
-            open_first(opened)
-            opened.sees(".state", "running")
-            opened.until(f"() => document.querySelector('{TEXT}').textContent.length > 40")
-            opened.page.locator(SLIDER).focus()
-            opened.page.locator(SLIDER).press("Home")
-            opened.page.locator(".section summary", has_text="All that was sent").click()
-            opened.sees(".state", "200")
-            asking.join()
-            assert opened.page.locator(SLIDER).input_value() == "0"
-            assert lengths(opened)[0] == 0
-            opened.page.get_by_role("button", name="End").click()
-            assert lengths(opened)[0] == len("Slowly does it. " * 30)
-            # It is still open.
-            opened.sees(".body-view .json", '"messages"')
+@pytest.mark.parametrize("gateway", [0.03], indirect=True)
+def test_one_that_runs(look: Opener, gateway: Running) -> None:
+    """It is followed, and nothing jumps: what one has opened or moved stays."""
+    opened = look()
+    asking = threading.Thread(target=ask, args=(gateway, "openai_chat", "slow"))
+    asking.start()
+    opened.sees("a.row[data-state=running]")
+    open_first(opened)
+    opened.sees(".state", "running")
+    opened.until(f"() => document.querySelector('{TEXT}').textContent.length > 40")
+    opened.page.locator(SLIDER).focus()
+    opened.page.locator(SLIDER).press("Home")
+    opened.page.locator(".section summary", has_text="All that was sent").click()
+    opened.sees(".state", "200")
+    asking.join()
+    assert opened.page.locator(SLIDER).input_value() == "0"
+    assert lengths(opened)[0] == 0
+    opened.page.get_by_role("button", name="End").click()
+    assert lengths(opened)[0] == len("Slowly does it. " * 30)
+    # It is still open.
+    opened.sees(".body-view .json", '"messages"')
 
 
 def test_a_megabyte_does_not_hold_it_up(look: Opener, gateway: Running) -> None:
     ask(gateway, "openai_chat", "long")
     opened = look()
-    opened.page.evaluate(
-        """() => { window.longest = 0; new PerformanceObserver(list => {
-        for (const entry of list.getEntries()) window.longest = Math.max(window.longest, entry.duration);
-        }).observe({entryTypes: ["longtask"]}) }"""
-    )
+    opened.watch_tasks()
     open_first(opened)
     text = f"document.querySelector('{TEXT} .pane-text').textContent.length"
     assert opened.page.evaluate(text) == 40_000
     opened.page.locator(f"{TEXT} .pane-more").first.click()
     opened.until(f"() => {text} > 1_000_000")
-    assert opened.page.evaluate("longest") < 1500
+    assert opened.longest_task() < 1500
 
 
 def test_the_filter_is_in_the_address(look: Opener, gateway: Running) -> None:

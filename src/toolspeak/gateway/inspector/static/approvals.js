@@ -85,7 +85,7 @@ export class Approvals {
       h("header", null, h("strong", { class: "name" }, tool), h("span", { class: "faint" }, [source && `from ${line(source, 120)}`, agent && `asked by ${line(agent, 120)}`].filter((one) => one).join(", ")), h("span", { class: "spring" }), left),
       approval.is_echo && h("p", { class: "warning" }, "The model only repeats a call that stands in what a tool has given it. Nobody may have asked for it."),
       secrets.length > 0 && h("div", { class: "warning" }, "The call would be given secrets:", h("ul", null, secrets.map((words) => h("li", null, words)))),
-      h("div", { class: "approval-arguments" }, jsonTree(approval.arguments, { depth: 9 })),
+      h("div", { class: "approval-arguments" }, jsonTree(approval.arguments, { lines: Infinity })),
       buttons, outcome,
     );
     const update = () => {

@@ -40,7 +40,7 @@ export class Body {
     }
     if (this.#drawn.value !== this.tree.shown) {
       this.tree.shown = this.#drawn.value;
-      this.tree.replaceChildren(jsonTree(this.#drawn.value, { depth: 3 }));
+      this.tree.replaceChildren(jsonTree(this.#drawn.value));
     }
     place(this.node, this.tree);
   }

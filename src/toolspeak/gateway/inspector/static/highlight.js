@@ -12,8 +12,13 @@ export const KINDS = {
 
 const LONGEST_TEXT_NODE = 4096;
 
+/** The outer ones first; without notes on the very place of something that says more. */
 export function inOrder(spans) {
-  return [...spans].sort((one, other) => one.start - other.start || other.end - one.end);
+  const place = ({ start, end }) => `${start}-${end}`;
+  const told = new Set(spans.filter(({ kind }) => kind !== "note").map(place));
+  return spans
+    .filter((span) => span.kind !== "note" || !told.has(place(span)))
+    .sort((one, other) => one.start - other.start || other.end - one.end);
 }
 
 /**

@@ -6,6 +6,7 @@ import { count } from "./format.js";
 
 const STEP = 100;
 const LONG = 600;
+const LINES = 60;
 
 /** A number that JavaScript would round. */
 export class ExactNumber {
@@ -37,15 +38,27 @@ export function tryParse(text) {
   }
 }
 
-/** The tree of a value; what is not deeper than `depth` is open at first. */
-export function jsonTree(value, { depth = 2, key = null } = {}) {
-  return h("div", { class: "json" }, node(value, key, depth));
+/** The tree of a value, opened as deep as it fits into so many lines. */
+export function jsonTree(value, { lines = LINES } = {}) {
+  return h("div", { class: "json" }, node(value, null, depthWithin(value, lines)));
+}
+
+function depthWithin(value, lines) {
+  let level = [value];
+  for (let depth = 0, shown = 1; ; depth += 1) {
+    level = level.filter(isBranch).flatMap((one) => Object.values(one).slice(0, lines + 1));
+    shown += level.length;
+    // The outermost level is always open.
+    if (!level.length || (shown > lines && depth > 0)) return depth;
+  }
+}
+
+function isBranch(value) {
+  return value !== null && typeof value === "object" && !(value instanceof ExactNumber);
 }
 
 function node(value, key, depth) {
-  if (value !== null && typeof value === "object" && !(value instanceof ExactNumber)) {
-    return branch(value, key, depth);
-  }
+  if (isBranch(value)) return branch(value, key, depth);
   return h("div", { class: "json-leaf" }, label(key), leaf(value));
 }
 

@@ -27,14 +27,18 @@ export function makeRow() {
   return h("a", { class: "row", role: "row", tabindex: "-1" }, cells);
 }
 
+const filled = new WeakMap();
+
 export function fillRow(row, summary, { wires, isSelected }) {
+  row.setAttribute("aria-selected", isSelected);
+  if (filled.get(row) === summary) return;
+  filled.set(row, summary);
   const texts = textsOf(summary, wires);
   for (const [at, [name]] of COLUMNS.entries()) setText(row.children[at], texts[name]);
   row.setAttribute("href", `#/requests/${encodeURIComponent(summary.key)}`);
   row.id = `row-${summary.key}`;
   row.dataset.key = summary.key;
   row.dataset.state = stateOf(summary);
-  row.setAttribute("aria-selected", isSelected);
   const [, status, , model, , asked, calls, retries, notes, took] = row.children;
   tip(status, summary.failure);
   tip(model, summary.served && summary.served !== summary.model ? `asked for ${line(summary.model)}` : "");

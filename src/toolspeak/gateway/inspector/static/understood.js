@@ -15,11 +15,11 @@ export class Understood {
   constructor({ onChoose, onHover = () => {}, empty = "No call, and nothing to note." }) {
     this.node = h("div", { class: "understood" }, this.#calls, this.#rejected, this.#notes, this.#empty);
     setText(this.#empty, empty);
-    const card = (kind, make) => (item, key) => {
-      const node = make(item, () => onChoose(kind, Number(key)));
+    const card = (kind, make) => ({ item, index }) => {
+      const node = make(item, () => onChoose(kind, index));
       node.dataset.kind = kind;
-      node.dataset.index = key;
-      node.addEventListener("pointerenter", () => onHover(kind, Number(key)));
+      node.dataset.index = index;
+      node.addEventListener("pointerenter", () => onHover(kind, index));
       node.addEventListener("pointerleave", () => onHover(kind, null));
       return node;
     };
@@ -29,10 +29,13 @@ export class Understood {
   }
 
   update({ calls, rejected = [], notes }) {
-    this.drawCalls(calls);
-    this.drawRejected(rejected);
-    this.drawNotes(notes);
-    this.#notes.hidden = !notes.length;
+    this.drawCalls(numbered(calls));
+    this.drawRejected(numbered(rejected));
+    // A block that is no call is also noted, which its card says already.
+    const told = new Set(rejected.map(({ code, problem }) => `${code} ${problem}`));
+    const others = numbered(notes).filter(({ item }) => !told.has(`${item.code} ${item.message}`));
+    this.drawNotes(others);
+    this.#notes.hidden = !others.length;
     this.#empty.hidden = Boolean(calls.length || rejected.length || notes.length);
   }
 
@@ -51,14 +54,13 @@ export class Understood {
   }
 }
 
+function numbered(items) {
+  return items.map((item, index) => ({ item, index }));
+}
+
 // Cards of the same place and content stay: a tree that one has opened does not close.
 function byContent(element, make) {
-  const contents = [];
-  const draw = keyed(element, (_item, at) => `${at}:${contents[at]}`, (item, key) => make(item, key.split(":")[0]));
-  return (items) => {
-    contents.splice(0, contents.length, ...items.map((item) => JSON.stringify(item)));
-    draw(items);
-  };
+  return keyed(element, (entry) => JSON.stringify(entry), make);
 }
 
 export function callCard(call, choose) {
@@ -73,7 +75,7 @@ export function callCard(call, choose) {
       h("span", { class: "faint mono small" }, [call.dialect, call.id].filter((one) => one).join(" · ")),
       copyButton("Copy", written, { class: "small quiet" }),
     ),
-    jsonTree(call.arguments, { depth: 3 }),
+    jsonTree(call.arguments),
   );
 }
 
@@ -88,7 +90,7 @@ function rejectedCard(block, choose) {
       h("code", { class: "code-badge" }, block.code),
     ),
     h("p", null, block.problem),
-    facts([["at", block.path && block.path !== "$" ? h("code", null, block.path) : ""]]),
+    block.path && block.path !== "$" ? h("code", { class: "faint" }, block.path) : null,
   );
 }
 
@@ -96,7 +98,7 @@ export function noteLine(note, choose) {
   return h(
     "li",
     { class: "note" },
-    h("span", { class: "note-head" }, button(note.code, choose, { class: "code-badge" }), note.where ? h("code", { class: "faint small" }, note.where) : null),
+    h("span", { class: "note-head" }, button(note.code, choose, { class: "code-badge" }), note.where && note.where.length < 60 ? h("code", { class: "faint small" }, note.where) : null),
     h("span", { class: "note-message" }, note.message),
     note.meaning && note.meaning !== note.message ? h("span", { class: "faint note-meaning" }, note.meaning) : null,
   );

@@ -519,7 +519,7 @@ def test_parse(gateway: Running) -> None:
     assert found["reasoning"] == "let me see"
     assert {one["kind"] for one in found["spans"]} >= {"call", "rejected", "reasoning"}
     assert all(one["meaning"] for one in found["notes"])
-    strict = {"text": text, "tools": tools, "trust": "strict", "dialect": "mistral"}
+    strict = {"text": text, "tools": tools, "trust": "strict", "dialect": "glm45"}
     assert looking.post("parse", strict).json()["calls"] == []
     for wrong in ({"text": 1}, {"text": "", "tools": [1]}, {"text": "", "dialect": "nope"}, {}):
         assert looking.post("parse", wrong).status_code == 400, wrong

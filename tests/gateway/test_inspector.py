@@ -85,7 +85,7 @@ def test_nobody_looks_without_the_token(model: ScriptedServer, token: str) -> No
         for path in ("about", "requests", "requests/x", "live", "approvals", "approvals/x"):
             got = HTTP.get(
                 f"{gateway.url}/inspector/api/{path}",
-                headers={"authorization": f"Bearer {token}".encode()},
+                headers=[(b"authorization", f"Bearer {token}".encode())],
             )
             assert got.status_code == 401, path
             assert "toolspeak serve" in got.json()["error"]["message"]
@@ -93,7 +93,7 @@ def test_nobody_looks_without_the_token(model: ScriptedServer, token: str) -> No
             got = HTTP.post(
                 f"{gateway.url}/inspector/api/{path}",
                 json={"messages": [], "text": ""},
-                headers={"authorization": f"Bearer {token}".encode()},
+                headers=[(b"authorization", f"Bearer {token}".encode())],
             )
             assert got.status_code == 401, path
         assert Looking(gateway.url).get("requests").status_code == 200

@@ -20,6 +20,7 @@ from . import (
     probe,
     providers,
     render,
+    run,
     scrub,
     serve,
 )
@@ -27,7 +28,21 @@ from . import (
 _INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 COMMANDS = (
-    *(chat, check, convert, dialects, eval, mcp, parse, probe, providers, render, scrub, serve),
+    *(
+        chat,
+        check,
+        convert,
+        dialects,
+        eval,
+        mcp,
+        parse,
+        probe,
+        providers,
+        render,
+        run,
+        scrub,
+        serve,
+    ),
 )
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from msgspec import structs
 from rich.console import Console
 from rich.markup import escape
 
+from ..clients import CLIENTS, DEFAULT_URL, Gateway, snippets
 from ..errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,17 +103,17 @@ class Settings:
 
 
 def _announce(service: Service | Supervisor, console: Console, *, as_json: bool) -> None:
-    """Where it listens, which models it has, and what to paste into each client."""
+    """Where it listens, which models it has, and how clients get there."""
     from ..gateway.catalog import Catalog
-    from ..gateway.paste import snippets
 
     catalog = Catalog(service.config, os.environ, service.found())
-    key = service.config.server.keys[0] if service.config.server.keys else ""
-    pasted = snippets(service.url, catalog.default or "MODEL", "YOUR_KEY" if key else "")
+    key = {"key": "YOUR_KEY"} if service.config.server.keys else {}
+    gateway = Gateway(service.url, catalog.default or "MODEL", **key)
     if service.local.problem:
         console.print(f"no embedded model: {escape(service.local.problem)}", soft_wrap=True)
     if as_json:
         models = {"models": catalog.names(), "default": catalog.default}
+        pasted = (one for client in CLIENTS.values() for one in snippets(client, gateway))
         clients = {one.client: {"text": one.text, "file": one.where} for one in pasted}
         print(json.dumps({"url": service.url, **models, "clients": clients}), flush=True)
         return
@@ -119,8 +121,19 @@ def _announce(service: Service | Supervisor, console: Console, *, as_json: bool)
     for name in catalog.names():
         mark = "  (default)" if name == catalog.default else ""
         console.print(f"  {escape(name)}{mark}")
-    for one in pasted:
-        file = f"  [dim]{one.where}[/]" if one.where else ""
-        console.print(f"\n[bold]{one.client}[/]{file}")
-        console.print(escape(one.text), soft_wrap=True)
+    console.print("\n[bold]Clients[/]")
+    for name, text in _lines(gateway):
+        console.print(f"  {name:<14} {escape(text)}", soft_wrap=True)
     console.print("\nStop with Ctrl-C.")
+
+
+def _lines(gateway: Gateway) -> Iterator[tuple[str, str]]:
+    """How clients get to the gateway, in a line each."""
+    where = "" if gateway.url == DEFAULT_URL else f" --url {gateway.url}"
+    for name, client in CLIENTS.items():
+        if client.runs:
+            yield client.title, f"toolspeak run {name}{where}"
+    for client in CLIENTS.values():
+        if client.code and "\n" not in client.code.text:
+            yield from ((one.client, one.text) for one in snippets(client, gateway))
+    yield "others", "docs/clients/README.md"

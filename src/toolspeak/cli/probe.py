@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 _VALUES: dict[Any, str] = {True: "yes", False: "no", None: "unknown"}
 _INTERRUPTED = 130
-_NOT_SAVED = 1
 """The exit code after Ctrl-C."""
+_NOT_SAVED = 1
+"""The exit code where a verdict could not be written down."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Ask a model what it can do, and find out how it is best given tools."""
+"""Ask a model what it can do, and how it is best given tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start the gateway: every client API on one port, in front of any model."""
+"""Start the gateway: every client API on one port, for any model."""
 
 from __future__ import annotations
 
@@ -35,8 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
     """What says where the models are."""
-    parser.add_argument("--config", type=Path, help="a TOML file; toolspeak.toml if there is one")
-    parser.add_argument("--gguf", type=Path, help="a model file to run in place of the bundled one")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="a TOML file; toolspeak.toml if there is one"
+    )
+    parser.add_argument(
+        "--gguf", type=Path, metavar="FILE", help="a model file to run in place of the bundled one"
+    )
     parser.add_argument(
         "--embedded",
         action=argparse.BooleanOptionalAction,

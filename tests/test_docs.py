@@ -16,6 +16,7 @@ import pytest
 
 from tests.gateway.support import behind, running
 from toolspeak import (
+    DIALECTS,
     CallEnd,
     CallStart,
     Dialect,
@@ -119,3 +120,44 @@ def test_every_toml_example_is_toml() -> None:
     for page in PAGES:
         for match in re.finditer(r"^```toml\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
             tomllib.loads(match[1])
+
+
+# Links.
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+WRITTEN = [*PAGES, *ROOT.glob("*.md"), *ROOT.glob("*/README.md"), ROOT / "llms.txt"]
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", sorted({*WRITTEN}), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
+    for link in _LINK.findall(re.sub(r"`[^`\n]*`", "", text)):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target), link
+
+
+def test_llms_txt_is_in_its_form_and_lists_every_page() -> None:
+    """https://llmstxt.org: a title, a summary, what else there is to say, and lists of links."""
+    text = (ROOT / "llms.txt").read_text("utf-8")
+    title, summary, *rest = [part for part in text.split("\n\n") if part]
+    assert title == "# Toolspeak"
+    assert summary.startswith("> ")
+    assert "\n" not in summary
+    sections = [part for part in rest if part.startswith(("## ", "- "))]
+    assert len(sections) == len(rest) - 1
+    for line in (line for part in sections for line in part.splitlines()):
+        assert re.fullmatch(r"## .+|- \[.+\]\(\S+\): .+", line), line
+    linked = {ROOT / link for link in _LINK.findall(text)}
+    assert linked >= {*PAGES}
+    assert f"{len(DIALECTS)} dialects" in text

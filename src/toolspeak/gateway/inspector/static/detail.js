@@ -4,9 +4,9 @@ import { get, request } from "./api.js";
 import { Body } from "./body.js";
 import { h, line, place, setText } from "./dom.js";
 import { stateOf, statusText } from "./rows.js";
-import { count, duration, moment, size } from "./format.js";
+import { count, duration, moment, size, tokens } from "./format.js";
 import { endAt, turnAt } from "./moments.js";
-import { button, copyButton, download, facts, isPhone, section } from "./parts.js";
+import { button, copyButton, download, facts, isPhone, section, showOnce } from "./parts.js";
 import { Replay } from "./replay.js";
 import { TextPane } from "./textpane.js";
 import { Timeline } from "./timeline.js";
@@ -39,7 +39,7 @@ export class DetailView {
     const copyCurl = copyButton("Copy as curl", () => this.#detail.curl);
     const save = button("Download JSON", () => this.#download());
     const link = copyButton("Copy link", () => `${location.origin}/#/requests/${this.#key}`);
-    const step = (by, label, tip) => button(label, () => this.neighbour(this.#key, by), { class: "quiet", "aria-label": tip, tip });
+    const step = (by, label, tip) => button(label, () => this.neighbour(this.#key, by), { class: "quiet step", "aria-label": tip, tip });
     const bar = h(
       "div",
       { class: "detail-bar" },
@@ -58,10 +58,10 @@ export class DetailView {
     this.received = this.#buildReceived();
     const told = column("Model was told", this.turn.told);
     const wrote = column("Model wrote", this.turn.wrote);
-    this.head = h("div", { class: "detail-head" }, bar, this.title, this.meta, this.timeline.node, this.replay.node);
+    this.head = h("div", { class: "detail-head" }, bar, this.title, this.meta, this.timeline.node);
     this.columns = h("div", { class: "columns" }, this.sent, told, wrote, this.received);
     this.notice = h("div", { class: "empty", hidden: true });
-    this.node = h("section", { class: "view detail", "aria-label": "One request" }, this.head, this.columns, this.notice);
+    this.node = h("section", { class: "view detail", "aria-label": "One request" }, this.head, this.replay.node, this.columns, this.notice);
   }
 
   #buildSent() {
@@ -108,7 +108,7 @@ export class DetailView {
       this.#detail = null;
       this.#isChosen = false;
       this.replay.reset();
-      this.columns.hidden = this.head.hidden = true;
+      this.#hide(true);
       this.node.scrollTop = 0;
       for (const one of this.columns.children) one.scrollTop = 0;
     }
@@ -148,7 +148,7 @@ export class DetailView {
     }
     const kept = this.#about.keeps?.requests;
     const gone = kept ? `It is not there any more: the last ${kept.toLocaleString("en")} are kept, while the gateway runs.` : problem.message;
-    this.columns.hidden = this.head.hidden = true;
+    this.#hide(true);
     this.notice.hidden = false;
     place(
       this.notice,
@@ -165,6 +165,10 @@ export class DetailView {
 
   // What is shown of it.
 
+  #hide(isHidden) {
+    for (const part of [this.head, this.replay.node, this.columns]) part.hidden = isHidden;
+  }
+
   #choose(turn) {
     this.#chosen = turn;
     this.#isChosen = true;
@@ -174,35 +178,28 @@ export class DetailView {
   #show() {
     const detail = this.#detail;
     const { summary, sent, received } = detail;
-    this.columns.hidden = this.head.hidden = false;
+    this.#hide(false);
     this.notice.hidden = true;
     setText(this.title, line(summary.asked, 300) || summary.target);
     this.#showMeta(summary, detail);
-    this.#showOnce(this.sentFacts, [sent.method, sent.target, sent.size], () =>
+    showOnce(this.sentFacts, [sent.method, sent.target, sent.size], () =>
       facts([["request", h("span", { class: "mono" }, `${sent.method} ${sent.target}`)], ["size", size(sent.size)], ["tools", summary.tools || ""]]),
     );
-    this.#showOnce(this.sentHeaders, sent.headers, () => headers(sent.headers));
+    showOnce(this.sentHeaders, sent.headers, () => headers(sent.headers));
     this.sentBody.update(sent.body);
-    this.#showOnce(this.receivedFacts, [summary.status, summary.is_over, received.size, detail.usage, detail.failure], () => [
+    showOnce(this.receivedFacts, [summary.status, summary.is_over, received.size, detail.usage, detail.failure], () => [
       failureBox(detail.failure),
-      facts([["status", statusText(summary)], ["size", size(received.size)], ["tokens", usage(detail.usage)]]),
+      facts([["status", statusText(summary)], ["size", size(received.size)], ["tokens", tokens(detail.usage)]]),
     ]);
-    this.#showOnce(this.receivedHeaders, received.headers, () => headers(received.headers));
+    showOnce(this.receivedHeaders, received.headers, () => headers(received.headers));
     this.result.update(detail);
     this.replay.update(detail);
     this.#draw();
   }
 
-  #showOnce(element, content, make) {
-    const shown = JSON.stringify(content);
-    if (element.dataset.shown === shown) return;
-    element.dataset.shown = shown;
-    place(element, make());
-  }
-
   #showMeta(summary, { hidden }) {
     const model = summary.served && summary.served !== summary.model ? `${line(summary.model, 60)} → ${line(summary.served, 60)}` : line(summary.model, 60);
-    this.#showOnce(this.meta, [summary, hidden], () => [
+    showOnce(this.meta, [summary, hidden], () => [
       h("span", { class: "state", "data-state": stateOf(summary) }, statusText(summary)),
       h("span", null, this.#about.wires[summary.wire] ?? summary.wire),
       h("span", { class: "mono" }, model),
@@ -210,8 +207,8 @@ export class DetailView {
       h("span", null, summary.is_over ? duration(summary.ms) : "…", summary.overhead_ms ? h("span", { class: "faint" }, ` (${duration(summary.overhead_ms)} gateway)`) : null),
       summary.retries > 0 && h("span", null, count(summary.retries, "retry", "retries")),
       hidden > 0 && h("span", null, `${count(hidden, "secret")} masked`),
-      h("span", { class: "faint" }, moment(summary.at)),
-      h("span", { class: "faint mono" }, summary.id || summary.key),
+      h("span", { class: "faint when" }, moment(summary.at)),
+      h("span", { class: "faint mono when" }, summary.id || summary.key),
     ].filter((one) => one));
   }
 
@@ -250,10 +247,4 @@ function column(title, content) {
 
 function headers(values) {
   return h("dl", { class: "headers mono" }, Object.entries(values).map(([name, value]) => [h("dt", null, name), h("dd", null, String(value))]));
-}
-
-function usage(counts) {
-  if (!counts) return "";
-  const words = Object.entries(counts).filter(([, value]) => typeof value === "number" && value > 0);
-  return words.map(([name, value]) => `${value.toLocaleString("en")} ${name.replaceAll("_", " ")}`).join(", ");
 }

@@ -1,6 +1,6 @@
 // Small parts that several views are made of.
 
-import { h, setText } from "./dom.js";
+import { h, place, setText } from "./dom.js";
 
 /** A section that opens and closes. `side` stands at the right of its title. */
 export function section(title, { open = true, side = [], class: name = "" } = {}, ...children) {
@@ -61,6 +61,14 @@ export function download(blob, name) {
 export function facts(pairs) {
   const rows = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
   return h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
+}
+
+/** Fills an element anew if its content is another: what one has selected in it stays otherwise. */
+export function showOnce(element, content, make) {
+  const shown = JSON.stringify(content) ?? "";
+  if (element.dataset.shown === shown) return;
+  element.dataset.shown = shown;
+  place(element, make());
 }
 
 export function isPhone() {

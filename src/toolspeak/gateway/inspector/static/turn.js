@@ -2,10 +2,10 @@
 
 import { Body } from "./body.js";
 import { h, keyed, place, setText } from "./dom.js";
-import { count } from "./format.js";
+import { count, tokens } from "./format.js";
 import { legend } from "./highlight.js";
 import { chunksUntil, endAt } from "./moments.js";
-import { copyButton, facts, isPhone, section } from "./parts.js";
+import { copyButton, facts, isPhone, section, showOnce } from "./parts.js";
 import { TextPane } from "./textpane.js";
 import { isAgain } from "./timeline.js";
 import { Understood, failureBox } from "./understood.js";
@@ -45,7 +45,8 @@ export class TurnView {
     });
     this.outcome = h("p", { class: "outcome" });
     this.failure = h("div");
-    this.understoodSection = section("Understood as", {}, this.outcome, this.failure, this.understood.node);
+    this.ending = h("div");
+    this.understoodSection = section("Understood as", {}, this.outcome, this.failure, this.understood.node, this.ending);
     this.frames = new TextPane({ label: "The reply as it came", isFrames: true, empty: "Nothing yet." });
     const copyFrames = copyButton("Copy", () => this.#turn?.raw ?? "", { class: "quiet small" });
     this.framesSection = section("As it came", { open: !isPhone(), side: [copyFrames] }, this.frames.node);
@@ -85,6 +86,7 @@ export class TurnView {
           ["upstream", `${turn.upstream}, ${turn.wire}`],
           ["address", h("span", { class: "mono" }, turn.address + turn.path)],
           ["tools", turn.tools ? `${turn.tools} by its API` : ""],
+          ["sent again", turn.retries ? `${count(turn.retries, "time")}, after problems with the connection` : ""],
         ]),
       );
     }
@@ -103,20 +105,15 @@ export class TurnView {
     const isNow = time === Infinity;
     this.textSection.setHint(isNow || !turn.chunks.length ? "" : `chunk ${chunksUntil(turn.chunks, time)} of ${turn.chunks.length}`);
     this.framesSection.setHint([turn.status || "", turn.chunks.length ? count(turn.chunks.length, "chunk") : ""].filter((one) => one).join(", "));
-    const kinds = turn.spans.map((span) => span.kind).join();
-    if (this.legend.dataset.kinds !== kinds) {
-      this.legend.dataset.kinds = kinds;
-      place(this.legend, legend(turn.spans));
-    }
+    showOnce(this.legend, turn.spans.map((span) => span.kind), () => legend(turn.spans));
     this.understood.update(turn);
     setText(this.outcome, turn.outcome_text || turn.outcome);
     this.outcome.hidden = !this.outcome.textContent;
     this.understoodSection.setHint(turn.outcome);
-    const failure = JSON.stringify(turn.failure);
-    if (this.failure.dataset.shown !== failure) {
-      this.failure.dataset.shown = failure;
-      place(this.failure, failureBox(turn.failure));
-    }
+    showOnce(this.failure, turn.failure, () => failureBox(turn.failure));
+    showOnce(this.ending, [turn.stop_reason, turn.usage], () =>
+      facts([["ended with", turn.stop_reason], ["tokens", tokens(turn.usage)]]),
+    );
   }
 }
 

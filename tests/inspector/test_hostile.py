@@ -32,10 +32,14 @@ HOSTILE = {
 }
 
 
+def key_of(name: str) -> str:
+    return f"req_{name.replace(' ', '_')}"
+
+
 def hostile_trace(name: str, text: str) -> Trace:
     """A request that says this everywhere."""
     trace = made_up(0)
-    trace.key = trace.id = f"req_{name.replace(' ', '_')}"
+    trace.key = trace.id = key_of(name)
     trace.status, trace.failure = 500, Failure("upstream", text, 500, text, text)
     trace.model = trace.served = trace.upstream = trace.mode = trace.asked = text
     trace.target = f"/v1/{text}"
@@ -126,7 +130,10 @@ def test_it_is_text_wherever_it_stands(look: Opener, gateway: Running) -> None:
     assert_it_is_text(opened, "list")
     for name in HOSTILE:
         opened.go(f"#/requests/req_{name.replace(' ', '_')}")
-        opened.until("key => document.querySelector('.detail-meta').textContent.includes(key)", f"req_{name.replace(' ', '_')}")
+        opened.until(
+            "key => document.querySelector('.detail-meta').textContent.includes(key)",
+            f"req_{name.replace(' ', '_')}",
+        )
         opened.page.evaluate(
             "for (const it of document.querySelectorAll('details')) it.open = true"
         )

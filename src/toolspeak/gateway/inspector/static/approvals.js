@@ -42,7 +42,8 @@ export class Approvals {
 
   show() {
     this.#fold(false);
-    this.node.querySelector("button.answer")?.focus();
+    // Not a button: the next key that is pressed may have been meant for something else.
+    this.list.firstElementChild?.focus();
   }
 
   #fold(isFolded = !this.node.classList.contains("folded")) {
@@ -56,7 +57,7 @@ export class Approvals {
     const open = this.#pending.filter(({ id, expires }) => expires > now && !this.#answered.has(id));
     const said = [...this.#answered.values()].map(({ approval }) => approval);
     this.node.hidden = !open.length && !said.length;
-    setText(this.summary, open.length ? `${count(open.length, "approval")} waiting` : "");
+    setText(this.summary, open.length ? `${count(open.length, "approval")} waiting` : "Answered");
     this.drawCards([...said, ...open]);
     this.onCount(open.length);
   }
@@ -81,7 +82,7 @@ export class Approvals {
     );
     const node = h(
       "article",
-      { class: "card card-approval", "aria-label": `May ${line(tool, 80)} run?` },
+      { class: "card card-approval", tabindex: "-1", "aria-label": `May ${line(tool, 80)} run?` },
       h("header", null, h("strong", { class: "name" }, tool), h("span", { class: "faint" }, [source && `from ${line(source, 120)}`, agent && `asked by ${line(agent, 120)}`].filter((one) => one).join(", ")), h("span", { class: "spring" }), left),
       approval.is_echo && h("p", { class: "warning" }, "The model only repeats a call that stands in what a tool has given it. Nobody may have asked for it."),
       secrets.length > 0 && h("div", { class: "warning" }, "The call would be given secrets:", h("ul", null, secrets.map((words) => h("li", null, words)))),

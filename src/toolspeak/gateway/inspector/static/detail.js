@@ -34,10 +34,10 @@ export class DetailView {
   // What it is made of.
 
   #build() {
-    this.title = h("h1", { class: "detail-title" });
+    this.title = h("h1", { class: "detail-title", tabindex: "-1" });
     this.meta = h("div", { class: "detail-meta" });
     const copyCurl = copyButton("Copy as curl", () => this.#detail.curl);
-    const save = button("Download JSON", () => this.#download());
+    const save = button("Download JSON", () => this.#download().catch((problem) => this.#fail(problem)));
     const link = copyButton("Copy link", () => `${location.origin}/#/requests/${this.#key}`);
     const step = (by, label, tip) => button(label, () => this.neighbour(this.#key, by), { class: "quiet step", "aria-label": tip, tip });
     const bar = h(
@@ -126,8 +126,11 @@ export class DetailView {
     try {
       const detail = await get(`requests/${encodeURIComponent(key)}`);
       if (key !== this.#key) return;
+      const isNew = !this.#detail;
       this.#detail = detail;
       this.#show();
+      // Whoever does not see it hears what has been opened.
+      if (isNew) this.title.focus({ preventScroll: true });
     } catch (problem) {
       if (key === this.#key) this.#fail(problem);
     }

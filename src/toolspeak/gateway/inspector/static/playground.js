@@ -77,8 +77,15 @@ export class PlaygroundView {
 
   enter(words) {
     const linked = words.get("s");
-    if (linked) this.#fill(unpack(linked) ?? this.#example());
+    if (linked) this.#take(linked);
     this.#parse();
+  }
+
+  // What one changes from here on is not in the link any more.
+  #take(linked) {
+    this.#fill(unpack(linked) ?? this.#example());
+    this.#keep();
+    history.replaceState(null, "", "#/playground");
   }
 
   #state() {

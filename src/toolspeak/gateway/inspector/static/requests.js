@@ -50,7 +50,7 @@ export class RequestsView {
       make: makeRow,
       fill: (row, index) => this.#fill(row, index),
       onScroll: () => this.#scrolled(),
-      role: "grid", tabindex: "0", "aria-label": "Requests, newest first", "aria-colcount": "10",
+      role: "listbox", tabindex: "0", "aria-label": "Requests, newest first",
     });
     this.list.node.prepend(header());
     matchMedia("(max-width: 700px)").addEventListener("change", (phone) => {
@@ -149,7 +149,6 @@ export class RequestsView {
     setText(this.found, isAll ? (total ? count(total, "request") : "") : `${this.#shown.length.toLocaleString("en")} of ${total.toLocaleString("en")}`);
     this.fresh.hidden = !this.#new;
     setText(this.fresh, `↑ ${this.#new.toLocaleString("en")} new`);
-    this.list.node.setAttribute("aria-rowcount", this.#shown.length + 1);
     this.list.show(this.#shown.length);
     this.#drawEmpty(total, isAll);
     this.#drawSelection();
@@ -205,9 +204,9 @@ export class RequestsView {
   }
 
   #drawSelection() {
-    const grid = this.list.node;
-    if (this.#selected) grid.setAttribute("aria-activedescendant", `row-${this.#selected}`);
-    else grid.removeAttribute("aria-activedescendant");
+    const list = this.list.node;
+    if (this.#selected) list.setAttribute("aria-activedescendant", `row-${this.#selected}`);
+    else list.removeAttribute("aria-activedescendant");
   }
 
   #move(step) {

@@ -34,9 +34,8 @@ export class TextPane {
   }
 
   update(text, spans = [], end = text.length) {
-    if (text.slice(0, 200) !== this.#content.text.slice(0, 200) && !text.startsWith(this.#content.text)) {
-      this.#clear();
-    }
+    const before = this.#content.text;
+    if (!text.startsWith(before) && !before.startsWith(text)) this.#clear();
     this.#content = { text, spans: inOrder(spans), end };
     this.#draw();
   }

@@ -10,6 +10,7 @@ export class Timeline {
   #rows;
   #list = h("div", { class: "timeline-turns", role: "tablist", "aria-label": "Turns", "aria-orientation": "vertical" });
   #client = newRow("div", "client");
+  #inSight = -1;
 
   constructor({ onChoose }) {
     const make = (_turn, key) => {
@@ -38,10 +39,18 @@ export class Timeline {
     this.length = length;
     this.chosen = chosen;
     this.#rows(detail.turns);
+    this.#keepInSight(chosen);
     const { chunks } = detail.received;
     drawTrack(this.#client, length, chunks[0]?.ms ?? null, chunks[0]?.ms ?? null, chunks.at(-1)?.ms ?? null, chunks);
     setText(this.#client.took, chunks.length ? count(chunks.length, "chunk") : "");
     this.node.style.setProperty("--head", `${(100 * Math.min(time, length)) / length}%`);
+  }
+
+  // Small models are led through many turns, of which only some have room.
+  #keepInSight(chosen) {
+    if (chosen === this.#inSight) return;
+    this.#inSight = chosen;
+    this.#list.children[chosen]?.scrollIntoView({ block: "nearest" });
   }
 }
 
@@ -55,7 +64,7 @@ function newRow(tag, name) {
   const took = h("span", { class: "timeline-took" });
   const node =
     tag === "button"
-      ? button([label, track, took], () => {}, { class: `timeline-row ${name}`, role: "tab" })
+      ? button([label, track, took], () => {}, { class: `timeline-row ${name}`, role: "tab", "aria-controls": "turn-told turn-wrote" })
       : h("div", { class: `timeline-row ${name}` }, label, track, took);
   return { node, label, waits, comes, ticks, took };
 }

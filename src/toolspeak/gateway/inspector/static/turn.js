@@ -1,7 +1,7 @@
 // One question to a model and its answer: how it was asked, what it wrote, and what that came to.
 
 import { Body } from "./body.js";
-import { h, keyed, place, setText } from "./dom.js";
+import { h, keyed, setText } from "./dom.js";
 import { count, tokens } from "./format.js";
 import { legend } from "./highlight.js";
 import { chunksUntil, endAt } from "./moments.js";
@@ -29,7 +29,7 @@ export class TurnView {
     this.promptSection = section("Prompt, as the model got it", { open: !isPhone() }, this.messages);
     this.body = new Body("What was sent to the model");
     this.bodySection = section("All that was sent", { open: false, side: this.body.tools }, this.body.node);
-    this.told = h("div", { class: "stack" }, this.planSection.node, this.promptSection.node, this.bodySection.node);
+    this.told = h("div", { class: "stack", role: "tabpanel", id: "turn-told", "aria-label": "How it was asked" }, this.planSection.node, this.promptSection.node, this.bodySection.node);
   }
 
   // What it wrote.
@@ -52,7 +52,7 @@ export class TurnView {
     this.framesSection = section("As it came", { open: !isPhone(), side: [copyFrames] }, this.frames.node);
     this.text.node.addEventListener("click", (event) => this.#markClicked(event));
     linkHover(this.text.node, this.understood);
-    this.wrote = h("div", { class: "stack" }, this.textSection.node, this.understoodSection.node, this.framesSection.node);
+    this.wrote = h("div", { class: "stack", role: "tabpanel", id: "turn-wrote", "aria-label": "What came back" }, this.textSection.node, this.understoodSection.node, this.framesSection.node);
   }
 
   #markClicked(event) {
@@ -66,30 +66,27 @@ export class TurnView {
   }
 
   update(turn, time) {
-    const isOther = this.#turn?.at_ms !== turn.at_ms;
     this.#turn = turn;
-    this.#drawTold(turn, isOther);
+    this.#drawTold(turn);
     this.#drawWrote(turn, time);
   }
 
-  #drawTold(turn, isOther) {
+  #drawTold(turn) {
     setText(this.why, whyOf(turn));
     this.why.hidden = !turn.why_text;
     const { mode, dialect, reasons } = turn.plan;
     this.planSection.setHint([mode, dialect && dialect !== mode ? dialect : ""].filter((one) => one).join(" · "));
-    if (isOther || !this.plan.firstChild) {
-      place(
-        this.plan,
-        reasons.length ? h("ul", { class: "reasons" }, reasons.map((reason) => h("li", null, reason))) : null,
-        facts([
-          ["model", h("span", { class: "mono" }, turn.model)],
-          ["upstream", `${turn.upstream}, ${turn.wire}`],
-          ["address", h("span", { class: "mono" }, turn.address + turn.path)],
-          ["tools", turn.tools ? `${turn.tools} by its API` : ""],
-          ["sent again", turn.retries ? `${count(turn.retries, "time")}, after problems with the connection` : ""],
-        ]),
-      );
-    }
+    const { model, upstream, wire, address, path, tools, retries } = turn;
+    showOnce(this.plan, [reasons, model, upstream, wire, address, path, tools, retries], () => [
+      reasons.length > 0 && h("ul", { class: "reasons" }, reasons.map((reason) => h("li", null, reason))),
+      facts([
+        ["model", h("span", { class: "mono" }, model)],
+        ["upstream", `${upstream}, ${wire}`],
+        ["address", h("span", { class: "mono" }, address + path)],
+        ["tools", tools ? `${tools} by its API` : ""],
+        ["sent again", retries ? `${count(retries, "time")}, after problems with the connection` : ""],
+      ]),
+    ]);
     this.promptSection.setHint(count(turn.prompt.length, "message"));
     this.drawMessages(turn.prompt);
     this.body.update(turn.body);

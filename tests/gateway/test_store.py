@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from toolspeak.errors import UsageError
 from toolspeak.gateway.memory import DAY, HOUR, Memory
 from toolspeak.gateway.store import ENTRY_BYTES, PART_BYTES, MemoryStore, Store, finite, open_store
+from toolspeak.gateway.store_socket import SocketStore, StoreServer
 from toolspeak.types import Tool
 
 BINARY = shutil.which("redis-server")
@@ -135,16 +136,37 @@ async def flush(url: str) -> None:
         await client.flushall()
 
 
-@pytest.fixture(params=["memory", pytest.param("redis", marks=needs_redis)])
+class Hosted(SocketStore):
+    """A store that is reached by a socket, and the one behind it."""
+
+    def __init__(self) -> None:
+        self._server = StoreServer()
+        self._has_started = False
+        super().__init__(self._server.path)
+
+    async def _execute(self, *command: Any) -> Any:
+        if not self._has_started:
+            self._has_started = True
+            await self._server.start()
+        return await super()._execute(*command)
+
+    async def close(self) -> None:
+        await super().close()
+        await self._server.stop()
+
+
+@pytest.fixture(params=["memory", "socket", pytest.param("redis", marks=needs_redis)])
 def store(request: pytest.FixtureRequest) -> Store:
     if request.param == "memory":
         return MemoryStore()
+    if request.param == "socket":
+        return Hosted()
     url = request.getfixturevalue("shared").url
     asyncio.run(flush(url))
     return open_store(url)
 
 
-# What both stores do.
+# What all stores do.
 
 
 async def values_come_back(store: Store) -> None:

@@ -90,10 +90,14 @@ def model() -> Iterator[ScriptedServer]:
         yield server
 
 
-@pytest.fixture
-def gateway(tmp_path: Path, store: str, model: ScriptedServer) -> Iterator[Serving]:
+@pytest.fixture(params=["redis", "memory"])
+def gateway(
+    request: pytest.FixtureRequest, tmp_path: Path, store: str, model: ScriptedServer
+) -> Iterator[Serving]:
+    """Two workers that share a Redis, or what the first process has."""
     (tmp_path / "toolspeak.toml").write_text(settings_for(model.url))
-    with serving(tmp_path, *WORKERS, TOOLSPEAK_STORE=store) as made:
+    shared = store if request.param == "redis" else "memory"
+    with serving(tmp_path, *WORKERS, TOOLSPEAK_STORE=shared) as made:
         yield made
 
 
@@ -223,6 +227,7 @@ def test_active_requests_are_those_of_all(tmp_path: Path, store: str) -> None:
             until(lambda: "toolspeak_active_requests 1\n" in metrics_of(gateway), 5)
 
 
+@pytest.mark.parametrize("gateway", ["redis"], indirect=True)
 def test_nothing_is_forgotten_when_they_stop(gateway: Serving, store: str) -> None:
     async def kept() -> dict[bytes, bytes]:
         async with plain_client(store) as client:
@@ -339,6 +344,7 @@ def test_a_reload_reaches_all(tmp_path: Path, store: str) -> None:
             assert stream.whole().endswith("data: [DONE]\n\n")
 
 
+@pytest.mark.parametrize("gateway", ["redis"], indirect=True)
 def test_load_is_spread(gateway: Serving) -> None:
     """Many clients at once keep both busy."""
 
@@ -357,9 +363,37 @@ def test_load_is_spread(gateway: Serving) -> None:
     assert min(spent) > 0.05 * sum(spent), spent
 
 
-def test_without_a_shared_store_it_warns(tmp_path: Path) -> None:
-    with serving(tmp_path, *WORKERS, "--no-embedded") as gateway:
-        assert "the workers share nothing" in gateway.log
+# Looking at all of them.
+
+
+def test_the_inspector_shows_what_all_have_served(gateway: Serving) -> None:
+    token = gateway.told["inspector"].partition("#token=")[2]
+
+    def look(path: str) -> Any:
+        headers = {"authorization": f"Bearer {token}", "connection": "close"}
+        return HTTP.get(f"{gateway.url}/inspector/api/{path}", headers=headers).json()
+
+    def seen() -> set[str]:
+        return {one["id"] for one in look("requests")["requests"] if one["is_over"]}
+
+    started(gateway)
+    served = {ask(gateway.url).headers["x-request-id"] for _ in range(24)}
+    for _ in range(6):
+        until(lambda: seen() == served)
+    for identity in served:
+        shown = look(f"requests/{identity}")
+        assert shown["turns"][0]["text"] == "There are 0 tools.", shown
+    assert "error" in look("requests/nothing")
+    # A question that one was asked can be answered at another.
+    headers = {"authorization": f"Bearer {token}", "connection": "close"}
+    place = f"{gateway.url}/inspector/api/approvals"
+    asked = {"tool": "rm", "expires": time.time() + 60}
+    identity = HTTP.post(place, json=asked, headers=headers).json()["id"]
+    for _ in range(6):
+        assert [one["id"] for one in look("approvals")["approvals"]] == [identity]
+    HTTP.post(f"{place}/{identity}", json={"answer": "no"}, headers=headers)
+    for _ in range(6):
+        assert look(f"approvals/{identity}") == {"answer": "no"}
 
 
 # The embedded model.

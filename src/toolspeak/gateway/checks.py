@@ -48,12 +48,6 @@ def problems(config: Config) -> Iterator[Problem]:
 
 def warnings(config: Config) -> Iterator[Problem]:
     """What works, and is probably not meant."""
-    if config.server.workers > 1 and config.store == "memory":
-        yield Problem(
-            "the workers share nothing: tools and responses that one remembers are unknown to the "
-            "others; set `store` to a Redis",
-            "$.server.workers",
-        )
     for name, upstream in config.upstreams.items():
         path = at("$.upstreams", name)
         yield from _keyless(upstream, path)

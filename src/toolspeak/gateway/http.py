@@ -60,7 +60,9 @@ class Incoming:
                 self.doubled = name
             self.headers[name] = value.decode("latin-1")
             self.header_size += len(raw) + len(value)
-        self._raw_path: bytes = scope.get("raw_path") or b""
+        path = (scope.get("raw_path") or b"").decode("latin-1") or self.path
+        self.target = f"{path}?{self.query}" if self.query else path
+        """The path with the query, as they were sent."""
         self._receive = receive
         self._sender = sender
         self._ticker = ticker
@@ -69,12 +71,6 @@ class Incoming:
         self._watcher: asyncio.Task[None] | None = None
         self.is_gone = False
         """The client has closed the connection before all was answered."""
-
-    @property
-    def target(self) -> str:
-        """The path with the query, as they were sent."""
-        path = self._raw_path.decode("latin-1") or self.path
-        return f"{path}?{self.query}" if self.query else path
 
     async def value(self, limits: Limits) -> dict[str, Any]:
         """The body, which has to be a JSON object that is no larger and no deeper than that."""

@@ -1,12 +1,7 @@
-"""A store in Redis, which the processes of a gateway share, and which may be away.
-
-While Redis cannot be reached, reads find nothing and writes are dropped, at once: only one
-operation in a second still tries. `problem` and `failures` tell of it.
-"""
+"""A store in Redis, which the processes of a gateway share."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,12 +12,9 @@ from redis.exceptions import RedisError, ResponseError
 
 from ..errors import UsageError
 from .store import finite
+from .store_remote import TIMEOUT, RemoteStore
 
 PREFIX = "toolspeak:"
-TIMEOUT = 1.0
-"""The seconds that an operation may take, with the connection that it may have to make."""
-PAUSE = 1.0
-"""The seconds until the next attempt, after one that failed."""
 _CONNECTIONS = 32
 
 # Each of them is one step to everybody else, and one journey.
@@ -43,17 +35,15 @@ end
 """
 
 
-class RedisStore:
+class RedisStore(RemoteStore):
     """A store at `redis://…`, `rediss://…` or `unix://…`, under keys that begin with `PREFIX`."""
 
+    errors = (RedisError, OSError)
+
     def __init__(self, url: str, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(now)
         self._pool = _pool(url)
         self._redis = Redis(connection_pool=self._pool)
-        self._now = now
-        self._retry_at: float | None = None
-        """When the next attempt is due; None while Redis can be reached."""
-        self.problem: str | None = None
-        self.failures = 0
 
     async def get(self, key: str) -> bytes | None:
         return await self._ask(None, "GET", _name(key))
@@ -96,36 +86,11 @@ class RedisStore:
         except (RedisError, OSError) as error:
             self._fail(error)
 
-    async def _ask(self, otherwise: Any, *command: bytes | str | float) -> Any:
-        """What Redis answers to a command, or `otherwise` if it does not."""
-        return await self._try(otherwise, *command) if self._is_due() else otherwise
+    async def _execute(self, *command: Any) -> Any:
+        return await self._redis.execute_command(*command)
 
-    async def _try(self, otherwise: Any, *command: bytes | str | float) -> Any:
-        try:
-            async with asyncio.timeout(TIMEOUT):
-                answer = await self._redis.execute_command(*command)
-        except (RedisError, OSError) as error:
-            self._fail(error)
-            return otherwise
-        self._retry_at = self.problem = None
-        return answer
-
-    def _is_due(self) -> bool:
-        if self._retry_at is None:
-            return True
-        now = self._now()
-        if now < self._retry_at:
-            return False
-        # Whoever asks while this attempt lasts does not wait for it.
-        self._retry_at = now + TIMEOUT
-        return True
-
-    def _fail(self, error: Exception) -> None:
-        self.failures += 1
-        self.problem = self._told(error)
-        # A command that Redis refuses is an answer too, and says nothing about the others.
-        is_answer = isinstance(error, ResponseError)
-        self._retry_at = None if is_answer else self._now() + PAUSE
+    def _is_answer(self, error: Exception) -> bool:
+        return isinstance(error, ResponseError)
 
     def _told(self, error: Exception) -> str:
         """The error in words, without credentials: servers repeat commands that they do not know,

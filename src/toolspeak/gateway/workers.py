@@ -25,6 +25,7 @@ from .app import Gateway
 from .catalog import Found
 from .server import LOG_FORMAT, Listening, Server, new_loop, settle
 from .settings import Config
+from .store_socket import SocketStore, StoreServer
 
 log = logging.getLogger("toolspeak.gateway")
 _FIRST_PAUSE = 0.5
@@ -43,6 +44,8 @@ class State(Struct, frozen=True):
     found: tuple[Found, ...]
     is_ready: bool
     token: str
+    store: str
+    """Where the first process keeps what all of them remember; empty: where the settings say."""
 
 
 _DECODER = msgspec.json.Decoder(State)
@@ -63,8 +66,18 @@ class Supervisor(Listening):
         self._stops = asyncio.Event()
         self._workers: set[Process] = set()
         self._told = b""
+        self._store = StoreServer() if self.config.store == "memory" else None
 
     async def _serve(self) -> None:
+        if self._store:
+            await self._store.start()
+        try:
+            await self._look_after()
+        finally:
+            if self._store:
+                await self._store.stop()
+
+    async def _look_after(self) -> None:
         self._tell()
         async with asyncio.TaskGroup() as group:
             for _ in range(self.config.server.workers):
@@ -89,7 +102,8 @@ class Supervisor(Listening):
 
     def _tell(self) -> None:
         """Tell the workers what is new."""
-        state = State(self.config, self.local.found(), self.local.is_ready(), self.token)
+        place = self._store.path if self._store else ""
+        state = State(self.config, self.local.found(), self.local.is_ready(), self.token, place)
         line = msgspec.json.encode(state) + b"\n"
         if line != self._told:
             self._told = line
@@ -175,6 +189,7 @@ class _Worker:
             found=lambda: self._state.found,
             is_ready=lambda: self._state.is_ready,
             token=state.token,
+            store=SocketStore(state.store) if state.store else None,
         )
         self._server = Server(self._gateway)
 

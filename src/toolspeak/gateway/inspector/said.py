@@ -1,6 +1,6 @@
 """What a reply said, piece by piece, read once more from its bytes.
 
-    said = read("openai_chat", chunks, is_stream=True)
+    said = read("openai_chat", turn.heard, is_stream=True)
     said.text                    all that the model wrote, thought and called, as text
     said.pieces[3].end           how much of it had come after the fourth chunk
 
@@ -28,7 +28,7 @@ from ...events import (
 from ...wires import StreamDecoder, wire_of
 from ...wires.framing import decode_json
 from .covering import Span
-from .trace import Chunk
+from .trace import Flow
 
 
 class Piece(Struct, frozen=True):
@@ -124,7 +124,7 @@ class _Reading:
         self.calls.append((start, self.length, name))
 
 
-def read(wire: str, chunks: list[Chunk], *, is_stream: bool) -> Said:
+def read(wire: str, flow: Flow, *, is_stream: bool) -> Said:
     """Read a reply of that API."""
     decoder = StreamDecoder(wire_of(wire), arguments="incremental")
     reading = _Reading()
@@ -132,8 +132,8 @@ def read(wire: str, chunks: list[Chunk], *, is_stream: bool) -> Said:
     raw: list[str] = []
     length = 0
     pieces: list[Piece] = []
-    value = None if is_stream else _value(chunks)
-    for seconds, data in chunks:
+    value = None if is_stream else _value(flow)
+    for seconds, data in zip(flow.times, flow.pieces, strict=True):
         if value is None:
             reading.take(decoder.feed(data))
         raw.append(to_text.decode(data))
@@ -156,9 +156,9 @@ def read(wire: str, chunks: list[Chunk], *, is_stream: bool) -> Said:
     )
 
 
-def _value(chunks: list[Chunk]) -> object | None:
+def _value(flow: Flow) -> object | None:
     try:
-        return decode_json(b"".join(data for _, data in chunks))
+        return decode_json(b"".join(flow.pieces))
     except WireError:
         return None
 

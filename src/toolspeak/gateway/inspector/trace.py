@@ -8,7 +8,6 @@ from __future__ import annotations
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct, field
 
 from ...types import Failure, Note, Plan, Rejection, Reply, Request, Text, ToolCall, Usage
@@ -17,23 +16,28 @@ if TYPE_CHECKING:
     from ...bridge import Exchange
     from ..catalog import Endpoint
 
-Chunk = tuple[float, bytes]
-"""When it came or went, in seconds since the request began; and what."""
+_A_TRACE, _A_PIECE = 4000, 80
+"""Bytes that Python itself needs for one, about; many small ones are not free."""
 ASKED = 160
 """So many characters of what was asked tell one request from another."""
 GONE = 499
 """The status where nobody was there to see one."""
 
 
-class Called(Struct, frozen=True, gc=False):
-    """A call that a model has made."""
+class Flow(Struct):
+    """What came or went piece by piece, and when: in seconds since the request began. Two plain
+    lists, since there are many pieces and none of them may cost anything."""
 
-    id: str
-    name: str
-    arguments: str
-    """As JSON."""
-    raw: str
-    """The text that it was read from."""
+    times: list[float] = []
+    pieces: list[bytes] = []
+
+    def add(self, seconds: float, data: bytes) -> None:
+        self.times.append(seconds)
+        self.pieces.append(data)
+
+    def weighed(self) -> int:
+        """Bytes that it takes, about."""
+        return sum(map(len, self.pieces)) + _A_PIECE * len(self.pieces)
 
 
 class Turn(Struct, kw_only=True):
@@ -58,9 +62,9 @@ class Turn(Struct, kw_only=True):
     """When the head of the reply was there."""
     ended: float | None = None
     is_stream: bool = False
-    chunks: list[Chunk] = field(default_factory=list[Chunk])
+    heard: Flow = field(default_factory=Flow)
     outcome: str = ""
-    calls: tuple[Called, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     dialect: str | None = None
     rejected: tuple[Rejection, ...] = ()
     notes: tuple[Note, ...] = ()
@@ -73,9 +77,9 @@ class Turn(Struct, kw_only=True):
         self.status, self.is_stream = status, is_stream
         self.first = perf_counter() - self.began
 
-    def heard(self, data: bytes) -> None:
+    def hears(self, data: bytes) -> None:
         """More of the reply is there."""
-        self.chunks.append((perf_counter() - self.began, data))
+        self.heard.add(perf_counter() - self.began, data)
 
     def failed(self, failure: Failure) -> None:
         """There is no reply, or no more of it."""
@@ -86,7 +90,7 @@ class Turn(Struct, kw_only=True):
         """The reply is all there, and this is what it comes to."""
         self.ended = perf_counter() - self.began
         self.outcome = outcome
-        self.calls = _called(reply.calls)
+        self.calls = reply.calls
         self.dialect = reply.dialect
         self.rejected = reply.rejected
         self.notes = reply.notes
@@ -121,7 +125,7 @@ class Trace(Struct, kw_only=True):
     mode: str = ""
     retries: int = 0
     overhead: float | None = None
-    calls: tuple[Called, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     dialect: str | None = None
     notes: tuple[Note, ...] = ()
     stop_reason: str | None = None
@@ -130,8 +134,10 @@ class Trace(Struct, kw_only=True):
     status: int = 0
     answered: dict[str, str] = field(default_factory=dict[str, str])
     """The headers of the answer."""
-    received: list[Chunk] = field(default_factory=list[Chunk])
+    received: Flow = field(default_factory=Flow)
     ended: float | None = None
+    size: int = 0
+    """What it was found to weigh when it ended."""
 
     def understood(self, request: Request, served: str, upstream: str) -> None:
         """What the client wants is known."""
@@ -158,13 +164,13 @@ class Trace(Struct, kw_only=True):
 
     def sent(self, data: bytes) -> None:
         """The client gets more of its answer."""
-        self.received.append((perf_counter() - self.began, data))
+        self.received.add(perf_counter() - self.began, data)
 
     def replied(self, reply: Reply, notes: tuple[Note, ...]) -> None:
         """What the client gets in the end."""
-        self.calls = _called(reply.calls)
+        self.calls = reply.calls
         self.dialect = reply.dialect
-        self.notes = tuple(dict.fromkeys((*notes, *reply.notes)))
+        self.notes = (*notes, *reply.notes)
         self.stop_reason, self.usage, self.failure = reply.stop_reason, reply.usage, reply.failure
 
     def end(self, status: int, headers: dict[str, str], failure: Failure | None) -> None:
@@ -173,6 +179,11 @@ class Trace(Struct, kw_only=True):
         self.answered = headers
         self.failure = failure or self.failure
         self.ended = perf_counter() - self.began
+
+    def weighed(self) -> int:
+        """Bytes that it takes, about."""
+        turns = sum(_A_TRACE + len(turn.sent) + turn.heard.weighed() for turn in self.turns)
+        return _A_TRACE + len(self.body) + turns + self.received.weighed()
 
     @property
     def summary(self) -> Summary:
@@ -229,9 +240,6 @@ class Summary(Struct, frozen=True, kw_only=True):
     failure: str
 
 
-_DECODER = msgspec.msgpack.Decoder(Trace)
-
-
 def new_trace(
     *, key: str, identity: str, method: str, target: str, wire: str, headers: dict[str, str]
 ) -> Trace:
@@ -246,19 +254,6 @@ def new_trace(
         wire=wire,
         headers=headers,
     )
-
-
-def packed(trace: Trace) -> bytes:
-    """A trace in one piece: thousands of them are nothing to search for garbage."""
-    return msgspec.msgpack.encode(trace)
-
-
-def unpacked(data: bytes) -> Trace:
-    return _DECODER.decode(data)
-
-
-def _called(calls: tuple[ToolCall, ...]) -> tuple[Called, ...]:
-    return tuple(Called(call.id, call.name, call.arguments_json, call.raw) for call in calls)
 
 
 def _asked(request: Request) -> str:

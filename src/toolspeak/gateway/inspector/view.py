@@ -31,7 +31,7 @@ from ..settings import HARMLESS, hidden, hidden_address
 from .covering import Covering
 from .places import Place, Places, in_utf16
 from .said import Said, read
-from .trace import Called, Summary, Trace, Turn
+from .trace import Summary, Trace, Turn
 
 OUTCOMES: dict[str, str] = {
     **KINDS,
@@ -55,7 +55,7 @@ class View:
         self._trace = trace
         self._covering = Covering(known)
         self._replies = [
-            read(turn.wire, turn.chunks, is_stream=turn.is_stream) for turn in trace.turns
+            read(turn.wire, turn.heard, is_stream=turn.is_stream) for turn in trace.turns
         ]
         is_stream = "json" not in trace.answered.get("content-type", "stream")
         self._received = read(trace.wire, trace.received, is_stream=is_stream)
@@ -83,7 +83,7 @@ class View:
             ],
             "received": self._answer(),
             "calls": self._calls(trace.calls, trace.dialect),
-            "notes": self._notes(trace.notes),
+            "notes": self._notes(dict.fromkeys(trace.notes)),
             "failure": self._failure(trace.failure),
             "usage": to_builtins(trace.usage),
         }
@@ -177,7 +177,7 @@ class View:
             "chunks": [
                 {"ms": _ms(piece.seconds), "end": place(piece.raw_end)} for piece in said.pieces
             ],
-            "size": sum(len(data) for _, data in trace.received),
+            "size": sum(map(len, trace.received.pieces)),
         }
 
     def _curl(self) -> str:
@@ -193,12 +193,12 @@ class View:
             line += ' -H "authorization: Bearer $KEY"'
         return f"{line} -d {shlex.quote(self._covering.text(self._body))}"
 
-    def _calls(self, calls: Iterable[Called], dialect: str | None) -> list[dict[str, Any]]:
+    def _calls(self, calls: Iterable[ToolCall], dialect: str | None) -> list[dict[str, Any]]:
         return [
             {
                 "id": call.id,
                 "name": call.name,
-                "arguments": self._covering.value(decode_json(call.arguments.encode())),
+                "arguments": self._covering.value(call.arguments),
                 "dialect": dialect if call.raw else None,
             }
             for call in calls

@@ -6,8 +6,8 @@ import json
 import time
 
 from tests.gateway.support import Running
-from toolspeak.gateway.inspector.trace import Called, Trace, Turn
-from toolspeak.types import Failure, Note, Plan, Rejection
+from toolspeak.gateway.inspector.trace import Flow, Trace, Turn
+from toolspeak.types import Failure, Note, Plan, Rejection, ToolCall
 
 from .conftest import Opener
 from .site import HTTP, TOKEN, Opened, made_up, record
@@ -45,12 +45,12 @@ def hostile_trace(name: str, text: str) -> Trace:
     trace.target = f"/v1/{text}"
     trace.headers = trace.answered = {"user-agent": text, "content-type": text, f"x-{text}": text}
     trace.body = json.dumps({"model": text, text: {"__proto__": [text]}}).encode()
-    arguments = json.dumps({text: text, "__proto__": {"ran": text}, "constructor": text})
-    trace.calls = (Called(text, text, arguments, text),)
+    arguments = {text: text, "__proto__": {"ran": text}, "constructor": text}
+    trace.calls = (ToolCall(id=text, name=text, arguments=arguments, raw=text),)
     trace.notes = (Note(text, text, text),)
     chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
     frames = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
-    trace.received = [(0.002, frames)]
+    trace.received = Flow([0.002], [frames])
     sent = {"model": text, "messages": [{"role": "user", "content": text}]}
     trace.turns = [
         Turn(
@@ -68,7 +68,7 @@ def hostile_trace(name: str, text: str) -> Trace:
             first=0.001,
             ended=0.002,
             is_stream=True,
-            chunks=[(0.0015, frames)],
+            heard=Flow([0.0015], [frames]),
             outcome=text,
             calls=trace.calls,
             dialect=text,

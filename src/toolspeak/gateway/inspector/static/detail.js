@@ -6,7 +6,7 @@ import { h, line, place, setText } from "./dom.js";
 import { stateOf, statusText } from "./rows.js";
 import { count, duration, moment, size, tokens } from "./format.js";
 import { endAt, turnAt } from "./moments.js";
-import { button, copyButton, download, facts, isPhone, section, showOnce } from "./parts.js";
+import { breakable, button, copyButton, download, facts, isPhone, section, showOnce } from "./parts.js";
 import { Replay } from "./replay.js";
 import { TextPane } from "./textpane.js";
 import { Timeline } from "./timeline.js";
@@ -82,8 +82,8 @@ export class DetailView {
 
   #buildReceived() {
     this.receivedFacts = h("div");
-    this.result = new Understood({ onChoose: (kind, index) => this.turn.understood.reveal(kind, index), empty: "No call." });
-    this.receivedBody = new TextPane({ label: "What the client received", isFrames: true, empty: "Nothing yet." });
+    this.result = new Understood({ onChoose: (kind, index) => this.turn.understood.reveal(kind, index) });
+    this.receivedBody = new TextPane({ label: "What the client received", isFrames: true });
     this.receivedHeaders = h("div");
     const copyBody = copyButton("Copy", () => this.#detail.received.body, { class: "quiet small" });
     this.bodySection = section("As it was sent", { open: !isPhone(), side: [copyBody] }, this.receivedBody.node);
@@ -108,6 +108,7 @@ export class DetailView {
       this.#detail = null;
       this.#isChosen = false;
       this.replay.reset();
+      this.receivedBody.reset();
       this.#hide(true);
       this.node.scrollTop = 0;
       for (const one of this.columns.children) one.scrollTop = 0;
@@ -186,7 +187,7 @@ export class DetailView {
     setText(this.title, line(summary.asked, 300) || summary.target);
     this.#showMeta(summary, detail);
     showOnce(this.sentFacts, [sent.method, sent.target, sent.size], () =>
-      facts([["request", h("span", { class: "mono" }, `${sent.method} ${sent.target}`)], ["size", size(sent.size)], ["tools", summary.tools || ""]]),
+      facts([["request", h("span", { class: "mono" }, `${sent.method} `, breakable(sent.target))], ["size", size(sent.size)], ["tools", summary.tools || ""]]),
     );
     showOnce(this.sentHeaders, sent.headers, () => headers(sent.headers));
     this.sentBody.update(sent.body);
@@ -195,7 +196,7 @@ export class DetailView {
       facts([["status", statusText(summary)], ["size", size(received.size)], ["tokens", tokens(detail.usage)]]),
     ]);
     showOnce(this.receivedHeaders, received.headers, () => headers(received.headers));
-    this.result.update(detail);
+    this.result.update(detail, summary.is_over ? "No call." : "Nothing yet.");
     this.replay.update(detail);
     this.#draw();
   }
@@ -207,7 +208,7 @@ export class DetailView {
       h("span", null, this.#about.wires[summary.wire] ?? summary.wire),
       h("span", { class: "mono" }, model),
       summary.mode && h("span", null, summary.mode),
-      h("span", null, summary.is_over ? duration(summary.ms) : "…", summary.overhead_ms ? h("span", { class: "faint" }, ` (${duration(summary.overhead_ms)} gateway)`) : null),
+      h("span", null, duration(summary.ms), summary.overhead_ms ? h("span", { class: "faint" }, ` (${duration(summary.overhead_ms)} gateway)`) : null),
       summary.retries > 0 && h("span", null, count(summary.retries, "retry", "retries")),
       hidden > 0 && h("span", null, `${count(hidden, "secret")} masked`),
       h("span", { class: "faint when" }, moment(summary.at)),
@@ -224,7 +225,7 @@ export class DetailView {
     this.timeline.update(detail, { length, time, chosen: this.#chosen });
     const turn = detail.turns[this.#chosen];
     this.columns.classList.toggle("without-turns", !turn);
-    if (turn) this.turn.update(turn, time);
+    if (turn) this.turn.update(turn, time, `${this.#key}/${this.#chosen}`);
     const { body, chunks } = detail.received;
     this.receivedBody.follows = !detail.summary.is_over || time !== Infinity;
     this.receivedBody.update(body, [], endAt(chunks, "end", time, body, detail.summary.ms));

@@ -161,6 +161,7 @@ class Page {
   #refuse({ status, message }) {
     const content = status === 401 ? this.#tokenForm() : h("div", { class: "empty" }, h("h2", null, "The inspector is off"), h("p", null, message));
     place(this.main, content);
+    content.querySelector("input")?.focus();
     this.isFollowing = false;
     this.#view = null;
   }

@@ -65,6 +65,6 @@ export class OtherSide {
     this.link.setAttribute("href", `#/requests/${encodeURIComponent(summary.key)}`);
     const chosen = Math.min(this.#chosen ?? turnAt(turns, Infinity), turns.length - 1);
     this.timeline.update(this.#detail, { length: Math.max(summary.ms ?? 0, 0.1, ...turns.map((turn) => turn.ms ?? turn.at_ms)), time: Infinity, chosen });
-    this.turn.update(turns[chosen], Infinity);
+    this.turn.update(turns[chosen], Infinity, `${summary.key}/${chosen}`);
   }
 }

@@ -71,6 +71,11 @@ export function showOnce(element, content, make) {
   place(element, make());
 }
 
+/** An address that may go on in the next line after a slash. */
+export function breakable(address) {
+  return address.split(/(?<=\/)/).flatMap((part) => [part, h("wbr")]);
+}
+
 export function isPhone() {
   return matchMedia("(max-width: 700px)").matches;
 }

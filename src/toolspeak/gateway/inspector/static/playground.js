@@ -50,11 +50,10 @@ export class PlaygroundView {
     this.understood = new Understood({
       onChoose: (kind, index) => this.#reveal(kind, index),
       onHover: (kind, index) => lightMarks(this.marked.node, kind, index),
-      empty: "No call in it.",
     });
     linkHover(this.marked.node, this.understood);
     this.marked.node.addEventListener("click", (event) => this.#markClicked(event));
-    this.left = new TextPane({ label: "The text that is left", empty: "Nothing." });
+    this.left = new TextPane({ label: "The text that is left" });
     this.reasoning = new TextPane({ label: "Reasoning" });
     this.leftSection = section("Text that is left", {}, this.left.node);
     this.reasoningSection = section("Reasoning", { open: false }, this.reasoning.node);
@@ -166,7 +165,7 @@ export class PlaygroundView {
     this.#spans = found.spans;
     this.marked.update(text, found.spans);
     place(this.legend, legend(found.spans));
-    this.understood.update(found);
+    this.understood.update(found, "No call in it.");
     this.left.update(found.text);
     this.reasoning.update(found.reasoning ?? "");
     this.reasoningSection.node.hidden = !found.reasoning;

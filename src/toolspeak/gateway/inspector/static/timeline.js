@@ -4,7 +4,11 @@ import { button } from "./parts.js";
 import { h, keyed, setText, shape } from "./dom.js";
 import { count, duration } from "./format.js";
 
-const NOT_AGAIN = new Set(["", "preparing", "fallback", "tools refused"]);
+/** What a reply comes to if it will not do: docs/reliability.md. */
+const WILL_NOT_DO = new Set([
+  "invalid-call", "unknown-tool", "missing-call", "false-refusal",
+  "truncated-call", "repeated-call", "unformed-answer", "empty",
+]);
 
 export class Timeline {
   #rows;
@@ -82,7 +86,7 @@ function drawTurn(row, turn, length, isChosen, at) {
 
 /** Whether a turn asks for the same once more, because of that. */
 export function isAgain(why) {
-  return !NOT_AGAIN.has(why);
+  return WILL_NOT_DO.has(why);
 }
 
 function nameOf({ why }, at) {

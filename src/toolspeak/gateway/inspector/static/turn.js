@@ -5,13 +5,14 @@ import { h, keyed, setText } from "./dom.js";
 import { count, tokens } from "./format.js";
 import { legend } from "./highlight.js";
 import { chunksUntil, endAt } from "./moments.js";
-import { copyButton, facts, isPhone, section, showOnce } from "./parts.js";
+import { breakable, copyButton, facts, isPhone, section, showOnce } from "./parts.js";
 import { TextPane } from "./textpane.js";
 import { isAgain } from "./timeline.js";
 import { Understood, failureBox } from "./understood.js";
 
 export class TurnView {
   #turn = null;
+  #identity = "";
 
   constructor() {
     this.#buildTold();
@@ -35,7 +36,7 @@ export class TurnView {
   // What it wrote.
 
   #buildWrote() {
-    this.text = new TextPane({ label: "What the model wrote", empty: "Nothing yet." });
+    this.text = new TextPane({ label: "What the model wrote" });
     this.legend = h("div", { class: "legend" });
     const copyText = copyButton("Copy", () => this.#turn?.text ?? "", { class: "quiet small" });
     this.textSection = section("Text", { side: [copyText] }, this.legend, this.text.node);
@@ -47,7 +48,7 @@ export class TurnView {
     this.failure = h("div");
     this.ending = h("div");
     this.understoodSection = section("Understood as", {}, this.outcome, this.failure, this.understood.node, this.ending);
-    this.frames = new TextPane({ label: "The reply as it came", isFrames: true, empty: "Nothing yet." });
+    this.frames = new TextPane({ label: "The reply as it came", isFrames: true });
     const copyFrames = copyButton("Copy", () => this.#turn?.raw ?? "", { class: "quiet small" });
     this.framesSection = section("As it came", { open: !isPhone(), side: [copyFrames] }, this.frames.node);
     this.text.node.addEventListener("click", (event) => this.#markClicked(event));
@@ -65,7 +66,10 @@ export class TurnView {
     if (span) this.text.reveal(span.start);
   }
 
-  update(turn, time) {
+  /** `identity` tells one turn from another. */
+  update(turn, time, identity) {
+    if (identity !== this.#identity) for (const pane of [this.text, this.frames]) pane.reset();
+    this.#identity = identity;
     this.#turn = turn;
     this.#drawTold(turn);
     this.#drawWrote(turn, time);
@@ -82,11 +86,13 @@ export class TurnView {
       facts([
         ["model", h("span", { class: "mono" }, model)],
         ["upstream", `${upstream}, ${wire}`],
-        ["address", h("span", { class: "mono" }, address + path)],
+        ["address", h("span", { class: "mono" }, breakable(address + path))],
         ["tools", tools ? `${tools} by its API` : ""],
         ["sent again", retries ? `${count(retries, "time")}, after problems with the connection` : ""],
       ]),
     ]);
+    this.promptSection.node.hidden = !turn.prompt.length;
+    this.bodySection.node.hidden = !turn.body;
     this.promptSection.setHint(count(turn.prompt.length, "message"));
     this.drawMessages(turn.prompt);
     this.body.update(turn.body);
@@ -94,16 +100,19 @@ export class TurnView {
 
   #drawWrote(turn, time) {
     const whole = turn.ms ?? turn.first_ms;
+    const isOver = turn.ms !== null;
+    for (const pane of [this.text, this.frames]) setText(pane.empty, isOver && time === Infinity ? "Nothing." : "Nothing yet.");
+    this.framesSection.node.hidden = isOver && !turn.raw;
     const end = endAt(turn.chunks, "end", time, turn.text, whole);
     const rawEnd = endAt(turn.chunks, "raw_end", time, turn.raw, whole);
-    this.text.follows = this.frames.follows = turn.ms === null || time !== Infinity;
+    this.text.follows = this.frames.follows = !isOver || time !== Infinity;
     this.text.update(turn.text, turn.spans, end);
     this.frames.update(turn.raw, [], rawEnd);
     const isNow = time === Infinity;
     this.textSection.setHint(isNow || !turn.chunks.length ? "" : `chunk ${chunksUntil(turn.chunks, time)} of ${turn.chunks.length}`);
     this.framesSection.setHint([turn.status || "", turn.chunks.length ? count(turn.chunks.length, "chunk") : ""].filter((one) => one).join(", "));
     showOnce(this.legend, turn.spans.map((span) => span.kind), () => legend(turn.spans));
-    this.understood.update(turn);
+    this.understood.update(turn, isOver ? "No call, and nothing to note." : "Nothing yet.");
     setText(this.outcome, turn.outcome_text || turn.outcome);
     this.outcome.hidden = !this.outcome.textContent;
     this.understoodSection.setHint(turn.outcome);
@@ -115,7 +124,7 @@ export class TurnView {
 }
 
 function newMessage(message) {
-  const pane = new TextPane({ label: `${message.role} message`, empty: "(nothing)" });
+  const pane = new TextPane({ label: `${message.role} message`, empty: "Nothing." });
   const role = h("span", { class: "role" });
   const node = h("div", { class: "message" }, role, pane.node);
   const update = ({ role: name, text }) => {

@@ -12,9 +12,8 @@ export class Understood {
   #empty = h("p", { class: "faint" });
 
   /** `onChoose(kind, index)` hears of a click on a card, `onHover(kind, index or null)` of hovering. */
-  constructor({ onChoose, onHover = () => {}, empty = "No call, and nothing to note." }) {
+  constructor({ onChoose, onHover = () => {} }) {
     this.node = h("div", { class: "understood" }, this.#calls, this.#rejected, this.#notes, this.#empty);
-    setText(this.#empty, empty);
     const card = (kind, make) => ({ item, index }) => {
       const node = make(item, () => onChoose(kind, index));
       node.dataset.kind = kind;
@@ -28,7 +27,9 @@ export class Understood {
     this.drawNotes = byContent(this.#notes, card("note", noteLine));
   }
 
-  update({ calls, rejected = [], notes }) {
+  /** `empty` is what it says if there is nothing. */
+  update({ calls, rejected = [], notes }, empty) {
+    setText(this.#empty, empty);
     this.drawCalls(numbered(calls));
     this.drawRejected(numbered(rejected));
     // A block that is no call is also noted, which its card says already.

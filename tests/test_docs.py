@@ -21,6 +21,13 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
+
+
+def print_path(path: str) -> None:
+    "Remove a file."
+    print(path)
+
+
 GIVEN: dict[str, dict[str, Any]] = {
     "README.md": {
         "text_or_api_response": CALL,
@@ -32,6 +39,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     },
     "add-a-dialect.md": {"Dialect": Dialect},
     "dialects.md": {"get_weather": dict},
+    "inspector.md": {"remove_file": print_path},
     "security.md": {"extract": extract, "reply": CALL, "tools": None, "messages": []},
 }
 """What is there already where an example begins."""

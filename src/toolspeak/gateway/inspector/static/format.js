@@ -31,8 +31,8 @@ export function count(number, word, plural = `${word}s`) {
 
 /** What a reply took, as its API counts: 210 input, 40 output. */
 export function tokens(usage) {
-  const counts = Object.entries(usage ?? {}).filter(([, value]) => typeof value === "number" && value > 0);
-  return counts.map(([name, value]) => `${value.toLocaleString("en")} ${name.replaceAll("_", " ")}`).join(", ");
+  const words = ([name, value]) => `${value.toLocaleString("en")} ${name.replaceAll("_", " ")}`;
+  return Object.entries(usage ?? {}).filter(([, value]) => value > 0).map(words).join(", ");
 }
 
 /** What is left of some seconds: 1:05. */

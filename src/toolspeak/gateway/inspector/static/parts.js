@@ -15,6 +15,12 @@ export function section(title, { open = true, side = [], class: name = "" } = {}
   return { node, setTitle: (text) => setText(heading, text), setHint: (text) => setText(hint, text) };
 }
 
+/** A column of a view, with its title. */
+export function column(title, ...children) {
+  const heading = h("h2", { class: "column-title" }, title);
+  return h("section", { class: "column", "aria-label": title }, heading, children);
+}
+
 export function button(text, action, { tip = "", class: name = "", ...others } = {}) {
   const on = { click: action };
   return h("button", { type: "button", class: name, "data-tip": tip || null, on, ...others }, text);
@@ -60,7 +66,11 @@ export function download(blob, name) {
 
 export function facts(pairs) {
   const rows = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
-  return h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
+  return h(
+    "dl",
+    { class: "facts" },
+    rows.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]),
+  );
 }
 
 /** Fills an element anew if its content is another: what one has selected in it stays otherwise. */

@@ -41,7 +41,10 @@ export function fillRow(row, summary, { wires, isSelected }) {
   row.dataset.state = stateOf(summary);
   const [, status, , model, , asked, calls, retries, notes, took] = row.children;
   tip(status, summary.failure);
-  tip(model, summary.served && summary.served !== summary.model ? `asked for ${line(summary.model)}` : "");
+  tip(
+    model,
+    summary.served && summary.served !== summary.model ? `asked for ${line(summary.model)}` : "",
+  );
   tip(asked, texts.asked.length > 40 ? texts.asked : "");
   tip(calls, summary.calls.length ? line(summary.calls.join(", ")) : "");
   tip(retries, summary.retries ? `asked again ${summary.retries} times` : "");

@@ -35,7 +35,7 @@ export class TextPane {
 
   update(text, spans = [], end = text.length) {
     const before = this.#content.text;
-    if (!text.startsWith(before) && !before.startsWith(text)) this.#clear();
+    if (text !== before && !text.startsWith(before) && !before.startsWith(text)) this.#clear();
     this.#content = { text, spans: inOrder(spans), end };
     this.#draw();
   }

@@ -12,7 +12,10 @@ const WILL_NOT_DO = new Set([
 
 export class Timeline {
   #rows;
-  #list = h("div", { class: "timeline-turns", role: "tablist", "aria-label": "Turns", "aria-orientation": "vertical" });
+  #list = h(
+    "div",
+    { class: "timeline-turns", role: "tablist", "aria-label": "Turns", "aria-orientation": "vertical" },
+  );
   #client = newRow("div", "client");
   #inSight = -1;
 
@@ -24,7 +27,10 @@ export class Timeline {
     };
     this.#rows = keyed(this.#list, (turn, at) => at, (turn, key) => {
       const row = make(turn, key);
-      return { node: row.node, update: (turn) => drawTurn(row, turn, this.length, Number(key) === this.chosen, Number(key)) };
+      return {
+        node: row.node,
+        update: (turn) => drawTurn(row, turn, this.length, Number(key) === this.chosen, Number(key)),
+      };
     });
     setText(this.#client.label, "to the client");
     this.node = h("div", { class: "timeline" }, this.#list, this.#client.node);
@@ -45,7 +51,14 @@ export class Timeline {
     this.#rows(detail.turns);
     this.#keepInSight(chosen);
     const { chunks } = detail.received;
-    drawTrack(this.#client, length, chunks[0]?.ms ?? null, chunks[0]?.ms ?? null, chunks.at(-1)?.ms ?? null, chunks);
+    drawTrack(
+      this.#client,
+      length,
+      chunks[0]?.ms ?? null,
+      chunks[0]?.ms ?? null,
+      chunks.at(-1)?.ms ?? null,
+      chunks,
+    );
     setText(this.#client.took, chunks.length ? count(chunks.length, "chunk") : "");
     this.node.style.setProperty("--head", `${(100 * Math.min(time, length)) / length}%`);
   }
@@ -63,12 +76,20 @@ function newRow(tag, name) {
   const waits = h("span", { class: "bar bar-waits" });
   const comes = h("span", { class: "bar bar-comes" });
   const ticks = shape("path", { class: "ticks", d: "" });
-  const drawing = shape("svg", { viewBox: "0 0 1000 10", preserveAspectRatio: "none", "aria-hidden": "true" }, ticks);
+  const drawing = shape(
+    "svg",
+    { viewBox: "0 0 1000 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+    ticks,
+  );
   const track = h("span", { class: "track" }, waits, comes, drawing);
   const took = h("span", { class: "timeline-took" });
   const node =
     tag === "button"
-      ? button([label, track, took], () => {}, { class: `timeline-row ${name}`, role: "tab", "aria-controls": "turn-told turn-wrote" })
+      ? button(
+        [label, track, took],
+        () => {},
+        { class: `timeline-row ${name}`, role: "tab", "aria-controls": "turn-told turn-wrote" },
+      )
       : h("div", { class: `timeline-row ${name}` }, label, track, took);
   return { node, label, waits, comes, ticks, took };
 }

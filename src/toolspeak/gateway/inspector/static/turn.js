@@ -29,8 +29,18 @@ export class TurnView {
     this.drawMessages = keyed(this.messages, (_message, at) => at, newMessage);
     this.promptSection = section("Prompt, as the model got it", { open: !isPhone() }, this.messages);
     this.body = new Body("What was sent to the model");
-    this.bodySection = section("All that was sent", { open: false, side: this.body.tools }, this.body.node);
-    this.told = h("div", { class: "stack", role: "tabpanel", id: "turn-told", "aria-label": "How it was asked" }, this.planSection.node, this.promptSection.node, this.bodySection.node);
+    this.bodySection = section(
+      "All that was sent",
+      { open: false, side: this.body.tools },
+      this.body.node,
+    );
+    this.told = h(
+      "div",
+      { class: "stack", role: "tabpanel", id: "turn-told", "aria-label": "How it was asked" },
+      this.planSection.node,
+      this.promptSection.node,
+      this.bodySection.node,
+    );
   }
 
   // What it wrote.
@@ -47,18 +57,37 @@ export class TurnView {
     this.outcome = h("p", { class: "outcome" });
     this.failure = h("div");
     this.ending = h("div");
-    this.understoodSection = section("Understood as", {}, this.outcome, this.failure, this.understood.node, this.ending);
+    this.understoodSection = section(
+      "Understood as",
+      {},
+      this.outcome,
+      this.failure,
+      this.understood.node,
+      this.ending,
+    );
     this.frames = new TextPane({ label: "The reply as it came", isFrames: true });
     const copyFrames = copyButton("Copy", () => this.#turn?.raw ?? "", { class: "quiet small" });
-    this.framesSection = section("As it came", { open: !isPhone(), side: [copyFrames] }, this.frames.node);
+    this.framesSection = section(
+      "As it came",
+      { open: !isPhone(), side: [copyFrames] },
+      this.frames.node,
+    );
     this.text.node.addEventListener("click", (event) => this.#markClicked(event));
     linkHover(this.text.node, this.understood);
-    this.wrote = h("div", { class: "stack", role: "tabpanel", id: "turn-wrote", "aria-label": "What came back" }, this.textSection.node, this.understoodSection.node, this.framesSection.node);
+    this.wrote = h(
+      "div",
+      { class: "stack", role: "tabpanel", id: "turn-wrote", "aria-label": "What came back" },
+      this.textSection.node,
+      this.understoodSection.node,
+      this.framesSection.node,
+    );
   }
 
   #markClicked(event) {
     const mark = event.target.closest("mark[data-kind]");
-    if (mark && getSelection().isCollapsed) this.understood.reveal(mark.dataset.kind, mark.dataset.index);
+    // Who selects text does not want to go anywhere.
+    if (!mark || !getSelection().isCollapsed) return;
+    this.understood.reveal(mark.dataset.kind, mark.dataset.index);
   }
 
   #revealMark(kind, index) {
@@ -79,10 +108,17 @@ export class TurnView {
     setText(this.why, whyOf(turn));
     this.why.hidden = !turn.why_text;
     const { mode, dialect, reasons } = turn.plan;
-    this.planSection.setHint([mode, dialect && dialect !== mode ? dialect : ""].filter((one) => one).join(" · "));
+    this.planSection.setHint([
+      mode,
+      dialect && dialect !== mode ? dialect : "",
+    ].filter((one) => one).join(" · "));
     const { model, upstream, wire, address, path, tools, retries } = turn;
     showOnce(this.plan, [reasons, model, upstream, wire, address, path, tools, retries], () => [
-      reasons.length > 0 && h("ul", { class: "reasons" }, reasons.map((reason) => h("li", null, reason))),
+      reasons.length > 0 && h(
+        "ul",
+        { class: "reasons" },
+        reasons.map((reason) => h("li", null, reason)),
+      ),
       facts([
         ["model", h("span", { class: "mono" }, model)],
         ["upstream", `${upstream}, ${wire}`],
@@ -101,7 +137,10 @@ export class TurnView {
   #drawWrote(turn, time) {
     const whole = turn.ms ?? turn.first_ms;
     const isOver = turn.ms !== null;
-    for (const pane of [this.text, this.frames]) setText(pane.empty, isOver && time === Infinity ? "Nothing." : "Nothing yet.");
+    for (const pane of [this.text, this.frames]) setText(
+      pane.empty,
+      isOver && time === Infinity ? "Nothing." : "Nothing yet.",
+    );
     this.framesSection.node.hidden = isOver && !turn.raw;
     const end = endAt(turn.chunks, "end", time, turn.text, whole);
     const rawEnd = endAt(turn.chunks, "raw_end", time, turn.raw, whole);
@@ -109,8 +148,13 @@ export class TurnView {
     this.text.update(turn.text, turn.spans, end);
     this.frames.update(turn.raw, [], rawEnd);
     const isNow = time === Infinity;
-    this.textSection.setHint(isNow || !turn.chunks.length ? "" : `chunk ${chunksUntil(turn.chunks, time)} of ${turn.chunks.length}`);
-    this.framesSection.setHint([turn.status || "", turn.chunks.length ? count(turn.chunks.length, "chunk") : ""].filter((one) => one).join(", "));
+    const { length } = turn.chunks;
+    const chunk = `chunk ${chunksUntil(turn.chunks, time)} of ${length}`;
+    this.textSection.setHint(isNow || !length ? "" : chunk);
+    this.framesSection.setHint([
+      turn.status || "",
+      turn.chunks.length ? count(turn.chunks.length, "chunk") : "",
+    ].filter((one) => one).join(", "));
     showOnce(this.legend, turn.spans.map((span) => span.kind), () => legend(turn.spans));
     this.understood.update(turn, isOver ? "No call, and nothing to note." : "Nothing yet.");
     setText(this.outcome, turn.outcome_text || turn.outcome);
@@ -137,7 +181,8 @@ function newMessage(message) {
 
 function whyOf({ why, why_text: text }) {
   if (!text) return "";
-  return isAgain(why) ? `Asked again, because the reply was ${text}.` : `${text[0].toUpperCase()}${text.slice(1)}.`;
+  if (isAgain(why)) return `Asked again, because the reply was ${text}.`;
+  return `${text[0].toUpperCase()}${text.slice(1)}.`;
 }
 
 export function lightMarks(element, kind, index) {

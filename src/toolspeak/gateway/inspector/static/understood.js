@@ -13,7 +13,14 @@ export class Understood {
 
   /** `onChoose(kind, index)` hears of a click on a card, `onHover(kind, index or null)` of hovering. */
   constructor({ onChoose, onHover = () => {} }) {
-    this.node = h("div", { class: "understood" }, this.#calls, this.#rejected, this.#notes, this.#empty);
+    this.node = h(
+      "div",
+      { class: "understood" },
+      this.#calls,
+      this.#rejected,
+      this.#notes,
+      this.#empty,
+    );
     const card = (kind, make) => ({ item, index }) => {
       const node = make(item, () => onChoose(kind, index));
       node.dataset.kind = kind;
@@ -72,8 +79,16 @@ export function callCard(call, choose) {
     h(
       "header",
       null,
-      choose ? button(call.name, choose, { class: "name", tip: "Show where it stands" }) : h("span", { class: "name" }, call.name),
-      h("span", { class: "faint mono small" }, [call.dialect, call.id].filter((one) => one).join(" · ")),
+      choose ? button(
+        call.name,
+        choose,
+        { class: "name", tip: "Show where it stands" },
+      ) : h("span", { class: "name" }, call.name),
+      h(
+        "span",
+        { class: "faint mono small" },
+        [call.dialect, call.id].filter((one) => one).join(" · "),
+      ),
       copyButton("Copy", written, { class: "small quiet" }),
     ),
     jsonTree(call.arguments),
@@ -99,9 +114,18 @@ export function noteLine(note, choose) {
   return h(
     "li",
     { class: "note" },
-    h("span", { class: "note-head" }, button(note.code, choose, { class: "code-badge" }), note.where && note.where.length < 60 ? h("code", { class: "faint small" }, note.where) : null),
+    h(
+      "span",
+      { class: "note-head" },
+      button(note.code, choose, { class: "code-badge" }),
+      note.where && note.where.length < 60 ? h("code", { class: "faint small" }, note.where) : null,
+    ),
     h("span", { class: "note-message" }, note.message),
-    note.meaning && note.meaning !== note.message ? h("span", { class: "faint note-meaning" }, note.meaning) : null,
+    note.meaning && note.meaning !== note.message ? h(
+      "span",
+      { class: "faint note-meaning" },
+      note.meaning,
+    ) : null,
   );
 }
 

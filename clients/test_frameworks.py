@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -144,3 +145,33 @@ def test_a_framework_runs_a_tool(client: Callable[..., Any], wire: str, stream: 
     results = [message for message in server.requests[1].messages if message.role == "tool"]
     assert len(results) == 1
     assert "Sunny" in results[0].parts[0].text
+
+
+def page(name: str, language: str, url: str) -> str:
+    """The code of a page of docs/clients/, for that server."""
+    text = (HERE.parent / "docs" / "clients" / f"{name}.md").read_text("utf-8")
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+    return "\n".join(blocks).replace("http://127.0.0.1:7878", url)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("langchain", "get_weather"), ("pydantic-ai", "It is sunny.")]
+)
+def test_the_page_of_a_framework(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with ScriptedServer(*TURNS) as server:
+        exec(page(name, "python", server.url), {})
+    assert said in capsys.readouterr().out
+    assert [tool.name for tool in server.requests[0].tools] == ["get_weather"]
+
+
+def test_the_page_of_vercels_sdk() -> None:
+    node = shutil.which("node")
+    if node is None or not (HERE / "node_modules").exists():
+        pytest.skip("Vercel's `ai` needs Node 20 or newer, and `npm install` in clients/")
+    with ScriptedServer(*TURNS) as server:
+        command = [node, "--input-type=module", "-e", page("vercel-ai-sdk", "js", server.url)]
+        done = subprocess.run(
+            command, cwd=HERE, capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "It is sunny.\n"

@@ -4,9 +4,10 @@ dialects.md   every dialect, with a sample
 limits.md     what each dialect cannot carry
 notes.md      every note there is
 wires.md      what each API has words for
+errors.md     what can go wrong
 
-reliability.md and scrubbing.md are written by hand, but for their tables, which stand between
-`<!-- begin NAME -->` and `<!-- end NAME -->`; reliability.svg is drawn.
+reliability.md, scrubbing.md and clients/ are written by hand, but for parts that stand between
+`<!-- begin NAME -->` and `<!-- end NAME -->`; reliability.svg and walk.svg are drawn.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from docs import scrubbing_tables
+from docs import client_parts, errors_page, scrubbing_tables, walk_picture
 from docs.ladder_picture import picture
 from docs.ladder_tables import tables
 from toolspeak import (
@@ -82,12 +83,15 @@ def main() -> None:
 def pages() -> dict[str, str]:
     """The generated pages, by file name."""
     return {
+        **{name: filled((HERE / name).read_text(), parts) for name, parts in client_parts.parts()},
         "dialects.md": dialects_page(),
+        "errors.md": errors_page.page(),
         "limits.md": limits_page(),
         "notes.md": notes_page(),
         "reliability.md": filled((HERE / "reliability.md").read_text(), tables()),
         "reliability.svg": picture(),
         "scrubbing.md": filled((HERE / "scrubbing.md").read_text(), scrubbing_tables.tables()),
+        "walk.svg": walk_picture.picture(),
         "wires.md": wires_page(),
     }
 

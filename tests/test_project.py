@@ -18,7 +18,7 @@ from toolspeak.testing import parse
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "toolspeak"
 LAYERS = [
-    {"literals", "once", "folders", "printing"},
+    {"clients", "literals", "once", "folders", "printing"},
     {"jsonish"},
     {"types"},
     {"errors"},

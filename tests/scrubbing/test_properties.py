@@ -12,8 +12,8 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.scrubbing.support import cases, scrubbed
-from toolspeak.scrubbing import HELD_AT_MOST, Scrubber, scrub
+from tests.scrubbing.support import Case, cases, scrubbed
+from toolspeak.scrubbing import HELD_AT_MOST, Scrubber, cover, scrub
 from toolspeak.testing import split_at
 
 NAMES = (
@@ -252,3 +252,24 @@ def test_little_is_held_back(parts: list[str], size: int) -> None:
     for at in range(0, len(text), size):
         scrubber.feed(text[at : at + size])
         assert scrubber.held <= HELD_AT_MOST
+
+
+@settings(max_examples=300)
+@given(st.one_of(texts, fragments))
+def test_what_is_covered_stays_in_its_place(text: str) -> None:
+    covered, found = cover(text).text, scrub(text).found
+    assert len(covered) == len(text)
+    assert cover(text).found == found
+    # Nothing changes but to a star, and only behind where a secret begins.
+    changed = [at for at, sign in enumerate(covered) if sign != text[at]]
+    assert all(covered[at] == "*" for at in changed)
+    assert not changed or min(changed) >= min(one.offset for one in found)
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.title}: {case.row[:60]!r}")
+def test_what_is_covered_is_gone(case: Case) -> None:
+    covered = cover(case.text).text
+    assert len(covered) == len(case.text)
+    for secret in case.secrets:
+        assert len(secret) <= 8 or secret[4:] not in covered
+    assert covered.count("*") > case.text.count("*") or not case.secrets

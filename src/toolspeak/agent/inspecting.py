@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import ToolspeakError
+from ..gateway.inspector.client import Inspector
 from .approvals import Approver, Question
 from .secrets import told
 from .threads import in_thread
-
-if TYPE_CHECKING:
-    from ..gateway.inspector.client import Inspector
 
 _A_LOOK = "2"
 """How many seconds the gateway may take to say that there is no answer yet."""
@@ -28,8 +26,6 @@ def in_inspector(
 ) -> Approver:
     """Asks there. Without an address it is the gateway that was started last on this machine; `key`
     is its admin key, if it has one."""
-    from ..gateway.inspector.client import Inspector
-
     inspector = Inspector.at(url, key)
 
     async def approve(question: Question) -> str:

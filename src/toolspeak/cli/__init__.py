@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
+from types import ModuleType
 
 from .. import __version__
 from ..errors import ToolspeakError
 from . import (
     chat,
     check,
+    completion,
     convert,
     dialects,
     eval,  # noqa: A004 - its command
@@ -21,44 +23,23 @@ from . import (
     probe,
     providers,
     render,
+    run,
     scrub,
     serve,
 )
+from .parser import CommandParser
 
 _INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 COMMANDS = (
-    *(
-        chat,
-        check,
-        convert,
-        dialects,
-        eval,
-        explain,
-        mcp,
-        parse,
-        probe,
-        providers,
-        render,
-        scrub,
-        serve,
-    ),
+    *(chat, check, completion, convert, dialects, eval, explain, mcp, parse, probe, providers),
+    *(render, run, scrub, serve),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="toolspeak", description="Reliable tool calling for any chat model, for any client."
-    )
-    parser.add_argument("--version", action="version", version=f"toolspeak {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        name = command.__name__.rpartition(".")[2]
-        summary = (command.__doc__ or "").strip().partition("\n")[0]
-        subparser = commands.add_parser(name, help=summary, description=summary)
-        command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
+    parser, _ = parsers()
     options = parser.parse_args(arguments)
     if isinstance(sys.stdout, TextIOWrapper):
         # A terminal that lacks a letter shows its number instead.
@@ -72,3 +53,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ToolspeakError, OSError) as error:
         print(f"toolspeak: {error}", file=sys.stderr)
         return 2
+
+
+def parsers() -> tuple[argparse.ArgumentParser, dict[str, CommandParser]]:
+    """What reads the command line, and what reads that of each command."""
+    parser = argparse.ArgumentParser(
+        prog="toolspeak",
+        usage="toolspeak [-h] [--version] COMMAND …",
+        description="\n".join(_overview()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"toolspeak {__version__}")
+    # The overview has a line for each command; argparse would make two of some.
+    added = parser.add_subparsers(
+        required=True, metavar="COMMAND", help=argparse.SUPPRESS, parser_class=CommandParser
+    )
+    commands: dict[str, CommandParser] = {}
+    for command in COMMANDS:
+        name = _name(command)
+        # The program's name is told, or argparse would make one of the usage above.
+        made = added.add_parser(name, prog=f"toolspeak {name}", description=_summary(command))
+        command.add_arguments(made)
+        made.set_defaults(run=command.run)
+        commands[name] = made
+    return parser, commands
+
+
+def _overview() -> Iterator[str]:
+    yield "Reliable tool calling for any chat model, for any client."
+    yield ""
+    for command in COMMANDS:
+        yield f"  {_name(command):<11} {_summary(command)}"
+
+
+def _name(command: ModuleType) -> str:
+    return command.__name__.rpartition(".")[2]
+
+
+def _summary(command: ModuleType) -> str:
+    """What it does, in a line: the first of its docstring."""
+    return (command.__doc__ or "").strip().partition("\n")[0]

@@ -21,9 +21,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--edit", action="store_true", help="let it change files there, too")
     parser.add_argument("--shell", action="store_true", help="let it run commands, each if you say")
     parser.add_argument("--mcp", type=Path, metavar="CONFIG", help="servers that have more tools")
-    parser.add_argument("--approve", choices=("full", "read_only", "ask"), default="ask")
-    parser.add_argument("--always-ask", action="append", default=[], metavar="TOOL")
-    parser.add_argument("--auto-approve", action="append", default=[], metavar="TOOL")
+    parser.add_argument(
+        "--approve",
+        choices=("full", "read_only", "ask"),
+        default="ask",
+        help="make all calls, refuse those that write, or ask",
+    )
+    parser.add_argument(
+        "--always-ask", action="append", default=[], metavar="TOOL", help="ask in any case"
+    )
+    parser.add_argument(
+        "--auto-approve", action="append", default=[], metavar="TOOL", help="do not ask"
+    )
     parser.add_argument(
         "--inspector",
         nargs="?",
@@ -31,16 +40,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="ask in the inspector of a gateway that runs, and not here",
     )
-    parser.add_argument("--instructions", default="", help="what the model is told first")
-    parser.add_argument("--max-iterations", type=int, default=10, help="turns for one line")
+    parser.add_argument(
+        "--instructions", default="", metavar="TEXT", help="what the model is told first"
+    )
+    parser.add_argument(
+        "--max-iterations", type=int, default=10, metavar="N", help="turns for one line"
+    )
     parser.add_argument(
         "--scrub",
         choices=("model", "display", "both", "off"),
         default="model",
         help="from whom secrets in results are kept",
     )
-    parser.add_argument("--transcript", type=Path, help="where the conversation is kept")
-    parser.add_argument("--audit", type=Path, help="where every approval is written down")
+    parser.add_argument(
+        "--transcript", type=Path, metavar="FILE", help="where the conversation is kept"
+    )
+    parser.add_argument(
+        "--audit", type=Path, metavar="FILE", help="where every approval is written down"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

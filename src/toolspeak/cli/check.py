@@ -1,4 +1,7 @@
-"""Check a configuration of the gateway, and show what it would serve. Asks nobody."""
+"""Check the gateway's configuration, and show what it would serve.
+
+It asks nobody.
+"""
 
 from __future__ import annotations
 

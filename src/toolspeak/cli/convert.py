@@ -1,4 +1,4 @@
-"""Convert requests, replies, streams and transcripts from one API to another."""
+"""Turn requests, replies and streams of one API into another's."""
 
 from __future__ import annotations
 
@@ -30,9 +30,15 @@ _NO_REQUEST = Request(model="", messages=(), extra={"stream_options": {"include_
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     wires = ", ".join(WIRES)
     parser.add_argument("file", nargs="?", default="-", help="JSON, JSON lines, or a stream")
-    parser.add_argument("--from", dest="source", required=True, help=f"the API it is in: {wires}")
-    parser.add_argument("--to", dest="target", required=True, help="the API it shall be in")
-    parser.add_argument("-o", "--output", default="-", help="a file; standard output if left out")
+    parser.add_argument(
+        "--from", dest="source", required=True, metavar="API", help=f"the API it is in: {wires}"
+    )
+    parser.add_argument(
+        "--to", dest="target", required=True, metavar="API", help="the API it shall be in"
+    )
+    parser.add_argument(
+        "-o", "--output", default="-", metavar="FILE", help="a file; standard output if left out"
+    )
     parser.add_argument(
         "--kind",
         choices=KINDS,

@@ -1,4 +1,4 @@
-"""List the text formats in which models write tool calls, with a sample of each."""
+"""List the text formats in which models write tool calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure how well a model calls tools in each mode, with questions whose answers are known."""
+"""Measure how well a model calls tools in each mode."""
 
 from __future__ import annotations
 
@@ -91,8 +91,12 @@ def _add_gateway(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url", help="a gateway that runs already, which chooses the mode; its key: TOOLSPEAK_KEYS"
     )
-    parser.add_argument("--config", type=Path, help="a TOML file; toolspeak.toml if there is one")
-    parser.add_argument("--gguf", type=Path, help="a model file to run in place of the bundled one")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="a TOML file; toolspeak.toml if there is one"
+    )
+    parser.add_argument(
+        "--gguf", type=Path, metavar="FILE", help="a model file to run in place of the bundled one"
+    )
     parser.add_argument(
         "--embedded",
         action=argparse.BooleanOptionalAction,

@@ -1,4 +1,4 @@
-"""Show what happened to a request that a gateway has served, as its inspector does."""
+"""Show what happened to a request that a gateway has served."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import UsageError
+from ..gateway.inspector.client import Inspector
 from ..jsonish import dumps
 from ..printing import printable
 from .io import write_json
@@ -44,12 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    try:
-        from ..gateway.inspector.client import Inspector
-    except ModuleNotFoundError as missing:
-        raise UsageError(
-            f"the gateway needs {missing.name}: pip install 'toolspeak[gateway]'"
-        ) from None
     inspector = Inspector.at(options.url, options.key)
     if options.id is None:
         _list(inspector.get("requests")["requests"][-_LISTED:], as_json=options.json)
@@ -63,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _key(inspector: Any, wanted: str) -> str:
+def _key(inspector: Inspector, wanted: str) -> str:
     if wanted != "last":
         return quote(wanted, safe="")
     requests = inspector.get("requests")["requests"]

@@ -1,4 +1,4 @@
-"""Offer parse, convert, render, dialects and probe as tools of an MCP server."""
+"""Offer parse, convert, render, dialects and probe over MCP."""
 
 from __future__ import annotations
 

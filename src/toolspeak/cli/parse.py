@@ -1,4 +1,4 @@
-"""Read the calls out of a model's text and print them as one JSON object."""
+"""Read the calls out of a model's text, as one JSON object."""
 
 from __future__ import annotations
 

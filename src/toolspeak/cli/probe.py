@@ -1,4 +1,4 @@
-"""Ask a model what it can do, and find out how it is best given tools."""
+"""Ask a model what it can do, and how it is best given tools."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 _VALUES: dict[Any, str] = {True: "yes", False: "no", None: "unknown"}
 _INTERRUPTED = 130
-_NOT_SAVED = 1
 """The exit code after Ctrl-C."""
+_NOT_SAVED = 1
+"""The exit code where a verdict could not be written down."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

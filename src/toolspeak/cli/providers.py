@@ -1,4 +1,4 @@
-"""List the providers: what they speak, where they are, and which variable holds the key."""
+"""List the providers: API, address, and the variable of the key."""
 
 from __future__ import annotations
 

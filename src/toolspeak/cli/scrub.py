@@ -1,4 +1,4 @@
-"""Take secrets out of files, logs and what comes from standard input."""
+"""Take secrets out of files, logs and standard input."""
 
 from __future__ import annotations
 

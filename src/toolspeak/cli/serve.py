@@ -1,4 +1,4 @@
-"""Start the gateway: every client API on one port, in front of any model."""
+"""Start the gateway: every client API on one port, for any model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from msgspec import structs
 from rich.console import Console
 from rich.markup import escape
 
+from ..clients import CLIENTS, DEFAULT_URL, Gateway, snippets
 from ..errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,8 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
     """What says where the models are."""
-    parser.add_argument("--config", type=Path, help="a TOML file; toolspeak.toml if there is one")
-    parser.add_argument("--gguf", type=Path, help="a model file to run in place of the bundled one")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="a TOML file; toolspeak.toml if there is one"
+    )
+    parser.add_argument(
+        "--gguf", type=Path, metavar="FILE", help="a model file to run in place of the bundled one"
+    )
     parser.add_argument(
         "--embedded",
         action=argparse.BooleanOptionalAction,
@@ -105,17 +111,17 @@ class Settings:
 
 
 def _announce(service: Service | Supervisor, console: Console, *, as_json: bool) -> None:
-    """Where it listens, which models it has, and what to paste into each client."""
+    """Where it listens, which models it has, and how clients get there."""
     from ..gateway.catalog import Catalog
-    from ..gateway.paste import snippets
 
     catalog = Catalog(service.config, os.environ, service.found())
-    key = service.config.server.keys[0] if service.config.server.keys else ""
-    pasted = snippets(service.url, catalog.default or "MODEL", "YOUR_KEY" if key else "")
+    key = {"key": "YOUR_KEY"} if service.config.server.keys else {}
+    gateway = Gateway(service.url, catalog.default or "MODEL", **key)
     if service.local.problem:
         console.print(f"no embedded model: {escape(service.local.problem)}", soft_wrap=True)
     if as_json:
         models = {"models": catalog.names(), "default": catalog.default}
+        pasted = (one for client in CLIENTS.values() for one in snippets(client, gateway))
         clients = {one.client: {"text": one.text, "file": one.where} for one in pasted}
         inspector = service.inspector.address(service.url) if service.inspector.is_open else None
         about = {"url": service.url, "inspector": inspector, **models, "clients": clients}
@@ -125,12 +131,23 @@ def _announce(service: Service | Supervisor, console: Console, *, as_json: bool)
     for name in catalog.names():
         mark = "  (default)" if name == catalog.default else ""
         console.print(f"  {escape(name)}{mark}")
-    console.print(f"\n[bold]Inspector[/]\n{_inspector(service)}", soft_wrap=True)
-    for one in pasted:
-        file = f"  [dim]{one.where}[/]" if one.where else ""
-        console.print(f"\n[bold]{one.client}[/]{file}")
-        console.print(escape(one.text), soft_wrap=True)
+    console.print(f"\n[bold]Inspector[/]\n  {_inspector(service)}", soft_wrap=True)
+    console.print("\n[bold]Clients[/]")
+    for name, text in _lines(gateway):
+        console.print(f"  {name:<14} {escape(text)}", soft_wrap=True)
     console.print("\nStop with Ctrl-C.")
+
+
+def _lines(gateway: Gateway) -> Iterator[tuple[str, str]]:
+    """How clients get to the gateway, in a line each."""
+    where = "" if gateway.url == DEFAULT_URL else f" --url {gateway.url}"
+    for name, client in CLIENTS.items():
+        if client.runs:
+            yield client.title, f"toolspeak run {name}{where}"
+    for client in CLIENTS.values():
+        if client.code and "\n" not in client.code.text:
+            yield from ((one.client, one.text) for one in snippets(client, gateway))
+    yield "others", "docs/clients/README.md"
 
 
 def _inspector(service: Service | Supervisor) -> str:

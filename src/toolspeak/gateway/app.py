@@ -208,17 +208,17 @@ class Gateway:
             log.info("%s: %s %r: %s", identity, incoming.method, incoming.path, sender.status)
 
     async def _served(self, incoming: Incoming, sender: Sender, where: Route | None) -> None:
-        failure = None
+        failure, status = None, 0
         try:
             failure = await self._failure(incoming, sender, where)
             if failure:
                 wire = where.wire if where else _wire_for(incoming)
                 await self._fail(sender, wire, failure)
         except Gone:
-            pass
+            status = _CLOSED
         finally:
             if self.recorder and sender.trace:
-                sender.trace.end(sender.status, sender.headers, failure)
+                sender.trace.end(status or sender.status, sender.headers, failure)
                 self.recorder.end(sender.trace)
 
     async def _failure(

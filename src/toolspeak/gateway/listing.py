@@ -117,9 +117,10 @@ class Listing:
         }
 
     def _names(self) -> list[str]:
-        """The models that can be served now."""
+        """The models that can be served now, the default one first."""
         names: list[str] = []
-        for name in self._catalog.names():
+        default = self._catalog.default
+        for name in dict.fromkeys((*([default] if default else ()), *self._catalog.names())):
             try:
                 self._catalog.resolve(name)
             except UnknownModel:

@@ -26,6 +26,8 @@ class Covering:
     def __init__(self, known: Iterable[str] = ()) -> None:
         self._known = {secret for secret in known if len(secret) >= _SHORTEST}
         self._met: set[str] = set()
+        self._looks: dict[str, list[Span]] = {}
+        """What looks like a secret in the texts so far: some are shown more than once."""
 
     @property
     def met(self) -> int:
@@ -34,7 +36,7 @@ class Covering:
 
     def learn(self, text: str) -> None:
         """Remember the secrets in a text."""
-        for start, end in _found(text):
+        for start, end in self._look(text):
             secret = text[start:end]
             for form in {secret, _unescaped(secret)}:
                 if len(form) >= _SHORTEST and len(self._known) < _MOST:
@@ -42,7 +44,7 @@ class Covering:
 
     def spans(self, text: str) -> list[Span]:
         """Where the secrets of a text are."""
-        spans = _joined([*_found(text), *self._again(text)])
+        spans = _joined([*self._look(text), *self._again(text)])
         self._met.update(text[start:end] for start, end in spans)
         return spans
 
@@ -65,6 +67,11 @@ class Covering:
                 return [self._inside(item) for item in value]
             case _:
                 return value
+
+    def _look(self, text: str) -> list[Span]:
+        if text not in self._looks:
+            self._looks[text] = list(_found(text))
+        return self._looks[text]
 
     def _again(self, text: str) -> Iterator[Span]:
         """Where those stand that are known."""

@@ -20,8 +20,6 @@ _A_TRACE, _A_PIECE = 4000, 80
 """Bytes that Python itself needs for one, about; many small ones are not free."""
 ASKED = 160
 """So many characters of what was asked tell one request from another."""
-GONE = 499
-"""The status where nobody was there to see one."""
 
 
 class Flow(Struct):
@@ -175,7 +173,7 @@ class Trace(Struct, kw_only=True):
 
     def end(self, status: int, headers: dict[str, str], failure: Failure | None) -> None:
         """It is over."""
-        self.status = status or GONE
+        self.status = status
         self.answered = headers
         self.failure = failure or self.failure
         self.ended = perf_counter() - self.began

@@ -1,0 +1,59 @@
+"""The parts of docs/clients/ that come from the table of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from toolspeak.clients import CLIENTS, DEFAULT_URL, Client, Gateway, snippets
+from toolspeak.wires import WIRES
+
+GATEWAY = Gateway(DEFAULT_URL, "MODEL")
+SDKS = [name for name in CLIENTS if name.endswith("-sdk") and name != "vercel-ai-sdk"]
+BOX = 8192
+"""The context of the model in the box."""
+SHARE = 4
+"""An agent needs several times what it begins with."""
+
+
+def parts() -> Iterator[tuple[str, dict[str, str]]]:
+    """Each page, with what is filled in."""
+    yield "clients/README.md", {"clients": _table()}
+    yield "clients/sdks.md", {"sdks": _fence("python", "\n".join(map(_text, SDKS)))}
+    for name, client in CLIENTS.items():
+        if name not in SDKS:
+            yield f"clients/{name}.md", {name: "\n\n".join(_lines(name, client))}
+
+
+def _table() -> str:
+    rows = [
+        "| client | start it with | API | sends | fits the model in the box |",
+        "|---|---|---|---|---|",
+    ]
+    for name, client in CLIENTS.items():
+        page = "sdks.md" if name in SDKS else f"{name}.md"
+        start = f"`toolspeak run {name}`" if client.runs else "see its page"
+        sends = f"{client.sends:g} kB" if client.sends else "what you say"
+        fits = "no" if client.tokens * SHARE > BOX else "yes"
+        title = WIRES[client.wire].title
+        rows.append(f"| [{client.title}]({page}) | {start} | {title} | {sends} | {fits} |")
+    return "\n".join(rows)
+
+
+def _lines(name: str, client: Client) -> Iterator[str]:
+    yield _fence("sh", client.install)
+    if client.runs:
+        yield "Then, with a gateway going:"
+        yield _fence("sh", f"toolspeak run {name}")
+        yield "Or by hand:"
+    for one in snippets(client, GATEWAY):
+        if one.where:
+            yield f"In `{one.where}`:" if " " not in one.where else f"In {one.where}:"
+        yield _fence(one.language, one.text)
+
+
+def _text(name: str) -> str:
+    return "\n".join(one.text for one in snippets(CLIENTS[name], GATEWAY))
+
+
+def _fence(language: str, text: str) -> str:
+    return f"```{language}\n{text}\n```"

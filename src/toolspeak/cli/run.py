@@ -1,0 +1,184 @@
+"""Start Claude Code, Codex or another client on the gateway."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, Request, build_opener
+
+from ..clients import CLIENTS, DEFAULT_URL, Client, Gateway, Launch, launch
+from ..errors import UsageError
+from ..folders import state_folder
+from ..gateway import whereabouts
+
+RUNNABLE = {name: client for name, client in CLIENTS.items() if client.runs}
+_SECONDS = 10
+"""How long a gateway may take to say that it is there."""
+_NO_KEY, _HIDDEN = "none", "YOUR_KEY"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_options(parser)
+    parser.add_argument(
+        "command",
+        # Options may stand behind the name too, which argparse would not see otherwise.
+        nargs=argparse.PARSER,
+        metavar="CLIENT [-- …]",
+        help=f"{', '.join(RUNNABLE)}; what stands behind -- is for the client itself",
+    )
+
+
+def _add_options(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
+    """The options; if they are read again, what was read before stays."""
+
+    def otherwise(value: Any) -> Any:
+        return argparse.SUPPRESS if again else value
+
+    parser.add_argument(
+        "--url",
+        default=otherwise(""),
+        help=f"the gateway; the last that was started here, or {DEFAULT_URL}",
+    )
+    parser.add_argument(
+        "--model",
+        default=otherwise(""),
+        help="as clients name it; the gateway's default if left out",
+    )
+    parser.add_argument(
+        "--key", default=otherwise(""), help="a client key; the first of TOOLSPEAK_KEYS if left out"
+    )
+    parser.add_argument(
+        "--print", action="store_true", default=otherwise(False), help="only say what would be run"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    name, args = _command(options)
+    client = RUNNABLE[name]
+    key = options.key or os.environ.get("TOOLSPEAK_KEYS", "").partition(",")[0].strip()
+    running = _Running(options.url or _nearest(), key)
+    model = options.model
+    if not (model and options.print):
+        model = running.check(client, model)
+    shown = _HIDDEN if key and options.print else key or _NO_KEY
+    launched = launch(client, Gateway(running.url, model, shown), args, _home(name))
+    for path, text in launched.files.items():
+        _keep(Path(path), text)
+    if options.print:
+        print(launched.line)
+        return 0
+    return _start(client, launched)
+
+
+def _nearest() -> str:
+    """The gateway that was started last on this machine."""
+    return next((one.url for one in whereabouts.running()), DEFAULT_URL)
+
+
+def _home(name: str) -> Path:
+    """A folder for one client, which is not the user's."""
+    return state_folder() / name
+
+
+def _keep(path: Path, text: str) -> None:
+    """Write a file, if it is not there: the client may have changed it since."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+
+
+def _command(options: argparse.Namespace) -> tuple[str, list[str]]:
+    """The client, and what it is told; our own options in between are taken out."""
+    name, *words = options.command
+    at = words.index("--") if "--" in words else len(words)
+    own = argparse.ArgumentParser(prog="toolspeak run", add_help=False, allow_abbrev=False)
+    _add_options(own, again=True)
+    _, unknown = own.parse_known_args(words[:at], options)
+    if name not in RUNNABLE:
+        raise UsageError(f"there is no client {name!r}; there are {', '.join(RUNNABLE)}")
+    if unknown:
+        told = " ".join(unknown)
+        raise UsageError(
+            f"what is for {name} itself goes behind --: toolspeak run {name} -- {told}"
+        )
+    return name, words[at + 1 :]
+
+
+class _Running:
+    """A gateway that is there already."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.url = url.rstrip("/")
+        address = urlsplit(self.url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise UsageError(f"Expected an address such as {DEFAULT_URL}, got {url!r} - at `--url`")
+        self._key = key
+        # No proxy leads to this machine itself.
+        is_near = address.hostname in ("localhost", "127.0.0.1", "::1")
+        self._opener = build_opener(*([ProxyHandler({})] if is_near else []))
+
+    def check(self, client: Client, model: str) -> str:
+        """Make sure that the gateway is there and has the model; returns its name."""
+        health = self._get("/health")
+        if not isinstance(health, dict) or health.get("status") != "ok":
+            raise UsageError(f"what answers at {self.url} is no gateway of Toolspeak")
+        listed: list[dict[str, Any]] = self._get("/v1/models").get("models", [])
+        if not (model or listed):
+            raise UsageError(
+                f"the gateway at {self.url} has no model: start a local server, or set a "
+                "provider's key, before `toolspeak serve`; or name one with --model"
+            )
+        model = model or listed[0]["slug"]
+        context = next((one.get("context_window") for one in listed if one["slug"] == model), None)
+        if context and context < client.tokens:
+            print(
+                f"toolspeak: {client.title} begins with about {client.tokens} tokens, and {model} "
+                f"takes {context}: docs/clients/README.md says which model fits",
+                file=sys.stderr,
+            )
+        return model
+
+    def _get(self, path: str) -> Any:
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        request = Request(self.url + path, headers=headers)  # noqa: S310 - the scheme was checked
+        try:
+            with self._opener.open(request, timeout=_SECONDS) as response:
+                return json.load(response)
+        except HTTPError as error:
+            if error.code == 401:
+                raise UsageError(
+                    f"the gateway at {self.url} wants a key that it knows: --key, or TOOLSPEAK_KEYS"
+                ) from None
+            raise UsageError(f"{self.url}{path} says {error.code} {error.reason}") from None
+        except (OSError, HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            raise UsageError(
+                f"nothing answers at {self.url} ({reason}): start a gateway with `toolspeak serve` "
+                "in another terminal, or say with --url where one is"
+            ) from None
+        except ValueError:
+            raise UsageError(f"what answers at {self.url} is no gateway of Toolspeak") from None
+
+
+def _start(client: Client, launched: Launch) -> int:
+    """Become the client: then its exit code, its signals and its terminal are its own."""
+    program = shutil.which(client.program)
+    if program is None:
+        raise UsageError(f"there is no program `{client.program}` here: {client.install}")
+    kept = {name: value for name, value in os.environ.items() if name not in launched.unset}
+    env = {**kept, **launched.env}
+    argv = [program, *launched.argv[1:]]
+    sys.stderr.flush()
+    if os.name != "nt":
+        os.execve(program, argv, env)  # noqa: S606 - that is what the command is for
+    # There, a program that is replaced ends at once for whoever has started it.
+    return subprocess.call(argv, env=env)  # noqa: S603

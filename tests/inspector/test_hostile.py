@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import time
 
-import pytest
-
 from tests.gateway.support import Running
-from toolspeak.gateway.inspector.trace import Called, Trace, Turn
-from toolspeak.types import Failure, Note, Plan, Rejection
+from toolspeak.gateway.inspector.trace import Flow, Trace, Turn
+from toolspeak.types import Failure, Note, Plan, Rejection, ToolCall
 
 from .conftest import Opener
-from .site import HTTP, TOKEN, made_up, record
+from .site import HTTP, TOKEN, Opened, made_up, record
 
 ELSEWHERE = "http://evil.example"
 HOSTILE = {
@@ -34,21 +32,25 @@ HOSTILE = {
 }
 
 
-def hostile_trace(text: str) -> Trace:
+def key_of(name: str) -> str:
+    return f"req_{name.replace(' ', '_')}"
+
+
+def hostile_trace(name: str, text: str) -> Trace:
     """A request that says this everywhere."""
     trace = made_up(0)
-    trace.key = trace.id = "req_hostile"
+    trace.key = trace.id = key_of(name)
     trace.status, trace.failure = 500, Failure("upstream", text, 500, text, text)
     trace.model = trace.served = trace.upstream = trace.mode = trace.asked = text
     trace.target = f"/v1/{text}"
     trace.headers = trace.answered = {"user-agent": text, "content-type": text, f"x-{text}": text}
     trace.body = json.dumps({"model": text, text: {"__proto__": [text]}}).encode()
-    arguments = json.dumps({text: text, "__proto__": {"ran": text}, "constructor": text})
-    trace.calls = (Called(text, text, arguments, text),)
+    arguments = {text: text, "__proto__": {"ran": text}, "constructor": text}
+    trace.calls = (ToolCall(id=text, name=text, arguments=arguments, raw=text),)
     trace.notes = (Note(text, text, text),)
     chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
     frames = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
-    trace.received = [(0.002, frames)]
+    trace.received = Flow([0.002], [frames])
     sent = {"model": text, "messages": [{"role": "user", "content": text}]}
     trace.turns = [
         Turn(
@@ -66,7 +68,7 @@ def hostile_trace(text: str) -> Trace:
             first=0.001,
             ended=0.002,
             is_stream=True,
-            chunks=[(0.0015, frames)],
+            heard=Flow([0.0015], [frames]),
             outcome=text,
             calls=trace.calls,
             dialect=text,
@@ -78,57 +80,72 @@ def hostile_trace(text: str) -> Trace:
     return trace
 
 
-@pytest.fixture(params=HOSTILE)
-def hostile(request: pytest.FixtureRequest) -> str:
-    return HOSTILE[request.param]
-
-
-def test_it_is_text_wherever_it_stands(look: Opener, gateway: Running, hostile: str) -> None:
-    record(gateway, hostile_trace(hostile.encode("utf-8", "replace").decode()))
+def asked_everywhere(gateway: Running, name: str, text: str) -> None:
+    """A request, and a question to somebody, that say this wherever they can."""
+    record(gateway, hostile_trace(name, text))
     approval = {
-        "tool": hostile,
-        "arguments": {hostile: hostile, "__proto__": {"ran": 1}},
-        "source": hostile,
-        "agent": hostile,
-        "secrets": [hostile],
+        "tool": text,
+        "arguments": {text: text, "__proto__": {"ran": 1}},
+        "source": text,
+        "agent": text,
+        "secrets": [text],
         "is_echo": True,
         "expires": time.time() + 60,
     }
-    asked = HTTP.post(
-        f"{gateway.url}/inspector/api/approvals",
-        content=json.dumps(approval),
-        headers={"authorization": f"Bearer {TOKEN}", "content-type": "application/json"},
+    url = f"{gateway.url}/inspector/api/approvals"
+    assert HTTP.post(url, json=approval, headers={"authorization": f"Bearer {TOKEN}"}).is_success
+
+
+def assert_it_is_text(opened: Opened, name: str) -> None:
+    """Nothing of it has become a part of the page."""
+    about = opened.page.evaluate(
+        """() => ({
+          tags: [...new Set([...document.querySelectorAll("*")].map((one) => one.tagName))],
+          links: [...document.querySelectorAll("[href]")].map((one) => one.getAttribute("href")),
+          scripts: document.scripts.length,
+          unseen: /[\\0-\\b\\x1b\\x7f\\u202e\\u2066-\\u2069]/.test(document.body.textContent),
+          polluted: "ran" in {} || "ran" in Object.prototype,
+          height: document.body.clientHeight,
+          isTooWide: document.documentElement.scrollWidth > innerWidth,
+        })"""
     )
+    links = [link for link in about.pop("links") if not link.startswith(("#/", "/inspector/"))]
+    tags = {"IMG", "IFRAME", "STYLE", "USE", "OBJECT", "EMBED", "BASE"} & set(about.pop("tags"))
+    assert (name, links, tags) == (name, [], set())
+    # The scripts are the page's own two.
+    expected = {"scripts": 2, "unseen": False, "polluted": False, "height": 900, "isTooWide": False}
+    assert (name, about) == (name, expected)
+
+
+def test_it_is_text_wherever_it_stands(look: Opener, gateway: Running) -> None:
+    for name, text in HOSTILE.items():
+        asked_everywhere(gateway, name, text.encode("utf-8", "replace").decode())
     opened = look(width=390)
+    opened.until(
+        "count => document.querySelectorAll('.card-approval').length === count", len(HOSTILE)
+    )
+    assert_it_is_text(opened, "approvals")
+    opened.page.get_by_role("button", name="Hide").click()
     opened.sees("a.row")
-    if asked.status_code == 200:  # Half a character is no JSON.
-        opened.sees(".card-approval")
-    opened.page.locator("a.row").first.click()
-    opened.sees(".detail .columns")
-    opened.page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
-    opened.page.wait_for_timeout(100)
-    tags = opened.page.evaluate(
-        "[...new Set([...document.querySelectorAll('*')].map(one => one.tagName))]"
-    )
-    assert not {"IMG", "IFRAME", "STYLE", "USE", "OBJECT", "EMBED"} & set(tags)
-    # The page's own two.
-    assert opened.count("script") == 2
-    assert opened.page.evaluate("({}).ran ?? null") is None
-    assert opened.page.evaluate("document.body.clientHeight") == 900
-    assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    unseen = "/[\\u0000-\\u0008\\u001b\\u007f\\u202a-\\u202e\\u2066-\\u2069]/"
-    assert opened.page.evaluate(f"!{unseen}.test(document.body.textContent)")
-    links = opened.page.evaluate(
-        "[...document.querySelectorAll('[href]')].map(one => one.getAttribute('href'))"
-    )
-    assert all(link.startswith(("#/", "/inspector/")) for link in links), links
+    assert_it_is_text(opened, "list")
+    for name in HOSTILE:
+        opened.go(f"#/requests/req_{name.replace(' ', '_')}")
+        opened.until(
+            "key => document.querySelector('.detail-meta').textContent.includes(key)",
+            f"req_{name.replace(' ', '_')}",
+        )
+        opened.page.evaluate(
+            "for (const it of document.querySelectorAll('details')) it.open = true"
+        )
+        assert_it_is_text(opened, name)
+    assert opened.page.evaluate("window.ran ?? null") is None
 
 
-def test_the_playground_reads_it_as_text(look: Opener, hostile: str) -> None:
-    opened = look("#/playground")
-    call = json.dumps({"name": "get_weather", "arguments": {"city": hostile}})
-    text = f"{hostile}<tool_call>{call}</tool_call>"
-    opened.page.get_by_label("Model output").fill(text)
-    opened.sees(".card-call", "get_weather")
-    assert opened.count("script") == 2
-    assert opened.count("img, iframe, style") == 0
+def test_the_playground_reads_it_as_text(look: Opener) -> None:
+    opened = look("#/playground", width=390)
+    for name, text in HOSTILE.items():
+        call = json.dumps({"name": "get_weather", "arguments": {"city": name, text: text}})
+        pasted = f"{text}<tool_call>{call}</tool_call>"
+        opened.page.get_by_label("Model output").fill(pasted)
+        opened.sees(".card-call", f'"{name}"')
+        assert_it_is_text(opened, name)

@@ -9,6 +9,7 @@ from tests.gateway.support import Running
 
 from .conftest import Opener
 from .site import ask, made_up, record
+from .test_approvals import put
 
 VIEWS = ("#/requests", "#/requests/req_00007", "#/playground", "#/chat")
 
@@ -91,7 +92,9 @@ CONTRAST = """() => {
 def test_everything_can_be_read(look: Opener, gateway: Running, scheme: str) -> None:
     ask(gateway, question="A misfit, please")
     record(gateway, *map(made_up, range(26)))
+    put(gateway, is_echo=True, secrets=["a key, in $.content"])
     opened = look(color_scheme=scheme)
+    opened.sees(".card-approval")
     for view in VIEWS:
         opened.go(view)
         opened.page.wait_for_timeout(250)

@@ -41,9 +41,14 @@ export async function request(path, options = {}) {
   const token = localStorage.getItem(TOKEN);
   if (token) headers.set("authorization", `Bearer ${token}`);
   if (options.body) headers.set("content-type", "application/json");
-  const reply = await fetch(ROOT + path, { cache: "no-store", ...options, headers });
+  const reply = await fetch(ROOT + path, { cache: "no-store", ...options, headers }).catch(unreachable);
   if (reply.ok) return reply;
   throw await refusalOf(reply);
+}
+
+function unreachable(problem) {
+  if (problem.name === "AbortError") throw problem;
+  throw new Refused(0, "The gateway cannot be reached.");
 }
 
 async function refusalOf(reply) {

@@ -16,6 +16,8 @@ const ANSWERS = {
   no: "Refused.",
 };
 
+const TOO_LATE = "Too late: it was answered elsewhere, or has expired. It was not allowed by this.";
+
 export class Approvals {
   #pending = [];
   #answered = new Map();
@@ -42,7 +44,8 @@ export class Approvals {
 
   show() {
     this.#fold(false);
-    this.node.querySelector("button.answer")?.focus();
+    // Not a button: the next key that is pressed may have been meant for something else.
+    this.list.firstElementChild?.focus();
   }
 
   #fold(isFolded = !this.node.classList.contains("folded")) {
@@ -56,7 +59,7 @@ export class Approvals {
     const open = this.#pending.filter(({ id, expires }) => expires > now && !this.#answered.has(id));
     const said = [...this.#answered.values()].map(({ approval }) => approval);
     this.node.hidden = !open.length && !said.length;
-    setText(this.summary, open.length ? `${count(open.length, "approval")} waiting` : "");
+    setText(this.summary, open.length ? `${count(open.length, "approval")} waiting` : "Answered");
     this.drawCards([...said, ...open]);
     this.onCount(open.length);
   }
@@ -70,21 +73,53 @@ export class Approvals {
       if (performance.now() - shownAt < STRAY || this.#answered.has(id)) return;
       await this.#answer(approval, word);
     };
-    const choice = (word, label, name) => button(label, () => answer(word), { class: `answer ${name}` });
+    const choice = (word, label, name) => button(
+      label,
+      () => answer(word),
+      { class: `answer ${name}` },
+    );
     const buttons = h(
       "div",
       { class: "answers" },
       choice("yes", "Yes, once", "answer-yes"),
       approval.can_last && choice("always", "Always", "answer-always"),
       choice("no", "No", "answer-no"),
-      approval.can_last && h("span", { class: "faint small" }, "Always: this tool, with any arguments, until the agent's session ends."),
+      approval.can_last && h(
+        "span",
+        { class: "faint small" },
+        "Always: this tool, with any arguments, until the agent's session ends.",
+      ),
     );
     const node = h(
       "article",
-      { class: "card card-approval", "aria-label": `May ${line(tool, 80)} run?` },
-      h("header", null, h("strong", { class: "name" }, tool), h("span", { class: "faint" }, [source && `from ${line(source, 120)}`, agent && `asked by ${line(agent, 120)}`].filter((one) => one).join(", ")), h("span", { class: "spring" }), left),
-      approval.is_echo && h("p", { class: "warning" }, "The model only repeats a call that stands in what a tool has given it. Nobody may have asked for it."),
-      secrets.length > 0 && h("div", { class: "warning" }, "The call would be given secrets:", h("ul", null, secrets.map((words) => h("li", null, words)))),
+      { class: "card card-approval", tabindex: "-1", "aria-label": `May ${line(tool, 80)} run?` },
+      h(
+        "header",
+        null,
+        h("strong", { class: "name" }, tool),
+        h(
+          "span",
+          { class: "faint" },
+          [
+            source && `from ${line(source, 120)}`,
+            agent && `asked by ${line(agent, 120)}`,
+          ].filter((one) => one).join(", "),
+        ),
+        h("span", { class: "spring" }),
+        left,
+      ),
+      approval.is_echo && h(
+        "p",
+        { class: "warning" },
+        "The model only repeats a call that stands in what a tool has given it. ",
+        "Nobody may have asked for it.",
+      ),
+      secrets.length > 0 && h(
+        "div",
+        { class: "warning" },
+        "The call would be given secrets:",
+        h("ul", null, secrets.map((words) => h("li", null, words))),
+      ),
       h("div", { class: "approval-arguments" }, jsonTree(approval.arguments, { lines: Infinity })),
       buttons, outcome,
     );
@@ -101,7 +136,7 @@ export class Approvals {
   async #answer(approval, word) {
     const said = await post(`approvals/${encodeURIComponent(approval.id)}`, { answer: word }).then(
       ({ answer }) => ANSWERS[answer] ?? line(answer),
-      (problem) => (problem.status === 404 ? "Too late: it was answered elsewhere, or has expired. It was not allowed by this." : `Not answered: ${problem.message}`),
+      (problem) => (problem.status === 404 ? TOO_LATE : `Not answered: ${problem.message}`),
     );
     this.#answered.set(approval.id, { approval, said });
     this.#draw();

@@ -25,13 +25,27 @@ export class ChatView {
   }
 
   #build(about) {
-    this.model = h("select", { "aria-label": "Model" }, about.models.map((model) => h("option", { value: model, selected: model === about.default }, model)));
+    this.model = h(
+      "select",
+      { "aria-label": "Model" },
+      about.models.map((model) => h(
+        "option",
+        { value: model, selected: model === about.default },
+        model,
+      )),
+    );
     this.auto = h("input", { type: "checkbox", checked: true });
     this.talk = h("div", { class: "talk", role: "log", "aria-label": "Conversation", tabindex: "0" });
-    this.hello = h("div", { class: "hello faint" }, "Ask something that needs a tool, such as ", this.#suggestion("What is the weather in Oslo?"));
+    this.hello = h(
+      "div",
+      { class: "hello faint" },
+      "Ask something that needs a tool, such as ",
+      this.#suggestion("What is the weather in Oslo?"),
+    );
     this.talk.append(this.hello);
     this.input = h("textarea", {
-      class: "input", rows: "2", "aria-label": "Your message", placeholder: "Message (Enter sends, Shift+Enter makes a line)",
+      class: "input", rows: "2", "aria-label": "Your message",
+      placeholder: "Message (Enter sends, Shift+Enter makes a line)",
       on: { keydown: (event) => this.#typed(event) },
     });
     this.send = button("Send", () => this.#say(), { class: "primary" });
@@ -48,7 +62,13 @@ export class ChatView {
       h(
         "div",
         { class: "columns" },
-        h("section", { class: "column conversation", "aria-label": "Conversation" }, this.samples.node, this.talk, h("div", { class: "composer" }, this.input, this.send, this.stop)),
+        h(
+          "section",
+          { class: "column conversation", "aria-label": "Conversation" },
+          this.samples.node,
+          this.talk,
+          h("div", { class: "composer" }, this.input, this.send, this.stop),
+        ),
         this.side.node,
       ),
     );
@@ -88,7 +108,10 @@ export class ChatView {
   }
 
   #add(role, ...children) {
-    const node = add(h("div", { class: `said-by said-by-${role}` }, h("span", { class: "role" }, role)), children);
+    const node = add(
+      h("div", { class: `said-by said-by-${role}` }, h("span", { class: "role" }, role)),
+      children,
+    );
     this.#following(() => this.talk.append(node));
     return node;
   }
@@ -155,7 +178,11 @@ export class ChatView {
     this.#following(() => node.append(...calls.map((call) => this.#call(call))));
     if (!calls.length || !this.auto.checked) return;
     if (this.#rounds >= MOST_ROUNDS) {
-      node.append(h("p", { class: "faint small" }, `${MOST_ROUNDS} rounds of calls ran by themselves: from here on it is yours.`));
+      node.append(h(
+        "p",
+        { class: "faint small" },
+        `${MOST_ROUNDS} rounds of calls ran by themselves: from here on it is yours.`,
+      ));
       return;
     }
     this.#rounds += 1;
@@ -164,7 +191,16 @@ export class ChatView {
 
   #call({ id, function: { name, arguments: text } }) {
     const value = tryParse(text)?.value ?? text;
-    const area = h("textarea", { class: "input mono", rows: "2", "aria-label": "What the tool gives", spellcheck: "false", value: this.samples.resultOf(name) });
+    const area = h(
+      "textarea",
+      {
+        class: "input mono",
+        rows: "2",
+        "aria-label": "What the tool gives",
+        spellcheck: "false",
+        value: this.samples.resultOf(name),
+      },
+    );
     const run = button("Run sample", () => give(), { class: "primary" });
     const give = () => {
       area.disabled = true;
@@ -172,7 +208,12 @@ export class ChatView {
       this.#give(id, area.value);
     };
     this.#open.set(id, give);
-    return h("div", { class: "made-call" }, callCard({ id, name, arguments: value, dialect: null }), h("div", { class: "result" }, h("span", { class: "faint small" }, "result"), area, run));
+    return h(
+      "div",
+      { class: "made-call" },
+      callCard({ id, name, arguments: value, dialect: null }),
+      h("div", { class: "result" }, h("span", { class: "faint small" }, "result"), area, run),
+    );
   }
 
   #give(id, content) {

@@ -1,17 +1,15 @@
 // One request, from what the client sent to what it received.
 
 import { get, request } from "./api.js";
-import { Body } from "./body.js";
+import { ReceivedColumn, SentColumn } from "./client.js";
 import { h, line, place, setText } from "./dom.js";
-import { stateOf, statusText } from "./rows.js";
-import { count, duration, moment, size } from "./format.js";
-import { endAt, turnAt } from "./moments.js";
-import { button, copyButton, download, facts, isPhone, section } from "./parts.js";
+import { count, duration, moment } from "./format.js";
+import { turnAt } from "./moments.js";
+import { button, column, copyButton, download, showOnce } from "./parts.js";
 import { Replay } from "./replay.js";
-import { TextPane } from "./textpane.js";
+import { stateOf, statusText } from "./rows.js";
 import { Timeline } from "./timeline.js";
 import { TurnView } from "./turn.js";
-import { Understood, failureBox } from "./understood.js";
 
 const AGAIN = 400;
 
@@ -34,12 +32,19 @@ export class DetailView {
   // What it is made of.
 
   #build() {
-    this.title = h("h1", { class: "detail-title" });
+    this.title = h("h1", { class: "detail-title", tabindex: "-1" });
     this.meta = h("div", { class: "detail-meta" });
     const copyCurl = copyButton("Copy as curl", () => this.#detail.curl);
-    const save = button("Download JSON", () => this.#download());
+    const save = button(
+      "Download JSON",
+      () => this.#download().catch((problem) => this.#fail(problem)),
+    );
     const link = copyButton("Copy link", () => `${location.origin}/#/requests/${this.#key}`);
-    const step = (by, label, tip) => button(label, () => this.neighbour(this.#key, by), { class: "quiet", "aria-label": tip, tip });
+    const step = (by, label, tip) => button(
+      label,
+      () => this.neighbour(this.#key, by),
+      { class: "quiet step", "aria-label": tip, tip },
+    );
     const bar = h(
       "div",
       { class: "detail-bar" },
@@ -54,49 +59,22 @@ export class DetailView {
     });
     this.timeline = new Timeline({ onChoose: (turn) => this.#choose(turn) });
     this.turn = new TurnView();
-    this.sent = this.#buildSent();
-    this.received = this.#buildReceived();
+    this.sent = new SentColumn();
+    this.received = new ReceivedColumn({
+      onChoose: (kind, index) => this.turn.understood.reveal(kind, index),
+    });
     const told = column("Model was told", this.turn.told);
     const wrote = column("Model wrote", this.turn.wrote);
-    this.head = h("div", { class: "detail-head" }, bar, this.title, this.meta, this.timeline.node, this.replay.node);
-    this.columns = h("div", { class: "columns" }, this.sent, told, wrote, this.received);
+    this.head = h("div", { class: "detail-head" }, bar, this.title, this.meta, this.timeline.node);
+    this.columns = h("div", { class: "columns" }, this.sent.node, told, wrote, this.received.node);
     this.notice = h("div", { class: "empty", hidden: true });
-    this.node = h("section", { class: "view detail", "aria-label": "One request" }, this.head, this.columns, this.notice);
-  }
-
-  #buildSent() {
-    this.sentFacts = h("div");
-    this.sentBody = new Body("What the client sent");
-    this.sentHeaders = h("div");
-    return column(
-      "Client sent",
-      h(
-        "div",
-        { class: "stack" },
-        this.sentFacts,
-        section("Body", { open: !isPhone(), side: this.sentBody.tools }, this.sentBody.node).node,
-        section("Headers", { open: false }, this.sentHeaders).node,
-      ),
-    );
-  }
-
-  #buildReceived() {
-    this.receivedFacts = h("div");
-    this.result = new Understood({ onChoose: (kind, index) => this.turn.understood.reveal(kind, index), empty: "No call." });
-    this.receivedBody = new TextPane({ label: "What the client received", isFrames: true, empty: "Nothing yet." });
-    this.receivedHeaders = h("div");
-    const copyBody = copyButton("Copy", () => this.#detail.received.body, { class: "quiet small" });
-    this.bodySection = section("As it was sent", { open: !isPhone(), side: [copyBody] }, this.receivedBody.node);
-    return column(
-      "Client received",
-      h(
-        "div",
-        { class: "stack" },
-        this.receivedFacts,
-        section("Calls and notes", {}, this.result.node).node,
-        this.bodySection.node,
-        section("Headers", { open: false }, this.receivedHeaders).node,
-      ),
+    this.node = h(
+      "section",
+      { class: "view detail", "aria-label": "One request" },
+      this.head,
+      this.replay.node,
+      this.columns,
+      this.notice,
     );
   }
 
@@ -108,7 +86,8 @@ export class DetailView {
       this.#detail = null;
       this.#isChosen = false;
       this.replay.reset();
-      this.columns.hidden = this.head.hidden = true;
+      this.received.reset();
+      this.#hide(true);
       this.node.scrollTop = 0;
       for (const one of this.columns.children) one.scrollTop = 0;
     }
@@ -126,8 +105,11 @@ export class DetailView {
     try {
       const detail = await get(`requests/${encodeURIComponent(key)}`);
       if (key !== this.#key) return;
+      const isNew = !this.#detail;
       this.#detail = detail;
       this.#show();
+      // Whoever does not see it hears what has been opened.
+      if (isNew) this.title.focus({ preventScroll: true });
     } catch (problem) {
       if (key === this.#key) this.#fail(problem);
     }
@@ -137,7 +119,11 @@ export class DetailView {
 
   #loadIfSeen() {
     if (document.visibilityState === "visible") return this.#load();
-    document.addEventListener("visibilitychange", () => this.node.isConnected && this.#load(), { once: true });
+    document.addEventListener(
+      "visibilitychange",
+      () => this.node.isConnected && this.#load(),
+      { once: true },
+    );
   }
 
   #fail(problem) {
@@ -146,9 +132,10 @@ export class DetailView {
       this.#timer = setTimeout(() => this.#loadIfSeen(), 4 * AGAIN);
       return;
     }
-    const kept = this.#about.keeps?.requests;
-    const gone = kept ? `It is not there any more: the last ${kept.toLocaleString("en")} are kept, while the gateway runs.` : problem.message;
-    this.columns.hidden = this.head.hidden = true;
+    const kept = this.#about.keeps.requests;
+    const most = kept.toLocaleString("en");
+    const gone = `It is not there any more: the last ${most} are kept, while the gateway runs.`;
+    this.#hide(true);
     this.notice.hidden = false;
     place(
       this.notice,
@@ -165,6 +152,10 @@ export class DetailView {
 
   // What is shown of it.
 
+  #hide(isHidden) {
+    for (const part of [this.head, this.replay.node, this.columns]) part.hidden = isHidden;
+  }
+
   #choose(turn) {
     this.#chosen = turn;
     this.#isChosen = true;
@@ -173,45 +164,39 @@ export class DetailView {
 
   #show() {
     const detail = this.#detail;
-    const { summary, sent, received } = detail;
-    this.columns.hidden = this.head.hidden = false;
+    const { summary } = detail;
+    this.#hide(false);
     this.notice.hidden = true;
     setText(this.title, line(summary.asked, 300) || summary.target);
     this.#showMeta(summary, detail);
-    this.#showOnce(this.sentFacts, [sent.method, sent.target, sent.size], () =>
-      facts([["request", h("span", { class: "mono" }, `${sent.method} ${sent.target}`)], ["size", size(sent.size)], ["tools", summary.tools || ""]]),
-    );
-    this.#showOnce(this.sentHeaders, sent.headers, () => headers(sent.headers));
-    this.sentBody.update(sent.body);
-    this.#showOnce(this.receivedFacts, [summary.status, summary.is_over, received.size, detail.usage, detail.failure], () => [
-      failureBox(detail.failure),
-      facts([["status", statusText(summary)], ["size", size(received.size)], ["tokens", usage(detail.usage)]]),
-    ]);
-    this.#showOnce(this.receivedHeaders, received.headers, () => headers(received.headers));
-    this.result.update(detail);
+    this.sent.update(detail);
+    this.received.update(detail);
     this.replay.update(detail);
     this.#draw();
   }
 
-  #showOnce(element, content, make) {
-    const shown = JSON.stringify(content);
-    if (element.dataset.shown === shown) return;
-    element.dataset.shown = shown;
-    place(element, make());
-  }
-
   #showMeta(summary, { hidden }) {
-    const model = summary.served && summary.served !== summary.model ? `${line(summary.model, 60)} → ${line(summary.served, 60)}` : line(summary.model, 60);
-    this.#showOnce(this.meta, [summary, hidden], () => [
+    const names = [summary.model, summary.served].filter((name) => name);
+    const model = [...new Set(names)].map((name) => line(name, 60)).join(" → ");
+    showOnce(this.meta, [summary, hidden], () => [
       h("span", { class: "state", "data-state": stateOf(summary) }, statusText(summary)),
       h("span", null, this.#about.wires[summary.wire] ?? summary.wire),
       h("span", { class: "mono" }, model),
       summary.mode && h("span", null, summary.mode),
-      h("span", null, summary.is_over ? duration(summary.ms) : "…", summary.overhead_ms ? h("span", { class: "faint" }, ` (${duration(summary.overhead_ms)} gateway)`) : null),
+      h(
+        "span",
+        null,
+        duration(summary.ms),
+        summary.overhead_ms ? h(
+          "span",
+          { class: "faint" },
+          ` (${duration(summary.overhead_ms)} gateway)`,
+        ) : null,
+      ),
       summary.retries > 0 && h("span", null, count(summary.retries, "retry", "retries")),
       hidden > 0 && h("span", null, `${count(hidden, "secret")} masked`),
-      h("span", { class: "faint" }, moment(summary.at)),
-      h("span", { class: "faint mono" }, summary.id || summary.key),
+      h("span", { class: "faint when" }, moment(summary.at)),
+      h("span", { class: "faint mono when" }, summary.id || summary.key),
     ].filter((one) => one));
   }
 
@@ -224,15 +209,12 @@ export class DetailView {
     this.timeline.update(detail, { length, time, chosen: this.#chosen });
     const turn = detail.turns[this.#chosen];
     this.columns.classList.toggle("without-turns", !turn);
-    if (turn) this.turn.update(turn, time);
-    const { body, chunks } = detail.received;
-    this.receivedBody.follows = !detail.summary.is_over || time !== Infinity;
-    this.receivedBody.update(body, [], endAt(chunks, "end", time, body, detail.summary.ms));
-    this.bodySection.setHint(chunks.length ? count(chunks.length, "chunk") : "");
+    if (turn) this.turn.update(turn, time, `${this.#key}/${this.#chosen}`);
+    this.received.moveTo(detail, time);
   }
 
   key(event) {
-    const isInControl = event.target instanceof Element && event.target.closest("button, select, input, textarea");
+    const isInControl = event.target.closest?.("button, select, input, textarea");
     if (event.key === "Escape") this.back();
     else if (event.key === "j") this.neighbour(this.#key, 1);
     else if (event.key === "k") this.neighbour(this.#key, -1);
@@ -242,18 +224,4 @@ export class DetailView {
     else return false;
     return true;
   }
-}
-
-function column(title, content) {
-  return h("section", { class: "column", "aria-label": title }, h("h2", { class: "column-title" }, title), content);
-}
-
-function headers(values) {
-  return h("dl", { class: "headers mono" }, Object.entries(values).map(([name, value]) => [h("dt", null, name), h("dd", null, String(value))]));
-}
-
-function usage(counts) {
-  if (!counts) return "";
-  const words = Object.entries(counts).filter(([, value]) => typeof value === "number" && value > 0);
-  return words.map(([name, value]) => `${value.toLocaleString("en")} ${name.replaceAll("_", " ")}`).join(", ");
 }

@@ -11,8 +11,15 @@ const PROPERTIES = new Set(["checked", "disabled", "hidden", "open", "selected",
 
 // Characters that show nothing, or change how others are shown: controls, and those that turn the
 // direction of text. Joiners stay, some scripts and emoji need them, and so do ends of lines.
-const UNSEEN =
-  /\r(?!\n)|[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udfff]/g;
+const UNSEEN = new RegExp(
+  [
+    "\\r(?!\\n)",
+    "[\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e]",
+    "[\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]",
+    "\\udb40[\\udc00-\\udfff]",
+  ].join("|"),
+  "g",
+);
 
 export function nameOfUnseen(character) {
   return `⟨${character.codePointAt(0).toString(16).toUpperCase().padStart(2, "0")}⟩`;

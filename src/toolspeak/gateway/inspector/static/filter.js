@@ -41,7 +41,20 @@ function textOf(summary, wires) {
 }
 
 function writeText(summary, wires) {
-  const { key, id, wire, target, model, served, upstream, mode, asked, calls, notes, failure } = summary;
+  const {
+    key,
+    id,
+    wire,
+    target,
+    model,
+    served,
+    upstream,
+    mode,
+    asked,
+    calls,
+    notes,
+    failure,
+  } = summary;
   const words = [key, id, wire, wires[wire], target, model, served, upstream, mode, asked, failure];
   return [...words, ...calls, ...notes, summary.status || "running"].join("\n").toLowerCase();
 }

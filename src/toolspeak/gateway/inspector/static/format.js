@@ -29,6 +29,12 @@ export function count(number, word, plural = `${word}s`) {
   return `${number.toLocaleString("en")} ${number === 1 ? word : plural}`;
 }
 
+/** What a reply took, as its API counts: 210 input, 40 output. */
+export function tokens(usage) {
+  const words = ([name, value]) => `${value.toLocaleString("en")} ${name.replaceAll("_", " ")}`;
+  return Object.entries(usage ?? {}).filter(([, value]) => value > 0).map(words).join(", ");
+}
+
 /** What is left of some seconds: 1:05. */
 export function countdown(seconds) {
   const left = Math.max(0, Math.ceil(seconds));

@@ -83,7 +83,11 @@ function leaf(value) {
 
 function longString(written) {
   const text = h("span", { class: "json-string" }, `${written.slice(0, LONG)}…`);
-  const more = h("button", { class: "link", type: "button" }, `all ${count(written.length, "character")}`);
+  const more = h(
+    "button",
+    { class: "link", type: "button" },
+    `all ${count(written.length, "character")}`,
+  );
   more.addEventListener("click", () => {
     text.textContent = visible(written);
     more.remove();
@@ -101,7 +105,14 @@ function branch(value, key, depth) {
   const details = h(
     "details",
     { class: "json-branch" },
-    h("summary", null, label(key), sign(opens), h("span", { class: "json-held" }, ` ${held} `), h("span", { class: "json-sign json-end" }, closes)),
+    h(
+      "summary",
+      null,
+      label(key),
+      sign(opens),
+      h("span", { class: "json-held" }, ` ${held} `),
+      h("span", { class: "json-sign json-end" }, closes),
+    ),
     children,
     h("div", { class: "json-sign json-closing" }, closes),
   );

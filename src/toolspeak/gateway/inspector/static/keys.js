@@ -15,6 +15,7 @@ const KEYS = [
   ["?", "this card"],
 ];
 const SEQUENCE = 900;
+const FIELDS = "input:not([type=range], [type=checkbox]), textarea, select";
 
 /** `go(letter)` follows g and a letter, `search()` the slash, `view()` has the keys of its own. */
 export function installKeys({ go, search, view }) {
@@ -23,7 +24,7 @@ export function installKeys({ go, search, view }) {
 
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || card.open) return;
-    const isTyping = event.target instanceof Element && event.target.closest("input:not([type=range], [type=checkbox]), textarea, select");
+    const isTyping = event.target.closest?.(FIELDS);
     if (isTyping) {
       if (event.key === "Escape") event.target.blur();
       return;

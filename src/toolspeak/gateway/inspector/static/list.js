@@ -80,9 +80,10 @@ export class VirtualList {
       row = this.#spare.pop() ?? this.make();
       this.#rows.set(index, row);
       row.style.transform = `translateY(${index * this.height}px)`;
-      row.setAttribute("aria-rowindex", index + 2);
+      row.setAttribute("aria-posinset", index + 1);
       if (!row.parentNode) this.spacer.append(row);
     }
+    row.setAttribute("aria-setsize", this.#count);
     this.fill(row, index);
   }
 }

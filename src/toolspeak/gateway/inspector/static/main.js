@@ -24,12 +24,24 @@ class Page {
 
   constructor() {
     this.main = h("main", { class: "main" });
-    this.links = Object.entries(NAMES).map(([name, label]) => h("a", { href: `#/${name}`, "data-view": name }, label));
+    this.links = Object.entries(NAMES).map(([name, label]) => h(
+      "a",
+      { href: `#/${name}`, "data-view": name },
+      label,
+    ));
     this.connection = h("span", { class: "connection", role: "status" });
     this.approvals = new Approvals({ onCount: (waiting) => this.#countApprovals(waiting) });
     this.badge = button("", () => this.approvals.show(), { class: "badge", hidden: true });
-    this.theme = button("◐", () => toolspeakTheme.toggle(), { class: "quiet", "aria-label": "Dark or light", tip: "Dark or light" });
-    this.help = button("?", () => this.showKeys(), { class: "quiet keys", "aria-label": "Keys", tip: "Keys" });
+    this.theme = button(
+      "◐",
+      () => toolspeakTheme.toggle(),
+      { class: "quiet", "aria-label": "Dark or light", tip: "Dark or light" },
+    );
+    this.help = button(
+      "?",
+      () => this.showKeys(),
+      { class: "quiet keys", "aria-label": "Keys", tip: "Keys" },
+    );
     const bar = h(
       "header",
       { class: "topbar" },
@@ -63,7 +75,14 @@ class Page {
   }
 
   #wait() {
-    place(this.main, h("div", { class: "empty" }, h("p", { class: "faint" }, "The gateway does not answer. It is tried again every few seconds.")));
+    place(
+      this.main,
+      h(
+        "div",
+        { class: "empty" },
+        h("p", { class: "faint" }, "The gateway does not answer. It is tried again every few seconds."),
+      ),
+    );
     setTimeout(() => this.start(), 2000);
   }
 
@@ -159,14 +178,23 @@ class Page {
   // Who may not see it.
 
   #refuse({ status, message }) {
-    const content = status === 401 ? this.#tokenForm() : h("div", { class: "empty" }, h("h2", null, "The inspector is off"), h("p", null, message));
+    const content = status === 401 ? this.#tokenForm() : h(
+      "div",
+      { class: "empty" },
+      h("h2", null, "The inspector is off"),
+      h("p", null, message),
+    );
     place(this.main, content);
+    content.querySelector("input")?.focus();
     this.isFollowing = false;
     this.#view = null;
   }
 
   #tokenForm() {
-    const field = h("input", { type: "password", class: "input", "aria-label": "Token or admin key", autocomplete: "off" });
+    const field = h(
+      "input",
+      { type: "password", class: "input", "aria-label": "Token or admin key", autocomplete: "off" },
+    );
     const enter = (event) => {
       event.preventDefault();
       keepToken(field.value);
@@ -176,8 +204,19 @@ class Page {
       "form",
       { class: "empty token-form", on: { submit: enter } },
       h("h2", null, "A token is needed"),
-      h("p", null, "Open the address that ", h("code", null, "toolspeak serve"), " has printed, or paste its token, or the admin key:"),
-      h("div", { class: "token-field" }, field, h("button", { type: "submit", class: "primary" }, "Open")),
+      h(
+        "p",
+        null,
+        "Open the address that ",
+        h("code", null, "toolspeak serve"),
+        " has printed, or paste its token, or the admin key:",
+      ),
+      h(
+        "div",
+        { class: "token-field" },
+        field,
+        h("button", { type: "submit", class: "primary" }, "Open"),
+      ),
     );
   }
 }

@@ -2,13 +2,10 @@
 
 /** All moments at which something happened, in order. */
 export function momentsOf({ turns, received }) {
-  const times = [0];
-  for (const turn of turns) {
-    times.push(turn.at_ms, ...turn.chunks.map((chunk) => chunk.ms));
-    if (turn.ms !== null) times.push(turn.ms);
-  }
-  for (const chunk of received.chunks) times.push(chunk.ms);
-  return [...new Set(times)].sort((one, other) => one - other);
+  const times = new Set([0]);
+  for (const { at_ms: begun, ms: ended } of turns) times.add(begun).add(ended ?? begun);
+  for (const { chunks } of [...turns, received]) for (const { ms } of chunks) times.add(ms);
+  return [...times].sort((one, other) => one - other);
 }
 
 /** When the last thing happened, so far. */

@@ -23,8 +23,18 @@ export class OtherSide {
     });
     this.turn = new TurnView();
     this.link = h("a", { class: "small", href: "#/requests", hidden: true }, "open the request");
-    this.empty = h("p", { class: "faint pad" }, "What the model is told and what it writes appears here, as soon as you ask something.");
-    this.content = h("div", { class: "stack", hidden: true }, this.timeline.node, this.turn.wrote, this.turn.told);
+    this.empty = h(
+      "p",
+      { class: "faint pad" },
+      "What the model is told and what it writes appears here, as soon as you ask something.",
+    );
+    this.content = h(
+      "div",
+      { class: "stack", hidden: true },
+      this.timeline.node,
+      this.turn.wrote,
+      this.turn.told,
+    );
     this.node = h(
       "section",
       { class: "column other-side", "aria-label": "The other side" },
@@ -64,7 +74,14 @@ export class OtherSide {
     this.content.hidden = this.link.hidden = false;
     this.link.setAttribute("href", `#/requests/${encodeURIComponent(summary.key)}`);
     const chosen = Math.min(this.#chosen ?? turnAt(turns, Infinity), turns.length - 1);
-    this.timeline.update(this.#detail, { length: Math.max(summary.ms ?? 0, 0.1, ...turns.map((turn) => turn.ms ?? turn.at_ms)), time: Infinity, chosen });
-    this.turn.update(turns[chosen], Infinity);
+    this.timeline.update(
+      this.#detail,
+      {
+        length: Math.max(summary.ms ?? 0, 0.1, ...turns.map((turn) => turn.ms ?? turn.at_ms)),
+        time: Infinity,
+        chosen,
+      },
+    );
+    this.turn.update(turns[chosen], Infinity, `${summary.key}/${chosen}`);
   }
 }

@@ -1,6 +1,6 @@
 // Small parts that several views are made of.
 
-import { h, setText } from "./dom.js";
+import { h, place, setText } from "./dom.js";
 
 /** A section that opens and closes. `side` stands at the right of its title. */
 export function section(title, { open = true, side = [], class: name = "" } = {}, ...children) {
@@ -13,6 +13,12 @@ export function section(title, { open = true, side = [], class: name = "" } = {}
     h("div", { class: "section-body" }, children),
   );
   return { node, setTitle: (text) => setText(heading, text), setHint: (text) => setText(hint, text) };
+}
+
+/** A column of a view, with its title. */
+export function column(title, ...children) {
+  const heading = h("h2", { class: "column-title" }, title);
+  return h("section", { class: "column", "aria-label": title }, heading, children);
 }
 
 export function button(text, action, { tip = "", class: name = "", ...others } = {}) {
@@ -60,7 +66,24 @@ export function download(blob, name) {
 
 export function facts(pairs) {
   const rows = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
-  return h("dl", { class: "facts" }, rows.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
+  return h(
+    "dl",
+    { class: "facts" },
+    rows.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]),
+  );
+}
+
+/** Fills an element anew if its content is another: what one has selected in it stays otherwise. */
+export function showOnce(element, content, make) {
+  const shown = JSON.stringify(content) ?? "";
+  if (element.dataset.shown === shown) return;
+  element.dataset.shown = shown;
+  place(element, make());
+}
+
+/** An address that may go on in the next line after a slash. */
+export function breakable(address) {
+  return address.split(/(?<=\/)/).flatMap((part) => [part, h("wbr")]);
 }
 
 export function isPhone() {

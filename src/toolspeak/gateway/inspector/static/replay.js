@@ -17,18 +17,27 @@ export class Replay extends EventTarget {
 
   constructor() {
     super();
-    this.play = button("▶", () => this.toggle(), { class: "play", "aria-label": "Play", tip: "Play (p)" });
+    this.play = button(
+      "▶",
+      () => this.toggle(),
+      { class: "play", "aria-label": "Play", tip: "Play (p)" },
+    );
     this.speed = h(
       "select",
       { class: "speed", "aria-label": "Speed", value: "1" },
       SPEEDS.map((speed) => h("option", { value: String(speed), selected: speed === 1 }, `${speed}×`)),
     );
     this.range = h("input", {
-      type: "range", class: "slider", min: "0", max: "1", step: "any", "aria-label": "Time within the request",
+      type: "range", class: "slider", min: "0", max: "1", step: "any",
+      "aria-label": "Time within the request",
       on: { input: () => this.moveTo(Number(this.range.value)), keydown: (event) => this.#key(event) },
     });
     this.shown = h("span", { class: "replay-time" });
-    this.live = button("Live", () => this.moveTo(Infinity), { class: "live", tip: "Follow to the end" });
+    this.live = button(
+      "Live",
+      () => this.moveTo(Infinity),
+      { class: "live", tip: "Follow to the end" },
+    );
     this.node = h(
       "div",
       { class: "replay", role: "group", "aria-label": "Replay" },
@@ -105,7 +114,10 @@ export class Replay extends EventTarget {
     this.range.value = now;
     const isLive = this.time === Infinity;
     const chunk = this.#moments.findLastIndex((moment) => moment <= now) + 1;
-    this.range.setAttribute("aria-valuetext", `${duration(now)}, moment ${chunk} of ${this.#moments.length}`);
+    this.range.setAttribute(
+      "aria-valuetext",
+      `${duration(now)}, moment ${chunk} of ${this.#moments.length}`,
+    );
     setText(this.shown, `${duration(now)} of ${duration(this.length)}`);
     setText(this.live, this.#isOver ? "End" : "Live");
     this.live.setAttribute("aria-pressed", isLive);

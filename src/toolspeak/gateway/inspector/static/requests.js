@@ -2,6 +2,7 @@
 
 import { button, isPhone } from "./parts.js";
 import { debounced, h, place, setText } from "./dom.js";
+import { firstSteps } from "./first_steps.js";
 import { count } from "./format.js";
 import { NOTHING, TRAITS, matcher, readFilter, writeFilter } from "./filter.js";
 import { VirtualList } from "./list.js";
@@ -42,7 +43,11 @@ export class RequestsView {
     this.api = this.#choice("api", "any API", Object.entries(this.#about.wires));
     this.mode = this.#choice("mode", "any mode", MODES.map((mode) => [mode, mode]));
     this.traits = Object.entries(TRAITS).map(([name, { label }]) => this.#trait(name, label));
-    this.pause = button("Pause", () => this.#pause(), { class: "toggle pause", "aria-pressed": "false" });
+    this.pause = button(
+      "Pause",
+      () => this.#pause(),
+      { class: "toggle pause", "aria-pressed": "false" },
+    );
     this.found = h("span", { class: "faint found", role: "status" });
     this.fresh = button("", () => this.#showNew(), { class: "fresh", hidden: true });
     this.list = new VirtualList({
@@ -50,7 +55,7 @@ export class RequestsView {
       make: makeRow,
       fill: (row, index) => this.#fill(row, index),
       onScroll: () => this.#scrolled(),
-      role: "grid", tabindex: "0", "aria-label": "Requests, newest first", "aria-colcount": "10",
+      role: "listbox", tabindex: "0", "aria-label": "Requests, newest first",
     });
     this.list.node.prepend(header());
     matchMedia("(max-width: 700px)").addEventListener("change", (phone) => {
@@ -65,13 +70,23 @@ export class RequestsView {
       h("span", { class: "traits", role: "group", "aria-label": "Only those with" }, this.traits),
       this.found, h("span", { class: "spring" }), this.pause,
     );
-    this.node = h("section", { class: "view requests", "aria-label": "Requests" }, tools, this.fresh, this.list.node, this.empty);
+    this.node = h(
+      "section",
+      { class: "view requests", "aria-label": "Requests" },
+      tools,
+      this.fresh,
+      this.list.node,
+      this.empty,
+    );
   }
 
   #choice(name, all, options) {
     const select = h(
       "select",
-      { "aria-label": name === "api" ? "API" : "Mode", on: { change: () => this.#set({ [name]: select.value }) } },
+      {
+        "aria-label": name === "api" ? "API" : "Mode",
+        on: { change: () => this.#set({ [name]: select.value }) },
+      },
       h("option", { value: "" }, all),
       options.map(([value, label]) => h("option", { value }, label)),
     );
@@ -143,13 +158,17 @@ export class RequestsView {
     if (document.activeElement !== this.search) this.search.value = search;
     this.api.value = api;
     this.mode.value = mode;
-    for (const toggle of this.traits) toggle.setAttribute("aria-pressed", has.includes(toggle.dataset.name));
+    for (const toggle of this.traits) toggle.setAttribute(
+      "aria-pressed",
+      has.includes(toggle.dataset.name),
+    );
     const total = this.#requests.all.length;
     const isAll = !writeFilter(this.#filter);
-    setText(this.found, isAll ? (total ? count(total, "request") : "") : `${this.#shown.length.toLocaleString("en")} of ${total.toLocaleString("en")}`);
+    const shown = this.#shown.length.toLocaleString("en");
+    const all = total ? count(total, "request") : "";
+    setText(this.found, isAll ? all : `${shown} of ${total.toLocaleString("en")}`);
     this.fresh.hidden = !this.#new;
     setText(this.fresh, `↑ ${this.#new.toLocaleString("en")} new`);
-    this.list.node.setAttribute("aria-rowcount", this.#shown.length + 1);
     this.list.show(this.#shown.length);
     this.#drawEmpty(total, isAll);
     this.#drawSelection();
@@ -205,9 +224,9 @@ export class RequestsView {
   }
 
   #drawSelection() {
-    const grid = this.list.node;
-    if (this.#selected) grid.setAttribute("aria-activedescendant", `row-${this.#selected}`);
-    else grid.removeAttribute("aria-activedescendant");
+    const list = this.list.node;
+    if (this.#selected) list.setAttribute("aria-activedescendant", `row-${this.#selected}`);
+    else list.removeAttribute("aria-activedescendant");
   }
 
   #move(step) {
@@ -221,8 +240,17 @@ export class RequestsView {
   /** Whether a key meant something here. */
   key(event) {
     const page = this.list.rowsInPage();
-    const steps = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
-    const isInControl = event.target instanceof Element && event.target.closest("button, select, input");
+    const steps = {
+      j: 1,
+      ArrowDown: 1,
+      k: -1,
+      ArrowUp: -1,
+      PageDown: page,
+      PageUp: -page,
+      Home: -Infinity,
+      End: Infinity,
+    };
+    const isInControl = event.target.closest?.("button, select, input");
     if (isInControl && event.key !== "j" && event.key !== "k") return false;
     if (event.key in steps) this.#move(steps[event.key]);
     else if (event.key === "Enter" && this.#selected) this.open(this.#selected);
@@ -236,21 +264,4 @@ export class RequestsView {
     this.#changed();
     this.list.draw();
   }
-}
-
-function firstSteps() {
-  const body = {
-    model: "any",
-    messages: [{ role: "user", content: "What is the weather in Oslo?" }],
-    tools: [{ type: "function", function: { name: "get_weather", parameters: { type: "object", properties: { city: { type: "string" } } } } }],
-  };
-  const curl = `curl -s ${location.origin}/v1/chat/completions \\\n  -H 'content-type: application/json' \\\n  -d '${JSON.stringify(body)}'`;
-  return h(
-    "div",
-    { class: "first-steps" },
-    h("h2", null, "No request yet"),
-    h("p", null, "Whatever a client asks this gateway appears here. Paste this into a shell, for example:"),
-    h("pre", { class: "code" }, curl),
-    h("p", { class: "faint" }, "Or talk with a model in ", h("a", { href: "#/chat" }, "the chat"), ", or see how a reply is read in ", h("a", { href: "#/playground" }, "the playground"), "."),
-  );
 }

@@ -18,13 +18,13 @@ const COLUMNS = [
 ];
 
 export function header() {
-  const cell = ([name, label]) => h("span", { class: `cell ${name}`, role: "columnheader" }, label);
-  return h("div", { class: "row row-head", role: "row", "aria-rowindex": "1" }, COLUMNS.map(cell));
+  const cell = ([name, label]) => h("span", { class: `cell ${name}` }, label);
+  return h("div", { class: "row row-head", "aria-hidden": "true" }, COLUMNS.map(cell));
 }
 
 export function makeRow() {
-  const cells = COLUMNS.map(([name]) => h("span", { class: `cell ${name}`, role: "gridcell" }));
-  return h("a", { class: "row", role: "row", tabindex: "-1" }, cells);
+  const cells = COLUMNS.map(([name]) => h("span", { class: `cell ${name}` }));
+  return h("a", { class: "row", role: "option", tabindex: "-1" }, cells);
 }
 
 const filled = new WeakMap();
@@ -41,7 +41,10 @@ export function fillRow(row, summary, { wires, isSelected }) {
   row.dataset.state = stateOf(summary);
   const [, status, , model, , asked, calls, retries, notes, took] = row.children;
   tip(status, summary.failure);
-  tip(model, summary.served && summary.served !== summary.model ? `asked for ${line(summary.model)}` : "");
+  tip(
+    model,
+    summary.served && summary.served !== summary.model ? `asked for ${line(summary.model)}` : "",
+  );
   tip(asked, texts.asked.length > 40 ? texts.asked : "");
   tip(calls, summary.calls.length ? line(summary.calls.join(", ")) : "");
   tip(retries, summary.retries ? `asked again ${summary.retries} times` : "");

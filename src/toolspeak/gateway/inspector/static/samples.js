@@ -11,12 +11,34 @@ export class Samples {
       const { name, description } = tool.function;
       const box = h("input", { type: "checkbox", checked: true });
       const text = typeof result === "string" ? result : JSON.stringify(result);
-      const area = h("textarea", { class: "input mono", rows: "2", "aria-label": `What ${line(name, 60)} gives`, spellcheck: "false", value: text });
-      const node = h("div", { class: "sample" }, h("label", null, box, " ", h("span", { class: "mono" }, name), h("span", { class: "faint small" }, ` ${line(description ?? "", 120)}`)), area);
+      const area = h(
+        "textarea",
+        {
+          class: "input mono",
+          rows: "2",
+          "aria-label": `What ${line(name, 60)} gives`,
+          spellcheck: "false",
+          value: text,
+        },
+      );
+      const node = h(
+        "div",
+        { class: "sample" },
+        h(
+          "label",
+          null,
+          box,
+          " ",
+          h("span", { class: "mono" }, name),
+          h("span", { class: "faint small" }, ` ${line(description ?? "", 120)}`),
+        ),
+        area,
+      );
       return { name, tool, box, area, node };
     });
     const part = section("Tools", { open: false }, this.#rows.map(({ node }) => node));
-    const hint = () => part.setHint(this.tools().map((tool) => tool.function.name).join(", ") || "none");
+    const names = () => this.tools().map((tool) => tool.function.name).join(", ");
+    const hint = () => part.setHint(names() || "none");
     for (const { box } of this.#rows) box.addEventListener("change", hint);
     hint();
     this.node = part.node;

@@ -23,7 +23,7 @@ export class TextPane {
   follows = false;
 
   /** `label` says what it is to those who do not see it; frames are cut at the edge, not at words. */
-  constructor({ label, empty = "", isFrames = false }) {
+  constructor({ label, empty = "Nothing.", isFrames = false }) {
     this.empty = h("p", { class: "faint pane-empty" }, empty);
     this.node = h(
       "div",
@@ -34,11 +34,16 @@ export class TextPane {
   }
 
   update(text, spans = [], end = text.length) {
-    if (text.slice(0, 200) !== this.#content.text.slice(0, 200) && !text.startsWith(this.#content.text)) {
-      this.#clear();
-    }
+    const before = this.#content.text;
+    if (text !== before && !text.startsWith(before) && !before.startsWith(text)) this.#clear();
     this.#content = { text, spans: inOrder(spans), end };
     this.#draw();
+  }
+
+  /** Forgets how tall it was, and how much of the text was asked for: another text comes. */
+  reset() {
+    this.#content = { text: "", spans: [], end: 0 };
+    this.#clear();
   }
 
   /** Brings a mark into sight, and shows for a moment which one it is. */
@@ -66,7 +71,7 @@ export class TextPane {
     const cuts = blocksOf(text, shown);
     for (const [at, [from, to]] of cuts.entries()) this.#drawBlock(at, from, to);
     for (const block of this.#blocks.splice(cuts.length)) block.node.remove();
-    this.empty.hidden = end > 0 || !this.empty.textContent;
+    this.empty.hidden = end > 0;
     this.#more.hidden = shown >= end;
     this.#more.textContent = `Show all ${count(end, "character")}`;
     this.#holdHeight();

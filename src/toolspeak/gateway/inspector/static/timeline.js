@@ -4,12 +4,20 @@ import { button } from "./parts.js";
 import { h, keyed, setText, shape } from "./dom.js";
 import { count, duration } from "./format.js";
 
-const NOT_AGAIN = new Set(["", "preparing", "fallback", "tools refused"]);
+/** What a reply comes to if it will not do: docs/reliability.md. */
+const WILL_NOT_DO = new Set([
+  "invalid-call", "unknown-tool", "missing-call", "false-refusal",
+  "truncated-call", "repeated-call", "unformed-answer", "empty",
+]);
 
 export class Timeline {
   #rows;
-  #list = h("div", { class: "timeline-turns", role: "tablist", "aria-label": "Turns", "aria-orientation": "vertical" });
+  #list = h(
+    "div",
+    { class: "timeline-turns", role: "tablist", "aria-label": "Turns", "aria-orientation": "vertical" },
+  );
   #client = newRow("div", "client");
+  #inSight = -1;
 
   constructor({ onChoose }) {
     const make = (_turn, key) => {
@@ -19,7 +27,10 @@ export class Timeline {
     };
     this.#rows = keyed(this.#list, (turn, at) => at, (turn, key) => {
       const row = make(turn, key);
-      return { node: row.node, update: (turn) => drawTurn(row, turn, this.length, Number(key) === this.chosen, Number(key)) };
+      return {
+        node: row.node,
+        update: (turn) => drawTurn(row, turn, this.length, Number(key) === this.chosen, Number(key)),
+      };
     });
     setText(this.#client.label, "to the client");
     this.node = h("div", { class: "timeline" }, this.#list, this.#client.node);
@@ -38,10 +49,25 @@ export class Timeline {
     this.length = length;
     this.chosen = chosen;
     this.#rows(detail.turns);
+    this.#keepInSight(chosen);
     const { chunks } = detail.received;
-    drawTrack(this.#client, length, chunks[0]?.ms ?? null, chunks[0]?.ms ?? null, chunks.at(-1)?.ms ?? null, chunks);
+    drawTrack(
+      this.#client,
+      length,
+      chunks[0]?.ms ?? null,
+      chunks[0]?.ms ?? null,
+      chunks.at(-1)?.ms ?? null,
+      chunks,
+    );
     setText(this.#client.took, chunks.length ? count(chunks.length, "chunk") : "");
     this.node.style.setProperty("--head", `${(100 * Math.min(time, length)) / length}%`);
+  }
+
+  // Small models are led through many turns, of which only some have room.
+  #keepInSight(chosen) {
+    if (chosen === this.#inSight) return;
+    this.#inSight = chosen;
+    this.#list.children[chosen]?.scrollIntoView({ block: "nearest" });
   }
 }
 
@@ -50,12 +76,20 @@ function newRow(tag, name) {
   const waits = h("span", { class: "bar bar-waits" });
   const comes = h("span", { class: "bar bar-comes" });
   const ticks = shape("path", { class: "ticks", d: "" });
-  const drawing = shape("svg", { viewBox: "0 0 1000 10", preserveAspectRatio: "none", "aria-hidden": "true" }, ticks);
+  const drawing = shape(
+    "svg",
+    { viewBox: "0 0 1000 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+    ticks,
+  );
   const track = h("span", { class: "track" }, waits, comes, drawing);
   const took = h("span", { class: "timeline-took" });
   const node =
     tag === "button"
-      ? button([label, track, took], () => {}, { class: `timeline-row ${name}`, role: "tab" })
+      ? button(
+        [label, track, took],
+        () => {},
+        { class: `timeline-row ${name}`, role: "tab", "aria-controls": "turn-told turn-wrote" },
+      )
       : h("div", { class: `timeline-row ${name}` }, label, track, took);
   return { node, label, waits, comes, ticks, took };
 }
@@ -73,7 +107,7 @@ function drawTurn(row, turn, length, isChosen, at) {
 
 /** Whether a turn asks for the same once more, because of that. */
 export function isAgain(why) {
-  return !NOT_AGAIN.has(why);
+  return WILL_NOT_DO.has(why);
 }
 
 function nameOf({ why }, at) {

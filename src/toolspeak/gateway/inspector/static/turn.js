@@ -1,17 +1,18 @@
 // One question to a model and its answer: how it was asked, what it wrote, and what that came to.
 
 import { Body } from "./body.js";
-import { h, keyed, place, setText } from "./dom.js";
-import { count } from "./format.js";
+import { h, keyed, setText } from "./dom.js";
+import { count, tokens } from "./format.js";
 import { legend } from "./highlight.js";
 import { chunksUntil, endAt } from "./moments.js";
-import { copyButton, facts, isPhone, section } from "./parts.js";
+import { breakable, copyButton, facts, isPhone, section, showOnce } from "./parts.js";
 import { TextPane } from "./textpane.js";
 import { isAgain } from "./timeline.js";
 import { Understood, failureBox } from "./understood.js";
 
 export class TurnView {
   #turn = null;
+  #identity = "";
 
   constructor() {
     this.#buildTold();
@@ -28,14 +29,24 @@ export class TurnView {
     this.drawMessages = keyed(this.messages, (_message, at) => at, newMessage);
     this.promptSection = section("Prompt, as the model got it", { open: !isPhone() }, this.messages);
     this.body = new Body("What was sent to the model");
-    this.bodySection = section("All that was sent", { open: false, side: this.body.tools }, this.body.node);
-    this.told = h("div", { class: "stack" }, this.planSection.node, this.promptSection.node, this.bodySection.node);
+    this.bodySection = section(
+      "All that was sent",
+      { open: false, side: this.body.tools },
+      this.body.node,
+    );
+    this.told = h(
+      "div",
+      { class: "stack", role: "tabpanel", id: "turn-told", "aria-label": "How it was asked" },
+      this.planSection.node,
+      this.promptSection.node,
+      this.bodySection.node,
+    );
   }
 
   // What it wrote.
 
   #buildWrote() {
-    this.text = new TextPane({ label: "What the model wrote", empty: "Nothing yet." });
+    this.text = new TextPane({ label: "What the model wrote" });
     this.legend = h("div", { class: "legend" });
     const copyText = copyButton("Copy", () => this.#turn?.text ?? "", { class: "quiet small" });
     this.textSection = section("Text", { side: [copyText] }, this.legend, this.text.node);
@@ -45,18 +56,38 @@ export class TurnView {
     });
     this.outcome = h("p", { class: "outcome" });
     this.failure = h("div");
-    this.understoodSection = section("Understood as", {}, this.outcome, this.failure, this.understood.node);
-    this.frames = new TextPane({ label: "The reply as it came", isFrames: true, empty: "Nothing yet." });
+    this.ending = h("div");
+    this.understoodSection = section(
+      "Understood as",
+      {},
+      this.outcome,
+      this.failure,
+      this.understood.node,
+      this.ending,
+    );
+    this.frames = new TextPane({ label: "The reply as it came", isFrames: true });
     const copyFrames = copyButton("Copy", () => this.#turn?.raw ?? "", { class: "quiet small" });
-    this.framesSection = section("As it came", { open: !isPhone(), side: [copyFrames] }, this.frames.node);
+    this.framesSection = section(
+      "As it came",
+      { open: !isPhone(), side: [copyFrames] },
+      this.frames.node,
+    );
     this.text.node.addEventListener("click", (event) => this.#markClicked(event));
     linkHover(this.text.node, this.understood);
-    this.wrote = h("div", { class: "stack" }, this.textSection.node, this.understoodSection.node, this.framesSection.node);
+    this.wrote = h(
+      "div",
+      { class: "stack", role: "tabpanel", id: "turn-wrote", "aria-label": "What came back" },
+      this.textSection.node,
+      this.understoodSection.node,
+      this.framesSection.node,
+    );
   }
 
   #markClicked(event) {
     const mark = event.target.closest("mark[data-kind]");
-    if (mark && getSelection().isCollapsed) this.understood.reveal(mark.dataset.kind, mark.dataset.index);
+    // Who selects text does not want to go anywhere.
+    if (!mark || !getSelection().isCollapsed) return;
+    this.understood.reveal(mark.dataset.kind, mark.dataset.index);
   }
 
   #revealMark(kind, index) {
@@ -64,30 +95,40 @@ export class TurnView {
     if (span) this.text.reveal(span.start);
   }
 
-  update(turn, time) {
-    const isOther = this.#turn?.at_ms !== turn.at_ms;
+  /** `identity` tells one turn from another. */
+  update(turn, time, identity) {
+    if (identity !== this.#identity) for (const pane of [this.text, this.frames]) pane.reset();
+    this.#identity = identity;
     this.#turn = turn;
-    this.#drawTold(turn, isOther);
+    this.#drawTold(turn);
     this.#drawWrote(turn, time);
   }
 
-  #drawTold(turn, isOther) {
+  #drawTold(turn) {
     setText(this.why, whyOf(turn));
     this.why.hidden = !turn.why_text;
     const { mode, dialect, reasons } = turn.plan;
-    this.planSection.setHint([mode, dialect && dialect !== mode ? dialect : ""].filter((one) => one).join(" · "));
-    if (isOther || !this.plan.firstChild) {
-      place(
-        this.plan,
-        reasons.length ? h("ul", { class: "reasons" }, reasons.map((reason) => h("li", null, reason))) : null,
-        facts([
-          ["model", h("span", { class: "mono" }, turn.model)],
-          ["upstream", `${turn.upstream}, ${turn.wire}`],
-          ["address", h("span", { class: "mono" }, turn.address + turn.path)],
-          ["tools", turn.tools ? `${turn.tools} by its API` : ""],
-        ]),
-      );
-    }
+    this.planSection.setHint([
+      mode,
+      dialect && dialect !== mode ? dialect : "",
+    ].filter((one) => one).join(" · "));
+    const { model, upstream, wire, address, path, tools, retries } = turn;
+    showOnce(this.plan, [reasons, model, upstream, wire, address, path, tools, retries], () => [
+      reasons.length > 0 && h(
+        "ul",
+        { class: "reasons" },
+        reasons.map((reason) => h("li", null, reason)),
+      ),
+      facts([
+        ["model", h("span", { class: "mono" }, model)],
+        ["upstream", `${upstream}, ${wire}`],
+        ["address", h("span", { class: "mono" }, breakable(address + path))],
+        ["tools", tools ? `${tools} by its API` : ""],
+        ["sent again", retries ? `${count(retries, "time")}, after problems with the connection` : ""],
+      ]),
+    ]);
+    this.promptSection.node.hidden = !turn.prompt.length;
+    this.bodySection.node.hidden = !turn.body;
     this.promptSection.setHint(count(turn.prompt.length, "message"));
     this.drawMessages(turn.prompt);
     this.body.update(turn.body);
@@ -95,33 +136,39 @@ export class TurnView {
 
   #drawWrote(turn, time) {
     const whole = turn.ms ?? turn.first_ms;
+    const isOver = turn.ms !== null;
+    for (const pane of [this.text, this.frames]) setText(
+      pane.empty,
+      isOver && time === Infinity ? "Nothing." : "Nothing yet.",
+    );
+    this.framesSection.node.hidden = isOver && !turn.raw;
     const end = endAt(turn.chunks, "end", time, turn.text, whole);
     const rawEnd = endAt(turn.chunks, "raw_end", time, turn.raw, whole);
-    this.text.follows = this.frames.follows = turn.ms === null || time !== Infinity;
+    this.text.follows = this.frames.follows = !isOver || time !== Infinity;
     this.text.update(turn.text, turn.spans, end);
     this.frames.update(turn.raw, [], rawEnd);
     const isNow = time === Infinity;
-    this.textSection.setHint(isNow || !turn.chunks.length ? "" : `chunk ${chunksUntil(turn.chunks, time)} of ${turn.chunks.length}`);
-    this.framesSection.setHint([turn.status || "", turn.chunks.length ? count(turn.chunks.length, "chunk") : ""].filter((one) => one).join(", "));
-    const kinds = turn.spans.map((span) => span.kind).join();
-    if (this.legend.dataset.kinds !== kinds) {
-      this.legend.dataset.kinds = kinds;
-      place(this.legend, legend(turn.spans));
-    }
-    this.understood.update(turn);
+    const { length } = turn.chunks;
+    const chunk = `chunk ${chunksUntil(turn.chunks, time)} of ${length}`;
+    this.textSection.setHint(isNow || !length ? "" : chunk);
+    this.framesSection.setHint([
+      turn.status || "",
+      turn.chunks.length ? count(turn.chunks.length, "chunk") : "",
+    ].filter((one) => one).join(", "));
+    showOnce(this.legend, turn.spans.map((span) => span.kind), () => legend(turn.spans));
+    this.understood.update(turn, isOver ? "No call, and nothing to note." : "Nothing yet.");
     setText(this.outcome, turn.outcome_text || turn.outcome);
     this.outcome.hidden = !this.outcome.textContent;
     this.understoodSection.setHint(turn.outcome);
-    const failure = JSON.stringify(turn.failure);
-    if (this.failure.dataset.shown !== failure) {
-      this.failure.dataset.shown = failure;
-      place(this.failure, failureBox(turn.failure));
-    }
+    showOnce(this.failure, turn.failure, () => failureBox(turn.failure));
+    showOnce(this.ending, [turn.stop_reason, turn.usage], () =>
+      facts([["ended with", turn.stop_reason], ["tokens", tokens(turn.usage)]]),
+    );
   }
 }
 
 function newMessage(message) {
-  const pane = new TextPane({ label: `${message.role} message`, empty: "(nothing)" });
+  const pane = new TextPane({ label: `${message.role} message`, empty: "Nothing." });
   const role = h("span", { class: "role" });
   const node = h("div", { class: "message" }, role, pane.node);
   const update = ({ role: name, text }) => {
@@ -134,7 +181,8 @@ function newMessage(message) {
 
 function whyOf({ why, why_text: text }) {
   if (!text) return "";
-  return isAgain(why) ? `Asked again, because the reply was ${text}.` : `${text[0].toUpperCase()}${text.slice(1)}.`;
+  if (isAgain(why)) return `Asked again, because the reply was ${text}.`;
+  return `${text[0].toUpperCase()}${text.slice(1)}.`;
 }
 
 export function lightMarks(element, kind, index) {

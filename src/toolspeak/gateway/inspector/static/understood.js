@@ -12,9 +12,15 @@ export class Understood {
   #empty = h("p", { class: "faint" });
 
   /** `onChoose(kind, index)` hears of a click on a card, `onHover(kind, index or null)` of hovering. */
-  constructor({ onChoose, onHover = () => {}, empty = "No call, and nothing to note." }) {
-    this.node = h("div", { class: "understood" }, this.#calls, this.#rejected, this.#notes, this.#empty);
-    setText(this.#empty, empty);
+  constructor({ onChoose, onHover = () => {} }) {
+    this.node = h(
+      "div",
+      { class: "understood" },
+      this.#calls,
+      this.#rejected,
+      this.#notes,
+      this.#empty,
+    );
     const card = (kind, make) => ({ item, index }) => {
       const node = make(item, () => onChoose(kind, index));
       node.dataset.kind = kind;
@@ -28,7 +34,9 @@ export class Understood {
     this.drawNotes = byContent(this.#notes, card("note", noteLine));
   }
 
-  update({ calls, rejected = [], notes }) {
+  /** `empty` is what it says if there is nothing. */
+  update({ calls, rejected = [], notes }, empty) {
+    setText(this.#empty, empty);
     this.drawCalls(numbered(calls));
     this.drawRejected(numbered(rejected));
     // A block that is no call is also noted, which its card says already.
@@ -71,8 +79,16 @@ export function callCard(call, choose) {
     h(
       "header",
       null,
-      choose ? button(call.name, choose, { class: "name", tip: "Show where it stands" }) : h("span", { class: "name" }, call.name),
-      h("span", { class: "faint mono small" }, [call.dialect, call.id].filter((one) => one).join(" · ")),
+      choose ? button(
+        call.name,
+        choose,
+        { class: "name", tip: "Show where it stands" },
+      ) : h("span", { class: "name" }, call.name),
+      h(
+        "span",
+        { class: "faint mono small" },
+        [call.dialect, call.id].filter((one) => one).join(" · "),
+      ),
       copyButton("Copy", written, { class: "small quiet" }),
     ),
     jsonTree(call.arguments),
@@ -98,9 +114,18 @@ export function noteLine(note, choose) {
   return h(
     "li",
     { class: "note" },
-    h("span", { class: "note-head" }, button(note.code, choose, { class: "code-badge" }), note.where && note.where.length < 60 ? h("code", { class: "faint small" }, note.where) : null),
+    h(
+      "span",
+      { class: "note-head" },
+      button(note.code, choose, { class: "code-badge" }),
+      note.where && note.where.length < 60 ? h("code", { class: "faint small" }, note.where) : null,
+    ),
     h("span", { class: "note-message" }, note.message),
-    note.meaning && note.meaning !== note.message ? h("span", { class: "faint note-meaning" }, note.meaning) : null,
+    note.meaning && note.meaning !== note.message ? h(
+      "span",
+      { class: "faint note-meaning" },
+      note.meaning,
+    ) : null,
   );
 }
 

@@ -22,7 +22,7 @@ Opener = Callable[..., Opened]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     if find_spec("playwright") is None:
         pytest.skip("the package playwright is not installed")

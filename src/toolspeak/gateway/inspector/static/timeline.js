@@ -121,7 +121,9 @@ function drawTrack(row, length, from, first, to, chunks) {
     bar.style.left = share(start ?? 0);
     bar.style.width = share(Math.max(0, (end ?? 0) - (start ?? 0)));
   }
+  // The slider moves often, the chunks do not.
+  if (row.chunks === chunks && row.length === length) return;
+  [row.chunks, row.length] = [chunks, length];
   const places = new Set(chunks.map((chunk) => Math.round((1000 * chunk.ms) / length)));
-  const path = [...places].map((place) => `M${place} 0v10`).join("");
-  if (row.ticks.getAttribute("d") !== path) row.ticks.setAttribute("d", path);
+  row.ticks.setAttribute("d", [...places].map((place) => `M${place} 0v10`).join(""));
 }

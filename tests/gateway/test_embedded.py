@@ -138,6 +138,20 @@ def test_it_answers_and_leaves_nothing_behind() -> None:
     asyncio.run(run())
 
 
+def test_it_does_not_go_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a limit of the client's; and ours holds only for the small model in the box."""
+    monkeypatch.setattr("toolspeak.gateway.embedded._LONGEST", 8)
+
+    async def length(gguf: Path | None) -> int:
+        endless = {"max_tokens": None, "ignore_eos": True}
+        async with running(gguf, context=128) as embedded:
+            _, said = await asyncio.to_thread(ask, embedded.url, embedded.key, "Hi", **endless)
+            return said["usage"]["completion_tokens"]
+
+    assert asyncio.run(length(None)) == 8
+    assert asyncio.run(length(bundled_model())) > 64
+
+
 def test_only_its_key_opens_it() -> None:
     async def run() -> None:
         async with running() as embedded:

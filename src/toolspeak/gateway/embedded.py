@@ -34,6 +34,9 @@ log = logging.getLogger("toolspeak.gateway")
 State = Literal["starting", "ready", "down"]
 CONTEXT = 8192
 """What the bundled model was trained with. Each slot of it costs 190 MB there."""
+_LONGEST = 512
+"""Tokens of a reply of the bundled model where a client sets no limit: so small a model may begin
+to repeat itself, and would go on until its context is full."""
 PARALLEL = 2
 """How many requests are answered at a time. More would be no faster on a few cores; they wait."""
 _LOAD_SECONDS = 120
@@ -141,6 +144,9 @@ class Embedded:
     def _command(self) -> list[str]:
         if find_spec("xllamacpp") is None:
             raise EmbeddedError("xllamacpp is not installed: pip install 'toolspeak[local]'")
+        options = self._options
+        if self._gguf is None:
+            options = [*options, "--longest", str(_LONGEST)]
         gguf = self._gguf or bundled_model()
         if gguf is None:
             raise EmbeddedError(
@@ -148,7 +154,7 @@ class Embedded:
             )
         # -P: a file of the same name in the current folder is none of our modules.
         program = [sys.executable, "-P", "-m", "toolspeak.gateway.llama"]
-        return [*program, "--gguf", str(gguf), *self._options]
+        return [*program, "--gguf", str(gguf), *options]
 
 
 class _Child:

@@ -75,6 +75,9 @@ def _options() -> argparse.ArgumentParser:
         "--threads", type=int, default=threads, help="half of the cores if left out"
     )
     parser.add_argument("--parallel", type=int, default=1, help="requests at a time; more wait")
+    parser.add_argument(
+        "--longest", type=int, default=-1, help="tokens of a reply whose request sets no limit"
+    )
     parser.add_argument("--verbose", action="store_true", help="llama.cpp's log, on stderr")
     return parser
 
@@ -120,6 +123,7 @@ def _parameters(options: argparse.Namespace, key: str) -> Any:
     # requests that fill it together would all fail.
     parameters.n_ctx = options.context * options.parallel
     parameters.n_parallel = options.parallel
+    parameters.n_predict = options.longest
     parameters.cpuparams.n_threads = options.threads
     parameters.cpuparams_batch.n_threads = options.threads
     parameters.cache_ram_mib = _CACHE_MIB

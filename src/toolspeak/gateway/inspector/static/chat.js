@@ -148,7 +148,7 @@ export class ChatView {
         messages,
         tools: this.samples.tools(),
         signal: abort.signal,
-        tell: (piece) => this.#hear(piece, text),
+        tell: (piece) => this.#hear(piece, node, text),
       });
       messages.push(message);
       this.#abort = null;
@@ -165,9 +165,15 @@ export class ChatView {
     }
   }
 
-  #hear({ id, text }, element) {
-    if (id) this.side.follow(id);
+  #hear({ id, text }, node, element) {
+    if (id) this.#linkToSide(node, id);
     if (text !== undefined) this.#following(() => setText(element, text));
+  }
+
+  #linkToSide(node, id) {
+    const show = button("its other side", () => this.side.follow(id), { class: "link small" });
+    node.firstChild.append(" · ", show);
+    this.side.follow(id);
   }
 
   // Calls, and what they give.

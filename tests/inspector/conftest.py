@@ -1,4 +1,4 @@
-"""A browser for the tests of the page, and pages in it that are watched."""
+"""One browser for all tests of the page, and pages in it that are watched."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ Opener = Callable[..., Opened]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """For the tests of one file: while it is open, no other test can have a loop of its own."""
     if find_spec("playwright") is None:
         pytest.skip("the package playwright is not installed")
     if CHROMIUM is None:

@@ -51,9 +51,7 @@ export class TextPane {
     const find = () => this.#body.querySelector(`mark[data-start="${Number(start)}"]`);
     if (!find() && this.#most < this.#content.end) this.#show(this.#content.end);
     const mark = find();
-    if (!mark) return false;
-    flash(mark);
-    return true;
+    if (mark) flash(mark);
   }
 
   #clear() {

@@ -24,6 +24,9 @@ def test_a_talk_with_tools(look: Opener) -> None:
     # The other side of the last question.
     opened.sees(".other-side .message", "light snow, and wind")
     opened.sees(".other-side .pane", "It is cold in Oslo.")
+    # And of the one before.
+    opened.page.get_by_role("button", name="its other side").first.click()
+    opened.sees(".other-side .card-call", '"Oslo"')
     opened.page.get_by_role("link", name="open the request").click()
     opened.sees(".detail .columns")
 

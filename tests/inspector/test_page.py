@@ -146,6 +146,8 @@ def test_by_keys_alone(look: Opener, gateway: Running) -> None:
     keyboard.press("j")
     keyboard.press("Enter")
     opened.sees(".detail h1", "Question 43")
+    keyboard.press("Escape")
+    opened.sees(".found", "1 of 101")
     for letter, view in (("p", ".playground"), ("c", ".chat")):
         keyboard.press("g")
         keyboard.press(letter)

@@ -138,22 +138,26 @@ export class ChatView {
 
   async #ask() {
     const abort = (this.#abort = new AbortController());
+    const messages = this.#messages;
     this.#drawState();
     const text = h("div", { class: "said-text", "aria-busy": "true" });
     const node = this.#add("assistant", text);
     try {
       const message = await ask({
         model: this.model.value,
-        messages: this.#messages,
+        messages,
         tools: this.samples.tools(),
         signal: abort.signal,
-        tell: (piece) => this.#hear(piece, text),
+        tell: (piece) => this.#hear(piece, node, text),
       });
-      this.#messages.push(message);
+      messages.push(message);
       this.#abort = null;
       this.#takeCalls(node, message.tool_calls ?? []);
     } catch (problem) {
-      this.#break(node, text, abort.signal.aborted ? "Stopped." : problem.message);
+      // What was said until then stays, for the model as for the reader.
+      if (text.textContent) messages.push({ role: "assistant", content: text.textContent });
+      const why = abort.signal.aborted ? "Stopped." : problem.message;
+      this.#following(() => node.append(h("p", { class: "problem" }, why)));
     } finally {
       text.removeAttribute("aria-busy");
       if (this.#abort === abort) this.#abort = null;
@@ -161,15 +165,15 @@ export class ChatView {
     }
   }
 
-  #hear({ id, text }, element) {
-    if (id) this.side.follow(id);
+  #hear({ id, text }, node, element) {
+    if (id) this.#linkToSide(node, id);
     if (text !== undefined) this.#following(() => setText(element, text));
   }
 
-  // What was said until then stays, for the model as for the reader.
-  #break(node, text, why) {
-    if (text.textContent) this.#messages.push({ role: "assistant", content: text.textContent });
-    this.#following(() => node.append(h("p", { class: "problem" }, why)));
+  #linkToSide(node, id) {
+    const show = button("its other side", () => this.side.follow(id), { class: "link small" });
+    node.firstChild.append(" · ", show);
+    this.side.follow(id);
   }
 
   // Calls, and what they give.

@@ -2,7 +2,7 @@
 
 import { h, nameOfUnseen, unseenIn } from "./dom.js";
 
-export const KINDS = {
+const KINDS = {
   call: "a call",
   rejected: "not made",
   note: "mended, or noted",

@@ -9,7 +9,7 @@ const LONG = 600;
 const LINES = 60;
 
 /** A number that JavaScript would round. */
-export class ExactNumber {
+class ExactNumber {
   constructor(source) {
     this.source = source;
   }

@@ -119,15 +119,24 @@ class Page {
     const view = name in NAMES ? name : "requests";
     const words = new URLSearchParams(query);
     if (view === "requests" && key) {
-      this.#show("detail", decodeURIComponent(key));
+      this.#show("detail", decoded(key));
     } else {
-      if (view === "requests") this.#filter = query;
+      if (view === "requests") this.#filterBy(query);
       this.#show(view, words);
     }
     for (const link of this.links) {
       if (link.dataset.view === view) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
+  }
+
+  #filterBy(query) {
+    this.#filter = query;
+    this.links[0].setAttribute("href", this.#listAddress());
+  }
+
+  #listAddress() {
+    return this.#filter ? `#/requests?${this.#filter}` : "#/requests";
   }
 
   #show(name, where) {
@@ -144,14 +153,17 @@ class Page {
     if (name === "detail") return this.#makeDetail();
     return new RequestsView(this.#requests, this.about, {
       openWith: (key) => (location.hash = `#/requests/${encodeURIComponent(key)}`),
-      onFilter: (query) => history.replaceState(null, "", query ? `#/requests?${query}` : "#/requests"),
+      onFilter: (query) => {
+        this.#filterBy(query);
+        history.replaceState(null, "", this.#listAddress());
+      },
     });
   }
 
   #makeDetail() {
     const list = () => (this.#views.requests ??= this.#make("requests"));
     return new DetailView(this.about, {
-      back: () => (location.hash = this.#filter ? `#/requests?${this.#filter}` : "#/requests"),
+      back: () => (location.hash = this.#listAddress()),
       neighbour: (key, step) => {
         const next = list().neighbour(key, step);
         if (!next) return;
@@ -163,14 +175,14 @@ class Page {
 
   #go(letter) {
     const name = { r: "requests", p: "playground", c: "chat" }[letter];
-    if (name) location.hash = `#/${name}`;
+    if (name) location.hash = name === "requests" ? this.#listAddress() : `#/${name}`;
     if (letter === "a") this.approvals.show();
     return Boolean(name) || letter === "a";
   }
 
   #search() {
     const list = (this.#views.requests ??= this.#make("requests"));
-    if (this.#view !== list) location.hash = "#/requests";
+    if (this.#view !== list) location.hash = this.#listAddress();
     // The address changes the view a moment later.
     setTimeout(() => list.search.focus());
   }
@@ -218,6 +230,14 @@ class Page {
         h("button", { type: "submit", class: "primary" }, "Open"),
       ),
     );
+  }
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
 }
 

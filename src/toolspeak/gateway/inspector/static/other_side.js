@@ -21,7 +21,7 @@ export class OtherSide {
         this.#draw();
       },
     });
-    this.turn = new TurnView();
+    this.turn = new TurnView({ showsFrames: false });
     this.link = h("a", { class: "small", href: "#/requests", hidden: true }, "open the request");
     this.empty = h(
       "p",

@@ -73,11 +73,13 @@ export function facts(pairs) {
   );
 }
 
+const shown = new WeakMap();
+
 /** Fills an element anew if its content is another: what one has selected in it stays otherwise. */
 export function showOnce(element, content, make) {
-  const shown = JSON.stringify(content) ?? "";
-  if (element.dataset.shown === shown) return;
-  element.dataset.shown = shown;
+  const written = JSON.stringify(content);
+  if (shown.has(element) && shown.get(element) === written) return;
+  shown.set(element, written);
   place(element, make());
 }
 

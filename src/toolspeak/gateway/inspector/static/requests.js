@@ -48,7 +48,7 @@ export class RequestsView {
       () => this.#pause(),
       { class: "toggle pause", "aria-pressed": "false" },
     );
-    this.found = h("span", { class: "faint found", role: "status" });
+    this.found = h("span", { class: "faint found" });
     this.fresh = button("", () => this.#showNew(), { class: "fresh", hidden: true });
     this.list = new VirtualList({
       height: isPhone() ? ROW_OF_PHONES : ROW,

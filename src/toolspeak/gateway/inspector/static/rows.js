@@ -40,7 +40,7 @@ export function fillRow(row, summary, { wires, isSelected }) {
   row.dataset.key = summary.key;
   row.dataset.state = stateOf(summary);
   const [, status, , model, , asked, calls, retries, notes, took] = row.children;
-  tip(status, summary.failure);
+  tip(status, summary.status === 499 ? "The client left before the end." : summary.failure);
   tip(
     model,
     summary.served && summary.served !== summary.model ? `asked for ${line(summary.model)}` : "",

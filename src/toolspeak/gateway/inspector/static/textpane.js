@@ -27,7 +27,7 @@ export class TextPane {
     this.empty = h("p", { class: "faint pane-empty" }, empty);
     this.node = h(
       "div",
-      { class: isFrames ? "pane frames" : "pane", role: "group", "aria-label": label, tabindex: "0" },
+      { class: isFrames ? "pane frames" : "pane", role: "group", "aria-label": label },
       this.#body, this.empty, this.#more,
     );
     this.#more.addEventListener("click", () => this.#showAll());
@@ -51,9 +51,7 @@ export class TextPane {
     const find = () => this.#body.querySelector(`mark[data-start="${Number(start)}"]`);
     if (!find() && this.#most < this.#content.end) this.#show(this.#content.end);
     const mark = find();
-    if (!mark) return false;
-    flash(mark);
-    return true;
+    if (mark) flash(mark);
   }
 
   #clear() {
@@ -75,6 +73,10 @@ export class TextPane {
     this.#more.hidden = shown >= end;
     this.#more.textContent = `Show all ${count(end, "character")}`;
     this.#holdHeight();
+    // Those without a mouse have to get into it, but only to scroll.
+    const scrolls = this.node.scrollHeight > this.node.clientHeight + 1;
+    if (scrolls) this.node.tabIndex = 0;
+    else this.node.removeAttribute("tabindex");
     if (this.follows && isAtEnd && shown >= end) this.node.scrollTop = this.node.scrollHeight;
   }
 

@@ -20,17 +20,12 @@ export class Timeline {
   #inSight = -1;
 
   constructor({ onChoose }) {
-    const make = (_turn, key) => {
+    this.#rows = keyed(this.#list, (_turn, at) => at, (_turn, key) => {
+      const at = Number(key);
       const row = newRow("button", "turn");
-      row.node.addEventListener("click", () => onChoose(Number(key)));
-      return row;
-    };
-    this.#rows = keyed(this.#list, (turn, at) => at, (turn, key) => {
-      const row = make(turn, key);
-      return {
-        node: row.node,
-        update: (turn) => drawTurn(row, turn, this.length, Number(key) === this.chosen, Number(key)),
-      };
+      row.node.addEventListener("click", () => onChoose(at));
+      const update = (turn) => drawTurn(row, turn, this.length, at === this.chosen, at);
+      return { node: row.node, update };
     });
     setText(this.#client.label, "to the client");
     this.node = h("div", { class: "timeline" }, this.#list, this.#client.node);
@@ -51,14 +46,8 @@ export class Timeline {
     this.#rows(detail.turns);
     this.#keepInSight(chosen);
     const { chunks } = detail.received;
-    drawTrack(
-      this.#client,
-      length,
-      chunks[0]?.ms ?? null,
-      chunks[0]?.ms ?? null,
-      chunks.at(-1)?.ms ?? null,
-      chunks,
-    );
+    const first = chunks[0]?.ms ?? null;
+    drawTrack(this.#client, length, first, first, chunks.at(-1)?.ms ?? null, chunks);
     setText(this.#client.took, chunks.length ? count(chunks.length, "chunk") : "");
     this.node.style.setProperty("--head", `${(100 * Math.min(time, length)) / length}%`);
   }
@@ -121,7 +110,9 @@ function drawTrack(row, length, from, first, to, chunks) {
     bar.style.left = share(start ?? 0);
     bar.style.width = share(Math.max(0, (end ?? 0) - (start ?? 0)));
   }
+  // The slider moves often, the chunks do not.
+  if (row.chunks === chunks && row.length === length) return;
+  [row.chunks, row.length] = [chunks, length];
   const places = new Set(chunks.map((chunk) => Math.round((1000 * chunk.ms) / length)));
-  const path = [...places].map((place) => `M${place} 0v10`).join("");
-  if (row.ticks.getAttribute("d") !== path) row.ticks.setAttribute("d", path);
+  row.ticks.setAttribute("d", [...places].map((place) => `M${place} 0v10`).join(""));
 }

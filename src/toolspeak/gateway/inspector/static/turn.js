@@ -14,9 +14,9 @@ export class TurnView {
   #turn = null;
   #identity = "";
 
-  constructor() {
+  constructor({ showsFrames = !isPhone() } = {}) {
     this.#buildTold();
-    this.#buildWrote();
+    this.#buildWrote(showsFrames);
   }
 
   // How it was asked.
@@ -45,7 +45,7 @@ export class TurnView {
 
   // What it wrote.
 
-  #buildWrote() {
+  #buildWrote(showsFrames) {
     this.text = new TextPane({ label: "What the model wrote" });
     this.legend = h("div", { class: "legend" });
     const copyText = copyButton("Copy", () => this.#turn?.text ?? "", { class: "quiet small" });
@@ -69,7 +69,7 @@ export class TurnView {
     const copyFrames = copyButton("Copy", () => this.#turn?.raw ?? "", { class: "quiet small" });
     this.framesSection = section(
       "As it came",
-      { open: !isPhone(), side: [copyFrames] },
+      { open: showsFrames, side: [copyFrames] },
       this.frames.node,
     );
     this.text.node.addEventListener("click", (event) => this.#markClicked(event));

@@ -110,7 +110,7 @@ function rejectedCard(block, choose) {
   );
 }
 
-export function noteLine(note, choose) {
+function noteLine(note, choose) {
   return h(
     "li",
     { class: "note" },

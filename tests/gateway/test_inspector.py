@@ -514,7 +514,9 @@ def test_parse(gateway: Running) -> None:
     assert units[2 * call["start"] : 2 * call["end"]].decode("utf-16-le") == CALL
     assert call["dialect"] == "hermes"
     (rejected,) = found["rejected"]
-    assert "oops" in rejected["raw"]
+    assert text.encode("utf-16-le")[2 * rejected["start"] : 2 * rejected["end"]].decode(
+        "utf-16-le"
+    ) == ("<tool_call>oops</tool_call>")
     assert rejected["start"] > call["end"]
     assert found["reasoning"] == "let me see"
     assert {one["kind"] for one in found["spans"]} >= {"call", "rejected", "reasoning"}

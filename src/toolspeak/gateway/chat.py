@@ -51,7 +51,7 @@ class Chat:
         request = await with_tools(request, self._gateway.memory, self._client, served.name)
         self._request, self._model = request, served.name
         if self._trace:
-            self._trace.understood(request, served.name, served.endpoint.name)
+            self._trace.understood(request, served.target.model, served.endpoint.name)
         self._envelope = Envelope(request, new_id().removeprefix("call_"), int(time()))
         if not self._wire.asks(request):
             await self._nothing_asked(request)

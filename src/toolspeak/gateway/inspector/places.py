@@ -13,7 +13,8 @@ from ...types import Note, Reasoning, Rejection, Reply
 
 Kind = Literal["call", "rejected", "note", "reasoning", "secret"]
 _CLOSER = re.compile(r"\s*(?:</[\w:.\-]+>|<[|｜][^<>\n]*?(?:end|/)[^<>\n]*[|｜]>|\[/\w+\])")
-"""What closes a call, which is known to be whole before that has come."""
+_OPENER = re.compile(r"(?:<[\w:.\-]+>|<[|｜][^<>\n]+[|｜]>|\[\w+\])\s*$")
+_LONGEST_MARKER = 60
 _SHORTEST = 3
 """Shorter texts stand anywhere."""
 
@@ -91,11 +92,20 @@ class Places:
         if at < 0:
             at = self._text.find(part)
         if at >= 0:
-            end = at + len(part)
-            if kind == "call" and (closer := _CLOSER.match(self._text, end)):
-                end = closer.end()
-            self._found.append(Place(at, end, kind, label, title, index))
-            self._at[kind], self._last[kind] = end, part
+            self._at[kind], self._last[kind] = at + len(part), part
+            start, end = at, at + len(part)
+            if kind in ("call", "rejected"):
+                start, end = self._with_markers(start, end)
+            self._found.append(Place(start, end, kind, label, title, index))
+
+    def _with_markers(self, start: int, end: int) -> tuple[int, int]:
+        """A block with what opens and closes it. It is known for what it is before the last of it
+        has come, and what is no call is told of without."""
+        if closer := _CLOSER.match(self._text, end):
+            end = closer.end()
+            if opener := _OPENER.search(self._text, max(0, start - _LONGEST_MARKER), start):
+                start = opener.start()
+        return start, end
 
 
 def in_utf16(text: str) -> Callable[[int], int]:

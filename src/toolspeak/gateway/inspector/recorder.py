@@ -17,6 +17,9 @@ from .sharing import Sharing
 from .trace import Summary, Trace, new_trace
 from .view import View, discreet
 
+_MANY = 50
+"""Whoever has so many requests to look through does it beside the others."""
+
 
 class Recorder:
     """What there is to look at: requests, and questions that somebody has to answer."""
@@ -67,7 +70,10 @@ class Recorder:
         """What has changed since then, the oldest first."""
         if self._sharing:
             return await self._sharing.summaries(after)
-        return list(map(self._cover, self._ring.summaries(after)))
+        new = self._ring.summaries(after)
+        if len(new) > _MANY:
+            return await asyncio.to_thread(lambda: list(map(self._cover, new)))
+        return list(map(self._cover, new))
 
     async def shown(self, key: str) -> dict[str, Any] | None:
         """One request, by its key or by what its client calls it."""

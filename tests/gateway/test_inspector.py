@@ -351,6 +351,32 @@ def test_the_ring_is_bounded(model: ScriptedServer) -> None:
         assert looking.get(f"requests/{before[0]['key']}").status_code == 404
 
 
+def test_what_is_under_way_is_bounded_too(model: ScriptedServer) -> None:
+    say(model, words("A long story. " * 3000, 100), words("Short."))
+    config = structs.replace(behind(model.url), inspector=Inspector(bytes=50_000))
+    with running(config, token=TOKEN) as gateway:
+        heard = asked(gateway.url, STREAMED[0])
+        assert heard.text == "A long story. " * 3000
+        recorder = gateway.gateway.recorder
+        assert recorder
+        assert Looking(gateway.url).last()["summary"]["status"] == 200
+        asked(gateway.url, STREAMED[0])
+        # The room that the first one had is there again.
+        shown = Looking(gateway.url).last()
+        assert shown["turns"][0]["text"] == "Short."
+        assert "not kept" not in shown["turns"][0]["raw"]
+
+
+def test_what_was_not_kept_is_told(model: ScriptedServer) -> None:
+    say(model, words("A long story. " * 300, 10))
+    config = structs.replace(behind(model.url), inspector=Inspector(bytes=120_000))
+    with running(config, token=TOKEN) as gateway:
+        asked(gateway.url, STREAMED[0])
+        shown = Looking(gateway.url).last()
+        assert "more bytes were not kept" in shown["received"]["body"]
+        assert shown["received"]["size"] > len(shown["received"]["body"])
+
+
 def test_the_clients_own_name_for_a_request(model: ScriptedServer, gateway: Running) -> None:
     say(model, words("One."), words("Two."))
     for _ in range(2):

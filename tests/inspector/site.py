@@ -12,7 +12,7 @@ import httpx
 from msgspec import structs
 
 from tests.gateway.support import Running, behind, running
-from toolspeak.gateway.inspector.trace import Trace, new_trace
+from toolspeak.gateway.inspector.trace import Room, Trace, new_trace
 from toolspeak.gateway.settings import Inspector
 from toolspeak.testing import ScriptedServer
 from toolspeak.testing.server import Turn
@@ -68,6 +68,7 @@ def made_up(number: int) -> Trace:
         target="/v1/chat/completions",
         wire=wires[number % 5],
         headers={},
+        room=Room(2**20),
     )
     trace.at = 1_763_000_000.0 + number
     trace.model = trace.served = f"model-{number % 7}"

@@ -6,7 +6,7 @@ import json
 import time
 
 from tests.gateway.support import Running
-from toolspeak.gateway.inspector.trace import Flow, Trace, Turn
+from toolspeak.gateway.inspector.trace import Flow, Room, Trace, Turn
 from toolspeak.types import Failure, Note, Plan, Rejection, ToolCall
 
 from .conftest import Opener
@@ -50,7 +50,7 @@ def hostile_trace(name: str, text: str) -> Trace:
     trace.notes = (Note(text, text, text),)
     chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
     frames = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
-    trace.received = Flow([0.002], [frames])
+    trace.received = Flow(Room(2**20), [0.002], [frames])
     sent = {"model": text, "messages": [{"role": "user", "content": text}]}
     trace.turns = [
         Turn(
@@ -68,7 +68,7 @@ def hostile_trace(name: str, text: str) -> Trace:
             first=0.001,
             ended=0.002,
             is_stream=True,
-            heard=Flow([0.0015], [frames]),
+            heard=Flow(Room(2**20), [0.0015], [frames]),
             outcome=text,
             calls=trace.calls,
             dialect=text,

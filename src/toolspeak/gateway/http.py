@@ -76,7 +76,7 @@ class Incoming:
         """The body, which has to be a JSON object that is no larger and no deeper than that."""
         data = await self.body(limits.body)
         if self._sender.trace:
-            self._sender.trace.body = data
+            self._sender.trace.asked_with(data)
         if not data:
             raise WireError("the body is empty; send a JSON object")
         value = decode_json(data)

@@ -43,8 +43,7 @@ class Recorder:
 
     def use(self, config: Config) -> None:
         """Keep as much as that says."""
-        self._ring.most = config.inspector.requests
-        self._ring.max_bytes = config.inspector.bytes
+        self._ring.resize(config.inspector.requests, config.inspector.bytes)
         self._known = frozenset(_secrets(config))
 
     def begin(self, incoming: Incoming, identity: str, wire: str) -> Trace:
@@ -58,6 +57,7 @@ class Recorder:
             target=incoming.target,
             wire=wire,
             headers=incoming.headers,
+            room=self._ring.room,
         )
         self._ring.begin(trace)
         return trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from time import time
 
-from .trace import Flow, Summary, Trace
+from .trace import Room, Summary, Trace
 
 _TICK = 1e-6
 
@@ -16,6 +16,7 @@ class Ring:
     def __init__(self, most: int = 1000, max_bytes: int = 32 * 2**20) -> None:
         self.most = most
         self.max_bytes = max_bytes
+        self.room = Room(_for_active(max_bytes))
         self._active: dict[str, Trace] = {}
         self._kept: OrderedDict[str, Trace] = OrderedDict()
         """The one that ended last is last."""
@@ -25,6 +26,11 @@ class Ring:
         self._summaries: dict[str, Summary] = {}
         """Those of requests that are over, once somebody has looked."""
 
+    def resize(self, most: int, max_bytes: int) -> None:
+        """Keep so many from now on."""
+        self.room.left += _for_active(max_bytes) - _for_active(self.max_bytes)
+        self.most, self.max_bytes = most, max_bytes
+
     def begin(self, trace: Trace) -> None:
         """A request is under way."""
         trace.changed = self._now()
@@ -33,10 +39,11 @@ class Ring:
     def end(self, trace: Trace) -> None:
         """It is over; the oldest have to go if there is no room for it."""
         self._active.pop(trace.key, None)
+        trace.leave()
         trace.changed = self._now()
         trace.size = trace.weighed()
         if trace.size > self.max_bytes:
-            trace.turns, trace.received, trace.body = [], Flow(), b""
+            trace.drop()
             trace.size = trace.weighed()
         self._kept[trace.key] = trace
         self.size += trace.size
@@ -75,3 +82,8 @@ class Ring:
         """The time, but never the same twice: so nothing is missed that is newer than another."""
         self._changed = max(time(), self._changed + _TICK)
         return self._changed
+
+
+def _for_active(max_bytes: int) -> int:
+    """The room for requests that are under way. One that takes all of it can still be kept."""
+    return max_bytes * 3 // 4

@@ -143,6 +143,8 @@ def read(wire: str, flow: Flow, *, is_stream: bool) -> Said:
         reading.take(decoder.value(value))
     reading.take(decoder.finish())
     raw.append(to_text.decode(b"", final=True))
+    if flow.lost:
+        raw.append(f"\n… {flow.lost} more bytes were not kept")
     if pieces:
         # What only the end makes certain was there with the last chunk.
         pieces[-1] = Piece(pieces[-1].seconds, reading.length, length + len(raw[-1]))

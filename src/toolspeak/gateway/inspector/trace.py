@@ -22,20 +22,44 @@ ASKED = 160
 """So many characters of what was asked tell one request from another."""
 
 
+class Room(Struct):
+    """How many bytes may still be kept of all requests that are under way."""
+
+    left: int
+
+    def takes(self, size: int) -> bool:
+        """Whether there is room for that; if so, it is taken."""
+        if size > self.left:
+            return False
+        self.left -= size
+        return True
+
+
 class Flow(Struct):
     """What came or went piece by piece, and when: in seconds since the request began. Two plain
     lists, since there are many pieces and none of them may cost anything."""
 
+    room: Room
     times: list[float] = []
     pieces: list[bytes] = []
+    lost: int = 0
+    """Bytes for which there was no room."""
 
     def add(self, seconds: float, data: bytes) -> None:
+        if not self.room.takes(len(data) + _A_PIECE):
+            self.lost += len(data)
+            return
         self.times.append(seconds)
         self.pieces.append(data)
 
+    @property
+    def size(self) -> int:
+        """Bytes of all pieces."""
+        return sum(map(len, self.pieces))
+
     def weighed(self) -> int:
         """Bytes that it takes, about."""
-        return sum(map(len, self.pieces)) + _A_PIECE * len(self.pieces)
+        return self.size + _A_PIECE * len(self.pieces)
 
 
 class Turn(Struct, kw_only=True):
@@ -53,6 +77,7 @@ class Turn(Struct, kw_only=True):
     model: str
     plan: Plan
     sent: bytes
+    heard: Flow
     retries: int = 0
     """How often the same was sent again, for problems with the connection or the server."""
     status: int = 0
@@ -60,7 +85,6 @@ class Turn(Struct, kw_only=True):
     """When the head of the reply was there."""
     ended: float | None = None
     is_stream: bool = False
-    heard: Flow = field(default_factory=Flow)
     outcome: str = ""
     calls: tuple[ToolCall, ...] = ()
     dialect: str | None = None
@@ -132,7 +156,7 @@ class Trace(Struct, kw_only=True):
     status: int = 0
     answered: dict[str, str] = field(default_factory=dict[str, str])
     """The headers of the answer."""
-    received: Flow = field(default_factory=Flow)
+    received: Flow
     ended: float | None = None
     size: int = 0
     """What it was found to weigh when it ended."""
@@ -155,10 +179,15 @@ class Trace(Struct, kw_only=True):
             path=exchange.outgoing.path,
             model=exchange.target.model,
             plan=exchange.plan,
-            sent=sent,
+            sent=sent if self.received.room.takes(len(sent)) else b"",
+            heard=Flow(self.received.room),
         )
         self.turns.append(turn)
         return turn
+
+    def asked_with(self, body: bytes) -> None:
+        """What the client has sent is there."""
+        self.body = body if self.received.room.takes(len(body)) else b""
 
     def sent(self, data: bytes) -> None:
         """The client gets more of its answer."""
@@ -177,6 +206,17 @@ class Trace(Struct, kw_only=True):
         self.answered = headers
         self.failure = failure or self.failure
         self.ended = perf_counter() - self.began
+
+    def drop(self) -> None:
+        """Forget all that was said, but for what a summary says."""
+        self.turns, self.body = [], b""
+        self.received = Flow(self.received.room)
+
+    def leave(self) -> None:
+        """Give back the room that it has taken while it was under way."""
+        flows = (self.received, *(turn.heard for turn in self.turns))
+        sent = sum(len(turn.sent) for turn in self.turns)
+        self.received.room.left += len(self.body) + sent + sum(flow.weighed() for flow in flows)
 
     def weighed(self) -> int:
         """Bytes that it takes, about."""
@@ -239,7 +279,14 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 def new_trace(
-    *, key: str, identity: str, method: str, target: str, wire: str, headers: dict[str, str]
+    *,
+    key: str,
+    identity: str,
+    method: str,
+    target: str,
+    wire: str,
+    headers: dict[str, str],
+    room: Room,
 ) -> Trace:
     """A request has come in."""
     return Trace(
@@ -251,6 +298,7 @@ def new_trace(
         target=target,
         wire=wire,
         headers=headers,
+        received=Flow(room),
     )
 
 

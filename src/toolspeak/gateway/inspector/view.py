@@ -177,7 +177,7 @@ class View:
             "chunks": [
                 {"ms": _ms(piece.seconds), "end": place(piece.raw_end)} for piece in said.pieces
             ],
-            "size": sum(map(len, trace.received.pieces)),
+            "size": trace.received.size + trace.received.lost,
         }
 
     def _curl(self) -> str:

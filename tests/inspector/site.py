@@ -16,7 +16,7 @@ from toolspeak.gateway.inspector.trace import Room, Trace, new_trace
 from toolspeak.gateway.settings import Inspector
 from toolspeak.testing import ScriptedServer
 from toolspeak.testing.server import Turn
-from toolspeak.types import Failure, Note, ToolCall
+from toolspeak.types import Failure, Note, Reply, ToolCall
 
 from .talk import body
 
@@ -76,7 +76,8 @@ def made_up(number: int) -> Trace:
     trace.asked = f"Question {number}"
     trace.retries = int(number % 10 == 0)
     if number % 2:
-        trace.calls = (ToolCall(id="call_1", name="get_weather", arguments={}),)
+        call = ToolCall(id="call_1", name="get_weather", arguments={})
+        trace.reply = Reply(parts=(call,))
     if number % 4 == 0:
         trace.notes = (Note("coerced", '"3" became 3', "$.days"),)
     failure = Failure("rate_limit", "too much", 429) if number % 25 == 0 else None

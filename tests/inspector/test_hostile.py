@@ -7,7 +7,7 @@ import time
 
 from tests.gateway.support import Running
 from toolspeak.gateway.inspector.trace import Flow, Room, Trace, Turn
-from toolspeak.types import Failure, Note, Plan, Rejection, ToolCall
+from toolspeak.types import Failure, Note, Plan, Rejection, Reply, ToolCall
 
 from .conftest import Opener
 from .site import HTTP, TOKEN, Opened, made_up, record
@@ -46,15 +46,19 @@ def hostile_trace(name: str, text: str) -> Trace:
     trace.headers = trace.answered = {"user-agent": text, "content-type": text, f"x-{text}": text}
     trace.body = json.dumps({"model": text, text: {"__proto__": [text]}}).encode()
     arguments = {text: text, "__proto__": {"ran": text}, "constructor": text}
-    trace.calls = (ToolCall(id=text, name=text, arguments=arguments, raw=text),)
     trace.notes = (Note(text, text, text),)
+    trace.reply = Reply(
+        parts=(ToolCall(id=text, name=text, arguments=arguments, raw=text),),
+        rejected=(Rejection(text, text, text, path=text, name=text),),
+        notes=trace.notes,
+        dialect=text,
+    )
     chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
     frames = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
-    trace.received = Flow(Room(2**20), [0.002], [frames])
+    trace.received = Flow(0.0, Room(2**20), [0.002], [frames])
     sent = {"model": text, "messages": [{"role": "user", "content": text}]}
     trace.turns = [
         Turn(
-            began=0.0,
             at=0.001,
             why=text,
             upstream=text,
@@ -68,12 +72,9 @@ def hostile_trace(name: str, text: str) -> Trace:
             first=0.001,
             ended=0.002,
             is_stream=True,
-            heard=Flow(Room(2**20), [0.0015], [frames]),
+            heard=Flow(0.0, Room(2**20), [0.0015], [frames]),
             outcome=text,
-            calls=trace.calls,
-            dialect=text,
-            rejected=(Rejection(text, text, text, path=text, name=text),),
-            notes=trace.notes,
+            reply=trace.reply,
             failure=trace.failure,
         )
     ]

@@ -234,7 +234,7 @@ class Asking:
             )
         if turn:
             turn.answered(response.status, is_stream=self._outlet is not None and response.flows)
-            response.on_data = turn.hears
+            response.on_data = turn.heard.take
         with response:
             if response.status >= 300:
                 raise await response.problem()

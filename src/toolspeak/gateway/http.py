@@ -168,7 +168,7 @@ class Sender:
         await self.begin(status, content_type)
         self.has_ended = True
         if self.trace:
-            self.trace.sent(body)
+            self.trace.received.take(body)
         await self._send({"type": "http.response.body", "body": body})
 
     async def begin(self, status: int, content_type: str) -> None:
@@ -185,14 +185,14 @@ class Sender:
     async def more(self, data: bytes) -> None:
         """More of the body."""
         if self.trace:
-            self.trace.sent(data)
+            self.trace.received.take(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:
         """The last of the body."""
         self.has_ended = True
         if self.trace and data:
-            self.trace.sent(data)
+            self.trace.received.take(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
 

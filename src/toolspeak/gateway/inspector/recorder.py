@@ -49,16 +49,10 @@ class Recorder:
     def begin(self, incoming: Incoming, identity: str, wire: str) -> Trace:
         """A request has come in."""
         is_theirs = "x-request-id" in incoming.headers
-        trace = new_trace(
-            # Clients may say the same twice.
-            key=f"req_{new_id()[5:]}" if is_theirs else identity,
-            identity=identity,
-            method=incoming.method,
-            target=incoming.target,
-            wire=wire,
-            headers=incoming.headers,
-            room=self._ring.room,
-        )
+        # Clients may say the same twice.
+        key = f"req_{new_id()[5:]}" if is_theirs else identity
+        asked = incoming.method, incoming.target, wire, incoming.headers
+        trace = new_trace(key, identity, *asked, self._ring.room)
         self._ring.begin(trace)
         return trace
 

@@ -41,10 +41,8 @@ class Ring:
         self._active.pop(trace.key, None)
         trace.leave()
         trace.changed = self._now()
-        trace.size = trace.weighed()
         if trace.size > self.max_bytes:
             trace.drop()
-            trace.size = trace.weighed()
         self._kept[trace.key] = trace
         self.size += trace.size
         while self.size > self.max_bytes or len(self._kept) > self.most:
@@ -80,8 +78,11 @@ class Ring:
 
     def _now(self) -> float:
         """The time, but never the same twice: so nothing is missed that is newer than another."""
-        self._changed = max(time(), self._changed + _TICK)
-        return self._changed
+        now = time()
+        if now <= self._changed:
+            now = self._changed + _TICK
+        self._changed = now
+        return now
 
 
 def _for_active(max_bytes: int) -> int:

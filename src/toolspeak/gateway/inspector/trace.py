@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from ...types import Failure, Note, Plan, Rejection, Reply, Request, Text, ToolCall, Usage
+from ...types import Failure, Note, Plan, Reply, Request, Text
 
 if TYPE_CHECKING:
     from ...bridge import Exchange
@@ -27,46 +27,50 @@ class Room(Struct):
 
     left: int
 
-    def takes(self, size: int) -> bool:
-        """Whether there is room for that; if so, it is taken."""
-        if size > self.left:
-            return False
-        self.left -= size
-        return True
-
 
 class Flow(Struct):
     """What came or went piece by piece, and when: in seconds since the request began. Two plain
     lists, since there are many pieces and none of them may cost anything."""
 
+    began: float
+    """By the clock of this process."""
     room: Room
     times: list[float] = []
     pieces: list[bytes] = []
+    weight: int = 0
+    """Bytes that it takes, about."""
     lost: int = 0
     """Bytes for which there was no room."""
 
-    def add(self, seconds: float, data: bytes) -> None:
-        if not self.room.takes(len(data) + _A_PIECE):
+    def take(self, data: bytes) -> None:
+        """One more piece."""
+        weight = len(data) + _A_PIECE
+        room = self.room
+        if weight > room.left:
             self.lost += len(data)
             return
-        self.times.append(seconds)
+        room.left -= weight
+        self.weight += weight
+        self.times.append(perf_counter() - self.began)
         self.pieces.append(data)
+
+    def fits(self, data: bytes) -> bytes:
+        """The same, if there is room for it; else nothing. It weighs as if it were a part of it."""
+        if len(data) > self.room.left:
+            return b""
+        self.room.left -= len(data)
+        self.weight += len(data)
+        return data
 
     @property
     def size(self) -> int:
-        """Bytes of all pieces."""
-        return sum(map(len, self.pieces))
-
-    def weighed(self) -> int:
-        """Bytes that it takes, about."""
-        return self.size + _A_PIECE * len(self.pieces)
+        """Bytes of all pieces, also of those that were not kept."""
+        return sum(map(len, self.pieces)) + self.lost
 
 
 class Turn(Struct, kw_only=True):
     """One question to an upstream, and what came back."""
 
-    began: float
-    """By the clock of this process; all other times count from the beginning of the request."""
     at: float
     why: str
     """Why it was asked, if not for the first time; "preparing" for what comes before that."""
@@ -86,38 +90,24 @@ class Turn(Struct, kw_only=True):
     ended: float | None = None
     is_stream: bool = False
     outcome: str = ""
-    calls: tuple[ToolCall, ...] = ()
-    dialect: str | None = None
-    rejected: tuple[Rejection, ...] = ()
-    notes: tuple[Note, ...] = ()
-    stop_reason: str | None = None
-    usage: Usage | None = None
+    reply: Reply | None = None
+    """What was understood."""
     failure: Failure | None = None
 
     def answered(self, status: int, *, is_stream: bool) -> None:
         """The head of the reply is there."""
         self.status, self.is_stream = status, is_stream
-        self.first = perf_counter() - self.began
-
-    def hears(self, data: bytes) -> None:
-        """More of the reply is there."""
-        self.heard.add(perf_counter() - self.began, data)
+        self.first = perf_counter() - self.heard.began
 
     def failed(self, failure: Failure) -> None:
         """There is no reply, or no more of it."""
         self.failure = failure
-        self.ended = perf_counter() - self.began
+        self.ended = perf_counter() - self.heard.began
 
     def understood(self, reply: Reply, outcome: str) -> None:
         """The reply is all there, and this is what it comes to."""
-        self.ended = perf_counter() - self.began
-        self.outcome = outcome
-        self.calls = reply.calls
-        self.dialect = reply.dialect
-        self.rejected = reply.rejected
-        self.notes = reply.notes
-        self.stop_reason = reply.stop_reason
-        self.usage = reply.usage
+        self.ended = perf_counter() - self.heard.began
+        self.outcome, self.reply = outcome, reply
 
 
 class Trace(Struct, kw_only=True):
@@ -129,7 +119,6 @@ class Trace(Struct, kw_only=True):
     """What the client calls it, or else the same."""
     at: float
     """Seconds since 1970."""
-    began: float
     changed: float = 0.0
     """When something was last said of it, in seconds since 1970."""
     method: str
@@ -147,11 +136,9 @@ class Trace(Struct, kw_only=True):
     mode: str = ""
     retries: int = 0
     overhead: float | None = None
-    calls: tuple[ToolCall, ...] = ()
-    dialect: str | None = None
+    reply: Reply | None = None
+    """What the client gets in the end."""
     notes: tuple[Note, ...] = ()
-    stop_reason: str | None = None
-    usage: Usage | None = None
     failure: Failure | None = None
     status: int = 0
     answered: dict[str, str] = field(default_factory=dict[str, str])
@@ -169,9 +156,9 @@ class Trace(Struct, kw_only=True):
 
     def turn(self, exchange: Exchange, endpoint: Endpoint, sent: bytes, why: str) -> Turn:
         """An upstream is asked."""
+        began, room = self.received.began, self.received.room
         turn = Turn(
-            began=self.began,
-            at=perf_counter() - self.began,
+            at=perf_counter() - began,
             why=why,
             upstream=endpoint.name,
             address=endpoint.base_url,
@@ -179,54 +166,47 @@ class Trace(Struct, kw_only=True):
             path=exchange.outgoing.path,
             model=exchange.target.model,
             plan=exchange.plan,
-            sent=sent if self.received.room.takes(len(sent)) else b"",
-            heard=Flow(self.received.room),
+            sent=self.received.fits(sent),
+            heard=Flow(began, room),
         )
         self.turns.append(turn)
         return turn
 
     def asked_with(self, body: bytes) -> None:
         """What the client has sent is there."""
-        self.body = body if self.received.room.takes(len(body)) else b""
-
-    def sent(self, data: bytes) -> None:
-        """The client gets more of its answer."""
-        self.received.add(perf_counter() - self.began, data)
+        self.body = self.received.fits(body)
 
     def replied(self, reply: Reply, notes: tuple[Note, ...]) -> None:
         """What the client gets in the end."""
-        self.calls = reply.calls
-        self.dialect = reply.dialect
+        self.reply, self.failure = reply, reply.failure
         self.notes = (*notes, *reply.notes)
-        self.stop_reason, self.usage, self.failure = reply.stop_reason, reply.usage, reply.failure
 
     def end(self, status: int, headers: dict[str, str], failure: Failure | None) -> None:
         """It is over."""
         self.status = status
         self.answered = headers
         self.failure = failure or self.failure
-        self.ended = perf_counter() - self.began
+        self.ended = perf_counter() - self.received.began
+
+    def leave(self) -> None:
+        """Give back the room that was taken while it was under way, and say what it weighs now."""
+        weight = self.received.weight
+        for turn in self.turns:
+            weight += turn.heard.weight
+        self.received.room.left += weight
+        self.size = weight + _A_TRACE * (1 + len(self.turns))
 
     def drop(self) -> None:
         """Forget all that was said, but for what a summary says."""
-        self.turns, self.body = [], b""
-        self.received = Flow(self.received.room)
-
-    def leave(self) -> None:
-        """Give back the room that it has taken while it was under way."""
-        flows = (self.received, *(turn.heard for turn in self.turns))
-        sent = sum(len(turn.sent) for turn in self.turns)
-        self.received.room.left += len(self.body) + sent + sum(flow.weighed() for flow in flows)
-
-    def weighed(self) -> int:
-        """Bytes that it takes, about."""
-        turns = sum(_A_TRACE + len(turn.sent) + turn.heard.weighed() for turn in self.turns)
-        return _A_TRACE + len(self.body) + turns + self.received.weighed()
+        self.turns, self.body, self.size = [], b"", _A_TRACE
+        self.received = Flow(self.received.began, self.received.room)
 
     @property
     def summary(self) -> Summary:
         """What a list of requests says of it."""
-        seconds = perf_counter() - self.began if self.ended is None else self.ended
+        seconds = self.ended
+        if seconds is None:
+            seconds = perf_counter() - self.received.began
         return Summary(
             key=self.key,
             id=self.id,
@@ -241,7 +221,7 @@ class Trace(Struct, kw_only=True):
             mode=self.mode,
             asked=self.asked,
             tools=self.tools,
-            calls=[call.name for call in self.calls],
+            calls=[call.name for call in self.reply.calls] if self.reply else [],
             retries=self.retries,
             notes=list(dict.fromkeys(note.code for note in self.notes)),
             status=self.status,
@@ -279,7 +259,6 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 def new_trace(
-    *,
     key: str,
     identity: str,
     method: str,
@@ -293,12 +272,11 @@ def new_trace(
         key=key,
         id=identity,
         at=time(),
-        began=perf_counter(),
         method=method,
         target=target,
         wire=wire,
         headers=headers,
-        received=Flow(room),
+        received=Flow(perf_counter(), room),
     )
 
 

@@ -21,6 +21,7 @@ from ...types import (
     Note,
     Part,
     Reasoning,
+    Reply,
     Text,
     ToolCall,
     ToolResult,
@@ -82,15 +83,15 @@ class View:
                 for turn, said in zip(trace.turns, self._replies, strict=True)
             ],
             "received": self._answer(),
-            "calls": self._calls(trace.calls, trace.dialect),
+            "calls": self._calls(trace.reply),
             "notes": self._notes(dict.fromkeys(trace.notes)),
             "failure": self._failure(trace.failure),
-            "usage": to_builtins(trace.usage),
+            "usage": to_builtins(trace.reply.usage) if trace.reply else None,
         }
         return {**shown, "hidden": cover.met}
 
     def _turn(self, turn: Turn, said: Said) -> dict[str, Any]:
-        cover = self._covering
+        cover, reply = self._covering, turn.reply or Reply()
         secrets = cover.spans(said.text)
         sent = _text(turn.sent)
         shown = cover.text(said.text)
@@ -123,14 +124,14 @@ class View:
                 for piece in said.pieces
             ],
             "spans": _spans(self._places(turn, said, secrets), shown),
-            "calls": self._calls(turn.calls, turn.dialect),
-            "rejected": [cover.value(to_builtins(one)) for one in turn.rejected],
-            "notes": self._notes(turn.notes),
+            "calls": self._calls(reply),
+            "rejected": [cover.value(to_builtins(one)) for one in reply.rejected],
+            "notes": self._notes(reply.notes),
             "outcome": turn.outcome,
             "outcome_text": OUTCOMES.get(turn.outcome, turn.outcome),
-            "stop_reason": turn.stop_reason,
+            "stop_reason": reply.stop_reason,
             "failure": self._failure(turn.failure),
-            "usage": to_builtins(turn.usage),
+            "usage": to_builtins(reply.usage),
         }
 
     def _places(self, turn: Turn, said: Said, secrets: list[tuple[int, int]]) -> list[Place]:
@@ -144,9 +145,10 @@ class View:
         if not said.thoughts:
             parser = Parser(reasoning_open=turn.plan.reasoning_open)
             places.reasoning(fold([*parser.feed(said.text), *parser.finish()]))
-        places.calls((call.name, call.raw) for call in turn.calls)
-        places.rejected(turn.rejected)
-        places.notes(turn.notes)
+        if turn.reply:
+            places.calls((call.name, call.raw) for call in turn.reply.calls)
+            places.rejected(turn.reply.rejected)
+            places.notes(turn.reply.notes)
         return places.all()
 
     def _prompt(self, turn: Turn) -> dict[str, Any]:
@@ -177,7 +179,7 @@ class View:
             "chunks": [
                 {"ms": _ms(piece.seconds), "end": place(piece.raw_end)} for piece in said.pieces
             ],
-            "size": trace.received.size + trace.received.lost,
+            "size": trace.received.size,
         }
 
     def _curl(self) -> str:
@@ -193,15 +195,17 @@ class View:
             line += ' -H "authorization: Bearer $KEY"'
         return f"{line} -d {shlex.quote(self._covering.text(self._body))}"
 
-    def _calls(self, calls: Iterable[ToolCall], dialect: str | None) -> list[dict[str, Any]]:
+    def _calls(self, reply: Reply | None) -> list[dict[str, Any]]:
+        if reply is None:
+            return []
         return [
             {
                 "id": call.id,
                 "name": call.name,
                 "arguments": self._covering.value(call.arguments),
-                "dialect": dialect if call.raw else None,
+                "dialect": reply.dialect if call.raw else None,
             }
-            for call in calls
+            for call in reply.calls
         ]
 
     def _notes(self, notes: Iterable[Note]) -> list[dict[str, str]]:

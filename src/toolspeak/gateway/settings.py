@@ -19,6 +19,7 @@ Depth = Annotated[int, Meta(ge=1, le=200)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 ToolsSetting = Literal["auto", "native", "prompt", "constrained"]
+LogFormat = Literal["text", "json"]
 
 _DOTS = "••••"
 _SECRETS = frozenset({"key", "keys", "admin_key"})
@@ -58,6 +59,8 @@ class Server(Discreet, frozen=True, forbid_unknown_fields=True):
     """More names that a request's Host may have."""
     origins: tuple[str, ...] = ()
     """Web pages that may call the gateway."""
+    log: LogFormat = "text"
+    """`json`: one object per line, for each request as well."""
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,6 +85,15 @@ class Inspector(Struct, frozen=True, forbid_unknown_fields=True):
     """How many."""
     bytes: Size = 32 * 2**20
     """How many bytes of them, in each process."""
+
+
+class Telemetry(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where traces go. Nothing goes anywhere unless it is said here."""
+
+    otlp: str = ""
+    """The address of an OpenTelemetry collector that takes OTLP over HTTP."""
+    content: bool = False
+    """Whether they hold what was said: messages, tools and arguments, without their secrets."""
 
 
 class Upstream(Discreet, frozen=True, forbid_unknown_fields=True):
@@ -139,6 +151,7 @@ class Config(Discreet, frozen=True, forbid_unknown_fields=True):
     server: Server = Server()
     limits: Limits = Limits()
     inspector: Inspector = Inspector()
+    telemetry: Telemetry = Telemetry()
     store: str = "memory"
     """`memory`, or `redis://…`."""
     default: str = ""

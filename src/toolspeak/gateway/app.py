@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..calls import new_id
 from ..errors import WireError
@@ -33,9 +33,12 @@ from .record import CLOSED, Record
 from .settings import Config
 from .store import MemoryStore, Store, open_store
 from .tally import tally
-from .telemetry import Tracing, open_tracing
+from .telemetry import open_tracing
 from .ticker import Ticker
 from .upstream import UpstreamFailed, Upstreams
+
+if TYPE_CHECKING:
+    from .tracing import Tracing
 
 log = logging.getLogger("toolspeak.gateway")
 
@@ -94,7 +97,7 @@ class Gateway:
         self.ticker = Ticker()
         self.upstreams = Upstreams(self.ticker)
         self.services = Services(self.upstreams, self.memory)
-        self._tracing = tracing or open_tracing(config.telemetry)
+        self._tracing = tracing or open_tracing(config)
         self._token = token
         """What opens the inspector on loopback."""
         self.recorder: Recorder | None = None

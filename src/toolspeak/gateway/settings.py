@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -23,7 +24,7 @@ LogFormat = Literal["text", "json"]
 
 _DOTS = "••••"
 _SECRETS = frozenset({"key", "keys", "admin_key"})
-_ADDRESSES = frozenset({"base_url", "store"})
+_ADDRESSES = frozenset({"base_url", "otlp", "store"})
 HARMLESS = frozenset(
     (
         *("accept", "content-type", "http-referer", "user-agent", "x-title"),
@@ -87,7 +88,7 @@ class Inspector(Struct, frozen=True, forbid_unknown_fields=True):
     """How many bytes of them, in each process."""
 
 
-class Telemetry(Struct, frozen=True, forbid_unknown_fields=True):
+class Telemetry(Discreet, frozen=True, forbid_unknown_fields=True):
     """Where traces go. Nothing goes anywhere unless it is said here."""
 
     otlp: str = ""
@@ -163,6 +164,14 @@ class Config(Discreet, frozen=True, forbid_unknown_fields=True):
     """By name, or by a wildcard such as `claude-*`."""
     aliases: dict[str, str] = {}
     """Other names, or wildcards, and the model that each means."""
+
+
+def secrets_of(config: Config) -> Iterator[str]:
+    """The keys that the gateway itself knows."""
+    yield from config.server.keys
+    yield config.server.admin_key
+    for upstream in config.upstreams.values():
+        yield upstream.key
 
 
 def shown(settings: Struct) -> dict[str, Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 from ...calls import new_id
 from ..http import Incoming
-from ..settings import Config
+from ..settings import Config, secrets_of
 from ..store import Store
 from .covering import Covering
 from .desk import Desk
@@ -44,7 +43,7 @@ class Recorder:
     def use(self, config: Config) -> None:
         """Keep as much as that says."""
         self._ring.resize(config.inspector.requests, config.inspector.bytes)
-        self._known = frozenset(_secrets(config))
+        self._known = frozenset(secrets_of(config))
 
     def begin(self, incoming: Incoming, identity: str, wire: str) -> Trace:
         """A request has come in."""
@@ -89,11 +88,3 @@ class Recorder:
 
     def _cover(self, summary: Summary) -> Summary:
         return discreet(summary, Covering(self._known))
-
-
-def _secrets(config: Config) -> Iterator[str]:
-    """The keys that the gateway itself knows."""
-    yield from config.server.keys
-    yield config.server.admin_key
-    for upstream in config.upstreams.values():
-        yield upstream.key

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Sequence
+import json
+import re
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.gateway.clients import CLIENTS, HTTP, STREAMED, WHOLE, ask
 from tests.gateway.support import Running, behind, running
 from toolspeak.events import CallEnd, CallStart, Event, Finish, TextDelta
-from toolspeak.gateway.metrics import FAMILIES, Metrics, SharedMetrics
+from toolspeak.gateway.metrics import FAMILIES, Family, Metrics, SharedMetrics
 from toolspeak.gateway.record import Record
 from toolspeak.gateway.settings import Upstream
 from toolspeak.gateway.store import MemoryStore
@@ -318,3 +322,75 @@ def test_a_fallback() -> None:
     assert found[sample("toolspeak_upstream_failures_total", **failed)] == 1
     assert found[sample("toolspeak_retries_total", reason="fallback")] == 1
     assert found[sample("toolspeak_upstream_seconds_count", upstream="other")] == 1
+
+
+# What is written about them.
+
+ROOT = Path(__file__).parents[2]
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """Every question that is asked of Prometheus, and where."""
+    board = json.loads((ROOT / "deploy" / "grafana.json").read_text())
+    for panel in board["panels"]:
+        for target in panel.get("targets", ()):
+            yield f"the panel {panel['title']!r}", target["expr"]
+    rules = yaml.safe_load((ROOT / "deploy" / "alerts.yml").read_text())
+    for rule in rules["groups"][0]["rules"]:
+        yield rule["alert"], rule["expr"]
+    page = (ROOT / "docs" / "observability.md").read_text()
+    [block] = re.findall(r"```promql\n(.*?)```", page, re.S)
+    for line in block.splitlines():
+        if line and not line.startswith("#"):
+            yield "the page", line
+
+
+def family_of(name: str) -> Family:
+    """What a name in a question stands for."""
+    if name in FAMILIES and FAMILIES[name].kind != "histogram":
+        return FAMILIES[name]
+    stem, _, ending = name.rpartition("_")
+    assert ending in ("bucket", "sum", "count"), name
+    family = FAMILIES[stem]
+    return structs.replace(
+        family, labels=(*family.labels, *(("le",) if ending == "bucket" else ()))
+    )
+
+
+@pytest.mark.parametrize(("where", "query"), [*queries()])
+def test_questions_can_be_answered(where: str, query: str) -> None:
+    assert query.count("(") == query.count(")"), where
+    found = re.findall(r"(toolspeak_\w+)(?:\{(.*?)\})?", query)
+    assert found, where
+    labels: set[str] = set()
+    for name, selected in found:
+        family = family_of(name)
+        asked = set(re.findall(r"(\w+)\s*(?:=~|!=|=)", selected))
+        assert asked <= set(family.labels), where
+        labels.update(family.labels)
+        if 'le="' in selected:
+            [end] = re.findall(r'le="([\d.]+)"', selected)
+            assert float(end) in family.buckets
+    for given in re.findall(r"by \((.*?)\)", query):
+        assert set(given.split(", ")) <= labels, where
+
+
+def test_the_dashboard() -> None:
+    board = json.loads((ROOT / "deploy" / "grafana.json").read_text())
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = [panel["gridPos"] for panel in panels]
+    taken = [
+        (x, y)
+        for place in places
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(taken) == len(set(taken))
+    assert max(x for x, _ in taken) < 24
+    shown = " ".join(query for where, query in queries() if where.startswith("the panel"))
+    assert all(name in shown for name in FAMILIES)
+    legends = [target for panel in panels for target in panel.get("targets", ())]
+    for target in legends:
+        for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
+            assert re.search(rf"by \([^)]*\b{label}\b", target["expr"])

@@ -165,7 +165,7 @@ class Answer:
             exchange.new_id,
         )
         self.words = 0
-        """How many times the model has said something, whether or not it is known what."""
+        """How many times the model says something in the last piece, known or not what."""
 
     @property
     def frames(self) -> int:
@@ -184,6 +184,7 @@ class Answer:
 
     def feed(self, data: bytes) -> list[Event]:
         """What more of a stream means."""
+        self.words = 0
         return self.understood(self._decoder.feed(data))
 
     def finish(self) -> list[Event]:

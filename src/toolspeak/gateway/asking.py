@@ -245,7 +245,8 @@ class Asking:
         while True:
             batch, is_over = await self._batch(answer, response)
             fresh = ladder.feed(batch, in_call=answer.in_call)
-            held.look(is_free=bool(fresh))
+            if held.since or not fresh:
+                held.look(is_free=bool(fresh))
             self._unsent = self._unsent + fresh if self._unsent else fresh
             speaks = outlet.has_spoken or any(map(_says, self._unsent))
             if fresh and isinstance(failure := fresh[-1], Failure):
@@ -333,19 +334,16 @@ class _HeldBack:
     def __init__(self, answer: Answer, record: Record) -> None:
         self._answer = answer
         self._record = record
-        self._words = 0
-        self._since = 0.0
+        self.since = 0.0
         record.holds(0.0)
 
     def look(self, *, is_free: bool) -> None:
         """Look at a piece that has come; whether something leaves because of it."""
-        if is_free:
-            if self._since:
-                self._record.holds(perf_counter() - self._since)
-                self._since = 0.0
-            self._words = self._answer.words
-        elif not self._since and self._answer.words > self._words:
-            self._since = perf_counter()
+        if not self.since:
+            self.since = 0.0 if is_free or not self._answer.words else perf_counter()
+        elif is_free:
+            self._record.holds(perf_counter() - self.since)
+            self.since = 0.0
 
 
 class Stopwatch:

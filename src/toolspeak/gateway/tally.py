@@ -65,7 +65,9 @@ def _notes(record: Record, metrics: Metrics) -> None:
     for code in codes:
         metrics.count("toolspeak_notes_total", code)
     # What was repaired in a reply that did not do for another reason was repaired, too.
-    replies = (question.reply for question in record.questions if question.reply)
-    repaired = {note.code for reply in replies for note in reply.notes}
-    for code in repaired.union(codes) & REPAIRS if codes or repaired else ():
-        metrics.count("toolspeak_repairs_total", code)
+    for question in record.questions:
+        if question.reply and question.reply.notes:
+            codes += [note.code for note in question.reply.notes]
+    if codes:
+        for code in REPAIRS.intersection(codes):
+            metrics.count("toolspeak_repairs_total", code)

@@ -6,8 +6,8 @@ notes.md      every note there is
 wires.md      what each API has words for
 errors.md     what can go wrong
 
-reliability.md, scrubbing.md and clients/ are written by hand, but for parts that stand between
-`<!-- begin NAME -->` and `<!-- end NAME -->`; reliability.svg and walk.svg are drawn.
+observability.md, reliability.md, scrubbing.md and clients/ are written by hand, but for parts that
+stand between `<!-- begin NAME -->` and `<!-- end NAME -->`; reliability.svg and walk.svg are drawn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-from docs import client_parts, errors_page, scrubbing_tables, walk_picture
+from docs import (
+    client_parts,
+    errors_page,
+    observability_tables,
+    scrubbing_tables,
+    walk_picture,
+)
 from docs.ladder_picture import picture
 from docs.ladder_tables import tables
 from toolspeak import (
@@ -88,6 +94,9 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page.page(),
         "limits.md": limits_page(),
         "notes.md": notes_page(),
+        "observability.md": filled(
+            (HERE / "observability.md").read_text(), observability_tables.tables()
+        ),
         "reliability.md": filled((HERE / "reliability.md").read_text(), tables()),
         "reliability.svg": picture(),
         "scrubbing.md": filled((HERE / "scrubbing.md").read_text(), scrubbing_tables.tables()),

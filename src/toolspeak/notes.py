@@ -83,3 +83,7 @@ NOTES: dict[str, str] = {
     "from-reasoning": "The reply makes no call, and its reasoning does; trust is lenient.",
     "more-notes": "There were too many notes; the rest was left out.",
 }
+_LIBERTIES = ("renamed", "guessed-name", "coerced", "wrong-closer", "unclosed")
+REPAIRS = frozenset(code for code in NOTES if code.startswith("repaired-")).union(_LIBERTIES)
+"""Notes that say that a call was only made because something about it was put right. Others tell
+of ids, which are ours to give, of calls that were left out, and of what is the client's own."""

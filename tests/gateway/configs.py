@@ -26,6 +26,7 @@ keys = ["client-key-0123456789"]
 admin_key = "admin-key-0123456789"
 hosts = ["gateway.example.org"]
 origins = ["https://example.org"]
+log = "json"
 [limits]
 body = 1
 headers = 2
@@ -36,6 +37,9 @@ streams = 5
 enabled = false
 requests = 6
 bytes = 7
+[telemetry]
+otlp = "http://name:hunter2hunter2@127.0.0.1:4318"
+content = true
 [upstreams.u]
 provider = "custom"
 wire = "openai_responses"

@@ -20,7 +20,7 @@ from tests.gateway.configs import (
 )
 from toolspeak.gateway.config import VARIABLES, load
 from toolspeak.gateway.names import Attempt, find
-from toolspeak.gateway.settings import Config, Inspector, Limits, Model, Server, Upstream
+from toolspeak.gateway.settings import Config, Inspector, Limits, Model, Server, Telemetry, Upstream
 
 
 @pytest.fixture(autouse=True)
@@ -48,8 +48,8 @@ def test_every_field_is_read() -> None:
     said["upstreams"]["v"] = plain["upstreams"]["v"]
     assert plain == said
     assert msgspec.convert(plain, Config) == config
-    tables = ((Server, said["server"]), (Limits, said["limits"]), (Config, said))
-    for kind, table in (*tables, (Inspector, said["inspector"])):
+    kinds = {"server": Server, "limits": Limits, "inspector": Inspector, "telemetry": Telemetry}
+    for kind, table in ((Config, said), *((kind, said[name]) for name, kind in kinds.items())):
         assert set(table) == {field.name for field in fields(kind)}
     assert set(said["upstreams"]["u"]) == {field.name for field in fields(Upstream)}
     assert set(said["models"]["m"]) == {field.name for field in fields(Model)}
@@ -103,12 +103,20 @@ def test_the_environment_counts_more() -> None:
         "TOOLSPEAK_STORE": "redis://localhost",
         "TOOLSPEAK_DEFAULT": "qwen",
         "TOOLSPEAK_GGUF": "$${a}.gguf",
+        "TOOLSPEAK_LOG": "json",
+        "TOOLSPEAK_OTLP": "http://127.0.0.1:4318",
     }
     assert set(environ) == set(VARIABLES)
     config = loaded("[server]\nport = 1\nadmin_key = '${UNSET}'\n" + QWEN, environ).config
     assert config.server == Server(
-        host="0.0.0.0", port=9000, workers=3, keys=("first-key", "${second}"), admin_key="boss"
+        host="0.0.0.0",
+        port=9000,
+        workers=3,
+        keys=("first-key", "${second}"),
+        admin_key="boss",
+        log="json",
     )
+    assert config.telemetry == Telemetry("http://127.0.0.1:4318")
     assert (config.store, config.default) == ("redis://localhost", "qwen")
     assert config.gguf == "$${a}.gguf"
     nothing = dict.fromkeys(environ, "")

@@ -24,7 +24,16 @@ from tests.gateway.configs import (
 from toolspeak.cli import main
 from toolspeak.gateway.config import VARIABLES, load
 from toolspeak.gateway.names import Attempt, find
-from toolspeak.gateway.settings import Config, Inspector, Limits, Model, Server, Upstream, shown
+from toolspeak.gateway.settings import (
+    Config,
+    Inspector,
+    Limits,
+    Model,
+    Server,
+    Telemetry,
+    Upstream,
+    shown,
+)
 
 DOCS = (Path(__file__).parents[2] / "docs" / "config.md").read_text()
 
@@ -98,13 +107,14 @@ def test_the_example_on_the_page_loads() -> None:
 
 def test_the_page_has_every_setting_and_its_default() -> None:
     rows = dict(re.findall(r"^\| `([\w.]+)` \| (.*?) \|", DOCS, re.M))
-    kinds = {"": Config, "server.": Server, "limits.": Limits, "inspector.": Inspector}
+    kinds = {"": Config, "server.": Server, "limits.": Limits}
+    kinds |= {"inspector.": Inspector, "telemetry.": Telemetry}
     kinds |= {"upstreams.NAME.": Upstream, "models.NAME.": Model}
     expected = {
         prefix + field.name: _default(field)
         for prefix, kind in kinds.items()
         for field in fields(kind)
-        if field.name not in ("server", "limits", "inspector")
+        if f"{prefix}{field.name}." not in kinds
     }
     expected |= {name: f"`{setting}`" for name, (setting, _) in VARIABLES.items()}
     expected["TOOLSPEAK_KEYS"] += ", separated by commas"

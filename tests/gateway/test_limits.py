@@ -25,7 +25,6 @@ from tests.gateway.clients import (
 from tests.gateway.faulty import Asked, Faulty
 from tests.gateway.support import Running, behind, running
 from toolspeak.events import Finish, TextDelta
-from toolspeak.gateway.metrics import Metrics
 from toolspeak.gateway.settings import Config, Limits
 from toolspeak.testing import ScriptedServer
 
@@ -301,66 +300,3 @@ def test_how_it_was_served(client: Client, gateway: Running) -> None:
     assert answer.headers["x-toolspeak-retries"] == "0"
     assert 0 < float(answer.headers["x-toolspeak-overhead-ms"]) < 1000
     assert re.fullmatch(r"[a-z,-]*", answer.headers["x-toolspeak-notes"])
-
-
-# Metrics.
-
-SAMPLE = re.compile(
-    r'([a-z_]+)(\{(?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)*\})? (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)'
-)
-
-
-def samples(text: str) -> dict[str, float]:
-    """What Prometheus reads."""
-    found: dict[str, float] = {}
-    types: dict[str, str] = {}
-    for line in text.removesuffix("\n").split("\n"):
-        if line.startswith("# HELP "):
-            continue
-        if line.startswith("# TYPE "):
-            _, _, name, kind = line.split(" ")
-            assert name not in types
-            types[name] = kind
-            continue
-        match = SAMPLE.fullmatch(line)
-        assert match, line
-        assert match[1] in types, line
-        assert f"{match[1]}{match[2] or ''}" not in found
-        found[f"{match[1]}{match[2] or ''}"] = float(match[3])
-    return found
-
-
-def test_metrics(gateway: Running) -> None:
-    for client in CLIENTS:
-        ask(gateway.url, client)
-    answer = HTTP.get(f"{gateway.url}/metrics")
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4"
-    found = samples(answer.text)
-    assert found['toolspeak_requests_total{wire="anthropic",mode="native",status="200"}'] >= 2
-    assert found["toolspeak_active_requests"] == 1
-
-
-def test_nobody_can_make_more_of_them(gateway: Running) -> None:
-    """Whatever a client makes up is no label."""
-
-    def make_up(at: int) -> None:
-        HTTP.get(f"{gateway.url}/nowhere/{at}")
-        HTTP.request(f"M{at}".replace("0", "O"), f"{gateway.url}/")
-        body = CHAT.body() | {"model": f"model-{at}", f"field_{at}": at, "user": f"user-{at}"}
-        ask(gateway.url, CHAT, body, **{"user-agent": f"agent-{at}", "x-request-id": f"id-{at}"})
-        gemini = structs.replace(WHOLE[4], path=f"/v1beta/models/made-up-{at}:generateContent")
-        ask(gateway.url, gemini)
-
-    make_up(0)
-    before = samples(HTTP.get(f"{gateway.url}/metrics").text)
-    for at in range(1, 10):
-        make_up(at)
-    assert set(samples(HTTP.get(f"{gateway.url}/metrics").text)) == set(before)
-
-
-def test_odd_labels_and_large_numbers() -> None:
-    metrics = Metrics()
-    metrics.count("toolspeak_tokens_total", 1_234_567_890_123, kind='a"b\\c\nd')
-    metrics.count("toolspeak_tokens_total", 7, kind='a"b\\c\nd')
-    found = samples(metrics.text())
-    assert found['toolspeak_tokens_total{kind="a\\"b\\\\c\\nd"}'] == 1_234_567_890_130

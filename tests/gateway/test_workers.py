@@ -248,13 +248,13 @@ def test_what_cannot_be_added_is_added_later(tmp_path: Path) -> None:
         gateway = Gateway(Config(store=redis.url), environ={})
         shared = gateway._shared  # pyright: ignore[reportPrivateUsage]
         assert shared
-        gateway.metrics.count("toolspeak_notes_total", code="odd")
+        gateway.metrics.count("toolspeak_notes_total", "odd")
         shared.start()
         await asyncio.sleep(1.2)
         assert 'toolspeak_notes_total{code="odd"} 1\n' in await shared.text()
         redis.start()
         await asyncio.sleep(1.2)
-        gateway.metrics.count("toolspeak_notes_total", code="odd")
+        gateway.metrics.count("toolspeak_notes_total", "odd")
         await gateway.close()
         async with plain_client(redis.url) as client:
             assert await client.hgetall("toolspeak:metrics") == {

@@ -12,7 +12,8 @@ import httpx
 from msgspec import structs
 
 from tests.gateway.support import Running, behind, running
-from toolspeak.gateway.inspector.trace import Room, Trace, new_trace
+from toolspeak.gateway.flow import Flow, Room
+from toolspeak.gateway.inspector.trace import Trace
 from toolspeak.gateway.settings import Inspector
 from toolspeak.testing import ScriptedServer
 from toolspeak.testing.server import Turn
@@ -53,7 +54,7 @@ def record(gateway: Running, *traces: Trace) -> None:
 
     async def kept() -> None:
         for trace in traces:
-            recorder.end(trace)
+            recorder.keep(trace)
 
     asyncio.run_coroutine_threadsafe(kept(), gateway.loop).result(20)
 
@@ -61,28 +62,31 @@ def record(gateway: Running, *traces: Trace) -> None:
 def made_up(number: int) -> Trace:
     """A request that nobody has made."""
     wires = ("openai_chat", "openai_responses", "anthropic", "ollama", "gemini")
-    trace = new_trace(
+    call = ToolCall(id="call_1", name="get_weather", arguments={})
+    failure = Failure("rate_limit", "too much", 429) if number % 25 == 0 else None
+    at = 1_763_000_000.0 + number
+    return Trace(
         key=f"req_{number:05}",
-        identity=f"req_{number:05}",
+        id=f"req_{number:05}",
+        at=at,
+        changed=at,
         method="POST",
         target="/v1/chat/completions",
         wire=wires[number % 5],
         headers={},
-        room=Room(2**20),
+        model=f"model-{number % 7}",
+        served=f"model-{number % 7}",
+        mode=("native", "prompt", "constrained")[number % 3],
+        asked=f"Question {number}",
+        retries=int(number % 10 == 0),
+        reply=Reply(parts=(call,)) if number % 2 else None,
+        notes=(Note("coerced", '"3" became 3', "$.days"),) if number % 4 == 0 else (),
+        failure=failure,
+        status=429 if failure else 200,
+        answered={},
+        received=Flow(0.0, Room(0)),
+        seconds=0.1,
     )
-    trace.at = 1_763_000_000.0 + number
-    trace.model = trace.served = f"model-{number % 7}"
-    trace.mode = ("native", "prompt", "constrained")[number % 3]
-    trace.asked = f"Question {number}"
-    trace.retries = int(number % 10 == 0)
-    if number % 2:
-        call = ToolCall(id="call_1", name="get_weather", arguments={})
-        trace.reply = Reply(parts=(call,))
-    if number % 4 == 0:
-        trace.notes = (Note("coerced", '"3" became 3', "$.days"),)
-    failure = Failure("rate_limit", "too much", 429) if number % 25 == 0 else None
-    trace.end(429 if failure else 200, {}, failure)
-    return trace
 
 
 class Opened:

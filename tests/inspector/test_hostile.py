@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import time
 
+from msgspec import structs
+
 from tests.gateway.support import Running
-from toolspeak.gateway.inspector.trace import Flow, Room, Trace, Turn
+from toolspeak.gateway.flow import Flow, Room
+from toolspeak.gateway.inspector.trace import Trace, Turn
 from toolspeak.types import Failure, Note, Plan, Rejection, Reply, ToolCall
 
 from .conftest import Opener
@@ -37,48 +40,60 @@ def key_of(name: str) -> str:
 
 
 def hostile_trace(name: str, text: str) -> Trace:
-    """A request that says this everywhere."""
-    trace = made_up(0)
-    trace.key = trace.id = key_of(name)
-    trace.status, trace.failure = 500, Failure("upstream", text, 500, text, text)
-    trace.model = trace.served = trace.upstream = trace.mode = trace.asked = text
-    trace.target = f"/v1/{text}"
-    trace.headers = trace.answered = {"user-agent": text, "content-type": text, f"x-{text}": text}
-    trace.body = json.dumps({"model": text, text: {"__proto__": [text]}}).encode()
+    """A request that says this wherever it can."""
+    headers = {"user-agent": text, "content-type": text, f"x-{text}": text}
     arguments = {text: text, "__proto__": {"ran": text}, "constructor": text}
-    trace.notes = (Note(text, text, text),)
-    trace.reply = Reply(
+    notes = (Note(text, text, text),)
+    failure = Failure("upstream", text, 500, text, text)
+    reply = Reply(
         parts=(ToolCall(id=text, name=text, arguments=arguments, raw=text),),
         rejected=(Rejection(text, text, text, path=text, name=text),),
-        notes=trace.notes,
+        notes=notes,
         dialect=text,
     )
     chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
     frames = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
-    trace.received = Flow(0.0, Room(2**20), [0.002], [frames])
     sent = {"model": text, "messages": [{"role": "user", "content": text}]}
-    trace.turns = [
-        Turn(
-            at=0.001,
-            why=text,
-            upstream=text,
-            address=f"http://127.0.0.1/{text[:200]}",
-            wire="openai_chat",
-            path=text,
-            model=text,
-            plan=Plan(mode="prompt", dialect=text, reasons=(text,)),
-            sent=json.dumps(sent).encode(),
-            status=200,
-            first=0.001,
-            ended=0.002,
-            is_stream=True,
-            heard=Flow(0.0, Room(2**20), [0.0015], [frames]),
-            outcome=text,
-            reply=trace.reply,
-            failure=trace.failure,
-        )
-    ]
-    return trace
+    turn = Turn(
+        why=text,
+        upstream=text,
+        address=f"http://127.0.0.1/{text[:200]}",
+        wire="openai_chat",
+        path=text,
+        model=text,
+        plan=Plan(mode="prompt", dialect=text, reasons=(text,)),
+        sent=json.dumps(sent).encode(),
+        heard=Flow(0.0, Room(0), [0.0015], [frames]),
+        is_stream=True,
+        status=200,
+        at=0.001,
+        first=0.001,
+        ended=0.002,
+        outcome=text,
+        reply=reply,
+        failure=failure,
+    )
+    return structs.replace(
+        made_up(0),
+        key=key_of(name),
+        id=key_of(name),
+        changed=time.time(),
+        target=f"/v1/{text}",
+        headers=headers,
+        answered=headers,
+        body=json.dumps({"model": text, text: {"__proto__": [text]}}).encode(),
+        model=text,
+        served=text,
+        upstream=text,
+        mode=text,
+        asked=text,
+        turns=(turn,),
+        reply=reply,
+        notes=notes,
+        failure=failure,
+        status=500,
+        received=Flow(0.0, Room(0), [0.002], [frames]),
+    )
 
 
 def asked_everywhere(gateway: Running, name: str, text: str) -> None:

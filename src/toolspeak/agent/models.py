@@ -199,7 +199,6 @@ class _Opened:
     def __init__(self, name: str, catalog: Callable[[], Catalog], local: LocalModels) -> None:
         from ..gateway.asking import Services
         from ..gateway.memory import Memory
-        from ..gateway.metrics import Metrics
         from ..gateway.store import MemoryStore
         from ..gateway.ticker import Ticker
         from ..gateway.upstream import Upstreams
@@ -209,7 +208,7 @@ class _Opened:
         self._local = local
         self._ticker: Ticker = Ticker()
         self._upstreams: Upstreams = Upstreams(self._ticker)
-        self.services: Services = Services(self._upstreams, Memory(MemoryStore()), Metrics())
+        self.services: Services = Services(self._upstreams, Memory(MemoryStore()))
 
     def served(self, polling: tuple[str, ...] = ()) -> Served:
         """The model as it can be asked now: the embedded one moves when it is started again."""

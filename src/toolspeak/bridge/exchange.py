@@ -11,7 +11,7 @@ from ..calls import new_id
 from ..dialects import Dialect, Parser
 from ..dialects.registry import AUTO, get
 from ..errors import Unrepresentable
-from ..events import Event
+from ..events import ArgumentsDelta, CallStart, Event, PartAdded, ReasoningDelta, TextDelta
 from ..providers import adapted
 from ..types import Failure, Message, Note, Plan, Request, ToolChoice
 from ..wires import Outgoing, StreamDecoder, Wire, wire_of
@@ -23,6 +23,9 @@ from .prompting import Prompting, foreign_texts
 from .turns import settled
 from .understanding import TextReader, Understanding
 from .windows import window_for
+
+_WORDS = frozenset({TextDelta, ReasoningDelta, CallStart, ArgumentsDelta, PartAdded})
+"""What a model says, as it comes."""
 
 
 class Exchange:
@@ -161,6 +164,8 @@ class Answer:
             exchange.text_reader if reads_text else None,
             exchange.new_id,
         )
+        self.words = 0
+        """How many times the model says something in the last piece, known or not what."""
 
     @property
     def frames(self) -> int:
@@ -179,6 +184,7 @@ class Answer:
 
     def feed(self, data: bytes) -> list[Event]:
         """What more of a stream means."""
+        self.words = 0
         return self.understood(self._decoder.feed(data))
 
     def finish(self) -> list[Event]:
@@ -204,5 +210,6 @@ class Answer:
         """What these events mean, by whatever way they came."""
         understood: list[Event] = []
         for event in events:
+            self.words += type(event) in _WORDS
             understood += self.understanding.feed(event)
         return understood

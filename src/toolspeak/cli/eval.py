@@ -120,13 +120,14 @@ def _count(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        from ..gateway.server import LOG_FORMAT, new_loop
+        from ..gateway.logs import set_up
+        from ..gateway.server import new_loop
     except ModuleNotFoundError as missing:
         raise UsageError(
             f"the gateway needs {missing.name}: pip install 'toolspeak[gateway,local]'"
         ) from None
     _check(options)
-    logging.basicConfig(level=logging.ERROR, format=LOG_FORMAT)
+    set_up("text", logging.ERROR)
     evaluation = _Evaluation(options)
     try:
         with asyncio.Runner(loop_factory=new_loop()) as runner:

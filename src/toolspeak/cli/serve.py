@@ -6,7 +6,7 @@ import argparse
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,8 @@ from rich.markup import escape
 
 from ..clients import CLIENTS, DEFAULT_URL, Gateway, snippets
 from ..errors import UsageError
+
+log = logging.getLogger("toolspeak.cli")
 
 if TYPE_CHECKING:
     from ..gateway.config import Loaded
@@ -32,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, help="processes that serve side by side")
     parser.add_argument("--json", action="store_true", help="print where it listens as JSON")
     parser.add_argument("--verbose", action="store_true", help="log each request")
+    parser.add_argument(
+        "--log",
+        choices=("text", "json"),
+        help="json: requests, and all else, as lines of JSON on the standard error",
+    )
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
@@ -51,15 +58,14 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        from ..gateway.server import LOG_FORMAT, Service
+        from ..gateway.logs import set_up
+        from ..gateway.server import Service
         from ..gateway.whereabouts import Whereabouts, noted
         from ..gateway.workers import Supervisor
     except ModuleNotFoundError as missing:
         raise UsageError(
             f"the gateway needs {missing.name}: pip install 'toolspeak[gateway,local]'"
         ) from None
-    level = logging.INFO if options.verbose else logging.WARNING
-    logging.basicConfig(level=level, format=LOG_FORMAT)
     console = Console(stderr=options.json, highlight=False)
     status = console.status("Looking for models …")
 
@@ -69,8 +75,12 @@ def run(options: argparse.Namespace) -> int:
         leaves.enter_context(noted(here))
         _announce(service, console, as_json=options.json)
 
+    def begin_to_log(config: Config) -> None:
+        is_quiet = config.server.log == "text" and not options.verbose
+        set_up(config.server.log, logging.WARNING if is_quiet else logging.INFO)
+
     with ExitStack() as leaves, status:
-        settings = Settings(options, console)
+        settings = Settings(options, console, begin_to_log)
         config = settings.read()
         kind = Supervisor if config.server.workers > 1 else Service
         service = kind(config, reload=settings.read, announce=announce)
@@ -81,7 +91,14 @@ def run(options: argparse.Namespace) -> int:
 class Settings:
     """Where the configuration comes from."""
 
-    def __init__(self, options: argparse.Namespace, console: Console) -> None:
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        console: Console,
+        on_read: Callable[[Config], None] = lambda _: None,
+    ) -> None:
+        self._on_read = on_read
+        """Who has to know it before anything is said of it."""
         self._options = options
         self._console = console
         self._file: Path | None = options.config
@@ -96,18 +113,27 @@ class Settings:
 
         said = {
             f"TOOLSPEAK_{name.upper()}": str(value)
-            for name in ("host", "port", "workers", "gguf")
+            for name in ("host", "port", "workers", "gguf", "log")
             if (value := getattr(self._options, name, None)) is not None
         }
         loaded = read(self._file, {**os.environ, **said})
         # The next time it has to be the same file: if it is gone, that is a problem.
         self._file = Path(loaded.source) if loaded.source else None
+        self._on_read(loaded.config)
         for warning in loaded.warnings:
-            self._console.print(f"warning: {escape(warning)}", soft_wrap=True)
+            _warn(self._console, loaded.config, "warning: ", warning)
         if self._options.embedded is None:
             return loaded
         config = structs.replace(loaded.config, embedded=self._options.embedded)
         return structs.replace(loaded, config=config)
+
+
+def _warn(console: Console, config: Config, before: str, warning: str) -> None:
+    """Whoever reads lines of JSON can read nothing else."""
+    if config.server.log == "json":
+        log.warning(warning)
+    else:
+        console.print(f"{before}{escape(warning)}", soft_wrap=True)
 
 
 def _announce(service: Service | Supervisor, console: Console, *, as_json: bool) -> None:
@@ -118,7 +144,7 @@ def _announce(service: Service | Supervisor, console: Console, *, as_json: bool)
     key = {"key": "YOUR_KEY"} if service.config.server.keys else {}
     gateway = Gateway(service.url, catalog.default or "MODEL", **key)
     if service.local.problem:
-        console.print(f"no embedded model: {escape(service.local.problem)}", soft_wrap=True)
+        _warn(console, service.config, "", f"no embedded model: {service.local.problem}")
     if as_json:
         models = {"models": catalog.names(), "default": catalog.default}
         pasted = (one for client in CLIENTS.values() for one in snippets(client, gateway))

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..calls import new_id
 from ..errors import WireError
@@ -26,12 +26,19 @@ from .inspector.paths import CHAT, ROOT
 from .inspector.recorder import Recorder
 from .kept import KeptResponses
 from .listing import Listing
+from .logs import REQUEST_ID, log_request
 from .memory import Memory
 from .metrics import Metrics, SharedMetrics
+from .record import CLOSED, Record
 from .settings import Config
 from .store import MemoryStore, Store, open_store
+from .tally import tally
+from .telemetry import open_tracing
 from .ticker import Ticker
 from .upstream import UpstreamFailed, Upstreams
+
+if TYPE_CHECKING:
+    from .tracing import Tracing
 
 log = logging.getLogger("toolspeak.gateway")
 
@@ -45,8 +52,6 @@ _WIRES = (
 _IDENTITY = re.compile(r"[\x21-\x7e]{1,128}")
 _CHAT = Route("openai_chat")
 """How the inspector's page chats."""
-_CLOSED = 499
-"""What is counted as the status where nobody was there to see one."""
 Handler = Callable[["Exchanged", "re.Match[str]"], Awaitable[None]]
 
 
@@ -76,6 +81,7 @@ class Gateway:
         is_ready: Callable[[], bool] = lambda: True,
         ping_after: float = 15.0,
         token: str = "",
+        tracing: Tracing | None = None,
     ) -> None:
         self._environ = os.environ if environ is None else environ
         self._found = found
@@ -90,7 +96,8 @@ class Gateway:
         self._shared = SharedMetrics(self.metrics, self.store) if is_shared else None
         self.ticker = Ticker()
         self.upstreams = Upstreams(self.ticker)
-        self.services = Services(self.upstreams, self.memory, self.metrics)
+        self.services = Services(self.upstreams, self.memory)
+        self._tracing = tracing or open_tracing(config)
         self._token = token
         """What opens the inspector on loopback."""
         self.recorder: Recorder | None = None
@@ -159,6 +166,8 @@ class Gateway:
             self.recorder.stop()
         self.upstreams.close()
         self.ticker.stop()
+        if self._tracing:
+            await self._tracing.close()
         await self.store.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -194,39 +203,51 @@ class Gateway:
         identity = incoming.headers.get("x-request-id", "")
         if not _IDENTITY.fullmatch(identity):
             identity = f"req_{new_id()[5:]}"
+        REQUEST_ID.set(identity)
         sender.headers |= {"x-request-id": identity, "x-toolspeak": "1"}
         where = _CHAT if incoming.path == CHAT else route(incoming.target)
+        wire = where.wire if where else _wire_for(incoming)
+        is_chat = where is not None and incoming.method == "POST"
+        record = Record(identity, incoming.method, incoming.path, wire, is_chat)
         if incoming.path.startswith(ROOT) and where is None:
-            await self._served(incoming, sender, None)
+            await self._served(incoming, sender, record, None)
             return
+        if self._tracing:
+            self._tracing.begin(record, incoming.headers)
         self.metrics.active += 1
         try:
-            await self._served(incoming, sender, where)
+            await self._served(incoming, sender, record, where)
         finally:
             self.metrics.active -= 1
-            self._count(where.wire if where else _wire_for(incoming), sender)
-            log.info("%s: %s %r: %s", identity, incoming.method, incoming.path, sender.status)
+            record.end(sender.status, sender.headers)
+            self._tell(record)
 
-    async def _served(self, incoming: Incoming, sender: Sender, where: Route | None) -> None:
-        failure, status = None, 0
+    def _tell(self, record: Record) -> None:
+        """Count, log, trace and keep a request that is over."""
+        tally(record, self.metrics)
+        log_request(record)
+        if self._tracing:
+            self._tracing.end(record)
+        if self.recorder:
+            self.recorder.end(record)
+
+    async def _served(
+        self, incoming: Incoming, sender: Sender, record: Record, where: Route | None
+    ) -> None:
         try:
-            failure = await self._failure(incoming, sender, where)
+            failure = await self._failure(incoming, sender, record, where)
             if failure:
-                wire = where.wire if where else _wire_for(incoming)
-                await self._fail(sender, wire, failure)
+                record.failure = failure
+                await self._fail(sender, record.wire, failure)
         except Gone:
-            status = _CLOSED
-        finally:
-            if self.recorder and sender.trace:
-                sender.trace.end(status or sender.status, sender.headers, failure)
-                self.recorder.end(sender.trace)
+            record.status = CLOSED
 
     async def _failure(
-        self, incoming: Incoming, sender: Sender, where: Route | None
+        self, incoming: Incoming, sender: Sender, record: Record, where: Route | None
     ) -> Failure | None:
         """Serve a request; what has gone wrong, if anything has."""
         try:
-            await self._admitted(incoming, sender, where)
+            await self._admitted(incoming, sender, record, where)
         except (Refused, UpstreamFailed) as problem:
             sender.headers.update(problem.headers)
             return problem.failure
@@ -240,7 +261,7 @@ class Gateway:
         except Gone:
             raise
         except Exception:
-            identity = sender.headers["x-request-id"]
+            identity = record.id
             log.exception("%s has failed: %s %s", identity, incoming.method, incoming.path[:200])
             problem = f"something went wrong in the gateway; its log tells more under {identity}"
             return Failure("internal", problem, 500)
@@ -248,7 +269,9 @@ class Gateway:
             incoming.unwatch()
         return None
 
-    async def _admitted(self, incoming: Incoming, sender: Sender, where: Route | None) -> None:
+    async def _admitted(
+        self, incoming: Incoming, sender: Sender, record: Record, where: Route | None
+    ) -> None:
         self._allow_origin(incoming, sender)
         client = self.guard.admit(incoming)
         if incoming.method == "OPTIONS":
@@ -257,9 +280,8 @@ class Gateway:
         if where and incoming.method == "POST":
             self._check_load()
             if self.recorder:
-                identity = sender.headers["x-request-id"]
-                sender.trace = self.recorder.begin(incoming, identity, where.wire)
-            await Chat(self, incoming, sender, where, client).serve()
+                self.recorder.begin(record, incoming, sender)
+            await Chat(self, incoming, sender, record, where, client).serve()
             return
         handler, match = self._handler(incoming, where)
         await handler(Exchanged(incoming, sender, client), match)
@@ -311,11 +333,6 @@ class Gateway:
             await sender.whole(failure.status, body)
         elif sender.told and not sender.has_ended:
             await sender.end(sender.told(failure))
-
-    def _count(self, wire: str, sender: Sender) -> None:
-        mode = sender.headers.get("x-toolspeak-mode", "")
-        status = str(sender.status or _CLOSED)
-        self.metrics.count("toolspeak_requests_total", wire=wire, mode=mode, status=status)
 
     # What is not a chat.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec import Struct, structs
 
@@ -26,11 +26,8 @@ from ..types import Failure, Note, Reply, Request
 from ..wires.framing import decode_json, encode_json
 from .catalog import Endpoint, Served
 from .memory import Memory
-from .metrics import Metrics
+from .record import PREPARING, Question, Record
 from .upstream import Response, UpstreamFailed, Upstreams
-
-if TYPE_CHECKING:
-    from .inspector.trace import Trace, Turn
 
 _MOVABLE = frozenset({"upstream", "timeout", "overloaded", "rate_limit"})
 """Failures after which another upstream may do better."""
@@ -45,11 +42,6 @@ class Services(Struct, frozen=True):
 
     upstreams: Upstreams
     memory: Memory
-    metrics: Metrics
-
-    def count(self, name: str, amount: float = 1, **labels: str) -> None:
-        """Add to one of the metrics."""
-        self.metrics.count(f"toolspeak_{name}_total", amount, **labels)
 
 
 class Outlet(Protocol):
@@ -76,7 +68,7 @@ class Asking:
         headers: Mapping[str, str] | None = None,
         keeps_words: bool = True,
         may_pass: bool = False,
-        trace: Trace | None = None,
+        record: Record | None = None,
     ) -> None:
         self.request = request
         self._services = services
@@ -87,14 +79,12 @@ class Asking:
         self._keeps_words = keeps_words
         self._may_pass = may_pass
         """Whether a reply may leave as it came."""
-        self._trace = trace
+        self.record = record or Record()
+        """What is kept of the asking."""
         self._why = ""
         """Why the model is asked once more."""
         self.waiting = Stopwatch()
         """For the time that goes into waiting for upstreams."""
-        self.retries = 0
-        self.mode = ""
-        """How the model is given tools."""
         self.sent_notes: tuple[Note, ...] = ()
         """What was lost on the way to the model."""
         self._target = served.target
@@ -134,7 +124,7 @@ class Asking:
                 rest = await self._ask_one(endpoint, target)
                 return [*self._unsent, *rest]
             except UpstreamFailed as problem:
-                self._count_failure(problem.failure, endpoint)
+                self.record.upstream_failed(endpoint.name, problem.failure)
                 if problem.failure.kind not in _MOVABLE or endpoint is endpoints[-1]:
                     raise
                 self._retry("fallback")
@@ -150,19 +140,18 @@ class Asking:
         self._refused = None
         while True:
             exchange = ladder.exchange()
-            self.mode = ladder.plan.mode
-            if self._trace:
-                self._trace.mode = self.mode
+            self.record.mode = ladder.plan.mode
             if exchange is None:
                 return self._known(ladder, endpoint)
             self.sent_notes = exchange.outgoing.notes
             data = encode_json(exchange.outgoing.body)
-            turn = self._turn(exchange, endpoint, data, is_preparing=ladder.is_preparing)
+            why, self._why = PREPARING if ladder.is_preparing else self._why, ""
+            question = self.record.asks(exchange, endpoint, data, why)
+            outcomes = len(ladder.outcomes)
             try:
-                rest = await self._asked(exchange, ladder, endpoint, data, turn)
+                rest = await self._asked(question, ladder, data)
             except UpstreamFailed as problem:
-                if turn:
-                    turn.failed(problem.failure)
+                question.failed(problem.failure)
                 if ladder.is_preparing and problem.failure.kind not in _BUSY:
                     ladder.unprepared()
                     continue
@@ -170,8 +159,9 @@ class Asking:
                 if rest is None:
                     self._in_other_words(exchange, problem, ladder)
             else:
-                if turn and not turn.failure:
-                    turn.understood(ladder.reply, ladder.reason)
+                if not question.failure:
+                    outcome = ladder.reason if len(ladder.outcomes) > outcomes else ""
+                    question.understood(ladder.reply, outcome)
                 if rest is None and ladder.reason:
                     self._retry(ladder.reason)
             if rest is not None:
@@ -193,35 +183,17 @@ class Asking:
         learned = await self._services.memory.verdict(target.upstream, target.model)
         return structs.replace(target, learned=learned) if learned else target
 
-    def _turn(
-        self, exchange: Exchange, endpoint: Endpoint, data: bytes, *, is_preparing: bool
-    ) -> Turn | None:
-        """For writing down what is asked and answered."""
-        why, self._why = self._why, ""
-        if self._trace is None:
-            return None
-        why = "preparing" if is_preparing else why
-        return self._trace.turn(exchange, endpoint, data, why)
-
     def _known(self, ladder: Ladder, endpoint: Endpoint) -> list[Event]:
         """The calls of a model that need not be asked for them."""
         known = ladder.known()
-        if self._trace:
-            turn = self._trace.turn(ladder.last, endpoint, b"", "known")
-            turn.understood(fold(known), "calls")
+        self.record.known(ladder.last, endpoint, fold(known))
         return known
 
     # One reply.
 
-    async def _asked(
-        self,
-        exchange: Exchange,
-        ladder: Ladder,
-        endpoint: Endpoint,
-        data: bytes,
-        turn: Turn | None,
-    ) -> list[Event] | None:
+    async def _asked(self, question: Question, ladder: Ladder, data: bytes) -> list[Event] | None:
         """What has not left yet of the reply; None if the model is to be asked again."""
+        exchange, endpoint = question.exchange, question.endpoint
         same = self.request.wire == endpoint.wire
         with self.waiting:
             response = await self._services.upstreams.send(
@@ -231,10 +203,9 @@ class Asking:
                 self._headers if same else None,
                 self._again,
                 partial(_is_refusal, exchange),
+                question.headers,
             )
-        if turn:
-            turn.answered(response.status, is_stream=self._outlet is not None and response.flows)
-            response.on_data = turn.heard.take
+        question.answered(response, is_stream=self._outlet is not None)
         with response:
             if response.status >= 300:
                 raise await response.problem()
@@ -270,15 +241,18 @@ class Asking:
     ) -> list[Event] | None:
         answer = exchange.answer()
         passes = self._passes(exchange)
+        held = _HeldBack(answer, self.record)
         while True:
             batch, is_over = await self._batch(answer, response)
             fresh = ladder.feed(batch, in_call=answer.in_call)
+            if held.since or not fresh:
+                held.look(is_free=bool(fresh))
             self._unsent = self._unsent + fresh if self._unsent else fresh
             speaks = outlet.has_spoken or any(map(_says, self._unsent))
             if fresh and isinstance(failure := fresh[-1], Failure):
                 if not speaks:
                     raise response.failed(failure)
-                self._count_failure(failure, endpoint)
+                self.record.upstream_failed(endpoint.name, failure)
                 rest = ladder.give_up()
                 if rest is None:
                     self._unsent[-1] = response.discreet(failure)
@@ -288,6 +262,7 @@ class Asking:
                 break
             if is_over:
                 rest = ladder.end()
+                held.look(is_free=rest is not None)
                 break
             if speaks:
                 events, self._unsent = self._unsent, []
@@ -334,33 +309,41 @@ class Asking:
             await memory.judge(upstream, model, "prompt")
         if not reply.calls:
             return
-        in_text = any(call.raw for call in reply.calls) and self.mode == "native"
-        stood = "text" if in_text else self.mode
-        self._services.count("calls", len(reply.calls), stood=stood)
-        if self._target.tools == "auto" and self.mode == "native":
+        if self._target.tools == "auto" and self.record.mode == "native":
+            in_text = any(call.raw for call in reply.calls)
             seen = await memory.saw_text_call(upstream, model, in_text)
             if seen >= 3:
                 await memory.judge(upstream, model, "prompt")
 
-    def _count_failure(self, failure: Failure, endpoint: Endpoint) -> None:
-        if self._trace and self._trace.turns:
-            self._trace.turns[-1].failed(failure)
-        self._services.count("upstream_failures", upstream=endpoint.name, kind=failure.kind)
-
     def _again(self) -> None:
-        if self._trace and self._trace.turns:
-            self._trace.turns[-1].retries += 1
-        self._count_retry("upstream")
+        self.record.questions[-1].retries += 1
+        self.record.retried("upstream")
 
     def _retry(self, reason: str) -> None:
         self._why = reason
-        self._count_retry(reason)
+        self.record.retried(reason)
 
-    def _count_retry(self, reason: str) -> None:
-        self.retries += 1
-        if self._trace:
-            self._trace.retries = self.retries
-        self._services.count("retries", reason=reason)
+
+class _HeldBack:
+    """For how long what a model says is held back, until it is known what it is.
+
+    What leaves is not looked at: where a piece leaves only in part, the rest of it counts from the
+    next piece on.
+    """
+
+    def __init__(self, answer: Answer, record: Record) -> None:
+        self._answer = answer
+        self._record = record
+        self.since = 0.0
+        record.holds(0.0)
+
+    def look(self, *, is_free: bool) -> None:
+        """Look at a piece that has come; whether something leaves because of it."""
+        if not self.since:
+            self.since = 0.0 if is_free or not self._answer.words else perf_counter()
+        elif is_free:
+            self._record.holds(perf_counter() - self.since)
+            self.since = 0.0
 
 
 class Stopwatch:

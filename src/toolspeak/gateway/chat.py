@@ -21,6 +21,7 @@ from .asking import Asking
 from .catalog import Served
 from .http import Incoming, Sender
 from .outflow import PINGS, Outflow
+from .record import Record
 from .sticky import remember_tools, with_tools
 from .upstream import UpstreamFailed
 
@@ -32,7 +33,13 @@ class Chat:
     """Serves one request."""
 
     def __init__(
-        self, gateway: Gateway, incoming: Incoming, sender: Sender, route: Route, client: str
+        self,
+        gateway: Gateway,
+        incoming: Incoming,
+        sender: Sender,
+        record: Record,
+        route: Route,
+        client: str,
     ) -> None:
         self._gateway = gateway
         self._incoming = incoming
@@ -41,7 +48,7 @@ class Chat:
         self._client = client
         self._wire: Wire = wire_of(route.wire)
         self._began = perf_counter()
-        self._trace = sender.trace
+        self._record = record
 
     async def serve(self) -> None:
         """Answer the request."""
@@ -50,8 +57,7 @@ class Chat:
         request = await self._gateway.kept.continued(request, self._client, served.endpoint.wire)
         request = await with_tools(request, self._gateway.memory, self._client, served.name)
         self._request, self._model = request, served.name
-        if self._trace:
-            self._trace.understood(request, served.target.model, served.endpoint.name)
+        self._record.understood(request, served)
         self._envelope = Envelope(request, new_id().removeprefix("call_"), int(time()))
         if not self._wire.asks(request):
             await self._nothing_asked(request)
@@ -71,6 +77,7 @@ class Chat:
         except UpstreamFailed as problem:
             if problem.failure.kind not in self._wire.streamed_failures:
                 raise
+            self._record.failure = problem.failure
             await outflow.send([problem.failure])
             await outflow.end()
         finally:
@@ -104,7 +111,7 @@ class Chat:
             headers=self._incoming.headers,
             keeps_words=self._gateway.kept.keeps(self._request),
             may_pass=not self._route.array,
-            trace=self._trace,
+            record=self._record,
         )
 
     def _outflow(self) -> Outflow:
@@ -126,8 +133,7 @@ class Chat:
         """Send the rest of the reply."""
         asking = self._asking
         reply = asking.reply(rest)
-        if self._trace:
-            self._trace.replied(reply, asking.notes)
+        self._record.replied(reply, asking.notes)
         await self._remember(reply)
         if outflow:
             await outflow.send(rest, asking.passed)
@@ -144,13 +150,12 @@ class Chat:
     def _say(self, notes: Iterable[Note] = ()) -> None:
         """What the headers tell of how the request is served."""
         headers, asking = self._sender.headers, self._asking
-        overhead = (perf_counter() - self._began - asking.waiting.seconds) * 1000
-        if self._trace:
-            self._trace.overhead = overhead / 1000
-        headers["x-toolspeak-retries"] = str(asking.retries)
-        headers["x-toolspeak-overhead-ms"] = f"{overhead:.2f}"
-        if asking.mode:
-            headers["x-toolspeak-mode"] = asking.mode
+        overhead = perf_counter() - self._began - asking.waiting.seconds
+        self._record.overhead = overhead
+        headers["x-toolspeak-retries"] = str(len(self._record.retries))
+        headers["x-toolspeak-overhead-ms"] = f"{overhead * 1000:.2f}"
+        if self._record.mode:
+            headers["x-toolspeak-mode"] = self._record.mode
             codes = dict.fromkeys(note.code for note in (*asking.notes, *notes))
             headers["x-toolspeak-notes"] = ",".join(codes)
 
@@ -158,11 +163,6 @@ class Chat:
 
     async def _remember(self, reply: Reply) -> None:
         """Before the last byte leaves: what the client says next may need it."""
-        memory, count = self._gateway.memory, self._gateway.services.count
+        memory = self._gateway.memory
         await remember_tools(self._request, reply, memory, self._client, self._model)
         await self._gateway.kept.keep(reply, self._envelope, self._client)
-        for code in dict.fromkeys(note.code for note in (*self._asking.sent_notes, *reply.notes)):
-            count("notes", code=code)
-        if reply.usage:
-            count("tokens", reply.usage.input, kind="input")
-            count("tokens", reply.usage.output, kind="output")

@@ -14,6 +14,7 @@ from ..wires import WIRES
 from .names import best
 from .problems import Problem, at, instead
 from .settings import Config, Server, Upstream, hidden_address
+from .telemetry import MISSING, is_installed
 
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -34,6 +35,8 @@ def problems(config: Config) -> Iterator[Problem]:
     yield from _server(config.server)
     if config.store != "memory" and not config.store.startswith(_STORES):
         yield Problem("Expected `memory`, redis://…, rediss://… or unix://…", "$.store")
+    if config.telemetry.otlp:
+        yield from _telemetry(config.telemetry.otlp)
     for name, upstream in config.upstreams.items():
         yield from _upstream(config, upstream, at("$.upstreams", name))
     for path, circle in _circles(config):
@@ -52,6 +55,14 @@ def warnings(config: Config) -> Iterator[Problem]:
         path = at("$.upstreams", name)
         yield from _keyless(upstream, path)
         yield from _too_long(upstream, at(path, "base_url"))
+
+
+def _telemetry(otlp: str) -> Iterator[Problem]:
+    address = _split(otlp)
+    if address is None or address.scheme not in _PORTS or not address.hostname:
+        yield Problem("Expected an address such as http://127.0.0.1:4318", "$.telemetry.otlp")
+    if not is_installed():
+        yield Problem(MISSING, "$.telemetry.otlp")
 
 
 # The server.

@@ -160,6 +160,8 @@ VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "TOOLSPEAK_STORE": ("store", str),
     "TOOLSPEAK_DEFAULT": ("default", str),
     "TOOLSPEAK_GGUF": ("gguf", str),
+    "TOOLSPEAK_LOG": ("server.log", str),
+    "TOOLSPEAK_OTLP": ("telemetry.otlp", str),
 }
 """The variables that count more than the file, and the settings they are for."""
 _OTHERS = ("TOOLSPEAK_CONFIG", "TOOLSPEAK_CORPUS", "TOOLSPEAK_EMBEDDED_KEY")

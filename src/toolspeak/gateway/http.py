@@ -15,7 +15,7 @@ from .settings import Limits
 from .ticker import Alarm, Ticker
 
 if TYPE_CHECKING:
-    from .inspector.trace import Trace
+    from .flow import Flow
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -69,14 +69,16 @@ class Incoming:
         self._task: asyncio.Task[Any] | None = None
         self._watching = Alarm(self._begin_to_watch)
         self._watcher: asyncio.Task[None] | None = None
+        self.on_body: Callable[[bytes], None] | None = None
+        """Who else wants to have what is sent."""
         self.is_gone = False
         """The client has closed the connection before all was answered."""
 
     async def value(self, limits: Limits) -> dict[str, Any]:
         """The body, which has to be a JSON object that is no larger and no deeper than that."""
         data = await self.body(limits.body)
-        if self._sender.trace:
-            self._sender.trace.asked_with(data)
+        if self.on_body:
+            self.on_body(data)
         if not data:
             raise WireError("the body is empty; send a JSON object")
         value = decode_json(data)
@@ -159,16 +161,16 @@ class Sender:
         self.status = 0
         self.told: Callable[[Failure], bytes] | None = None
         """How a failure is written into the stream that has begun."""
-        self.trace: Trace | None = None
-        """Where it is written down what leaves, if somebody may want to look at it."""
+        self.copy: Flow | None = None
+        """Where what leaves is kept, if somebody may want to look at it."""
 
     async def whole(self, status: int, body: bytes, content_type: str = "application/json") -> None:
         """An answer in one piece."""
         self.headers["content-length"] = str(len(body))
         await self.begin(status, content_type)
         self.has_ended = True
-        if self.trace:
-            self.trace.received.take(body)
+        if self.copy:
+            self.copy.take(body)
         await self._send({"type": "http.response.body", "body": body})
 
     async def begin(self, status: int, content_type: str) -> None:
@@ -184,15 +186,15 @@ class Sender:
 
     async def more(self, data: bytes) -> None:
         """More of the body."""
-        if self.trace:
-            self.trace.received.take(data)
+        if self.copy:
+            self.copy.take(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:
         """The last of the body."""
         self.has_ended = True
-        if self.trace and data:
-            self.trace.received.take(data)
+        if self.copy and data:
+            self.copy.take(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
 

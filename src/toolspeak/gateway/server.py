@@ -27,7 +27,6 @@ from .problems import ConfigError, at
 from .settings import Config, hidden_address
 
 log = logging.getLogger("toolspeak.gateway")
-LOG_FORMAT = "%(levelname)s %(message)s"
 ENDS = (signal.SIGTERM, signal.SIGINT)
 """Signals to stop at."""
 _BACKLOG = 2048
@@ -270,9 +269,9 @@ def _is_ours(address: str) -> bool:
 
 def _changed(before: Config, after: Config) -> Iterator[str]:
     """Settings that only count when the gateway starts."""
-    for name in ("host", "port", "workers"):
+    for name in ("host", "port", "workers", "log"):
         if getattr(before.server, name) != getattr(after.server, name):
             yield f"server.{name}"
-    for name in ("store", "embedded", "gguf"):
+    for name in ("store", "embedded", "gguf", "telemetry"):
         if getattr(before, name) != getattr(after, name):
             yield name

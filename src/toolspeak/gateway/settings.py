@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -19,10 +20,11 @@ Depth = Annotated[int, Meta(ge=1, le=200)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 ToolsSetting = Literal["auto", "native", "prompt", "constrained"]
+LogFormat = Literal["text", "json"]
 
 _DOTS = "••••"
 _SECRETS = frozenset({"key", "keys", "admin_key"})
-_ADDRESSES = frozenset({"base_url", "store"})
+_ADDRESSES = frozenset({"base_url", "otlp", "store"})
 HARMLESS = frozenset(
     (
         *("accept", "content-type", "http-referer", "user-agent", "x-title"),
@@ -58,6 +60,8 @@ class Server(Discreet, frozen=True, forbid_unknown_fields=True):
     """More names that a request's Host may have."""
     origins: tuple[str, ...] = ()
     """Web pages that may call the gateway."""
+    log: LogFormat = "text"
+    """`json`: one object per line, for each request as well."""
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,6 +86,15 @@ class Inspector(Struct, frozen=True, forbid_unknown_fields=True):
     """How many."""
     bytes: Size = 32 * 2**20
     """How many bytes of them, in each process."""
+
+
+class Telemetry(Discreet, frozen=True, forbid_unknown_fields=True):
+    """Where traces go. Nothing goes anywhere unless it is said here."""
+
+    otlp: str = ""
+    """The address of an OpenTelemetry collector that takes OTLP over HTTP."""
+    content: bool = False
+    """Whether they hold what was said: messages, tools and arguments, without their secrets."""
 
 
 class Upstream(Discreet, frozen=True, forbid_unknown_fields=True):
@@ -139,6 +152,7 @@ class Config(Discreet, frozen=True, forbid_unknown_fields=True):
     server: Server = Server()
     limits: Limits = Limits()
     inspector: Inspector = Inspector()
+    telemetry: Telemetry = Telemetry()
     store: str = "memory"
     """`memory`, or `redis://…`."""
     default: str = ""
@@ -150,6 +164,14 @@ class Config(Discreet, frozen=True, forbid_unknown_fields=True):
     """By name, or by a wildcard such as `claude-*`."""
     aliases: dict[str, str] = {}
     """Other names, or wildcards, and the model that each means."""
+
+
+def secrets_of(config: Config) -> Iterator[str]:
+    """The keys that the gateway itself knows."""
+    yield from config.server.keys
+    yield config.server.admin_key
+    for upstream in config.upstreams.values():
+        yield upstream.key
 
 
 def shown(settings: Struct) -> dict[str, Any]:

@@ -207,10 +207,11 @@ class Upstreams:
         client: Mapping[str, str] | None = None,
         on_retry: Callable[[], None] = lambda: None,
         is_final: Callable[[Failure], bool] = lambda _: False,
+        more: Mapping[str, str] | None = None,
     ) -> Response:
         """Ask an upstream. `client` are the headers of the client, if it speaks the same API;
-        after a failure that `is_final` it is not asked again."""
-        data = _request(endpoint, path, body, client or {})
+        after a failure that `is_final` it is not asked again. `more` are further headers."""
+        data = _request(endpoint, path, body, client or {}, more)
         slot = self._slot(endpoint)
         if slot:
             await slot.acquire()
@@ -312,7 +313,13 @@ async def _asked(connection: Connection, data: bytes, deadline: float) -> Connec
     return connection
 
 
-def _request(endpoint: Endpoint, path: str, body: bytes | None, client: Mapping[str, str]) -> bytes:
+def _request(
+    endpoint: Endpoint,
+    path: str,
+    body: bytes | None,
+    client: Mapping[str, str],
+    more: Mapping[str, str] | None = None,
+) -> bytes:
     """The bytes of a request."""
     try:
         address = address_of(endpoint.base_url)
@@ -320,6 +327,8 @@ def _request(endpoint: Endpoint, path: str, body: bytes | None, client: Mapping[
         raise _failed(endpoint, str(problem)) from None
     method = "GET" if body is None else "POST"
     headers = _headers(endpoint, client)
+    if more:
+        headers.update(more)
     if body is not None:
         headers["content-length"] = str(len(body))
     if any(map(_CONTROL.search, headers.values())):

@@ -4,7 +4,7 @@ The first process binds the port, runs the embedded model, and looks after the o
 is started again. It tells them what they need to know, line by line, and when it ends, so do they.
 What requests have to remember is in the store, and nowhere else.
 
-    python -m toolspeak.gateway.workers DESCRIPTOR LEVEL
+    python -m toolspeak.gateway.workers DESCRIPTOR LEVEL FORMAT
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from msgspec import Struct
 
 from .app import Gateway
 from .catalog import Found
-from .server import LOG_FORMAT, Listening, Server, new_loop, settle
+from .logs import set_up
+from .server import Listening, Server, new_loop, settle
 from .settings import Config
 from .store_socket import SocketStore, StoreServer
 
@@ -151,6 +152,7 @@ class Supervisor(Listening):
             *program,
             str(descriptor),
             str(level),
+            self.config.server.log,
             stdin=PIPE,
             pass_fds=(descriptor,),
             # Ctrl-C is for the first process, which lets the others end what they have begun.
@@ -225,11 +227,11 @@ def main(arguments: list[str]) -> None:
     for number in (signal.SIGHUP, signal.SIGINT):
         # They are for the first process, whoever sends them to all.
         signal.signal(number, signal.SIG_IGN)
-    descriptor, level = map(int, arguments)
-    logging.basicConfig(level=level, format=LOG_FORMAT)
+    descriptor, level, form = arguments
+    set_up("json" if form == "json" else "text", int(level))
     settle()
     with asyncio.Runner(loop_factory=new_loop()) as runner:
-        runner.run(_work(descriptor))
+        runner.run(_work(int(descriptor)))
 
 
 if __name__ == "__main__":

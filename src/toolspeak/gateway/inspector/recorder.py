@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 from ...calls import new_id
-from ..http import Incoming
-from ..settings import Config
+from ..flow import Flow, Kept
+from ..http import Incoming, Sender
+from ..record import Record
+from ..settings import Config, secrets_of
 from ..store import Store
 from .covering import Covering
 from .desk import Desk
 from .ring import Ring
 from .sharing import Sharing
-from .trace import Summary, Trace, new_trace
+from .trace import Summary, Trace
 from .view import View, discreet
 
 _MANY = 50
@@ -44,21 +45,26 @@ class Recorder:
     def use(self, config: Config) -> None:
         """Keep as much as that says."""
         self._ring.resize(config.inspector.requests, config.inspector.bytes)
-        self._known = frozenset(_secrets(config))
+        self._known = frozenset(secrets_of(config))
 
-    def begin(self, incoming: Incoming, identity: str, wire: str) -> Trace:
-        """A request has come in."""
+    def begin(self, record: Record, incoming: Incoming, sender: Sender) -> None:
+        """A request has come in: keep the bytes that go each way."""
         is_theirs = "x-request-id" in incoming.headers
         # Clients may say the same twice.
-        key = f"req_{new_id()[5:]}" if is_theirs else identity
-        asked = incoming.method, incoming.target, wire, incoming.headers
-        trace = new_trace(key, identity, *asked, self._ring.room)
-        self._ring.begin(trace)
-        return trace
+        key = f"req_{new_id()[5:]}" if is_theirs else record.id
+        received = Flow(record.began, self._ring.room)
+        kept = record.kept = Kept(key, incoming.target, incoming.headers, received)
+        incoming.on_body, sender.copy = kept.take_body, received
+        self._ring.begin(record, kept)
 
-    def end(self, trace: Trace) -> None:
+    def end(self, record: Record) -> None:
         """It is over."""
-        self._ring.end(trace)
+        if record.kept:
+            self._ring.end(record, record.kept)
+
+    def keep(self, trace: Trace) -> None:
+        """A request that is over, whoever has served it."""
+        self._ring.keep(trace)
 
     async def summaries(self, after: float = 0.0) -> list[Summary]:
         """What has changed since then, the oldest first."""
@@ -83,11 +89,3 @@ class Recorder:
 
     def _cover(self, summary: Summary) -> Summary:
         return discreet(summary, Covering(self._known))
-
-
-def _secrets(config: Config) -> Iterator[str]:
-    """The keys that the gateway itself knows."""
-    yield from config.server.keys
-    yield config.server.admin_key
-    for upstream in config.upstreams.values():
-        yield upstream.key

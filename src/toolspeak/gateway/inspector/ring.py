@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections import OrderedDict
 from time import time
 
-from .trace import Room, Summary, Trace
+from msgspec import structs
+
+from ..flow import Flow, Kept, Room
+from ..record import Record
+from .trace import Summary, Trace, traced
 
 _TICK = 1e-6
 
 
 class Ring:
-    """The traces of one process."""
+    """What one process keeps."""
 
     def __init__(self, most: int = 1000, max_bytes: int = 32 * 2**20) -> None:
         self.most = most
         self.max_bytes = max_bytes
         self.room = Room(_for_active(max_bytes))
-        self._active: dict[str, Trace] = {}
+        self._active: dict[str, tuple[Record, Kept]] = {}
         self._kept: OrderedDict[str, Trace] = OrderedDict()
         """The one that ended last is last."""
+        self._sizes: dict[str, int] = {}
         self.size = 0
         """Bytes of all that is kept, about."""
         self._changed = 0.0
@@ -31,34 +36,44 @@ class Ring:
         self.room.left += _for_active(max_bytes) - _for_active(self.max_bytes)
         self.most, self.max_bytes = most, max_bytes
 
-    def begin(self, trace: Trace) -> None:
+    def begin(self, record: Record, kept: Kept) -> None:
         """A request is under way."""
-        trace.changed = self._now()
-        self._active[trace.key] = trace
+        kept.changed = self._now()
+        self._active[kept.key] = record, kept
 
-    def end(self, trace: Trace) -> None:
-        """It is over; the oldest have to go if there is no room for it."""
-        self._active.pop(trace.key, None)
-        trace.leave()
-        trace.changed = self._now()
-        if trace.size > self.max_bytes:
-            trace.drop()
+    def end(self, record: Record, kept: Kept) -> None:
+        """It is over."""
+        self._active.pop(kept.key, None)
+        kept.changed = self._now()
+        kept.received.room.left += record.weight
+        self.keep(traced(record, kept))
+
+    def keep(self, trace: Trace) -> None:
+        """One that is over; the oldest have to go if there is no room for it."""
+        size = trace.size
+        if size > self.max_bytes:
+            received = Flow(0.0, trace.received.room, lost=trace.received.size)
+            trace = structs.replace(trace, turns=(), body=b"", received=received)
+            size = trace.size
         self._kept[trace.key] = trace
-        self.size += trace.size
+        self._sizes[trace.key] = size
+        self.size += size
         while self.size > self.max_bytes or len(self._kept) > self.most:
-            key, oldest = self._kept.popitem(last=False)
-            self.size -= oldest.size
+            key, _ = self._kept.popitem(last=False)
+            self.size -= self._sizes.pop(key)
             self._summaries.pop(key, None)
 
     def get(self, key: str) -> Trace | None:
         """The request of that key, or the last one that its client calls so."""
-        if found := self._active.get(key) or self._kept.get(key):
-            return found
-        for traces in (self._active, self._kept):
-            for trace in reversed(traces.values()):
-                if trace.id == key:
-                    return trace
-        return None
+        if key in self._kept:
+            return self._kept[key]
+        active = self._active.get(key)
+        if active is None:
+            named = (one for one in reversed(self._active.values()) if one[0].id == key)
+            active = next(named, None)
+        if active:
+            return traced(*active)
+        return next((one for one in reversed(self._kept.values()) if one.id == key), None)
 
     def summaries(self, after: float = 0.0) -> list[Summary]:
         """What has changed since then, the oldest first."""
@@ -68,7 +83,7 @@ class Ring:
                 break
             new.append(self._summary(trace))
         new.reverse()
-        active = [one.summary for one in self._active.values() if one.changed > after]
+        active = [traced(*one).summary for one in self._active.values() if one[1].changed > after]
         return [*new, *active]
 
     def _summary(self, trace: Trace) -> Summary:

@@ -27,8 +27,8 @@ from ...events import (
 )
 from ...wires import StreamDecoder, wire_of
 from ...wires.framing import decode_json
+from ..flow import Flow
 from .covering import Span
-from .trace import Flow
 
 
 class Piece(Struct, frozen=True):

@@ -1,77 +1,28 @@
-"""What is kept of one request: the bytes that went each way, and when.
+"""What is kept of a request when it is over: the bytes that went each way, and when.
 
-While it is served, nothing is computed for it. Whoever looks at it later pays for that: `view.py`.
+It is made of the request's record (`gateway/record.py`) and of what was kept beside it
+(`gateway/flow.py`). Nothing is computed here: whoever looks at it pays for that, in `view.py`.
 """
 
 from __future__ import annotations
 
-from time import perf_counter, time
-from typing import TYPE_CHECKING
+from time import perf_counter
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from ...types import Failure, Note, Plan, Reply, Request, Text
+from ..flow import Flow, Kept
+from ..record import Question, Record
 
-if TYPE_CHECKING:
-    from ...bridge import Exchange
-    from ..catalog import Endpoint
-
-_A_TRACE, _A_PIECE = 4000, 80
-"""Bytes that Python itself needs for one, about; many small ones are not free."""
+_A_TRACE = 4000
+"""Bytes that Python itself needs for one, or for a turn of one, about."""
 ASKED = 160
 """So many characters of what was asked tell one request from another."""
 
 
-class Room(Struct):
-    """How many bytes may still be kept of all requests that are under way."""
+class Turn(Struct, frozen=True, kw_only=True):
+    """One question to an upstream, and what came back. Times count from when the request began."""
 
-    left: int
-
-
-class Flow(Struct):
-    """What came or went piece by piece, and when: in seconds since the request began. Two plain
-    lists, since there are many pieces and none of them may cost anything."""
-
-    began: float
-    """By the clock of this process."""
-    room: Room
-    times: list[float] = []
-    pieces: list[bytes] = []
-    weight: int = 0
-    """Bytes that it takes, about."""
-    lost: int = 0
-    """Bytes for which there was no room."""
-
-    def take(self, data: bytes) -> None:
-        """One more piece."""
-        weight = len(data) + _A_PIECE
-        room = self.room
-        if weight > room.left:
-            self.lost += len(data)
-            return
-        room.left -= weight
-        self.weight += weight
-        self.times.append(perf_counter() - self.began)
-        self.pieces.append(data)
-
-    def fits(self, data: bytes) -> bytes:
-        """The same, if there is room for it; else nothing. It weighs as if it were a part of it."""
-        if len(data) > self.room.left:
-            return b""
-        self.room.left -= len(data)
-        self.weight += len(data)
-        return data
-
-    @property
-    def size(self) -> int:
-        """Bytes of all pieces, also of those that were not kept."""
-        return sum(map(len, self.pieces)) + self.lost
-
-
-class Turn(Struct, kw_only=True):
-    """One question to an upstream, and what came back."""
-
-    at: float
     why: str
     """Why it was asked, if not for the first time; "preparing" for what comes before that."""
     upstream: str
@@ -82,35 +33,21 @@ class Turn(Struct, kw_only=True):
     plan: Plan
     sent: bytes
     heard: Flow
+    is_stream: bool
     retries: int = 0
     """How often the same was sent again, for problems with the connection or the server."""
     status: int = 0
+    at: float
     first: float | None = None
     """When the head of the reply was there."""
     ended: float | None = None
-    is_stream: bool = False
     outcome: str = ""
     reply: Reply | None = None
     """What was understood."""
     failure: Failure | None = None
 
-    def answered(self, status: int, *, is_stream: bool) -> None:
-        """The head of the reply is there."""
-        self.status, self.is_stream = status, is_stream
-        self.first = perf_counter() - self.heard.began
 
-    def failed(self, failure: Failure) -> None:
-        """There is no reply, or no more of it."""
-        self.failure = failure
-        self.ended = perf_counter() - self.heard.began
-
-    def understood(self, reply: Reply, outcome: str) -> None:
-        """The reply is all there, and this is what it comes to."""
-        self.ended = perf_counter() - self.heard.began
-        self.outcome, self.reply = outcome, reply
-
-
-class Trace(Struct, kw_only=True):
+class Trace(Struct, frozen=True, kw_only=True):
     """One request of a client."""
 
     key: str
@@ -119,7 +56,7 @@ class Trace(Struct, kw_only=True):
     """What the client calls it, or else the same."""
     at: float
     """Seconds since 1970."""
-    changed: float = 0.0
+    changed: float
     """When something was last said of it, in seconds since 1970."""
     method: str
     target: str
@@ -132,7 +69,7 @@ class Trace(Struct, kw_only=True):
     stream: bool = False
     tools: int = 0
     asked: str = ""
-    turns: list[Turn] = field(default_factory=list[Turn])
+    turns: tuple[Turn, ...] = ()
     mode: str = ""
     retries: int = 0
     overhead: float | None = None
@@ -141,72 +78,21 @@ class Trace(Struct, kw_only=True):
     notes: tuple[Note, ...] = ()
     failure: Failure | None = None
     status: int = 0
-    answered: dict[str, str] = field(default_factory=dict[str, str])
+    answered: dict[str, str]
     """The headers of the answer."""
     received: Flow
-    ended: float | None = None
-    size: int = 0
-    """What it was found to weigh when it ended."""
+    seconds: float
+    is_over: bool = True
 
-    def understood(self, request: Request, served: str, upstream: str) -> None:
-        """What the client wants is known."""
-        self.model, self.served, self.upstream = request.model, served, upstream
-        self.stream, self.tools = request.stream, len(request.tools or ())
-        self.asked = _asked(request)
-
-    def turn(self, exchange: Exchange, endpoint: Endpoint, sent: bytes, why: str) -> Turn:
-        """An upstream is asked."""
-        began, room = self.received.began, self.received.room
-        turn = Turn(
-            at=perf_counter() - began,
-            why=why,
-            upstream=endpoint.name,
-            address=endpoint.base_url,
-            wire=endpoint.wire,
-            path=exchange.outgoing.path,
-            model=exchange.target.model,
-            plan=exchange.plan,
-            sent=self.received.fits(sent),
-            heard=Flow(began, room),
-        )
-        self.turns.append(turn)
-        return turn
-
-    def asked_with(self, body: bytes) -> None:
-        """What the client has sent is there."""
-        self.body = self.received.fits(body)
-
-    def replied(self, reply: Reply, notes: tuple[Note, ...]) -> None:
-        """What the client gets in the end."""
-        self.reply, self.failure = reply, reply.failure
-        self.notes = (*notes, *reply.notes)
-
-    def end(self, status: int, headers: dict[str, str], failure: Failure | None) -> None:
-        """It is over."""
-        self.status = status
-        self.answered = headers
-        self.failure = failure or self.failure
-        self.ended = perf_counter() - self.received.began
-
-    def leave(self) -> None:
-        """Give back the room that was taken while it was under way, and say what it weighs now."""
-        weight = self.received.weight
-        for turn in self.turns:
-            weight += turn.heard.weight
-        self.received.room.left += weight
-        self.size = weight + _A_TRACE * (1 + len(self.turns))
-
-    def drop(self) -> None:
-        """Forget all that was said, but for what a summary says."""
-        self.turns, self.body, self.size = [], b"", _A_TRACE
-        self.received = Flow(self.received.began, self.received.room)
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, about."""
+        weight = _A_TRACE * (1 + len(self.turns)) + self.received.weight
+        return weight + sum(turn.heard.weight for turn in self.turns)
 
     @property
     def summary(self) -> Summary:
         """What a list of requests says of it."""
-        seconds = self.ended
-        if seconds is None:
-            seconds = perf_counter() - self.received.began
         return Summary(
             key=self.key,
             id=self.id,
@@ -225,8 +111,8 @@ class Trace(Struct, kw_only=True):
             retries=self.retries,
             notes=list(dict.fromkeys(note.code for note in self.notes)),
             status=self.status,
-            is_over=self.ended is not None,
-            ms=_ms(seconds),
+            is_over=self.is_over,
+            ms=_ms(self.seconds),
             overhead_ms=None if self.overhead is None else _ms(self.overhead),
             failure=self.failure.message if self.failure else "",
         )
@@ -258,25 +144,63 @@ class Summary(Struct, frozen=True, kw_only=True):
     failure: str
 
 
-def new_trace(
-    key: str,
-    identity: str,
-    method: str,
-    target: str,
-    wire: str,
-    headers: dict[str, str],
-    room: Room,
-) -> Trace:
-    """A request has come in."""
+def traced(record: Record, kept: Kept) -> Trace:
+    """What there is to be seen of a request, be it over or not."""
+    request, served = record.request, record.served
+    began, is_over = record.began, record.ended > 0
     return Trace(
-        key=key,
-        id=identity,
-        at=time(),
-        method=method,
-        target=target,
-        wire=wire,
-        headers=headers,
-        received=Flow(perf_counter(), room),
+        key=kept.key,
+        id=record.id,
+        at=record.at,
+        changed=kept.changed,
+        method=record.method,
+        target=kept.target,
+        wire=record.wire,
+        headers=kept.headers,
+        body=kept.body,
+        model=request.model if request else "",
+        served=served.target.model if served else "",
+        upstream=record.upstream,
+        stream=request.stream if request else False,
+        tools=len(request.tools or ()) if request else 0,
+        asked=_asked(request) if request else "",
+        turns=tuple([_turn(question, began) for question in record.questions]),
+        mode=record.mode,
+        retries=len(record.retries),
+        overhead=record.overhead,
+        reply=record.reply,
+        notes=record.notes,
+        failure=record.failure,
+        status=record.status if is_over else 0,
+        answered=record.answered,
+        received=kept.received,
+        seconds=record.seconds if is_over else perf_counter() - began,
+        is_over=is_over,
+    )
+
+
+def _turn(question: Question, began: float) -> Turn:
+    exchange, endpoint, heard = question.exchange, question.endpoint, question.heard
+    assert heard, "there is one wherever bytes are kept"
+    return Turn(
+        why=question.why,
+        upstream=endpoint.name,
+        address=endpoint.base_url,
+        wire=endpoint.wire,
+        path=exchange.outgoing.path,
+        model=exchange.target.model,
+        plan=exchange.plan,
+        sent=question.sent,
+        heard=heard,
+        is_stream=question.is_stream,
+        retries=question.retries,
+        status=question.status,
+        at=question.at - began,
+        first=None if question.first is None else question.first - began,
+        ended=None if question.ended is None else question.ended - began,
+        outcome=question.outcome,
+        reply=question.reply,
+        failure=question.failure,
     )
 
 

@@ -1,0 +1,37 @@
+"""The tables of observability.md, from the code."""
+
+from __future__ import annotations
+
+from toolspeak.gateway.metrics import FAMILIES, Family
+from toolspeak.notes import REPAIRS
+
+
+def tables() -> dict[str, str]:
+    """Each part of the page that is generated."""
+    return {"metrics": _metrics(), "buckets": _buckets(), "repairs": _repairs()}
+
+
+def _metrics() -> str:
+    rows = [
+        f"| `{name}` | {family.kind} | {_labels(family)} | {family.about} |"
+        for name, family in FAMILIES.items()
+    ]
+    return "\n".join(["| metric | kind | labels | |", "|---|---|---|---|", *rows])
+
+
+def _labels(family: Family) -> str:
+    return ", ".join(f"`{label}`" for label in family.labels)
+
+
+def _buckets() -> str:
+    rows = [
+        f"| `{name}` | {', '.join(f'{end:g}' for end in family.buckets)} |"
+        for name, family in FAMILIES.items()
+        if family.buckets
+    ]
+    return "\n".join(["| histogram | seconds |", "|---|---|", *rows])
+
+
+def _repairs() -> str:
+    liberties = sorted(code for code in REPAIRS if not code.startswith("repaired-"))
+    return f"`repaired-…`, {', '.join(f'`{code}`' for code in liberties)}."

@@ -1,0 +1,190 @@
+"""What every request keeps of itself while it is served: a few values, and no bytes.
+
+What is counted (`tally.py`), logged (`logs.py`), traced (`tracing.py`) and shown (`inspector/`) of
+it is all read from here, when it is over. Only for the inspector bytes are kept, too: `flow.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
+
+from ..types import Failure, Note, Reply, Request, ToolCall
+from .flow import Flow, Kept
+
+if TYPE_CHECKING:
+    from ..bridge import Exchange
+    from .catalog import Endpoint, Served
+    from .upstream import Response
+
+CLOSED = 499
+"""The status where nobody was there to see one, or to see all of the answer."""
+PREPARING = "preparing"
+"""Why a model is asked for something of which the client hears nothing."""
+
+
+class Question(Struct):
+    """One question to an upstream, and what came of it. Times are those of `perf_counter`."""
+
+    exchange: Exchange
+    endpoint: Endpoint
+    why: str
+    """Why it was asked, if not for the first time."""
+    at: float
+    sent: bytes = b""
+    heard: Flow | None = None
+    """What came back, where bytes are kept."""
+    headers: Mapping[str, str] | None = None
+    """What the upstream has to be told beside it."""
+    retries: int = 0
+    """How often the same was sent again, for problems with the connection or the server."""
+    status: int = 0
+    is_stream: bool = False
+    first: float | None = None
+    """When the head of the reply was there."""
+    ended: float | None = None
+    reply: Reply | None = None
+    outcome: str = ""
+    failure: Failure | None = None
+
+    def answered(self, response: Response, *, is_stream: bool) -> None:
+        """The head of the reply is there."""
+        self.first = perf_counter()
+        self.status = response.status
+        if self.heard:
+            self.is_stream = is_stream and response.flows
+            response.on_data = self.heard.take
+
+    def failed(self, failure: Failure) -> None:
+        """There is no reply, or no more of it."""
+        self.failure = failure
+        self.ended = perf_counter()
+
+    def understood(self, reply: Reply, outcome: str) -> None:
+        """The reply is all there, and this is what it comes to."""
+        self.ended = perf_counter()
+        self.reply, self.outcome = reply, outcome
+
+
+class Spans(Protocol):
+    """Who wants to know of a request before it is over: a trace that others go on with."""
+
+    trace_id: str
+
+    def asks(self, question: Question) -> Mapping[str, str]:
+        """An upstream is asked; the headers that tell it of the trace."""
+        ...
+
+
+class Record(Struct):
+    """One request of a client."""
+
+    id: str = ""
+    method: str = ""
+    path: str = ""
+    wire: str = ""
+    is_chat: bool = False
+    at: float = field(default_factory=time)
+    """Seconds since 1970."""
+    began: float = field(default_factory=perf_counter)
+    request: Request | None = None
+    served: Served | None = None
+    mode: str = ""
+    """How the model was given tools."""
+    questions: list[Question] = field(default_factory=list[Question])
+    retries: list[str] = field(default_factory=list[str])
+    """Why upstreams were asked more than once."""
+    failures: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """Upstreams that have failed, and the kind of each failure."""
+    overhead: float | None = None
+    """Seconds that were not spent on waiting for upstreams."""
+    held: float | None = None
+    """The longest time that something was held back; None if nothing is streamed."""
+    reply: Reply | None = None
+    calls: tuple[ToolCall, ...] = ()
+    notes: tuple[Note, ...] = ()
+    failure: Failure | None = None
+    status: int = 0
+    ended: float = 0.0
+    answered: dict[str, str] = field(default_factory=dict[str, str])
+    """The headers of the answer."""
+    kept: Kept | None = None
+    spans: Spans | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended - self.began
+
+    @property
+    def weight(self) -> int:
+        """Bytes that are kept of it."""
+        weight = self.kept.received.weight if self.kept else 0
+        for question in self.questions:
+            weight += question.heard.weight if question.heard else 0
+        return weight
+
+    @property
+    def codes(self) -> list[str]:
+        """What there was to remark, each once."""
+        return list(dict.fromkeys(note.code for note in self.notes)) if self.notes else []
+
+    @property
+    def upstream(self) -> str:
+        """Who was asked last."""
+        if self.questions:
+            return self.questions[-1].endpoint.name
+        return self.served.endpoint.name if self.served else ""
+
+    def understood(self, request: Request, served: Served) -> None:
+        """What the client wants is known."""
+        self.request, self.served = request, served
+
+    def asks(self, exchange: Exchange, endpoint: Endpoint, data: bytes, why: str) -> Question:
+        """An upstream is asked."""
+        question = self._question(exchange, endpoint, data, why)
+        if self.spans:
+            question.headers = self.spans.asks(question)
+        return question
+
+    def known(self, exchange: Exchange, endpoint: Endpoint, reply: Reply) -> None:
+        """The reply is known without a question: the model was led to it."""
+        self._question(exchange, endpoint, b"", "known").understood(reply, "calls")
+
+    def _question(self, exchange: Exchange, endpoint: Endpoint, data: bytes, why: str) -> Question:
+        question = Question(exchange, endpoint, why, perf_counter())
+        if self.kept:
+            received = self.kept.received
+            question.sent = received.fits(data)
+            question.heard = Flow(received.began, received.room)
+        self.questions.append(question)
+        return question
+
+    def retried(self, reason: str) -> None:
+        """An upstream has to be asked once more."""
+        self.retries.append(reason)
+
+    def upstream_failed(self, upstream: str, failure: Failure) -> None:
+        """There is no reply of an upstream, or no more of it."""
+        self.failures.append((upstream, failure.kind))
+        if self.questions:
+            self.questions[-1].failed(failure)
+
+    def holds(self, seconds: float) -> None:
+        """Something has left that was held back for so long."""
+        self.held = max(self.held or 0.0, seconds)
+
+    def replied(self, reply: Reply, notes: tuple[Note, ...]) -> None:
+        """What the client gets in the end; the notes are those on how it was asked for."""
+        self.reply, self.calls = reply, reply.calls
+        self.notes = (*notes, *reply.notes)
+        self.failure = reply.failure
+
+    def end(self, status: int, headers: dict[str, str]) -> None:
+        """It is over."""
+        self.status = self.status or status or CLOSED
+        self.answered = headers
+        self.ended = perf_counter()

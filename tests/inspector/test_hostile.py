@@ -8,8 +8,10 @@ import time
 from msgspec import structs
 
 from tests.gateway.support import Running
+from toolspeak.gateway.catalog import Endpoint
 from toolspeak.gateway.flow import Flow, Room
 from toolspeak.gateway.inspector.trace import Trace, Turn
+from toolspeak.gateway.settings import Upstream
 from toolspeak.types import Failure, Note, Plan, Rejection, Reply, ToolCall
 
 from .conftest import Opener
@@ -56,9 +58,14 @@ def hostile_trace(name: str, text: str) -> Trace:
     sent = {"model": text, "messages": [{"role": "user", "content": text}]}
     turn = Turn(
         why=text,
-        upstream=text,
-        address=f"http://127.0.0.1/{text[:200]}",
-        wire="openai_chat",
+        endpoint=Endpoint(
+            name=text,
+            wire="openai_chat",
+            base_url=f"http://127.0.0.1/{text[:200]}",
+            key="",
+            headers={},
+            settings=Upstream(),
+        ),
         path=text,
         model=text,
         plan=Plan(mode="prompt", dialect=text, reasons=(text,)),

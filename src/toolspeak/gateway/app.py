@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import re
@@ -146,7 +147,8 @@ class Gateway:
             self.recorder.use(config)
         else:
             is_shared = not isinstance(self.store, MemoryStore)
-            self.recorder = Recorder(config, self.store, is_shared=is_shared)
+            epoch = hashlib.blake2b(self._token.encode(), digest_size=8).hexdigest()
+            self.recorder = Recorder(config, self.store, is_shared=is_shared, epoch=epoch)
             if self._is_running:
                 self.recorder.start()
 
@@ -309,9 +311,10 @@ class Gateway:
         raise Refused(Failure("not_found", f"there is nothing at {incoming.method} {path}", 404))
 
     def _allow_origin(self, incoming: Incoming, sender: Sender) -> None:
-        """Tell a browser that a page may read the answer, if that page is one of those."""
+        """Tell a browser that a page may read the answer, if that page is one of those. What the
+        inspector shows is for no page but its own."""
         origin = incoming.headers.get("origin", "")
-        if not origin or not self.guard.allows_origin(origin):
+        if not origin or incoming.path.startswith(ROOT) or not self.guard.allows_origin(origin):
             return
         sender.headers |= {
             "access-control-allow-origin": origin,

@@ -44,11 +44,15 @@ class Flow(Struct):
 
     def fits(self, data: bytes) -> bytes:
         """The same, if there is room for it; else nothing. It weighs as if it were a part of it."""
-        if len(data) > self.room.left:
-            return b""
-        self.room.left -= len(data)
-        self.weight += len(data)
-        return data
+        return data if self.holds(len(data)) else b""
+
+    def holds(self, size: int) -> bool:
+        """Whether there is room for so much more; if so, it is taken."""
+        if size > self.room.left:
+            return False
+        self.room.left -= size
+        self.weight += size
+        return True
 
     @property
     def size(self) -> int:

@@ -86,7 +86,8 @@ class Guard:
         if origin is None and incoming.headers.get("sec-fetch-site") in _FOREIGN:
             # Images, scripts and frames come without an Origin.
             raise Refused(Failure("forbidden", "web pages of others may not ask for this", 403))
-        if origin is None or self.allows_origin(origin):
+        is_inspector = incoming.path.startswith(ROOT)
+        if origin is None or (self.allows_origin(origin) and not is_inspector):
             return
         own = incoming.headers.get("host", "").lower()
         if origin.lower().partition("://")[2] != own or not own:

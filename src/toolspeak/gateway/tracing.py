@@ -56,6 +56,7 @@ from .catalog import Endpoint
 from .inspector.covering import Covering
 from .record import Question, Record
 from .settings import Config, secrets_of
+from .upstream import secrets_at
 
 log = logging.getLogger("toolspeak.gateway")
 Value = str | bool | int | float | list[str]
@@ -100,7 +101,9 @@ class Tracing:
         if not isinstance(record.spans, _Spans) or not self._is_open:
             return
         if self._aside and record.is_chat:
-            self._aside.submit(self._end, record, record.spans, _Content(self._secrets))
+            secrets = {one for q in record.questions for one in secrets_at(q.endpoint)}
+            content = _Content(self._secrets | secrets)
+            self._aside.submit(self._end, record, record.spans, content)
         else:
             self._end(record, record.spans, None)
 

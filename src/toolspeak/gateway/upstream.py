@@ -376,7 +376,7 @@ def _headers(endpoint: Endpoint, client: Mapping[str, str]) -> dict[str, str]:
 
 
 def _discreet(failure: Failure, endpoint: Endpoint) -> Failure:
-    secrets = sorted(_secrets(endpoint), key=len, reverse=True)
+    secrets = sorted(secrets_at(endpoint), key=len, reverse=True)
     if not secrets:
         return failure
     texts = {name: _without(secrets, getattr(failure, name)) for name in _TEXTS}
@@ -397,7 +397,8 @@ def _without(secrets: list[str], value: Any) -> Any:
             return value
 
 
-def _secrets(endpoint: Endpoint) -> Iterator[str]:
+def secrets_at(endpoint: Endpoint) -> Iterator[str]:
+    """What nobody but an upstream may know."""
     address = urlsplit(endpoint.base_url)
     given = [endpoint.key]
     if address.password:

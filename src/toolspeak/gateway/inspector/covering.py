@@ -5,7 +5,8 @@ A star stands for each character, so that every place in a text stays where it w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...errors import WireError
@@ -14,6 +15,7 @@ from ...scrubbing import cover
 from ...wires.framing import decode_json
 
 Span = tuple[int, int]
+_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\u([0-9a-fA-F]{4})")
 _SHORTEST = 6
 """Shorter ones would be found in many a word."""
 _SHOWN = 4
@@ -52,21 +54,21 @@ class Covering:
         """A text with its secrets covered."""
         return covered(text, self.spans(text))
 
+    def bytes(self, text: str) -> str:
+        """What is shown of JSON as it came. Where that writes a secret in other signs than it has,
+        in escapes, there are only stars."""
+        other = plain(text)
+        hides = other != text and len(self.spans(other)) > len(self.spans(text))
+        return "*" * len(text) if hides else self.text(text)
+
     def value(self, value: Any) -> Any:
         """The same for a value of JSON, where a key may tell that a text is secret."""
         self.learn(dumps(value))
-        return self._inside(value)
+        return _each(value, self.text)
 
-    def _inside(self, value: Any) -> Any:
-        match value:
-            case str():
-                return self.text(value)
-            case dict():
-                return {self.text(key): self._inside(item) for key, item in value.items()}
-            case list():
-                return [self._inside(item) for item in value]
-            case _:
-                return value
+    def known(self, value: Any) -> Any:
+        """A value without those that are known, wherever they stand."""
+        return _each(value, lambda text: covered(text, _joined(list(self._again(text)))))
 
     def _look(self, text: str) -> list[Span]:
         if text not in self._looks:
@@ -80,6 +82,30 @@ class Covering:
             while at >= 0:
                 yield at, at + len(secret)
                 at = text.find(secret, at + len(secret))
+
+
+def _each(value: Any, change: Callable[[str], str]) -> Any:
+    """A value with every text in it changed."""
+    match value:
+        case str():
+            return change(value)
+        case dict():
+            return {change(key): _each(item, change) for key, item in value.items()}
+        case list():
+            return [_each(item, change) for item in value]
+        case _:
+            return value
+
+
+def plain(text: str) -> str:
+    """JSON without the escapes that it need not have."""
+    return _ESCAPE.sub(_unescape, text) if "\\u" in text else text
+
+
+def _unescape(found: re.Match[str]) -> str:
+    sign = chr(int(found[2], 16))
+    needs = sign in '"\\' or not sign.isprintable()
+    return found[0] if needs else found[1] + sign
 
 
 def covered(text: str, spans: Iterable[Span]) -> str:

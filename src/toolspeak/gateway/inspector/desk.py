@@ -72,6 +72,8 @@ class Desk:
         question = asked.get(identity)
         if question is None or question.expires <= time():
             return None
+        if before := await self.answered(identity):
+            return before
         if answer == "always" and not question.can_last:
             answer = "yes"
         key = _answers(identity)

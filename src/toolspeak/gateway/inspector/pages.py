@@ -14,10 +14,10 @@ from functools import cache
 from importlib.resources import files
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 import msgspec
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
 from ... import __version__
 from ...errors import UsageError
@@ -133,7 +133,7 @@ class Pages:
         await _tell(it, {"requests": to_builtins(new), "next": _last(new, after)})
 
     async def _request(self, it: Exchanged, match: re.Match[str]) -> None:
-        key = unquote(match["key"])
+        key = match["key"]
         shown = await self._recorder.shown(key)
         if shown is None:
             most = self._gateway.config.inspector.requests
@@ -153,8 +153,12 @@ class Pages:
         asked: list[Any] | None = None
         line: dict[str, Any] = {"epoch": self._recorder.epoch}
         said_at = monotonic()
-        while not self._gateway.is_stopping:
-            if new := await self._recorder.summaries(after):
+        seen = Seen()
+        # With other settings, whoever looks has to show again that they may.
+        guard = self._gateway.guard
+        while self._gateway.guard is guard and not self._gateway.is_stopping:
+            summaries = await self._recorder.summaries(after)
+            if new := seen.new(summaries):
                 after = _last(new, after)
                 line |= {"requests": to_builtins(new), "next": after}
             pending = to_builtins(await self._recorder.desk.pending())
@@ -236,5 +240,22 @@ def _number(it: Exchanged, name: str) -> float:
 
 
 def _last(new: list[Summary], after: float) -> float:
-    """Up to when the one who asks knows everything."""
-    return max((one.changed for one in new), default=after)
+    """Up to when the one who asks knows all that is over."""
+    return max((one.changed for one in new if one.is_over), default=after)
+
+
+class Seen:
+    """What somebody knows already."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Summary] = {}
+
+    def new(self, summaries: list[Summary]) -> list[Summary]:
+        """Those that say more than before; how long one takes so far is nothing new."""
+        before, self._seen = self._seen, {}
+        new: list[Summary] = []
+        for one in summaries:
+            said = self._seen[one.key] = one if one.is_over else structs.replace(one, ms=0.0)
+            if before.get(one.key) != said:
+                new.append(one)
+        return new

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Any, Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct, structs, to_builtins
 
 from ...types import Note, Reasoning, Rejection, Reply
+from .covering import Covering
 
 Kind = Literal["call", "rejected", "note", "reasoning", "secret"]
 _CLOSER = re.compile(r"\s*(?:</[\w:.\-]+>|<[|｜][^<>\n]*?(?:end|/)[^<>\n]*[|｜]>|\[/\w+\])")
@@ -114,3 +115,16 @@ def in_utf16(text: str) -> Callable[[int], int]:
     if not wide:
         return lambda at: at
     return lambda at: at + bisect_left(wide, at)
+
+
+def spans_of(
+    places: Iterable[Place], text: str, cover: Covering | None = None
+) -> list[dict[str, Any]]:
+    """Places as the page has them; what they say without secrets, if there may be any."""
+    count = in_utf16(text)
+    said = [to_builtins(one) for one in places]
+    for one in said:
+        one["start"], one["end"] = count(one["start"]), count(one["end"])
+        if cover:
+            one["label"], one["title"] = cover.text(one["label"]), cover.text(one["title"])
+    return said

@@ -10,7 +10,7 @@ from ...dialects import DIALECTS, Parser, render_calls
 from ...events import CallStart, fold
 from ...tools import as_tools
 from ...types import ToolCall
-from .places import Places, in_utf16
+from .places import Places, spans_of
 from .view import told
 
 _CALL = ToolCall(id="a1b2c3d4e", name="get_weather", arguments={"city": "Oslo", "days": 3})
@@ -38,11 +38,7 @@ def parsed(pasted: Pasted) -> dict[str, Any]:
     places.calls((call.name, call.raw) for call in reply.calls)
     places.rejected(reply.rejected)
     places.notes(reply.notes)
-    count = in_utf16(pasted.text)
-    spans = [
-        {**to_builtins(one), "start": count(one.start), "end": count(one.end)}
-        for one in places.all()
-    ]
+    spans = spans_of(places.all(), pasted.text)
     where = {(one["kind"], one["index"]): one for one in spans}
 
     def place(kind: str, index: int) -> dict[str, int | None]:

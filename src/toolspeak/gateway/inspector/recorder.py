@@ -25,11 +25,11 @@ _MANY = 50
 class Recorder:
     """What there is to look at: requests, and questions that somebody has to answer."""
 
-    def __init__(self, config: Config, store: Store, *, is_shared: bool) -> None:
+    def __init__(self, config: Config, store: Store, *, is_shared: bool, epoch: str) -> None:
         self._ring = Ring()
         self.desk = Desk(store)
         self.use(config)
-        self.epoch = new_id()
+        self.epoch = epoch
         """Tells one life of the gateway from another."""
         self._sharing = Sharing(self._ring, store, self._own, self._cover) if is_shared else None
 
@@ -53,7 +53,8 @@ class Recorder:
         # Clients may say the same twice.
         key = f"req_{new_id()[5:]}" if is_theirs else record.id
         received = Flow(record.began, self._ring.room)
-        kept = record.kept = Kept(key, incoming.target, incoming.headers, received)
+        headers = incoming.headers if received.holds(incoming.header_size) else {}
+        kept = record.kept = Kept(key, incoming.target, headers, received)
         incoming.on_body, sender.copy = kept.take_body, received
         self._ring.begin(record, kept)
 
@@ -67,9 +68,10 @@ class Recorder:
         self._ring.keep(trace)
 
     async def summaries(self, after: float = 0.0) -> list[Summary]:
-        """What has changed since then, the oldest first."""
+        """What has ended since then, the oldest first; and all that is under way. If processes
+        share what they show, all that there is: their clocks may differ."""
         if self._sharing:
-            return await self._sharing.summaries(after)
+            return await self._sharing.summaries()
         new = self._ring.summaries(after)
         if len(new) > _MANY:
             return await asyncio.to_thread(lambda: list(map(self._cover, new)))
@@ -77,15 +79,15 @@ class Recorder:
 
     async def shown(self, key: str) -> dict[str, Any] | None:
         """One request, by its key or by what its client calls it."""
-        # A long one takes its time, and others need not wait for it.
-        shown = await asyncio.to_thread(self._own, key)
+        shown = await self._own(key)
         if shown is None and self._sharing:
             return await self._sharing.shown(key)
         return shown
 
-    def _own(self, key: str) -> dict[str, Any] | None:
+    async def _own(self, key: str) -> dict[str, Any] | None:
         trace = self._ring.get(key)
-        return View(trace, self._known).shown() if trace else None
+        # A long one takes its time, and others need not wait for it.
+        return await asyncio.to_thread(View(trace, self._known).shown) if trace else None
 
     def _cover(self, summary: Summary) -> Summary:
         return discreet(summary, Covering(self._known))

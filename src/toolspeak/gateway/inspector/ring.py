@@ -9,7 +9,7 @@ from msgspec import structs
 
 from ..flow import Flow, Kept, Room
 from ..record import Record
-from .trace import Summary, Trace, traced
+from .trace import Summary, Trace, frozen, traced
 
 _TICK = 1e-6
 
@@ -72,19 +72,28 @@ class Ring:
             named = (one for one in reversed(self._active.values()) if one[0].id == key)
             active = next(named, None)
         if active:
-            return traced(*active)
+            return frozen(traced(*active))
         return next((one for one in reversed(self._kept.values()) if one.id == key), None)
 
+    @property
+    def changed(self) -> float:
+        """When something was last new."""
+        return self._changed
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests are under way, of which there may always be something new."""
+        return bool(self._active)
+
     def summaries(self, after: float = 0.0) -> list[Summary]:
-        """What has changed since then, the oldest first."""
+        """Those that have ended since then, the oldest first; and all that are under way."""
         new: list[Summary] = []
         for trace in reversed(self._kept.values()):
             if trace.changed <= after:
                 break
             new.append(self._summary(trace))
         new.reverse()
-        active = [traced(*one).summary for one in self._active.values() if one[1].changed > after]
-        return [*new, *active]
+        return [*new, *(traced(*one).summary for one in self._active.values())]
 
     def _summary(self, trace: Trace) -> Summary:
         if trace.key not in self._summaries:

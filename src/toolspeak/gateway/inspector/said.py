@@ -52,20 +52,42 @@ class Said(Struct, frozen=True):
     calls: list[tuple[int, int, str]]
     """Where the structures stand, and the tools that they name."""
 
-    def covered_raw(self, secrets: Iterable[Span]) -> str:
-        """The bytes without these places of the text, wherever they are cut."""
-        raw = self.raw
-        spans = list(secrets)
-        done = 0
+    def covered_raw(self, secrets: list[Span]) -> str:
+        """The bytes without these places of the text, wherever a stream has cut them. If one cannot
+        be found there for certain, nothing of the bytes is shown."""
+        if not secrets:
+            return self.raw
+        if _SPELLS in self.raw:
+            # Every token once more, in other words.
+            return "*" * len(self.raw)
+        parts: list[str] = []
+        copied = at = 0
         for start, end in self.words:
-            if not any(first < end and start < last for first, last in spans):
-                continue
             word = _escaped(self.text[start:end])
-            at = raw.find(word, done) if word else -1
-            if at >= 0:
-                raw = raw[:at] + "*" * len(word) + raw[at + len(word) :]
-                done = at + len(word)
-        return raw
+            found = _value_at(self.raw, word, at)
+            is_secret = any(first < end and start < last for first, last in secrets)
+            if found < 0:
+                if is_secret:
+                    return "*" * len(self.raw)
+                continue
+            at = found + len(word)
+            if is_secret:
+                parts += self.raw[copied:found], "*" * len(word)
+                copied = at
+        return "".join(parts) + self.raw[copied:]
+
+
+_SPELLS = '"logprobs":{'
+
+
+def _value_at(raw: str, word: str, at: int) -> int:
+    """Where that stands as a value of JSON, and not as a key."""
+    at = raw.find(f'"{word}"', at)
+    while at >= 0:
+        if raw[at + len(word) + 2 :][:8].lstrip()[:1] in (",", "}", "]"):
+            return at + 1
+        at = raw.find(f'"{word}"', at + 1)
+    return -1
 
 
 class _Reading:

@@ -1,49 +1,59 @@
-"""The traces of all processes that serve one port, as if there were one ring.
+"""The requests of all processes that serve one port, as if one had served them.
 
 Nobody looks most of the time, and then nothing is shared: each process keeps its own. As soon as
-somebody does, the store says so, and every process puts its summaries there; and a whole request,
-without its secrets, if somebody opens it in another process.
+somebody does, the store says so, and every process puts a list of its own there, and goes on to do
+so while it lives; and a whole request, without its secrets, if somebody opens it elsewhere.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
 
 import msgspec
 
+from ...calls import new_id
 from ...wires.framing import encode_json
 from ..store import Store
 from .ring import Ring
 from .trace import Summary
 
-_WATCHED, _LIST, _WANTED = "inspector:watched", "inspector:requests", "inspector:wanted"
+log = logging.getLogger("toolspeak.gateway")
+_WATCHED, _PROCESSES, _WANTED = "inspector:watched", "inspector:processes", "inspector:wanted"
 _WATCHED_FOR = 20.0
 """How many seconds after the last look somebody may look again."""
-_KEPT_FOR = 900.0
+_LIVES = 30.0
+"""How many seconds after its last word a process is believed to be there."""
+_BEATS = 8.0
+_EVERY, _IDLE = 0.25, 1.0
 _SHOWN_FOR = 20.0
-_EVERY = 0.25
-_IDLE = 1.0
 _PATIENCE = 3.0
-_SUMMARY = msgspec.msgpack.Decoder(Summary)
+_MOST = 64
+_SUMMARIES = msgspec.msgpack.Decoder(list[Summary])
 
-Show = Callable[[str], dict[str, Any] | None]
+Show = Callable[[str], Awaitable[dict[str, Any] | None]]
 """One request of this process, for people to look at."""
 
 
 class Sharing:
     """What this process tells the others, and what they tell it."""
 
-    def __init__(self, ring: Ring, store: Store, show: Show, cover: Callable[[Summary], Summary]):
+    def __init__(
+        self, ring: Ring, store: Store, show: Show, cover: Callable[[Summary], Summary]
+    ) -> None:
         self._ring = ring
         self._store = store
         self._show = show
         self._cover = cover
-        self._told = 0.0
-        """Up to when the others know what has changed here."""
+        self._process = new_id()
+        self._told = (0.0, 0.0)
+        """Up to which change the others know, and when they were told."""
+        self._others: list[Summary] = []
+        self._read_at = 0.0
         self._watched_until = 0.0
         self._task: asyncio.Task[None] | None = None
 
@@ -54,29 +64,39 @@ class Sharing:
         if self._task:
             self._task.cancel()
 
-    async def summaries(self, after: float = 0.0) -> list[Summary]:
-        """What has changed anywhere since then, the oldest first."""
+    async def summaries(self) -> list[Summary]:
+        """What all have served, the oldest first."""
         await self._watch()
-        newest: dict[str, Summary] = {}
-        for data in await self._store.items(_LIST):
-            summary = _decoded(data)
-            if summary and summary.changed > after:
-                newest.setdefault(summary.key, summary)
-        own = {one.key: one for one in map(self._cover, self._ring.summaries(after))}
-        return sorted((newest | own).values(), key=lambda one: one.changed)
+        if monotonic() - self._read_at > _EVERY:
+            # However many look, the store is asked once.
+            self._read_at = monotonic()
+            self._others = await self._read()
+        own = list(map(self._cover, self._ring.summaries()))
+        return sorted((*self._others, *own), key=lambda one: one.changed)[-self._ring.most :]
 
     async def shown(self, key: str) -> dict[str, Any] | None:
         """One request of another process; it is asked for it."""
         await self._watch()
-        place = f"inspector:shown:{key}"
+        place = _place(key)
         await self._store.delete(place)
-        await self._store.push(_WANTED, key.encode(), most=50, seconds=_PATIENCE)
+        await self._store.push(
+            _WANTED, key.encode("utf-8", "replace"), most=_MOST, seconds=_PATIENCE
+        )
         deadline = monotonic() + _PATIENCE
         while monotonic() < deadline:
             if data := await self._store.get(place):
                 return msgspec.json.decode(zlib.decompress(data))
             await asyncio.sleep(_EVERY / 2)
         return None
+
+    async def _read(self) -> list[Summary]:
+        """What the others have told."""
+        known = {data.decode() for data in await self._store.items(_PROCESSES)}
+        told: list[Summary] = []
+        for process in known - {self._process}:
+            if data := await self._store.get(_list_of(process)):
+                told += _decoded(data)
+        return told
 
     async def _watch(self) -> None:
         """Say that somebody is looking."""
@@ -86,31 +106,48 @@ class Sharing:
 
     async def _keep_telling(self) -> None:
         while True:
-            is_watched = await self._store.get(_WATCHED) is not None
-            if is_watched:
-                await self._tell()
+            is_watched = False
+            try:
+                is_watched = await self._store.get(_WATCHED) is not None
+                if is_watched:
+                    await self._tell()
+                    await self._tell_wanted()
+            except Exception:
+                # One odd request must not hide all others.
+                log.exception("the inspector could not tell other processes what this one serves")
             await asyncio.sleep(_EVERY if is_watched else _IDLE)
 
     async def _tell(self) -> None:
-        for summary in self._ring.summaries(self._told):
-            data = msgspec.msgpack.encode(self._cover(summary))
-            await self._store.push(_LIST, data, most=self._ring.most, seconds=_KEPT_FOR)
-            self._told = max(self._told, summary.changed)
+        changed, at = self._told
+        is_old = monotonic() - at > _BEATS
+        if self._ring.changed == changed and not self._ring.is_busy and not is_old:
+            return
+        self._told = self._ring.changed, monotonic()
+        data = msgspec.msgpack.encode(list(map(self._cover, self._ring.summaries())))
+        await self._store.put(_list_of(self._process), data, _LIVES)
+        if is_old:
+            said = self._process.encode()
+            await self._store.push(_PROCESSES, said, most=_MOST, seconds=_LIVES)
+
+    async def _tell_wanted(self) -> None:
         for wanted in set(await self._store.items(_WANTED)):
-            await self._tell_all(wanted.decode("utf-8", "replace"))
-
-    async def _tell_all(self, key: str) -> None:
-        place = f"inspector:shown:{key}"
-        if await self._store.get(place) is None:
-            shown = await asyncio.to_thread(self._show, key)
-            if shown is not None:
+            key = wanted.decode("utf-8", "replace")
+            if await self._store.get(_place(key)) is None and (shown := await self._show(key)):
                 data = zlib.compress(encode_json(shown), 1)
-                await self._store.put(place, data, _SHOWN_FOR)
+                await self._store.put(_place(key), data, _SHOWN_FOR)
 
 
-def _decoded(data: bytes) -> Summary | None:
+def _place(key: str) -> str:
+    return f"inspector:shown:{key}"
+
+
+def _list_of(process: str) -> str:
+    return f"inspector:list:{process}"
+
+
+def _decoded(data: bytes) -> list[Summary]:
     try:
-        return _SUMMARY.decode(data)
+        return _SUMMARIES.decode(data)
     except msgspec.MsgspecError:
         # Another version of the gateway may have written it.
-        return None
+        return []

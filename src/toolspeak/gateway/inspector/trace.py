@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...types import Failure, Note, Plan, Reply, Request, Text
+from ..catalog import Endpoint
 from ..flow import Flow, Kept
 from ..record import Question, Record
 
@@ -25,9 +26,7 @@ class Turn(Struct, frozen=True, kw_only=True):
 
     why: str
     """Why it was asked, if not for the first time; "preparing" for what comes before that."""
-    upstream: str
-    address: str
-    wire: str
+    endpoint: Endpoint
     path: str
     model: str
     plan: Plan
@@ -88,7 +87,8 @@ class Trace(Struct, frozen=True, kw_only=True):
     def size(self) -> int:
         """Bytes that it takes, about."""
         weight = _A_TRACE * (1 + len(self.turns)) + self.received.weight
-        return weight + sum(turn.heard.weight for turn in self.turns)
+        # What was understood of a reply is kept beside its bytes.
+        return weight + sum(2 * turn.heard.weight for turn in self.turns)
 
     @property
     def summary(self) -> Summary:
@@ -179,14 +179,22 @@ def traced(record: Record, kept: Kept) -> Trace:
     )
 
 
+def frozen(trace: Trace) -> Trace:
+    """A request that is under way, as it is now: it goes on while somebody looks at it."""
+    turns = tuple([structs.replace(turn, heard=_copied(turn.heard)) for turn in trace.turns])
+    return structs.replace(trace, turns=turns, received=_copied(trace.received))
+
+
+def _copied(flow: Flow) -> Flow:
+    return structs.replace(flow, times=list(flow.times), pieces=list(flow.pieces))
+
+
 def _turn(question: Question, began: float) -> Turn:
-    exchange, endpoint, heard = question.exchange, question.endpoint, question.heard
+    exchange, heard = question.exchange, question.heard
     assert heard, "there is one wherever bytes are kept"
     return Turn(
         why=question.why,
-        upstream=endpoint.name,
-        address=endpoint.base_url,
-        wire=endpoint.wire,
+        endpoint=question.endpoint,
         path=exchange.outgoing.path,
         model=exchange.target.model,
         plan=exchange.plan,

@@ -28,9 +28,11 @@ from ...types import (
 )
 from ...wires import wire_of
 from ...wires.framing import decode_json
+from ..hosts import is_loopback
 from ..settings import HARMLESS, hidden, hidden_address
-from .covering import Covering
-from .places import Place, Places, in_utf16
+from ..upstream import secrets_at
+from .covering import Covering, plain
+from .places import Place, Places, in_utf16, spans_of
 from .said import Said, read
 from .trace import Summary, Trace, Turn
 
@@ -54,15 +56,18 @@ class View:
 
     def __init__(self, trace: Trace, known: Iterable[str] = ()) -> None:
         self._trace = trace
-        self._covering = Covering(known)
+        endpoints = (turn.endpoint for turn in trace.turns)
+        asked = (secret for endpoint in endpoints for secret in secrets_at(endpoint))
+        self._covering = Covering((*known, *asked))
         self._replies = [
-            read(turn.wire, turn.heard, is_stream=turn.is_stream) for turn in trace.turns
+            read(turn.endpoint.wire, turn.heard, is_stream=turn.is_stream) for turn in trace.turns
         ]
         is_stream = "json" not in trace.answered.get("content-type", "stream")
         self._received = read(trace.wire, trace.received, is_stream=is_stream)
         self._body = _text(trace.body)
         # One that shows itself in one place is to be covered in all others.
-        for text in (self._body, *(said.text for said in self._replies), self._received.text):
+        texts = (*(said.text for said in self._replies), self._received.text, trace.target)
+        for text in (self._body, *texts):
             self._covering.learn(text)
 
     def shown(self) -> dict[str, Any]:
@@ -72,7 +77,7 @@ class View:
             "summary": to_builtins(discreet(trace.summary, cover)),
             "sent": {
                 "method": trace.method,
-                "target": _target(trace.target),
+                "target": cover.text(_target(trace.target)),
                 "headers": _headers(trace.headers),
                 "body": cover.text(_pretty(self._body)),
                 "size": len(trace.body),
@@ -88,14 +93,14 @@ class View:
             "failure": self._failure(trace.failure),
             "usage": to_builtins(trace.reply.usage) if trace.reply else None,
         }
-        return {**shown, "hidden": cover.met}
+        return {**cover.known(shown), "hidden": cover.met}
 
     def _turn(self, turn: Turn, said: Said) -> dict[str, Any]:
         cover, reply = self._covering, turn.reply or Reply()
         secrets = cover.spans(said.text)
         sent = _text(turn.sent)
         shown = cover.text(said.text)
-        raw = cover.text(said.covered_raw(secrets))
+        raw = cover.bytes(said.covered_raw(secrets))
         place, raw_place = in_utf16(shown), in_utf16(raw)
         return {
             "why": turn.why,
@@ -104,11 +109,11 @@ class View:
             "first_ms": _ms(turn.first),
             "ms": _ms(turn.ended),
             "retries": turn.retries,
-            "upstream": turn.upstream,
-            "address": hidden_address(turn.address),
-            "wire": turn.wire,
+            "upstream": turn.endpoint.name,
+            "address": hidden_address(turn.endpoint.base_url),
+            "wire": turn.endpoint.wire,
             "path": turn.path,
-            "model": turn.model,
+            "model": cover.text(turn.model),
             "plan": to_builtins(turn.plan),
             **self._prompt(turn),
             "body": cover.text(_pretty(sent)),
@@ -123,7 +128,7 @@ class View:
                 }
                 for piece in said.pieces
             ],
-            "spans": _spans(self._places(turn, said, secrets), shown),
+            "spans": spans_of(self._places(turn, said, secrets), shown, cover),
             "calls": self._calls(reply),
             "rejected": [cover.value(to_builtins(one)) for one in reply.rejected],
             "notes": self._notes(reply.notes),
@@ -154,7 +159,7 @@ class View:
     def _prompt(self, turn: Turn) -> dict[str, Any]:
         """The conversation as the upstream got it."""
         try:
-            request = wire_of(turn.wire).decode_request(
+            request = wire_of(turn.endpoint.wire).decode_request(
                 decode_json(turn.sent), model=turn.model, stream=False
             )
         except ToolspeakError:
@@ -170,7 +175,7 @@ class View:
 
     def _answer(self) -> dict[str, Any]:
         trace, said, cover = self._trace, self._received, self._covering
-        body = cover.text(said.covered_raw(cover.spans(said.text)))
+        body = cover.bytes(said.covered_raw(cover.spans(said.text)))
         place = in_utf16(body)
         return {
             "status": trace.status,
@@ -183,17 +188,19 @@ class View:
         }
 
     def _curl(self) -> str:
-        """What asks the same again."""
+        """What asks the same again: here, whatever name the client had for it."""
         trace = self._trace
-        host = trace.headers.get("host", "127.0.0.1")
-        words = ["curl", "-sN" if trace.stream else "-s", f"http://{host}{_target(trace.target)}"]
+        host = trace.headers.get("host", "")
+        host = host if is_loopback(host.rpartition(":")[0] or host) else "GATEWAY"
+        address = f"http://{host}{self._covering.text(_target(trace.target))}"
+        words = ["curl", "-gsN" if trace.stream else "-gs", address]
         for name, value in trace.headers.items():
             if name in HARMLESS and name not in ("user-agent", "accept"):
                 words += ["-H", f"{name}: {value}"]
         line = shlex.join(words)
         if {"authorization", "x-api-key", "x-goog-api-key"} & trace.headers.keys():
             line += ' -H "authorization: Bearer $KEY"'
-        return f"{line} -d {shlex.quote(self._covering.text(self._body))}"
+        return f"{line} --data-raw {shlex.quote(self._covering.text(self._body))}"
 
     def _calls(self, reply: Reply | None) -> list[dict[str, Any]]:
         if reply is None:
@@ -217,25 +224,22 @@ class View:
 
 def discreet(summary: Summary, cover: Covering) -> Summary:
     """A summary without secrets."""
-    return structs.replace(
-        summary,
-        target=_target(summary.target),
-        asked=cover.text(summary.asked),
-        failure=cover.text(summary.failure),
-    )
+    texts = ("target", "asked", "failure", "model", "served")
+    said = {name: cover.text(_sendable(getattr(summary, name))) for name in texts}
+    said["target"] = cover.text(_target(_sendable(summary.target)))
+    calls = [cover.text(_sendable(name)) for name in summary.calls]
+    return structs.replace(summary, calls=calls, **said)
+
+
+def _sendable(text: str) -> str:
+    """Half a surrogate pair is no text that anything else could read."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def told(note: dict[str, Any]) -> dict[str, str]:
     """A note, with what its code means."""
     fields = {name: str(note[name]) for name in ("code", "message", "where")}
     return {**fields, "meaning": NOTES.get(fields["code"], "")}
-
-
-def _spans(places: Iterable[Place], text: str) -> list[dict[str, Any]]:
-    place = in_utf16(text)
-    return [
-        {**to_builtins(one), "start": place(one.start), "end": place(one.end)} for one in places
-    ]
 
 
 def _words(part: Part) -> str:
@@ -276,7 +280,8 @@ def _pretty(text: str) -> str:
 
 
 def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
+    """JSON as text, without escapes that only hide what it says."""
+    return plain(data.decode("utf-8", "replace"))
 
 
 def _ms(seconds: float | None) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -166,6 +167,42 @@ def test_off_loopback_it_takes_the_admin_key(model: ScriptedServer) -> None:
         assert Looking(gateway.url, "a" * 20).get("requests").status_code == 200
 
 
+def test_a_page_that_may_use_the_apis_may_not_look(model: ScriptedServer) -> None:
+    friend = {"origin": "https://app.example"}
+    server = Server(origins=("https://app.example",))
+    with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
+        got = Looking(gateway.url).get("requests", **friend)
+        assert got.status_code == 403
+        assert "access-control-allow-origin" not in got.headers
+        place = f"{gateway.url}/inspector/api/approvals/x"
+        asked = friend | {"access-control-request-method": "POST"}
+        assert "access-control-allow-origin" not in HTTP.options(place, headers=asked).headers
+        allowed = HTTP.get(f"{gateway.url}/v1/models", headers=friend)
+        assert allowed.headers["access-control-allow-origin"] == "https://app.example"
+
+
+def test_a_key_of_clients_is_no_admin_key(model: ScriptedServer) -> None:
+    server = Server(keys=("the-same-key",), admin_key="the-same-key")
+    with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
+        got = Looking(gateway.url, "the-same-key").get("requests")
+        assert got.status_code == 403
+        assert "it has to be another" in got.json()["error"]["message"]
+
+
+def test_whoever_looks_has_to_show_the_new_key(model: ScriptedServer) -> None:
+    config = structs.replace(behind(model.url), server=Server(admin_key="the-old-key"))
+    with running(config, token=TOKEN) as gateway:
+        place = f"{gateway.url}/inspector/api/live"
+        headers = {"authorization": "Bearer the-old-key"}
+        with HTTP.stream("GET", place, headers=headers) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            server = Server(admin_key="the-new-key")
+            gateway.gateway.reload(structs.replace(config, server=server))
+            assert list(lines) == []
+        assert Looking(gateway.url, "the-old-key").get("about").status_code == 401
+
+
 def test_it_is_switched_off_and_on_again(model: ScriptedServer, gateway: Running) -> None:
     say(model, words("One."), words("Two."), words("Three."))
     config: Config = gateway.gateway.config
@@ -318,6 +355,44 @@ def test_a_request_is_there_while_it_runs(model: ScriptedServer, gateway: Runnin
         assert len(more["text"]) > len(some["text"])
         assert list(pieces)
     assert looking.last()["summary"]["is_over"]
+
+
+def test_a_request_can_be_opened_whatever_happens_to_it(model: ScriptedServer) -> None:
+    """While turns are added and pieces come, and in another thread."""
+    model.pause = 0.001
+    say(model, *[words("I cannot: I have no tools. " * 40, 3)] * 3)
+    with running(behind(model.url, tools="prompt", dialect="hermes"), token=TOKEN) as gateway:
+        looking = Looking(gateway.url)
+        with ThreadPoolExecutor(1) as pool:
+            body = STREAMED[0].body("Weather?", tools=1, required=True)
+            path = f"{gateway.url}/v1/chat/completions"
+            asking = pool.submit(HTTP.post, path, json=body)
+            codes: set[int] = set()
+            while not asking.done():
+                for one in looking.requests():
+                    codes.add(looking.get(f"requests/{one['key']}").status_code)
+        assert codes == {200}
+
+
+def test_a_row_says_more_while_the_request_runs(model: ScriptedServer, gateway: Running) -> None:
+    model.pause = 0.05
+    say(model, words("one two three four five six seven eight"))
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    with (
+        ThreadPoolExecutor(1) as pool,
+        HTTP.stream("GET", f"{gateway.url}/inspector/api/live", headers=headers) as stream,
+    ):
+        lines = stream.iter_lines()
+        asking = pool.submit(asked, gateway.url, STREAMED[0], "What is it?", tools=1)
+        seen: list[Any] = []
+        while not seen or not seen[-1]["is_over"]:
+            seen += json.loads(next(lines)).get("requests", [])
+        asking.result()
+    running_ = [one for one in seen if not one["is_over"]]
+    assert running_[-1]["mode"] == "prompt"
+    assert running_[-1]["asked"] == "What is it?"
+    # And it is not told again and again.
+    assert len(seen) < 6
 
 
 def test_a_client_that_leaves(model: ScriptedServer, gateway: Running) -> None:
@@ -509,7 +584,8 @@ def test_approvals(gateway: Running) -> None:
     # "always" is no answer where it would not last.
     place = f"approvals/{first['id']}"
     assert looking.post(place, {"answer": "always"}).json() == {"answer": "yes"}
-    assert looking.post(place, {"answer": "no"}).json() == {"answer": "yes"}
+    for _ in range(3):
+        assert looking.post(place, {"answer": "no"}).json() == {"answer": "yes"}
     assert looking.post(f"approvals/{second['id']}", {"answer": "always"}).json() == {
         "answer": "always"
     }

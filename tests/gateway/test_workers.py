@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -366,6 +367,12 @@ def test_load_is_spread(gateway: Serving) -> None:
 # Looking at all of them.
 
 
+def look_epoch(gateway: Serving, token: str) -> str:
+    headers = {"authorization": f"Bearer {token}", "connection": "close"}
+    with HTTP.stream("GET", f"{gateway.url}/inspector/api/live", headers=headers) as stream:
+        return json.loads(next(stream.iter_lines()))["epoch"]
+
+
 def test_the_inspector_shows_what_all_have_served(gateway: Serving) -> None:
     token = gateway.told["inspector"].partition("#token=")[2]
 
@@ -377,12 +384,28 @@ def test_the_inspector_shows_what_all_have_served(gateway: Serving) -> None:
         return {one["id"] for one in look("requests")["requests"] if one["is_over"]}
 
     started(gateway)
-    served = {ask(gateway.url).headers["x-request-id"] for _ in range(24)}
+    odd = {**ASKED, "messages": [{"role": "user", "content": "hi \ud800 there"}]}
+    plain = {"connection": "close", "content-type": "application/json"}
+    path = f"{gateway.url}/v1/chat/completions"
+    served = {
+        HTTP.post(path, content=json.dumps(odd), headers=plain).headers["x-request-id"]
+        for _ in range(6)
+    }
+    headers = {"authorization": f"Bearer {token}"}
+    with HTTP.stream("GET", f"{gateway.url}/inspector/api/live", headers=headers) as stream:
+        lines = stream.iter_lines()
+        served |= {ask(gateway.url).headers["x-request-id"] for _ in range(24)}
+        live: dict[str, Any] = {}
+        while {one["id"] for one in live.values() if one["is_over"]} != served:
+            for one in json.loads(next(lines)).get("requests", ()):
+                live[one["key"]] = one
     for _ in range(6):
         until(lambda: seen() == served)
     for identity in served:
         shown = look(f"requests/{identity}")
+        assert "turns" in shown, shown
         assert shown["turns"][0]["text"] == "There are 0 tools.", shown
+    assert len({look_epoch(gateway, token) for _ in range(6)}) == 1
     assert "error" in look("requests/nothing")
     # A question that one was asked can be answered at another.
     headers = {"authorization": f"Bearer {token}", "connection": "close"}

@@ -68,7 +68,12 @@ class Covering:
 
     def known(self, value: Any) -> Any:
         """A value without those that are known, wherever they stand."""
-        return _each(value, lambda text: covered(text, _joined(list(self._again(text)))))
+
+        def change(text: str) -> str:
+            text = sendable(text)
+            return covered(text, _joined(list(self._again(text))))
+
+        return _each(value, change)
 
     def _look(self, text: str) -> list[Span]:
         if text not in self._looks:
@@ -95,6 +100,11 @@ def _each(value: Any, change: Callable[[str], str]) -> Any:
             return [_each(item, change) for item in value]
         case _:
             return value
+
+
+def sendable(text: str) -> str:
+    """Half a surrogate pair is no text that anything else could read."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def plain(text: str) -> str:

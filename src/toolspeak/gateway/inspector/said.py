@@ -84,7 +84,8 @@ def _value_at(raw: str, word: str, at: int) -> int:
     """Where that stands as a value of JSON, and not as a key."""
     at = raw.find(f'"{word}"', at)
     while at >= 0:
-        if raw[at + len(word) + 2 :][:8].lstrip()[:1] in (",", "}", "]"):
+        after = at + len(word) + 2
+        if raw[after : after + 8].lstrip()[:1] in (",", "}", "]"):
             return at + 1
         at = raw.find(f'"{word}"', at + 1)
     return -1

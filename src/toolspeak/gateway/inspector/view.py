@@ -31,7 +31,7 @@ from ...wires.framing import decode_json
 from ..hosts import is_loopback
 from ..settings import HARMLESS, hidden, hidden_address
 from ..upstream import secrets_at
-from .covering import Covering, plain
+from .covering import Covering, plain, sendable
 from .places import Place, Places, in_utf16, spans_of
 from .said import Said, read
 from .trace import Summary, Trace, Turn
@@ -225,15 +225,10 @@ class View:
 def discreet(summary: Summary, cover: Covering) -> Summary:
     """A summary without secrets."""
     texts = ("target", "asked", "failure", "model", "served")
-    said = {name: cover.text(_sendable(getattr(summary, name))) for name in texts}
-    said["target"] = cover.text(_target(_sendable(summary.target)))
-    calls = [cover.text(_sendable(name)) for name in summary.calls]
+    said = {name: cover.text(sendable(getattr(summary, name))) for name in texts}
+    said["target"] = cover.text(_target(sendable(summary.target)))
+    calls = [cover.text(sendable(name)) for name in summary.calls]
     return structs.replace(summary, calls=calls, **said)
-
-
-def _sendable(text: str) -> str:
-    """Half a surrogate pair is no text that anything else could read."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def told(note: dict[str, Any]) -> dict[str, str]:

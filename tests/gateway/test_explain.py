@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -12,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.served import ASKED, HTTP, serving, settings_for
+from tests.gateway.served import ASKED, HTTP, environment, serving, settings_for
 from toolspeak import Finish, TextDelta
 from toolspeak.cli import main
 from toolspeak.errors import UsageError
 from toolspeak.gateway.inspector.client import Inspector
-from toolspeak.gateway.whereabouts import Whereabouts, noted, running
+from toolspeak.gateway.whereabouts import Whereabouts, answering, noted, running
 from toolspeak.testing import ScriptedServer
 
 CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
@@ -86,6 +87,104 @@ def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "does not answer" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "file:///etc", "nonsense", "http://["])
+def test_no_address(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with noted(Whereabouts("http://127.0.0.1:7878", os.getpid(), "token")):
+        for command in (["explain"], ["explain", "last"]):
+            assert main([*command, "--url", url]) == 2
+            assert "Expected an address such as" in capsys.readouterr().err
+
+
+PWN = "m\x1b]0;pwn\x07\x1b[2J"
+SUMMARY = {
+    **dict.fromkeys(("id", "key", "wire", "asked", "model", "mode", "upstream", "failure"), PWN),
+    "at": 1.0,
+    "calls": [PWN],
+    "retries": 1,
+    "ms": 1.0,
+    "status": 200,
+}
+BAD = {"problem": PWN, "code": PWN, "path": PWN}
+NOTE = {"code": PWN, "message": PWN, "where": PWN}
+MADE = {"name": PWN, "arguments": {PWN: PWN}}
+TURN = {
+    **dict.fromkeys(("why", "why_text", "model", "upstream", "address", "path", "text"), PWN),
+    "plan": {"mode": PWN, "dialect": PWN, "reasons": [PWN]},
+    "first_ms": 1.0,
+    "ms": 1.0,
+    "outcome_text": PWN,
+    "failure": {"message": PWN},
+    "prompt": [{"role": PWN, "text": PWN}],
+    "calls": [MADE],
+    "rejected": [BAD],
+    "notes": [NOTE],
+    "spans": [{"start": 1, "end": 3, "kind": "call"}],
+}
+SHOWN = {
+    "summary": SUMMARY,
+    "sent": {"method": PWN, "target": PWN, "body": PWN},
+    "received": {"status": PWN, "body": PWN},
+    "turns": [TURN],
+    "calls": [MADE],
+    "notes": [NOTE],
+    "hidden": 1,
+}
+
+
+def test_nothing_that_is_shown_reaches_the_terminal_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def got(_: Inspector, path: str) -> Any:
+        return {"requests": [SUMMARY]} if path == "requests" else SHOWN
+
+    monkeypatch.setattr(Inspector, "get", got)
+    for command in (["explain"], ["explain", "last"], ["explain", "last", "--full"]):
+        assert main([*command, "--url", "http://127.0.0.1:9"]) == 0
+        said = capsys.readouterr().out
+        assert "\\x1b" in said
+        assert not {"\x1b", "\x07"} & {*said}
+
+
+def test_nor_what_a_gateway_says_of_its_models(tmp_path: Path) -> None:
+    upstream = 'wire = "openai_chat"\nbase_url = "http://127.0.0.1:9/v1"'
+    model = '[models."m\\u001b[2J"]\nupstream = "far"'
+    config = tmp_path / "toolspeak.toml"
+    config.write_text(f"embedded = false\n[upstreams.far]\n{upstream}\n{model}\n")
+    with subprocess.Popen(
+        [sys.executable, "-m", "toolspeak", "serve", "--port", "0", "--config", str(config)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(PYTHONUNBUFFERED="1"),
+    ) as serving:
+        assert serving.stdout
+        said = [serving.stdout.readline() for _ in range(2)]
+        serving.terminate()
+    assert said[1] == "  m\\x1b[2J\n"
+
+
+def test_what_a_server_complains_of_neither(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise UsageError(PWN)
+
+    monkeypatch.setattr(Inspector, "get", fails)
+    assert main(["explain", "--url", "http://127.0.0.1:9"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_something_else_that_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def got(*_: Any) -> Any:
+        return {"ok": True}
+
+    monkeypatch.setattr(Inspector, "get", got)
+    for command in (["explain"], ["explain", "last"]):
+        assert main([*command, "--url", "http://127.0.0.1:9"]) == 2
+        assert "is no gateway of Toolspeak" in capsys.readouterr().err
+
+
 def test_only_its_user_reads_where_a_gateway_is(state: Path) -> None:
     here = Whereabouts("http://127.0.0.1:7878", os.getpid(), "secret-token")
     with noted(here):
@@ -118,3 +217,28 @@ def test_the_newest_comes_first(state: Path) -> None:
         path.write_text(f'{{"url": "http://{name}", "process": {os.getpid()}}}')
         os.utime(path, (1000 - age, 1000 - age))
     assert [one.url for one in running()] == ["http://new", "http://old"]
+
+
+def test_without_a_home_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    with noted(Whereabouts("http://127.0.0.1:7878", os.getpid())):
+        assert running() == []
+
+
+def test_a_number_that_is_anothers_by_now(capsys: pytest.CaptureFixture[str]) -> None:
+    with noted(Whereabouts("http://127.0.0.1:9", os.getpid(), "token")):
+        assert len(running()) == 1
+        assert [*answering()] == []
+        assert main(["explain"]) == 2
+    assert "no gateway of yours runs" in capsys.readouterr().err
+
+
+def test_one_that_is_busy_is_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        here = Whereabouts(f"http://127.0.0.1:{listener.getsockname()[1]}", os.getpid())
+        with noted(here):
+            assert [*answering()] == [here]

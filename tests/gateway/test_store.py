@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolspeak.errors import UsageError
+from toolspeak.gateway import store_socket
 from toolspeak.gateway.memory import DAY, HOUR, Memory
 from toolspeak.gateway.store import ENTRY_BYTES, PART_BYTES, MemoryStore, Store, finite, open_store
 from toolspeak.gateway.store_socket import SocketStore, StoreServer
@@ -991,3 +992,18 @@ def test_what_another_version_wrote_is_not_read(shared: Server) -> None:
                 assert await memory.tools_for("key", "model", ["call_1"]) is None
 
     run(test, redis_store(shared.url))
+
+
+def test_a_long_path_to_the_folder_for_files_of_the_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    run(values_come_back, Hosted())
+    assert [*long.iterdir()] == []
+    monkeypatch.setattr(store_socket, "_LONGEST_PATH", 1)
+    with pytest.raises(UsageError, match="set TMPDIR to one"):
+        StoreServer()
+    assert [*long.iterdir()] == []

@@ -10,6 +10,7 @@ from types import ModuleType
 
 from .. import __version__
 from ..errors import ToolspeakError
+from ..printing import printable
 from . import (
     chat,
     check,
@@ -51,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except (ToolspeakError, OSError) as error:
-        print(f"toolspeak: {error}", file=sys.stderr)
+        # A server may have said what is wrong.
+        print(f"toolspeak: {printable(str(error))}", file=sys.stderr)
         return 2
 
 

@@ -129,5 +129,9 @@ def _tools(options: argparse.Namespace) -> tuple[Any, ...]:
     return tuple(tools)
 
 
-def _history() -> Path:
-    return state_folder() / "history"
+def _history() -> Path | None:
+    try:
+        return state_folder() / "history"
+    except RuntimeError:
+        # Nobody's home: what is typed is remembered for this time only.
+        return None

@@ -29,6 +29,7 @@ from ..evaluation.report import (
     remarks,
     table,
 )
+from ..printing import printable
 from ..types import ToolsMode
 from .io import write_json
 from .serve import Settings
@@ -278,7 +279,7 @@ class _Evaluation:
         return [answer for answer in given if answer]
 
     def _say(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(Text(printable(text)), soft_wrap=True)
 
 
 def _print(every: Sequence[Figures], answers: Sequence[Answer], title: str) -> None:
@@ -286,4 +287,4 @@ def _print(every: Sequence[Figures], answers: Sequence[Answer], title: str) -> N
     console.print(table(every, title))
     console.print(category_table(every))
     for remark in remarks(every, answers):
-        console.print(Text(remark), soft_wrap=True)
+        console.print(Text(printable(remark)), soft_wrap=True)

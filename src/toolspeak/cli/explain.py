@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     inspector = Inspector.at(options.url, options.key)
     if options.id is None:
-        _list(inspector.get("requests")["requests"][-_LISTED:], as_json=options.json)
+        _list(_requests(inspector)[-_LISTED:], as_json=options.json)
         return 0
     shown = inspector.get(f"requests/{_key(inspector, options.id)}")
     if options.json:
@@ -61,10 +61,18 @@ def run(options: argparse.Namespace) -> int:
 def _key(inspector: Inspector, wanted: str) -> str:
     if wanted != "last":
         return quote(wanted, safe="")
-    requests = inspector.get("requests")["requests"]
+    requests = _requests(inspector)
     if not requests:
         raise UsageError(f"no request has reached {inspector.url} yet")
     return str(max(requests, key=lambda one: one["at"])["key"])
+
+
+def _requests(inspector: Inspector) -> list[dict[str, Any]]:
+    match inspector.get("requests"):
+        case {"requests": list(requests)}:
+            return requests
+        case _:
+            raise UsageError(f"what answers at {inspector.url} is no gateway of Toolspeak")
 
 
 # All of them.
@@ -89,7 +97,7 @@ def _list(requests: list[dict[str, Any]], *, as_json: bool) -> None:
             f"{one['ms']:.0f}",
             str(one["status"] or "…"),
         )
-        table.add_row(*map(Text, cells))
+        table.add_row(*map(_text, cells))
     Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table)
 
 
@@ -99,7 +107,7 @@ def _list(requests: list[dict[str, Any]], *, as_json: bool) -> None:
 def _request(shown: dict[str, Any], most: int | None) -> Iterator[RenderableType]:
     summary, sent, received = shown["summary"], shown["sent"], shown["received"]
     when = datetime.fromtimestamp(summary["at"]).strftime("%Y-%m-%d %H:%M:%S")
-    yield Rule(Text(f"{summary['id']}"), align="left")
+    yield Rule(_text(summary["id"]), align="left")
     yield _pairs(
         ("when", when),
         ("asked", summary["asked"]),
@@ -121,8 +129,8 @@ def _request(shown: dict[str, Any], most: int | None) -> Iterator[RenderableType
 def _turn(number: int, turn: dict[str, Any], most: int | None) -> Iterator[RenderableType]:
     plan = turn["plan"]
     why = f" - {turn['why_text']}" if turn["why"] else ""
-    yield Text()
-    yield Rule(Text(f"turn {number}{why}"), align="left")
+    yield _text("")
+    yield Rule(_text(f"turn {number}{why}"), align="left")
     dialect = f" in {plan['dialect']}" if plan["dialect"] else ""
     yield _pairs(
         ("asked", f"{turn['model']} at {turn['upstream']} ({turn['address']}{turn['path']})"),
@@ -135,31 +143,31 @@ def _turn(number: int, turn: dict[str, Any], most: int | None) -> Iterator[Rende
     for message in turn["prompt"]:
         yield from _section(f"prompt, {message['role']}", message["text"], most)
     if turn["text"]:
-        yield Text("\nthe model wrote", "bold")
+        yield _text("\nthe model wrote", "bold")
         yield Padding(_highlighted(turn, most), (0, 0, 0, 2))
     yield from _calls("calls", turn["calls"])
     for one in turn["rejected"]:
-        yield Text(f"  no call: {one['problem']} ({one['code']}, at {one['path']})", "red")
+        yield _text(f"  no call: {one['problem']} ({one['code']}, at {one['path']})", "red")
     yield from _notes(turn["notes"])
 
 
 def _section(title: str, body: str, most: int | None) -> Iterator[RenderableType]:
-    yield Text(f"\n{title}", "bold")
+    yield _text(f"\n{title}", "bold")
     left = len(body) - most if most else 0
     shown = body[:most] if left > 0 else body
     more = f"\n… {left} more characters: --full shows them" if left > 0 else ""
-    yield Padding(Text(printable(shown) + more), (0, 0, 0, 2))
+    yield Padding(_text(shown + more), (0, 0, 0, 2))
 
 
 def _highlighted(turn: dict[str, Any], most: int | None) -> Text:
     """What a model wrote, with its calls to be seen. The places count as JavaScript does."""
     units = turn["text"].encode("utf-16-le", "surrogatepass")
-    text = Text()
+    text = _text("")
     cuts = sorted({0, len(units) // 2, *(span[end] for span in turn["spans"] for end in _ENDS)})
     for start, end in pairwise(cuts):
         inside = [one for one in turn["spans"] if one["start"] <= start and end <= one["end"]]
         piece = units[2 * start : 2 * end].decode("utf-16-le", "replace")
-        text.append(printable(piece), _STYLES[inside[-1]["kind"]] if inside else None)
+        text.append_text(_text(piece, _STYLES[inside[-1]["kind"]] if inside else ""))
     left = len(text) - most if most else 0
     if left > 0:
         text = text[:most]
@@ -173,24 +181,29 @@ _ENDS = ("start", "end")
 def _calls(title: str, calls: Iterable[dict[str, Any]]) -> Iterator[RenderableType]:
     lines = [f"  {call['name']}({dumps(call['arguments'])})" for call in calls]
     if lines:
-        yield Text(f"\n{title}", "bold")
-        yield Text(printable("\n".join(lines)), "green")
+        yield _text(f"\n{title}", "bold")
+        yield _text("\n".join(lines), "green")
 
 
 def _notes(notes: list[dict[str, Any]]) -> Iterator[RenderableType]:
     if notes:
-        yield Text("\nnotes", "bold")
+        yield _text("\nnotes", "bold")
     for note in notes:
         where = f"  {note['where']}" if note["where"] else ""
-        yield Text(printable(f"  {note['code']}: {note['message']}{where[:120]}"))
+        yield _text(f"  {note['code']}: {note['message']}{where[:120]}")
 
 
 def _pairs(*pairs: tuple[str, str]) -> Table:
     table = Table.grid(padding=(0, 2))
     for name, value in pairs:
         if value:
-            table.add_row(Text(name, "dim"), Text(printable(value)))
+            table.add_row(_text(name, "dim"), _text(value))
     return table
+
+
+def _text(text: str, style: str = "") -> Text:
+    """All that is shown goes through here: clients and models have written much of it."""
+    return Text(printable(text), style)
 
 
 def _ms(value: float | None) -> str:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import UsageError
+from ..printing import printable
 from .io import write_json
 from .serve import Settings, add_sources
 
@@ -204,8 +205,13 @@ class _Printed:
         for title in titles:
             table.add_column(title, overflow="fold")
         for row in rows:
-            table.add_row(*map(Text, row))
+            table.add_row(*map(_text, row))
         self._console.print(table)
 
     def _say(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(_text(text), soft_wrap=True)
+
+
+def _text(text: str) -> Text:
+    """Servers have said some of it."""
+    return Text(printable(text))

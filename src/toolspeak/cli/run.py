@@ -12,13 +12,16 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
+
+import msgspec
+from msgspec import Struct
 
 from ..clients import CLIENTS, DEFAULT_URL, Client, Gateway, Launch, launch
 from ..errors import UsageError
 from ..folders import state_folder
 from ..gateway import whereabouts
+from ..printing import printable
 
 RUNNABLE = {name: client for name, client in CLIENTS.items() if client.runs}
 _SECONDS = 10
@@ -69,24 +72,31 @@ def run(options: argparse.Namespace) -> int:
     model = options.model
     if not (model and options.print):
         model = running.check(client, model)
+    if not model.isprintable() or model.startswith("-"):
+        raise UsageError(f"no client can be told of a model that is named {model!r}")
     shown = _HIDDEN if key and options.print else key or _NO_KEY
-    launched = launch(client, Gateway(running.url, model, shown), args, _home(name))
-    for path, text in launched.files.items():
-        _keep(Path(path), text)
+    launched = launch(client, Gateway(running.url, model, shown), args, _home(name, client))
     if options.print:
         print(launched.line)
         return 0
+    for path, text in launched.files.items():
+        _keep(Path(path), text)
     return _start(client, launched)
 
 
 def _nearest() -> str:
     """The gateway that was started last on this machine."""
-    return next((one.url for one in whereabouts.running()), DEFAULT_URL)
+    return next((one.url for one in whereabouts.answering()), DEFAULT_URL)
 
 
-def _home(name: str) -> Path:
+def _home(name: str, client: Client) -> Path:
     """A folder for one client, which is not the user's."""
-    return state_folder() / name
+    if not (client.instead and client.instead.home):
+        return Path()
+    try:
+        return state_folder() / name
+    except RuntimeError:
+        raise UsageError(f"{client.title} needs a folder: set HOME, or XDG_STATE_HOME") from None
 
 
 def _keep(path: Path, text: str) -> None:
@@ -113,14 +123,21 @@ def _command(options: argparse.Namespace) -> tuple[str, list[str]]:
     return name, words[at + 1 :]
 
 
+class _Model(Struct):
+    slug: str
+    context_window: int | None = None
+
+
+class _Listed(Struct):
+    models: list[_Model]
+
+
 class _Running:
     """A gateway that is there already."""
 
     def __init__(self, url: str, key: str) -> None:
         self.url = url.rstrip("/")
-        address = urlsplit(self.url)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise UsageError(f"Expected an address such as {DEFAULT_URL}, got {url!r} - at `--url`")
+        address = whereabouts.address(self.url)
         self._key = key
         # No proxy leads to this machine itself.
         is_near = address.hostname in ("localhost", "127.0.0.1", "::1")
@@ -130,22 +147,31 @@ class _Running:
         """Make sure that the gateway is there and has the model; returns its name."""
         health = self._get("/health")
         if not isinstance(health, dict) or health.get("status") != "ok":
-            raise UsageError(f"what answers at {self.url} is no gateway of Toolspeak")
-        listed: list[dict[str, Any]] = self._get("/v1/models").get("models", [])
+            raise self._another()
+        listed = self._models()
         if not (model or listed):
             raise UsageError(
                 f"the gateway at {self.url} has no model: start a local server, or set a "
                 "provider's key, before `toolspeak serve`; or name one with --model"
             )
-        model = model or listed[0]["slug"]
-        context = next((one.get("context_window") for one in listed if one["slug"] == model), None)
+        model = model or next(iter(listed))
+        context = listed.get(model)
         if context and context < client.tokens:
             print(
-                f"toolspeak: {client.title} begins with about {client.tokens} tokens, and {model} "
-                f"takes {context}: docs/clients/README.md says which model fits",
+                f"toolspeak: {client.title} begins with about {client.tokens} tokens, and "
+                f"{printable(model)} takes {context}: docs/clients/README.md says which model fits",
                 file=sys.stderr,
             )
         return model
+
+    def _models(self) -> dict[str, int | None]:
+        """What it has, the default first, and how much each takes."""
+        try:
+            listed = msgspec.convert(self._get("/v1/models"), _Listed)
+        except msgspec.ValidationError:
+            # llama.cpp's server is as healthy, but it lists its models in another way.
+            raise self._another() from None
+        return {one.slug: one.context_window for one in listed.models}
 
     def _get(self, path: str) -> Any:
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
@@ -166,7 +192,10 @@ class _Running:
                 "in another terminal, or say with --url where one is"
             ) from None
         except ValueError:
-            raise UsageError(f"what answers at {self.url} is no gateway of Toolspeak") from None
+            raise self._another() from None
+
+    def _another(self) -> UsageError:
+        return UsageError(f"what answers at {self.url} is no gateway of Toolspeak")
 
 
 def _start(client: Client, launched: Launch) -> int:

@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from ..clients import CLIENTS, DEFAULT_URL, Gateway, snippets
 from ..errors import UsageError
+from ..printing import printable
 
 log = logging.getLogger("toolspeak.cli")
 
@@ -133,7 +134,12 @@ def _warn(console: Console, config: Config, before: str, warning: str) -> None:
     if config.server.log == "json":
         log.warning(warning)
     else:
-        console.print(f"{before}{escape(warning)}", soft_wrap=True)
+        console.print(f"{before}{_safe(warning)}", soft_wrap=True)
+
+
+def _safe(text: str) -> str:
+    """Servers name their models as they like."""
+    return escape(printable(text))
 
 
 def _announce(service: Service | Supervisor, console: Console, *, as_json: bool) -> None:
@@ -156,11 +162,11 @@ def _announce(service: Service | Supervisor, console: Console, *, as_json: bool)
     console.print(f"[bold]Toolspeak[/] listens on [bold]{service.url}[/]")
     for name in catalog.names():
         mark = "  (default)" if name == catalog.default else ""
-        console.print(f"  {escape(name)}{mark}")
+        console.print(f"  {_safe(name)}{mark}")
     console.print(f"\n[bold]Inspector[/]\n  {_inspector(service)}", soft_wrap=True)
     console.print("\n[bold]Clients[/]")
     for name, text in _lines(gateway):
-        console.print(f"  {name:<14} {escape(text)}", soft_wrap=True)
+        console.print(f"  {name:<14} {_safe(text)}", soft_wrap=True)
     console.print("\nStop with Ctrl-C.")
 
 

@@ -98,7 +98,13 @@ class Launch(Struct, frozen=True):
         without = [word for name in self.unset for word in ("-u", name)]
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
         start = ["env", *without] if without else []
-        return " ".join([*start, *variables, *map(shlex.quote, self.argv)])
+        return " ".join([*self._made(), *start, *variables, *map(shlex.quote, self.argv)])
+
+    def _made(self) -> Iterator[str]:
+        for path, text in self.files.items():
+            file, folder = shlex.quote(path), shlex.quote(str(Path(path).parent))
+            make = f"mkdir -p {folder} && printf %s {shlex.quote(text)} > {file}"
+            yield f"test -e {file} || {{ {make}; }};"
 
 
 def launch(
@@ -109,8 +115,9 @@ def launch(
     instead = client.instead or Instead()
     text = written(client.file.text, gateway) if client.file else ""
     values = {**_values(gateway), "file": text, "home": str(home)}
+    settings = _filled(instead.args, {name: _quoted(value) for name, value in values.items()})
     return Launch(
-        (client.program, *_filled((*client.args, *instead.args), values), *args),
+        (client.program, *_filled(client.args, values), *settings, *args),
         _set({**client.env, **instead.env}, values),
         client.unset,
         {str(home / instead.home): text} if instead.home else {},
@@ -148,10 +155,16 @@ def written(text: str, gateway: Gateway, *, is_code: bool = True) -> str:
     """Lines of a program, of JSON, YAML or TOML, in which every value stands within quotes; or else
     of a shell."""
     values = {
-        name: json.dumps(value)[1:-1] if is_code else shlex.quote(value)
+        name: _quoted(value) if is_code else shlex.quote(value)
         for name, value in _values(gateway).items()
     }
     return Template(text.strip("\n")).substitute(values)
+
+
+def _quoted(value: str) -> str:
+    """What stands between double quotes, in JSON as in TOML, YAML or a program. TOML takes neither
+    halves of a pair nor a bare DEL."""
+    return json.dumps(value, ensure_ascii=False)[1:-1].replace("\x7f", "\\u007f")
 
 
 def _values(gateway: Gateway) -> dict[str, str]:

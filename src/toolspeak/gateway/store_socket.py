@@ -6,6 +6,8 @@ With it, several workers remember, count and show as one, without any other prog
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import shutil
 import struct
 import tempfile
@@ -16,9 +18,13 @@ from typing import Any
 
 import msgspec
 
+from ..errors import UsageError
 from .store import MemoryStore
 from .store_remote import RemoteStore
 
+_NAME = "store"
+_LONGEST_PATH = 103
+"""Bytes of a path to a socket on macOS; Linux takes four more."""
 _HEAD = struct.Struct(">I")
 _COMMANDS = frozenset({"get", "put", "put_all", "delete", "push", "items", "add", "amounts"})
 _MOST = 64 * 2**20
@@ -30,8 +36,8 @@ class StoreServer:
 
     def __init__(self) -> None:
         self._store = MemoryStore()
-        self._folder = Path(tempfile.mkdtemp(prefix="toolspeak-"))
-        self.path = str(self._folder / "store")
+        self._folder = _new_folder()
+        self.path = str(self._folder / _NAME)
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[Any]] = set()
 
@@ -155,6 +161,20 @@ class SocketStore(RemoteStore):
             for answer in waiting:
                 if not answer.done():
                     answer.set_exception(ConnectionError("the first process has gone"))
+
+
+def _new_folder() -> Path:
+    """A folder that only this user can open, with a path that is short enough for a socket."""
+    for place in (None, os.environ.get("XDG_RUNTIME_DIR"), "/tmp"):  # noqa: S108 - a folder of its own in it
+        with contextlib.suppress(OSError):
+            folder = Path(tempfile.mkdtemp(prefix="toolspeak-", dir=place))
+            if len(os.fsencode(folder / _NAME)) <= _LONGEST_PATH:
+                return folder
+            folder.rmdir()
+    raise UsageError(
+        "several workers need a folder for a socket, and there is none whose path is short enough: "
+        "set TMPDIR to one, or `store` to a Redis, or `server.workers` to 1"
+    )
 
 
 def _plain(text: str) -> str:

@@ -10,11 +10,12 @@ import json
 import os
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from ...errors import UsageError
-from ..whereabouts import running
+from ..whereabouts import address, answering, running
 from .paths import API
 
 KEY_VARIABLE = "TOOLSPEAK_ADMIN_KEY"
@@ -34,13 +35,17 @@ class Inspector:
     def at(cls, url: str | None = None, key: str | None = None) -> Inspector:
         """The one at that address, or the one that was started last on this machine."""
         key = key or os.environ.get(KEY_VARIABLE, "")
-        here = [one for one in running() if url is None or _same(one.url, url)]
-        if url is None and not here:
-            raise UsageError(
-                "no gateway of yours runs on this machine; start `toolspeak serve`, or name one "
-                "with --url and its admin key with --key"
-            )
-        return cls(url or here[0].url, key or (here[0].token if here else ""))
+        if url is None:
+            here = next(answering(), None)
+            if here is None:
+                raise UsageError(
+                    "no gateway of yours runs on this machine; start `toolspeak serve`, or name "
+                    "one with --url and its admin key with --key"
+                )
+            return cls(here.url, key or here.token)
+        address(url)
+        token = next((one.token for one in running() if _same(one.url, url)), "")
+        return cls(url, key or token)
 
     def get(self, path: str, **query: str) -> Any:
         """What is there."""
@@ -59,7 +64,7 @@ class Inspector:
                 return json.load(answer)
         except urllib.error.HTTPError as problem:
             raise UsageError(f"{self.url}: {_said(problem)}") from None
-        except (OSError, ValueError) as problem:
+        except (OSError, ValueError, HTTPException) as problem:
             why = getattr(problem, "reason", problem)
             raise UsageError(f"{self.url} does not answer as a gateway does: {why}") from None
 

@@ -87,3 +87,57 @@ def test_somebody_else_was_quicker(look: Opener, gateway: Running) -> None:
     HTTP.post(url, json={"answer": "no"}, headers=HEADERS)
     opened.until("() => document.querySelector('.approvals').hidden")
     assert opened.count(".card-approval") == 0
+
+
+def test_all_that_would_run_is_seen(look: Opener, gateway: Running) -> None:
+    """Nothing is cut, folded or rounded: who says yes has seen it."""
+    command = "a" * 590 + " ; rm -rf ~"
+    options = {f"option_{number}": number for number in range(149)} | {"danger": [["all"]]}
+    arguments = {
+        "command": command,
+        "options": options,
+        "list": [f"item {number}" for number in range(300)],
+        "account": 12345678901234567891,
+        "amount": 0.1,
+        "script": "x" * 50_000 + "\u202eend",
+        "long " * 200 + "key": True,
+    }
+    opened = look()
+    opened.sees(".first-steps")
+    put(gateway, arguments=arguments)
+    opened.sees(".card-approval")
+    shown = opened.text(".card-approval .approval-arguments")
+    for text in (command, '"danger"', '"all"', "item 299", "x⟨202E⟩end", "long key"):
+        assert text in shown, text
+    assert 'account": 12345678901234567891\n' in shown
+    assert 'amount": 0.1\n' in shown
+    assert "…" not in shown
+    assert opened.count(".approval-arguments :is(details, button)") == 0
+    # All of it can be reached, and the buttons stay in sight.
+    box = opened.page.locator(".approval-arguments")
+    assert box.evaluate("box => box.scrollHeight > box.clientHeight")
+    box.focus()
+    opened.page.keyboard.press("End")
+    opened.until("() => document.querySelector('.approval-arguments').scrollTop > 0")
+    assert opened.page.get_by_role("button", name="Yes, once").is_visible()
+
+
+def test_numbers_are_exact_wherever_javascript_would_round(look: Opener) -> None:
+    opened = look()
+    script = """async () => {
+      const { parseExact, wholeJson } = await import("/inspector/json.js");
+      const of = (written) => wholeJson(parseExact(written)).textContent;
+      return ["9007199254740993", "-1e400", "1e-400", "0.1000000000000000055", "12.50", "1.5e-7",
+        "1.2345678901234568e-05", "100000000000000000000000", "-0.0"].map(of);
+    }"""
+    assert opened.page.evaluate(script) == [
+        "9007199254740993",
+        "-1e400",
+        "1e-400",
+        "0.1000000000000000055",
+        "12.5",
+        "1.5e-7",
+        "0.000012345678901234568",
+        "1e+23",
+        "0",
+    ]

@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.gateway.support import Running
+from toolspeak.gateway.inspector.ring import Ring
 
 from .conftest import Opener
 from .site import ask, made_up, record
@@ -30,6 +31,61 @@ def test_the_token(look: Opener, gateway: Running) -> None:
     assert other.page.url == f"{gateway.url}/#/playground"
     other.page.reload()
     other.sees(".playground .card-call")
+
+
+KEPT = "[sessionStorage.getItem('toolspeak.token'), localStorage.getItem('toolspeak.token')]"
+
+
+def test_what_was_typed_goes_with_the_tab(look: Opener) -> None:
+    opened = look(token="")
+    field = opened.page.get_by_label("Token or admin key")
+    field.fill("wrong")
+    opened.page.keyboard.press("Enter")
+    opened.sees(".token-form .problem", "That does not open it.")
+    assert opened.page.evaluate(KEPT) == [None, None]
+    field.fill("token")
+    opened.page.keyboard.press("Enter")
+    opened.sees(".first-steps")
+    assert opened.page.evaluate(KEPT) == ["token", None]
+    opened.page.reload()
+    opened.sees(".first-steps")
+    # The one of an address is for all tabs.
+    opened.go("#token=token")
+    opened.until(f"() => JSON.stringify({KEPT}) === '[null,\"token\"]'")
+    opened.problems.clear()  # Browsers say that there was a 401.
+
+
+@pytest.mark.parametrize("token", ["evil", "%", "%E2%82%AC", "%0A", ""])
+def test_a_link_takes_no_good_token_away(look: Opener, gateway: Running, token: str) -> None:
+    opened = look()
+    opened.sees(".first-steps")
+    opened.go(f"#/playground&token={token}")
+    opened.sees(".playground")
+    opened.page.goto("about:blank")
+    opened.page.goto(f"{gateway.url}/#token={token}")
+    opened.sees(".first-steps")
+    assert opened.page.url == f"{gateway.url}/#/requests"
+    assert opened.page.evaluate(KEPT) == [None, "token"]
+    opened.problems = [one for one in opened.problems if "401" not in one]
+
+
+def test_a_good_token_opens_the_form(look: Opener) -> None:
+    """The address of a gateway that was started anew, in the tab of the one before."""
+    opened = look(token="%")
+    opened.sees(".token-form")
+    opened.go("#token=token")
+    opened.sees(".first-steps")
+    opened.problems.clear()  # Browsers say that there was a 401.
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["#/constructor", "#/toString", "#/__proto__", "#/requests?has=constructor,calls,__proto__"],
+)
+def test_odd_addresses(look: Opener, gateway: Running, where: str) -> None:
+    record(gateway, *map(made_up, range(4)))
+    opened = look(where)
+    opened.sees("a.row", "Question 3")
 
 
 def test_it_is_off(look: Opener, gateway: Running) -> None:
@@ -174,6 +230,31 @@ def test_a_lost_connection_comes_back(look: Opener, gateway: Running) -> None:
     opened.sees("a.row .calls", "get_weather")
     opened.until("() => !document.querySelector('.connection').textContent")
     opened.problems.clear()  # Browsers say that they are offline.
+
+
+def test_a_gateway_that_was_started_anew(look: Opener, gateway: Running) -> None:
+    """All of its requests are there, not only what is newer than what was seen before."""
+    record(gateway, *map(made_up, range(5)))
+    opened = look()
+    opened.sees("a.row", "Question 4")
+    opened.page.keyboard.press("j")
+    opened.sees("a.row[aria-selected=true]")
+    recorder = gateway.gateway.recorder
+    assert recorder
+    gateway.gateway.is_stopping = True  # Ends what is open.
+    opened.sees(".connection", "reconnecting")
+    fresh = Ring()
+    for number in (1, 2):
+        fresh.keep(structs.replace(made_up(number), key=f"req_new_{number}", asked="Anew"))
+    recorder.epoch, recorder._ring = "another", fresh  # pyright: ignore[reportPrivateUsage]
+    gateway.gateway.is_stopping = False
+    opened.sees(".found", "2 requests")
+    opened.sees("a.row", "Anew")
+    assert opened.count("a.row") == 2
+    # From there on it goes on as ever.
+    record(gateway, structs.replace(made_up(6), asked="Later"))
+    opened.sees("a.row", "Later")
+    assert opened.count("a.row") == 3
 
 
 def test_nothing_comes_from_elsewhere(look: Opener, gateway: Running) -> None:

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tests.gateway.support import Running
 
@@ -226,3 +227,49 @@ def test_what_one_looks_at_stays_where_it_is(look: Opener, gateway: Running) -> 
     assert not re.search("Question 213", opened.text(".list"))
     opened.page.get_by_role("button", name="Paused").click()
     opened.sees("a.row", "Question 213")
+
+
+def test_a_row_tells_more_while_it_runs(look: Opener, gateway: Running) -> None:
+    """It stays the same row: only the texts that have changed are other ones."""
+    record(gateway, *map(made_up, range(3)))
+    first = structs.replace(made_up(1000), model="", served="", mode="", asked="", is_over=False)
+    record(gateway, first, structs.replace(made_up(1001), key="req_above"))
+    opened = look()
+    opened.sees("a.row[data-state=running]")
+    opened.page.evaluate(
+        """() => {
+          window.row = document.getElementById("row-req_01000");
+          window.changes = [];
+          new MutationObserver((all) => changes.push(...all.map(({ type, target }) =>
+            type === "childList" ? target.className : target.nodeName))).observe(
+              document.querySelector(".list"), { childList: true, subtree: true });
+        }"""
+    )
+    for number, more in enumerate(({"mode": "native"}, {"asked": "Now known", "retries": 2})):
+        first = structs.replace(first, changed=first.changed + 10 + number, **more)
+        recorder = gateway.gateway.recorder
+        assert recorder
+        recorder._ring._summaries.clear()  # pyright: ignore[reportPrivateUsage]
+        record(gateway, first)
+        recorder._ring._kept.move_to_end(first.key)  # pyright: ignore[reportPrivateUsage]
+    opened.sees("#row-req_01000", "Now known")
+    opened.sees("#row-req_01000 .retries", "2")
+    assert opened.page.evaluate("row === document.getElementById('row-req_01000')")
+    changed = set(opened.page.evaluate("changes"))
+    assert changed == {"cell mode", "cell asked", "cell retries"}
+
+
+def test_the_active_row_is_one_that_is_there(look: Opener, gateway: Running) -> None:
+    record(gateway, *map(made_up, range(300)))
+    opened = look()
+    opened.sees("a.row", "Question 299")
+    active = "document.querySelector('.list').getAttribute('aria-activedescendant')"
+    opened.page.keyboard.press("j")
+    assert opened.page.evaluate(active) == "row-req_00299"
+    scroll = "top => { document.querySelector('.list').scrollTop = top }"
+    opened.page.evaluate(scroll, 5000)
+    opened.until("() => !document.getElementById('row-req_00299')")
+    assert opened.page.evaluate(active) is None
+    opened.page.evaluate(scroll, 0)
+    opened.sees("#row-req_00299")
+    assert opened.page.evaluate(active) == "row-req_00299"

@@ -23,23 +23,77 @@ export function onRefused(listener) {
   refusals.addEventListener("refused", (event) => listener(event.detail));
 }
 
-/** Takes the token out of the address, where it would be copied along with links. */
+/** A token that is not yet known to be good, and where it is to be kept. */
+let offer = null;
+
+/**
+ * Takes the token out of the address, where it would be copied along with links; whether there was
+ * one. Anybody can make a link with any token, so that it first has to be tried.
+ */
 export function takeToken() {
   const match = /(?:^#|[?&])token=([^&]*)/.exec(location.hash);
-  if (!match) return;
-  keepToken(decodeURIComponent(match[1]));
+  if (!match) return false;
+  offer = { token: decoded(match[1]).trim(), storage: localStorage };
   const rest = location.hash.replace(match[0], "").replace(/^#?&/, "#").replace(/^(#?[^?&]*)&/, "$1?");
   history.replaceState(null, "", rest.length > 1 ? rest : "#/requests");
+  return true;
 }
 
-export function keepToken(token) {
-  localStorage.setItem(TOKEN, token.trim());
+/** Takes what somebody has typed: it may be the key of an admin, so it goes when the tab does. */
+export function offerToken(typed) {
+  offer = { token: typed.trim(), storage: sessionStorage };
+}
+
+/** Keeps the token that was offered if it opens the gateway, else the one of before. */
+export async function tryToken() {
+  if (!offer) return false;
+  const tried = offer;
+  const status = await statusWith(tried.token);
+  // Nobody was there to say: it is tried again later.
+  if (!status || offer !== tried) return false;
+  offer = null;
+  const isKept = status < 300 || (status !== 401 && !heldToken());
+  if (isKept) {
+    // What is typed holds for this tab, and a newer address goes before it.
+    sessionStorage.removeItem(TOKEN);
+    tried.storage.setItem(TOKEN, tried.token);
+  }
+  return isKept;
+}
+
+function heldToken() {
+  return sessionStorage.getItem(TOKEN) ?? localStorage.getItem(TOKEN) ?? "";
+}
+
+async function statusWith(token) {
+  const headers = new Headers();
+  if (!authorize(headers, token)) return 401;
+  const asked = fetch(`${ROOT}about`, { cache: "no-store", headers });
+  return asked.then((reply) => reply.status, () => 0);
+}
+
+/** Whether it is a token that can be sent at all. */
+function authorize(headers, token) {
+  try {
+    headers.set("authorization", `Bearer ${token}`);
+    return Boolean(token);
+  } catch {
+    return false;
+  }
+}
+
+export function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export async function request(path, options = {}) {
   const headers = new Headers(options.headers);
-  const token = localStorage.getItem(TOKEN);
-  if (token) headers.set("authorization", `Bearer ${token}`);
+  const token = heldToken();
+  if (token) authorize(headers, token);
   if (options.body) headers.set("content-type", "application/json");
   const reply = await fetch(ROOT + path, { cache: "no-store", ...options, headers }).catch(unreachable);
   if (reply.ok) return reply;
@@ -99,9 +153,18 @@ export async function* lines(reply) {
  */
 export function live(hears, isConnected) {
   let after = 0;
+  let epoch = "";
   let wait = 0;
   let woken = () => {};
 
+  // A gateway that was started anew counts from its own beginning: what it is asked for does, too.
+  function isOfAnother(message) {
+    const isAnother = message.epoch && epoch && message.epoch !== epoch;
+    epoch = message.epoch ?? epoch;
+    return isAnother && after > 0;
+  }
+
+  /** Whether it has to be asked again, from the beginning. */
   async function follow() {
     const abort = new AbortController();
     let silence = setTimeout(() => abort.abort(), SILENCE);
@@ -113,10 +176,15 @@ export function live(hears, isConnected) {
         wait = 0;
         isConnected(true);
         if (!text.trim()) continue;
-        const message = JSON.parse(text);
+        const message = parseExact(text);
+        if (isOfAnother(message)) {
+          after = 0;
+          return true;
+        }
         after = message.next ?? after;
         hears(message);
       }
+      return false;
     } finally {
       clearTimeout(silence);
     }
@@ -125,7 +193,7 @@ export function live(hears, isConnected) {
   async function forever() {
     for (;;) {
       try {
-        await follow();
+        if (await follow()) continue;
       } catch (problem) {
         // The form for the token, or the message that it is off, says it better.
         if (problem instanceof Refused && [401, 403].includes(problem.status)) return;

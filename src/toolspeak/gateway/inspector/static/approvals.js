@@ -5,7 +5,7 @@ import { post } from "./api.js";
 import { button } from "./parts.js";
 import { h, keyed, line, setText } from "./dom.js";
 import { count, countdown } from "./format.js";
-import { jsonTree } from "./json.js";
+import { wholeJson } from "./json.js";
 
 /** So long a button does nothing: a key or a click that was meant for something else. */
 const STRAY = 800;
@@ -120,7 +120,11 @@ export class Approvals {
         "The call would be given secrets:",
         h("ul", null, secrets.map((words) => h("li", null, words))),
       ),
-      h("div", { class: "approval-arguments" }, jsonTree(approval.arguments, { lines: Infinity })),
+      h(
+        "div",
+        { class: "approval-arguments", role: "region", "aria-label": "Arguments", tabindex: "0" },
+        wholeJson(approval.arguments),
+      ),
       buttons, outcome,
     );
     const update = () => {

@@ -214,7 +214,7 @@ export class DetailView {
   }
 
   key(event) {
-    const isInControl = event.target.closest?.("button, select, input, textarea");
+    const isInControl = event.target.closest?.("button, select, input, textarea, .approval-arguments");
     if (event.key === "Escape") this.back();
     else if (event.key === "j") this.neighbour(this.#key, 1);
     else if (event.key === "k") this.neighbour(this.#key, -1);

@@ -14,7 +14,7 @@ export function isFailed(summary) {
 }
 
 export function readFilter(words) {
-  const has = (words.get("has") ?? "").split(",").filter((name) => name in TRAITS);
+  const has = (words.get("has") ?? "").split(",").filter((name) => Object.hasOwn(TRAITS, name));
   return {
     search: words.get("q") ?? "",
     api: words.get("api") ?? "",

@@ -57,7 +57,7 @@ export function nodeOf(text, piece) {
   if (!piece.span) return plainNode(text.slice(piece.start, piece.end));
   const { kind, index, label, title } = piece.span;
   const mark = h("mark", {
-    class: `mark mark-${kind in KINDS ? kind : "note"}`,
+    class: `mark mark-${Object.hasOwn(KINDS, kind) ? kind : "note"}`,
     "data-kind": kind,
     "data-index": index,
     "data-start": piece.span.start,

@@ -23,7 +23,18 @@ class ExactNumber {
 function exactly(_key, value, context) {
   const source = context?.source;
   if (typeof value !== "number" || !source || String(value) === source) return value;
-  return source.replace(/[eE].*|\D/g, "").length > 15 ? new ExactNumber(source) : value;
+  return digits(String(value)) === digits(source) ? value : new ExactNumber(source);
+}
+
+/** The same for all ways to write a number: 1.20e3, 1200.0 and 1200 are "12e4". */
+function digits(written) {
+  const match = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(written);
+  if (!match) return written; // Infinity: more than JavaScript can hold.
+  const [, minus, whole, part = "", exponent = "0"] = match;
+  const all = (whole + part).replace(/^0+/, "");
+  if (!all) return "0";
+  const power = Number(exponent) + all.length - part.length;
+  return `${minus}${all.replace(/0+$/, "")}e${power}`;
 }
 
 export function parseExact(text) {
@@ -41,6 +52,24 @@ export function tryParse(text) {
 /** The tree of a value, opened as deep as it fits into so many lines. */
 export function jsonTree(value, { lines = LINES } = {}) {
   return h("div", { class: "json" }, node(value, null, depthWithin(value, lines)));
+}
+
+/** The whole of a value: nothing of it is folded or cut, however long it is. */
+export function wholeJson(value) {
+  return h("div", { class: "json" }, wholeNode(value, null));
+}
+
+function wholeNode(value, key) {
+  if (!isBranch(value)) return h("div", { class: "json-leaf" }, label(key), wholeLeaf(value));
+  const { entries, opens, closes } = partsOf(value);
+  if (!entries.length) return h("div", { class: "json-leaf" }, label(key), sign(opens + closes));
+  return h(
+    "div",
+    { class: "json-branch" },
+    h("div", { class: "json-leaf" }, label(key), sign(opens)),
+    h("div", { class: "json-children" }, entries.map(([name, one]) => wholeNode(one, name))),
+    h("div", { class: "json-sign json-closing" }, closes),
+  );
 }
 
 function depthWithin(value, lines) {
@@ -72,13 +101,14 @@ function label(key) {
 }
 
 function leaf(value) {
+  const written = typeof value === "string" ? JSON.stringify(value) : "";
+  return written.length > LONG ? longString(written) : wholeLeaf(value);
+}
+
+function wholeLeaf(value) {
   if (value instanceof ExactNumber) return h("span", { class: "json-number" }, value.source);
-  if (typeof value !== "string") {
-    return h("span", { class: `json-${value === null ? "null" : typeof value}` }, String(value));
-  }
-  const written = JSON.stringify(value);
-  if (written.length <= LONG) return h("span", { class: "json-string" }, written);
-  return longString(written);
+  const written = typeof value === "string" ? JSON.stringify(value) : String(value);
+  return h("span", { class: `json-${value === null ? "null" : typeof value}` }, written);
 }
 
 function longString(written) {
@@ -96,11 +126,9 @@ function longString(written) {
 }
 
 function branch(value, key, depth) {
-  const isList = Array.isArray(value);
-  const entries = isList ? value.map((item, at) => [at, item]) : Object.entries(value);
-  const [opens, closes] = isList ? ["[", "]"] : ["{", "}"];
+  const { entries, opens, closes } = partsOf(value);
   if (!entries.length) return h("div", { class: "json-leaf" }, label(key), sign(opens + closes));
-  const held = count(entries.length, isList ? "item" : "key");
+  const held = count(entries.length, Array.isArray(value) ? "item" : "key");
   const children = h("div", { class: "json-children" });
   const details = h(
     "details",
@@ -123,6 +151,13 @@ function branch(value, key, depth) {
     details.open = true;
   }
   return details;
+}
+
+function partsOf(value) {
+  if (Array.isArray(value)) {
+    return { entries: value.map((item, at) => [at, item]), opens: "[", closes: "]" };
+  }
+  return { entries: Object.entries(value), opens: "{", closes: "}" };
 }
 
 function sign(text) {

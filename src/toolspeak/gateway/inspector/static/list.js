@@ -12,10 +12,11 @@ export class VirtualList {
   #frame = 0;
 
   /** `make()` gives a row's node, `fill(node, index)` makes it show one item. */
-  constructor({ height, make, fill, onScroll = () => {}, ...props }) {
+  constructor({ height, make, fill, onScroll = () => {}, onDraw = () => {}, ...props }) {
     this.height = height;
     this.make = make;
     this.fill = fill;
+    this.onDraw = onDraw;
     this.spacer = h("div", { class: "list-spacer", role: "presentation" });
     this.node = h("div", { class: "list", ...props }, this.spacer);
     this.node.addEventListener("scroll", () => {
@@ -64,6 +65,7 @@ export class VirtualList {
     }
     for (let index = first; index < last; index += 1) this.#drawRow(index);
     for (const row of this.#spare.splice(0)) row.remove();
+    this.onDraw();
   }
 
   #later() {

@@ -1,6 +1,6 @@
 // The page: its frame, and which view the address names.
 
-import { get, keepToken, live, onRefused, takeToken } from "./api.js";
+import { decoded, get, live, offerToken, onRefused, takeToken, tryToken } from "./api.js";
 import { Approvals } from "./approvals.js";
 import { ChatView } from "./chat.js";
 import { DetailView } from "./detail.js";
@@ -19,6 +19,7 @@ class Page {
   #views = {};
   #view = null;
   #epoch = null;
+  #started = Promise.resolve();
   /** The filter of the list, for the way back to it. */
   #filter = "";
 
@@ -57,11 +58,18 @@ class Page {
       view: () => this.#view,
     });
     onRefused((refused) => this.#refuse(refused));
-    window.addEventListener("hashchange", () => this.#route());
+    window.addEventListener("hashchange", () => this.#move());
   }
 
-  async start() {
+  /** Once after the other: what an earlier start is refused is not said over a later one. */
+  start() {
+    const start = () => this.#start();
+    return (this.#started = this.#started.then(start, start));
+  }
+
+  async #start() {
     takeToken();
+    await tryToken();
     try {
       this.about = await get("about");
     } catch (problem) {
@@ -91,10 +99,11 @@ class Page {
     live((message) => this.#hear(message), (isConnected) => this.#connected(isConnected));
   }
 
-  #hear({ requests, approvals, epoch }) {
-    if (epoch && this.#epoch && epoch !== this.#epoch) this.#requests.clear();
+  #hear({ requests = [], approvals, epoch }) {
+    const isAnew = epoch && this.#epoch && epoch !== this.#epoch;
     this.#epoch = epoch ?? this.#epoch;
-    if (requests) this.#requests.take(requests);
+    if (isAnew) this.#requests.replace(requests);
+    else this.#requests.take(requests);
     if (approvals) this.approvals.update(approvals);
   }
 
@@ -111,12 +120,16 @@ class Page {
 
   // Where one is.
 
+  async #move() {
+    if (takeToken() && (await tryToken())) await this.start();
+    else this.#route();
+  }
+
   #route() {
-    takeToken();
     if (!this.about) return;
     const [path, query = ""] = location.hash.replace(/^#/, "").split("?");
     const [, name = "requests", key = ""] = path.split("/");
-    const view = name in NAMES ? name : "requests";
+    const view = Object.hasOwn(NAMES, name) ? name : "requests";
     const words = new URLSearchParams(query);
     if (view === "requests" && key) {
       this.#show("detail", decoded(key));
@@ -190,6 +203,14 @@ class Page {
   // Who may not see it.
 
   #refuse({ status, message }) {
+    this.isFollowing = false;
+    this.#view = null;
+    const problem = this.main.querySelector(".token-form .problem");
+    if (status === 401 && problem) {
+      // Somebody may be typing there.
+      setText(problem, "That does not open it.");
+      return;
+    }
     const content = status === 401 ? this.#tokenForm() : h(
       "div",
       { class: "empty" },
@@ -198,8 +219,6 @@ class Page {
     );
     place(this.main, content);
     content.querySelector("input")?.focus();
-    this.isFollowing = false;
-    this.#view = null;
   }
 
   #tokenForm() {
@@ -209,7 +228,7 @@ class Page {
     );
     const enter = (event) => {
       event.preventDefault();
-      keepToken(field.value);
+      offerToken(field.value);
       this.start();
     };
     return h(
@@ -229,15 +248,8 @@ class Page {
         field,
         h("button", { type: "submit", class: "primary" }, "Open"),
       ),
+      h("p", { class: "problem", role: "status" }),
     );
-  }
-}
-
-function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
   }
 }
 

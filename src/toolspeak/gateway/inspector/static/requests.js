@@ -29,6 +29,7 @@ export class RequestsView {
     this.onFilter = onFilter;
     this.#build();
     requests.addEventListener("change", () => this.#changed());
+    requests.addEventListener("anew", () => this.#showNew());
     this.#apply();
   }
 
@@ -55,6 +56,7 @@ export class RequestsView {
       make: makeRow,
       fill: (row, index) => this.#fill(row, index),
       onScroll: () => this.#scrolled(),
+      onDraw: () => this.#drawSelection(),
       role: "listbox", tabindex: "0", "aria-label": "Requests, newest first",
     });
     this.list.node.prepend(header());
@@ -145,7 +147,7 @@ export class RequestsView {
 
   #changed() {
     const holds = this.#isPaused || this.#selected || this.list.scrollTop > 4;
-    if (!holds || !this.#requests.all.length) return this.#apply();
+    if (!holds) return this.#apply();
     const known = new Set(this.#shown.map((summary) => summary.key));
     this.#new = this.#matching().filter((summary) => !known.has(summary.key)).length;
     // Those on the screen stay where they are, and only tell what has become of them.
@@ -171,7 +173,6 @@ export class RequestsView {
     setText(this.fresh, `↑ ${this.#new.toLocaleString("en")} new`);
     this.list.show(this.#shown.length);
     this.#drawEmpty(total, isAll);
-    this.#drawSelection();
   }
 
   #drawEmpty(total, isAll) {
@@ -198,7 +199,7 @@ export class RequestsView {
 
   #showNew() {
     this.#selected = "";
-    this.list.scrollTop = 0;
+    this.#scrollTop = this.list.scrollTop = 0;
     this.#apply();
   }
 
@@ -220,13 +221,14 @@ export class RequestsView {
     if (at >= 0) this.list.scrollTo(at);
     this.#scrollTop = this.list.scrollTop;
     this.list.draw();
-    this.#drawSelection();
   }
 
+  /** Says which row is the active one, for as long as that row is in the page. */
   #drawSelection() {
-    const list = this.list.node;
-    if (this.#selected) list.setAttribute("aria-activedescendant", `row-${this.#selected}`);
-    else list.removeAttribute("aria-activedescendant");
+    const { node } = this.list;
+    const row = node.querySelector('a.row[aria-selected="true"]');
+    if (row) node.setAttribute("aria-activedescendant", row.id);
+    else node.removeAttribute("aria-activedescendant");
   }
 
   #move(step) {
@@ -250,7 +252,7 @@ export class RequestsView {
       Home: -Infinity,
       End: Infinity,
     };
-    const isInControl = event.target.closest?.("button, select, input");
+    const isInControl = event.target.closest?.("button, select, input, .approval-arguments");
     if (isInControl && event.key !== "j" && event.key !== "k") return false;
     if (event.key in steps) this.#move(steps[event.key]);
     else if (event.key === "Enter" && this.#selected) this.open(this.#selected);

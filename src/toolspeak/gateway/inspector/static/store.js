@@ -15,19 +15,23 @@ export class Requests extends EventTarget {
   /** Takes in summaries, new ones and those that replace earlier ones. */
   take(summaries) {
     if (!summaries.length) return;
+    this.#add(summaries);
+    this.dispatchEvent(new Event("change"));
+  }
+
+  /** Forgets all others: the gateway has started anew. */
+  replace(summaries) {
+    this.#byKey.clear();
+    this.#add(summaries);
+    this.dispatchEvent(new Event("anew"));
+  }
+
+  #add(summaries) {
     for (const summary of summaries) this.#byKey.set(summary.key, summary);
     // Replaced ones keep their place in a Map.
     this.all = [...this.#byKey.values()];
     const isInOrder = this.all.every((one, at) => !at || this.all[at - 1].at <= one.at);
     if (!isInOrder) this.all.sort((one, other) => one.at - other.at);
     for (const old of this.all.splice(0, this.all.length - MOST)) this.#byKey.delete(old.key);
-    this.dispatchEvent(new Event("change"));
-  }
-
-  /** Forgets everything: the gateway has started anew. */
-  clear() {
-    this.all = [];
-    this.#byKey.clear();
-    this.dispatchEvent(new Event("change"));
   }
 }

@@ -133,7 +133,7 @@ def test_what_can_be_taken_along(look: Opener, gateway: Running, tmp_path: Path)
     address = opened.page.url
     opened.page.get_by_role("button", name="Copy as curl").click()
     opened.sees("button", "Copied")
-    assert opened.page.evaluate("navigator.clipboard.readText()").startswith("curl -sN http://")
+    assert opened.page.evaluate("navigator.clipboard.readText()").startswith("curl -gsN http://")
     opened.page.get_by_role("button", name="Copy link").click()
     opened.until("async address => await navigator.clipboard.readText() === address", address)
     with opened.page.expect_download() as saved:

@@ -81,6 +81,7 @@ def test_a_request_through_each_api(look: Opener, gateway: Running, wire: str) -
     assert lengths(opened) == whole
 
 
+@pytest.mark.parametrize("gateway", [0.03], indirect=True)
 def test_it_plays(look: Opener, gateway: Running) -> None:
     ask(gateway)
     opened = look()

@@ -81,61 +81,37 @@ def dialects() -> list[dict[str, str]]:
     ]
 
 
-SAMPLES: list[dict[str, Any]] = [
-    {
-        "tool": {
-            "type": "function",
-            "function": {
-                "name": "get_weather",
-                "description": "The weather in a city.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {
-                        "city": {"type": "string"},
-                        "days": {"type": "integer", "description": "How many days ahead."},
-                    },
-                    "required": ["city"],
-                },
-            },
-        },
-        "result": '{"temperature": -5, "sky": "light snow"}',
-    },
-    {
-        "tool": {
-            "type": "function",
-            "function": {
-                "name": "search_files",
-                "description": "Find files whose content matches a word.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {
-                        "word": {"type": "string"},
-                        "folder": {"type": "string", "default": "."},
-                    },
-                    "required": ["word"],
-                },
-            },
-        },
-        "result": '["docs/walk.md", "README.md"]',
-    },
-    {
-        "tool": {
-            "type": "function",
-            "function": {
-                "name": "convert_currency",
-                "description": "Convert an amount of money.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {
-                        "amount": {"type": "number"},
-                        "from": {"type": "string", "enum": ["EUR", "NOK", "USD"]},
-                        "to": {"type": "string", "enum": ["EUR", "NOK", "USD"]},
-                    },
-                    "required": ["amount", "from", "to"],
-                },
-            },
-        },
-        "result": '{"amount": 11.6}',
-    },
+def _sample(
+    name: str, about: str, properties: dict[str, Any], required: list[str], result: str
+) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties, "required": required}
+    function = {"name": name, "description": about, "parameters": parameters}
+    return {"tool": {"type": "function", "function": function}, "result": result}
+
+
+_DAYS = {"type": "integer", "description": "How many days ahead."}
+_CURRENCY = {"type": "string", "enum": ["EUR", "NOK", "USD"]}
+SAMPLES = [
+    _sample(
+        "get_weather",
+        "The weather in a city.",
+        {"city": {"type": "string"}, "days": _DAYS},
+        ["city"],
+        '{"temperature": -5, "sky": "light snow"}',
+    ),
+    _sample(
+        "search_files",
+        "Find files whose content matches a word.",
+        {"word": {"type": "string"}, "folder": {"type": "string", "default": "."}},
+        ["word"],
+        '["docs/walk.md", "README.md"]',
+    ),
+    _sample(
+        "convert_currency",
+        "Convert an amount of money.",
+        {"amount": {"type": "number"}, "from": _CURRENCY, "to": _CURRENCY},
+        ["amount", "from", "to"],
+        '{"amount": 11.6}',
+    ),
 ]
 """Tools to try, and what they would give back."""

@@ -86,8 +86,10 @@ class Recorder:
 
     async def _own(self, key: str) -> dict[str, Any] | None:
         trace = self._ring.get(key)
-        # A long one takes its time, and others need not wait for it.
-        return await asyncio.to_thread(View(trace, self._known).shown) if trace else None
+        if trace is None:
+            return None
+        # A long one takes its time, all of it beside the event loop: others need not wait for it.
+        return await asyncio.to_thread(lambda: View(trace, self._known).shown())
 
     def _cover(self, summary: Summary) -> Summary:
         return discreet(summary, Covering(self._known))

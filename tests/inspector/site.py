@@ -12,8 +12,8 @@ import httpx
 from msgspec import structs
 
 from tests.gateway.support import Running, behind, running
-from toolspeak.gateway.flow import Flow, Room
-from toolspeak.gateway.inspector.trace import Trace
+from toolspeak.gateway.flow import Flow, Kept, Room
+from toolspeak.gateway.record import Record
 from toolspeak.gateway.settings import Inspector
 from toolspeak.testing import ScriptedServer
 from toolspeak.testing.server import Turn
@@ -47,46 +47,46 @@ def ask(gateway: Running, wire: str = "openai_chat", question: str = "", **heade
     return HTTP.post(gateway.url + path, json=asked, headers=headers).text
 
 
-def record(gateway: Running, *traces: Trace) -> None:
+Served = tuple[Record, Kept]
+
+
+def record(gateway: Running, *requests: Served) -> None:
     """As if these requests had been served."""
     recorder = gateway.gateway.recorder
     assert recorder
 
     async def kept() -> None:
-        for trace in traces:
-            recorder.keep(trace)
+        for one in requests:
+            recorder.keep(*one)
 
     asyncio.run_coroutine_threadsafe(kept(), gateway.loop).result(20)
 
 
-def made_up(number: int) -> Trace:
+def made_up(number: int) -> Served:
     """A request that nobody has made."""
     wires = ("openai_chat", "openai_responses", "anthropic", "ollama", "gemini")
     call = ToolCall(id="call_1", name="get_weather", arguments={})
     failure = Failure("rate_limit", "too much", 429) if number % 25 == 0 else None
     at = 1_763_000_000.0 + number
-    return Trace(
-        key=f"req_{number:05}",
+    record = Record(
         id=f"req_{number:05}",
-        at=at,
-        changed=at,
         method="POST",
-        target="/v1/chat/completions",
         wire=wires[number % 5],
-        headers={},
+        at=at,
+        began=0.0,
+        ended=0.1,
         model=f"model-{number % 7}",
         served=f"model-{number % 7}",
         mode=("native", "prompt", "constrained")[number % 3],
-        asked=f"Question {number}",
-        retries=int(number % 10 == 0),
+        retries=["upstream"] if number % 10 == 0 else [],
         reply=Reply(parts=(call,)) if number % 2 else None,
         notes=(Note("coerced", '"3" became 3', "$.days"),) if number % 4 == 0 else (),
         failure=failure,
         status=429 if failure else 200,
-        answered={},
-        received=Flow(0.0, Room(0)),
-        seconds=0.1,
     )
+    kept = Kept(record.id, "/v1/chat/completions", {}, Flow(0.0, Room(0)), changed=at)
+    kept.asked = f"Question {number}"
+    return record, kept
 
 
 class Opened:

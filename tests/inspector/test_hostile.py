@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import time
 
-from msgspec import structs
-
 from tests.gateway.support import Running
 from toolspeak.gateway.catalog import Endpoint
 from toolspeak.gateway.flow import Flow, Room
-from toolspeak.gateway.inspector.trace import Trace, Turn
+from toolspeak.gateway.record import Question
 from toolspeak.gateway.settings import Upstream
 from toolspeak.types import Failure, Note, Plan, Rejection, Reply, ToolCall
 
 from .conftest import Opener
-from .site import HTTP, TOKEN, Opened, made_up, record
+from .site import HTTP, TOKEN, Opened, Served, made_up, record
 
 ELSEWHERE = "http://evil.example"
 HOSTILE = {
@@ -41,7 +39,7 @@ def key_of(name: str) -> str:
     return f"req_{name.replace(' ', '_')}"
 
 
-def hostile_trace(name: str, text: str) -> Trace:
+def hostile_request(name: str, text: str) -> Served:
     """A request that says this wherever it can."""
     headers = {"user-agent": text, "content-type": text, f"x-{text}": text}
     arguments = {text: text, "__proto__": {"ran": text}, "constructor": text}
@@ -56,56 +54,47 @@ def hostile_trace(name: str, text: str) -> Trace:
     chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
     frames = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
     sent = {"model": text, "messages": [{"role": "user", "content": text}]}
-    turn = Turn(
-        why=text,
-        endpoint=Endpoint(
-            name=text,
-            wire="openai_chat",
-            base_url=f"http://127.0.0.1/{text[:200]}",
-            key="",
-            headers={},
-            settings=Upstream(),
-        ),
+    served, kept = made_up(0)
+    served.id = kept.key = key_of(name)
+    served.model = served.served = served.first_upstream = served.mode = kept.asked = text
+    served.reply, served.notes, served.failure, served.status = reply, notes, failure, 500
+    served.answered = kept.headers = headers
+    kept.target, kept.changed = f"/v1/{text}", time.time()
+    kept.body = json.dumps({"model": text, text: {"__proto__": [text]}}).encode()
+    kept.received = Flow(0.0, Room(0), [0.002], [frames])
+    endpoint = Endpoint(
+        name=text,
+        wire="openai_chat",
+        base_url=f"http://127.0.0.1/{text[:200]}",
+        key="",
+        headers={},
+        settings=Upstream(),
+    )
+    question = Question(
+        None,
+        endpoint,
+        Plan(mode="prompt", dialect=text, reasons=(text,)),
         path=text,
         model=text,
-        plan=Plan(mode="prompt", dialect=text, reasons=(text,)),
+        why=text,
+        at=0.001,
         sent=json.dumps(sent).encode(),
         heard=Flow(0.0, Room(0), [0.0015], [frames]),
         is_stream=True,
         status=200,
-        at=0.001,
         first=0.001,
         ended=0.002,
         outcome=text,
         reply=reply,
         failure=failure,
     )
-    return structs.replace(
-        made_up(0),
-        key=key_of(name),
-        id=key_of(name),
-        changed=time.time(),
-        target=f"/v1/{text}",
-        headers=headers,
-        answered=headers,
-        body=json.dumps({"model": text, text: {"__proto__": [text]}}).encode(),
-        model=text,
-        served=text,
-        upstream=text,
-        mode=text,
-        asked=text,
-        turns=(turn,),
-        reply=reply,
-        notes=notes,
-        failure=failure,
-        status=500,
-        received=Flow(0.0, Room(0), [0.002], [frames]),
-    )
+    served.questions = [question]
+    return served, kept
 
 
 def asked_everywhere(gateway: Running, name: str, text: str) -> None:
     """A request, and a question to somebody, that say this wherever they can."""
-    record(gateway, hostile_trace(name, text))
+    record(gateway, hostile_request(name, text))
     approval = {
         "tool": text,
         "arguments": {text: text, "__proto__": {"ran": 1}},

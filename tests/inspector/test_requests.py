@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 
 from tests.gateway.support import Running
 
@@ -233,29 +232,30 @@ def test_what_one_looks_at_stays_where_it_is(look: Opener, gateway: Running) -> 
 def test_a_row_tells_more_while_it_runs(look: Opener, gateway: Running) -> None:
     """It stays the same row: only the texts that have changed are other ones."""
     record(gateway, *map(made_up, range(3)))
-    first = structs.replace(made_up(1000), model="", served="", mode="", asked="", is_over=False)
-    record(gateway, first, structs.replace(made_up(1001), key="req_above"))
+    first, kept = made_up(1001)
+    first.model = first.served = first.mode = kept.asked = ""
+    first.ended, first.reply = 0.0, None
+    recorder = gateway.gateway.recorder
+    assert recorder
+    ring = recorder._ring  # pyright: ignore[reportPrivateUsage]
+    gateway.loop.call_soon_threadsafe(ring.begin, first, kept)
     opened = look()
     opened.sees("a.row[data-state=running]")
     opened.page.evaluate(
         """() => {
-          window.row = document.getElementById("row-req_01000");
+          window.row = document.getElementById("row-req_01001");
           window.changes = [];
           new MutationObserver((all) => changes.push(...all.map(({ type, target }) =>
             type === "childList" ? target.className : target.nodeName))).observe(
               document.querySelector(".list"), { childList: true, subtree: true });
         }"""
     )
-    for number, more in enumerate(({"mode": "native"}, {"asked": "Now known", "retries": 2})):
-        first = structs.replace(first, changed=first.changed + 10 + number, **more)
-        recorder = gateway.gateway.recorder
-        assert recorder
-        recorder._ring._summaries.clear()  # pyright: ignore[reportPrivateUsage]
-        record(gateway, first)
-        recorder._ring._kept.move_to_end(first.key)  # pyright: ignore[reportPrivateUsage]
-    opened.sees("#row-req_01000", "Now known")
-    opened.sees("#row-req_01000 .retries", "2")
-    assert opened.page.evaluate("row === document.getElementById('row-req_01000')")
+    first.mode = "native"
+    opened.sees("#row-req_01001", "native")
+    kept.asked, first.retries = "Now known", ["upstream", "upstream"]
+    opened.sees("#row-req_01001", "Now known")
+    opened.sees("#row-req_01001 .retries", "2")
+    assert opened.page.evaluate("row === document.getElementById('row-req_01001')")
     changed = set(opened.page.evaluate("changes"))
     assert changed == {"cell mode", "cell asked", "cell retries"}
 

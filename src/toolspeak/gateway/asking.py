@@ -149,7 +149,7 @@ class Asking:
             question = self.record.asks(exchange, endpoint, data, why)
             outcomes = len(ladder.outcomes)
             try:
-                rest = await self._asked(question, ladder, data)
+                rest = await self._asked(question, exchange, ladder, data)
             except UpstreamFailed as problem:
                 question.failed(problem.failure)
                 if ladder.is_preparing and problem.failure.kind not in _BUSY:
@@ -191,9 +191,11 @@ class Asking:
 
     # One reply.
 
-    async def _asked(self, question: Question, ladder: Ladder, data: bytes) -> list[Event] | None:
+    async def _asked(
+        self, question: Question, exchange: Exchange, ladder: Ladder, data: bytes
+    ) -> list[Event] | None:
         """What has not left yet of the reply; None if the model is to be asked again."""
-        exchange, endpoint = question.exchange, question.endpoint
+        endpoint = question.endpoint
         same = self.request.wire == endpoint.wire
         with self.waiting:
             response = await self._services.upstreams.send(

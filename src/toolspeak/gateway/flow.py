@@ -70,6 +70,8 @@ class Kept(Struct):
     received: Flow
     """What the client gets."""
     body: bytes = b""
+    asked: str = ""
+    """The beginning of what was asked, when that is over."""
     changed: float = 0.0
     """When something was last said of it, in seconds since 1970."""
 

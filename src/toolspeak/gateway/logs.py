@@ -72,14 +72,13 @@ def fields(record: Record) -> dict[str, Any]:
         "status": record.status,
         "ms": _ms(record.seconds),
     }
-    request = record.request
-    if request:
+    if record.served:
         said |= {
-            "model": request.model[:_LONGEST],
+            "model": record.model[:_LONGEST],
             "upstream": record.upstream,
             "mode": record.mode,
-            "stream": request.stream,
-            "tools": len(request.tools or ()),
+            "stream": record.stream,
+            "tools": record.tools,
             "calls": len(record.calls),
             "retries": len(record.retries),
             "notes": record.codes,
@@ -102,9 +101,8 @@ def _parts(record: Record) -> Iterator[str]:
     yield f"in {_ms(record.seconds):g} ms"
     if record.failure:
         yield record.failure.kind
-    request = record.request
-    if request:
-        yield f"{request.model[:_LONGEST]!r} at {record.upstream}"
+    if record.served:
+        yield f"{record.model[:_LONGEST]!r} at {record.upstream}"
         if record.mode:
             yield record.mode
         yield from (_several(count, what) for count, what in _counts(record) if count)
@@ -112,8 +110,7 @@ def _parts(record: Record) -> Iterator[str]:
 
 
 def _counts(record: Record) -> Iterator[tuple[int, str]]:
-    assert record.request
-    yield len(record.request.tools or ()), "tool"
+    yield record.tools, "tool"
     yield len(record.calls), "call"
     yield len(record.retries), "retry"
 

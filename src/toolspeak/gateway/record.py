@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
-from ..types import Failure, Note, Reply, Request, ToolCall
+from ..types import Failure, Note, Plan, Reply, Request, ToolCall
 from .flow import Flow, Kept
 
 if TYPE_CHECKING:
@@ -29,8 +29,13 @@ PREPARING = "preparing"
 class Question(Struct):
     """One question to an upstream, and what came of it. Times are those of `perf_counter`."""
 
-    exchange: Exchange
+    exchange: Exchange | None
+    """None once it is over, and counted."""
     endpoint: Endpoint
+    plan: Plan
+    path: str
+    model: str
+    """What the upstream calls it."""
     why: str
     """Why it was asked, if not for the first time."""
     at: float
@@ -91,7 +96,13 @@ class Record(Struct):
     """Seconds since 1970."""
     began: float = field(default_factory=perf_counter)
     request: Request | None = None
-    served: Served | None = None
+    """What the client wants; None once it is over, and counted."""
+    model: str = ""
+    """The one that was asked for, and what its upstream calls the one that answers."""
+    served: str = ""
+    first_upstream: str = ""
+    stream: bool = False
+    tools: int = 0
     mode: str = ""
     """How the model was given tools."""
     questions: list[Question] = field(default_factory=list[Question])
@@ -120,9 +131,9 @@ class Record(Struct):
         return self.ended - self.began
 
     @property
-    def weight(self) -> int:
-        """Bytes that are kept of it."""
-        weight = self.kept.received.weight if self.kept else 0
+    def heard(self) -> int:
+        """Bytes that are kept of what upstreams have said."""
+        weight = 0
         for question in self.questions:
             weight += question.heard.weight if question.heard else 0
         return weight
@@ -137,11 +148,14 @@ class Record(Struct):
         """Who was asked last."""
         if self.questions:
             return self.questions[-1].endpoint.name
-        return self.served.endpoint.name if self.served else ""
+        return self.first_upstream
 
     def understood(self, request: Request, served: Served) -> None:
         """What the client wants is known."""
-        self.request, self.served = request, served
+        self.request = request
+        self.model, self.stream = request.model, request.stream
+        self.tools = len(request.tools or ())
+        self.served, self.first_upstream = served.target.model, served.endpoint.name
 
     def asks(self, exchange: Exchange, endpoint: Endpoint, data: bytes, why: str) -> Question:
         """An upstream is asked."""
@@ -155,7 +169,8 @@ class Record(Struct):
         self._question(exchange, endpoint, b"", "known").understood(reply, "calls")
 
     def _question(self, exchange: Exchange, endpoint: Endpoint, data: bytes, why: str) -> Question:
-        question = Question(exchange, endpoint, why, perf_counter())
+        plan, path, model = exchange.plan, exchange.outgoing.path, exchange.target.model
+        question = Question(exchange, endpoint, plan, path, model, why, perf_counter())
         if self.kept:
             received = self.kept.received
             question.sent = received.fits(data)
@@ -182,6 +197,12 @@ class Record(Struct):
         self.reply, self.calls = reply, reply.calls
         self.notes = (*notes, *reply.notes)
         self.failure = reply.failure
+
+    def forget(self) -> None:
+        """Let go of what was asked, word by word: the bytes say it, where they are kept."""
+        self.request = None
+        for question in self.questions:
+            question.exchange = None
 
     def end(self, status: int, headers: dict[str, str]) -> None:
         """It is over."""

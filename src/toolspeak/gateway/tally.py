@@ -16,9 +16,8 @@ def tally(record: Record, metrics: Metrics) -> None:
     if not record.is_chat:
         return
     metrics.observe(record.seconds, "toolspeak_request_seconds", record.wire)
-    streams = record.request is not None and record.request.stream
     if record.overhead is not None:
-        stream = "true" if streams else "false"
+        stream = "true" if record.stream else "false"
         metrics.observe(record.overhead, "toolspeak_overhead_seconds", stream)
     if record.held is not None:
         metrics.observe(record.held, "toolspeak_holdback_seconds")

@@ -36,6 +36,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .. import __version__
+from ..bridge import Exchange
 from ..jsonish import dumps
 from ..types import (
     Document,
@@ -144,33 +145,37 @@ class _Spans:
             _method(record), parent, SpanKind.SERVER, _clean(_begun(record)), (), _ns(record.at)
         )
         self._context = set_span_in_context(self._server, parent)
-        self._clients: list[tuple[Question, Span]] = []
+        self._clients: list[tuple[Question, Exchange, Span]] = []
         context = self._server.get_span_context()
         self.trace_id = format_trace_id(context.trace_id) if context.is_valid else ""
 
     def asks(self, question: Question) -> Mapping[str, str]:
         """An upstream is asked; the headers that tell it of the trace."""
-        asked = _clean(_asked(question))
+        exchange = question.exchange
+        assert exchange, "it has only just been asked"
+        asked = _clean(_asked(question, exchange.request))
         name = f"chat {asked['gen_ai.request.model']}"
         at = self._at(question.at)
         span = self._tracer.start_span(name, self._context, SpanKind.CLIENT, asked, (), at)
-        self._clients.append((question, span))
+        self._clients.append((question, exchange, span))
         headers: dict[str, str] = {}
         _PROPAGATOR.inject(headers, set_span_in_context(span, self._context))
         return headers
 
     def end(self, record: Record, content: _Content | None) -> None:
         """All that is known by now."""
-        for question, span in self._clients:
+        for question, exchange, span in self._clients:
             if span.is_recording():
-                self._end_client(question, span, content)
+                self._end_client(question, exchange, span, content)
             # One that a client did not wait for has no end of its own.
             span.end(self._at(question.ended or record.ended))
         if self._server.is_recording():
             self._end_server(record, content)
         self._server.end(self._at(record.ended))
 
-    def _end_client(self, question: Question, span: Span, content: _Content | None) -> None:
+    def _end_client(
+        self, question: Question, exchange: Exchange, span: Span, content: _Content | None
+    ) -> None:
         span.set_attributes(_clean(_answered(question)))
         at = self._at(question.ended or question.at)
         if reply := question.reply:
@@ -181,7 +186,7 @@ class _Spans:
             for note in reply.notes:
                 span.add_event("toolspeak.note", _clean(_note(note, content)), at)
         if content:
-            span.set_attributes(_clean(content.of(question)))
+            span.set_attributes(_clean(content.of(exchange.request, question.reply)))
         if question.failure:
             _fail(span, question.failure, content)
 
@@ -193,7 +198,7 @@ class _Spans:
             span.update_name(f"{_method(record)} {route}")
             span.set_attribute("http.route", route)
         span.set_attributes(_clean(_served(record)))
-        told = [note for q, _ in self._clients if q.reply for note in q.reply.notes]
+        told = [note for q, *_ in self._clients if q.reply for note in q.reply.notes]
         for note in record.notes:
             if note not in told:
                 span.add_event("toolspeak.note", _clean(_note(note, content)))
@@ -220,13 +225,13 @@ def _begun(record: Record) -> dict[str, Value]:
 
 def _served(record: Record) -> dict[str, Value]:
     said: dict[str, Value] = {"http.response.status_code": record.status}
-    if record.request:
+    if record.served:
         said |= {
-            "toolspeak.model": record.request.model,
+            "toolspeak.model": record.model,
             "toolspeak.upstream": record.upstream,
             "toolspeak.mode": record.mode,
-            "toolspeak.stream": record.request.stream,
-            "toolspeak.tools": len(record.request.tools or ()),
+            "toolspeak.stream": record.stream,
+            "toolspeak.tools": record.tools,
             "toolspeak.calls": len(record.calls),
             "toolspeak.retries": len(record.retries),
             "toolspeak.notes": record.codes,
@@ -238,19 +243,18 @@ def _served(record: Record) -> dict[str, Value]:
     return said
 
 
-def _asked(question: Question) -> dict[str, Value]:
+def _asked(question: Question, request: Request) -> dict[str, Value]:
     """What is known when an upstream is asked."""
-    endpoint, exchange = question.endpoint, question.exchange
-    request = exchange.request
+    endpoint = question.endpoint
     asked: dict[str, Value] = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _provider(endpoint),
-        "gen_ai.request.model": exchange.target.model,
+        "gen_ai.request.model": question.model,
         "gen_ai.request.stream": request.stream,
         **dict(_address(endpoint)),
         "toolspeak.upstream": endpoint.name,
         "toolspeak.wire": endpoint.wire,
-        "toolspeak.mode": exchange.plan.mode,
+        "toolspeak.mode": question.plan.mode,
         **dict(_settings(request)),
     }
     if question.why:
@@ -355,9 +359,8 @@ class _Content:
     def written(self, value: Any) -> str:
         return dumps(self._covering.value(value))
 
-    def of(self, question: Question) -> dict[str, Value]:
+    def of(self, request: Request, reply: Reply | None) -> dict[str, Value]:
         """All that was asked and answered."""
-        request, reply = question.exchange.request, question.reply
         said: dict[str, Value] = {
             "gen_ai.input.messages": self.written([_message(one) for one in request.messages])
         }

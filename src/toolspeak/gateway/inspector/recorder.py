@@ -15,7 +15,7 @@ from .covering import Covering
 from .desk import Desk
 from .ring import Ring
 from .sharing import Sharing
-from .trace import Summary, Trace
+from .trace import Summary
 from .view import View, discreet
 
 _MANY = 50
@@ -63,9 +63,9 @@ class Recorder:
         if record.kept:
             self._ring.end(record, record.kept)
 
-    def keep(self, trace: Trace) -> None:
+    def keep(self, record: Record, kept: Kept) -> None:
         """A request that is over, whoever has served it."""
-        self._ring.keep(trace)
+        self._ring.keep(record, kept)
 
     async def summaries(self, after: float = 0.0) -> list[Summary]:
         """What has ended since then, the oldest first; and all that is under way. If processes

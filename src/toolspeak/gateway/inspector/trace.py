@@ -1,7 +1,7 @@
-"""What is kept of a request when it is over: the bytes that went each way, and when.
+"""What there is to be seen of a request: the bytes that went each way, and when.
 
 It is made of the request's record (`gateway/record.py`) and of what was kept beside it
-(`gateway/flow.py`). Nothing is computed here: whoever looks at it pays for that, in `view.py`.
+(`gateway/flow.py`), when somebody looks; and `view.py` makes what they see of it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from ..catalog import Endpoint
 from ..flow import Flow, Kept
 from ..record import Question, Record
 
-_A_TRACE = 4000
-"""Bytes that Python itself needs for one, or for a turn of one, about."""
 ASKED = 160
 """So many characters of what was asked tell one request from another."""
 
@@ -84,13 +82,6 @@ class Trace(Struct, frozen=True, kw_only=True):
     is_over: bool = True
 
     @property
-    def size(self) -> int:
-        """Bytes that it takes, about."""
-        weight = _A_TRACE * (1 + len(self.turns)) + self.received.weight
-        # What was understood of a reply is kept beside its bytes.
-        return weight + sum(2 * turn.heard.weight for turn in self.turns)
-
-    @property
     def summary(self) -> Summary:
         """What a list of requests says of it."""
         return Summary(
@@ -146,7 +137,6 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 def traced(record: Record, kept: Kept) -> Trace:
     """What there is to be seen of a request, be it over or not."""
-    request, served = record.request, record.served
     began, is_over = record.began, record.ended > 0
     return Trace(
         key=kept.key,
@@ -158,12 +148,12 @@ def traced(record: Record, kept: Kept) -> Trace:
         wire=record.wire,
         headers=kept.headers,
         body=kept.body,
-        model=request.model if request else "",
-        served=served.target.model if served else "",
+        model=record.model,
+        served=record.served,
         upstream=record.upstream,
-        stream=request.stream if request else False,
-        tools=len(request.tools or ()) if request else 0,
-        asked=_asked(request) if request else "",
+        stream=record.stream,
+        tools=record.tools,
+        asked=kept.asked or asked(record.request),
         turns=tuple([_turn(question, began) for question in record.questions]),
         mode=record.mode,
         retries=len(record.retries),
@@ -190,14 +180,14 @@ def _copied(flow: Flow) -> Flow:
 
 
 def _turn(question: Question, began: float) -> Turn:
-    exchange, heard = question.exchange, question.heard
+    heard = question.heard
     assert heard, "there is one wherever bytes are kept"
     return Turn(
         why=question.why,
         endpoint=question.endpoint,
-        path=exchange.outgoing.path,
-        model=exchange.target.model,
-        plan=exchange.plan,
+        path=question.path,
+        model=question.model,
+        plan=question.plan,
         sent=question.sent,
         heard=heard,
         is_stream=question.is_stream,
@@ -212,8 +202,10 @@ def _turn(question: Question, began: float) -> Turn:
     )
 
 
-def _asked(request: Request) -> str:
+def asked(request: Request | None) -> str:
     """The beginning of the last thing that somebody said in words."""
+    if request is None:
+        return ""
     for message in reversed(request.messages):
         if message.role == "user":
             for part in reversed(message.parts):

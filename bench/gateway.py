@@ -207,7 +207,7 @@ class Target:
 
     def __init__(self, name: str, port: int, pid: int, start: float) -> None:
         self._port = port
-        self._pid = pid
+        self.pid = pid
         self.best = Measured(name, start, rss_of(pid))
 
     def warm(self) -> None:
@@ -216,16 +216,24 @@ class Target:
 
     def measure(self, seconds: float) -> None:
         """One round; what was less before stays."""
-        before = cpu_of(self._pid)
-        count, _ = asyncio.run(_many(self._port, seconds, 32))
-        self._keep("cpu_us", (cpu_of(self._pid) - before) / count * 1e6)
+        self._keep("cpu_us", self.cpu_us(seconds))
         _, alone = asyncio.run(_many(self._port, 0.3, 1))
         self._keep("p50_ms", statistics.median(alone) * 1000)
         first = asyncio.run(_first_bytes(self._port, 20))
         self._keep("first_byte_ms", statistics.median(first) * 1000)
-        before = cpu_of(self._pid)
+        self._keep("chunk_us", self.chunk_us())
+
+    def cpu_us(self, seconds: float) -> float:
+        """What one request costs, if it is asked as often as possible for so long."""
+        before = cpu_of(self.pid)
+        count, _ = asyncio.run(_many(self._port, seconds, 32))
+        return (cpu_of(self.pid) - before) / count * 1e6
+
+    def chunk_us(self) -> float:
+        """What one piece of a stream costs."""
+        before = cpu_of(self.pid)
         asyncio.run(_streams(self._port, 32))
-        self._keep("chunk_us", (cpu_of(self._pid) - before) / (32 * CHUNKS) * 1e6)
+        return (cpu_of(self.pid) - before) / (32 * CHUNKS) * 1e6
 
     def _keep(self, what: str, amount: float) -> None:
         known = getattr(self.best, what)

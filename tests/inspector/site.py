@@ -12,7 +12,7 @@ import httpx
 from msgspec import structs
 
 from tests.gateway.support import Running, behind, running
-from toolspeak.gateway.flow import Flow, Kept, Room
+from toolspeak.gateway.flow import Kept, Room
 from toolspeak.gateway.record import Record
 from toolspeak.gateway.settings import Inspector
 from toolspeak.testing import ScriptedServer
@@ -47,28 +47,25 @@ def ask(gateway: Running, wire: str = "openai_chat", question: str = "", **heade
     return HTTP.post(gateway.url + path, json=asked, headers=headers).text
 
 
-Served = tuple[Record, Kept]
-
-
-def record(gateway: Running, *requests: Served) -> None:
+def record(gateway: Running, *requests: Record) -> None:
     """As if these requests had been served."""
     recorder = gateway.gateway.recorder
     assert recorder
 
     async def kept() -> None:
         for one in requests:
-            recorder.keep(*one)
+            recorder.end(one)
 
     asyncio.run_coroutine_threadsafe(kept(), gateway.loop).result(20)
 
 
-def made_up(number: int) -> Served:
+def made_up(number: int, asked: str = "") -> Record:
     """A request that nobody has made."""
     wires = ("openai_chat", "openai_responses", "anthropic", "ollama", "gemini")
     call = ToolCall(id="call_1", name="get_weather", arguments={})
     failure = Failure("rate_limit", "too much", 429) if number % 25 == 0 else None
     at = 1_763_000_000.0 + number
-    record = Record(
+    return Record(
         id=f"req_{number:05}",
         method="POST",
         wire=wires[number % 5],
@@ -79,14 +76,20 @@ def made_up(number: int) -> Served:
         served=f"model-{number % 7}",
         mode=("native", "prompt", "constrained")[number % 3],
         retries=["upstream"] if number % 10 == 0 else [],
-        reply=Reply(parts=(call,)) if number % 2 else None,
+        has_replied=True,
+        other_reply=Reply(parts=(call,) if number % 2 else ()),
         notes=(Note("coerced", '"3" became 3', "$.days"),) if number % 4 == 0 else (),
         failure=failure,
         status=429 if failure else 200,
+        kept=Kept(
+            0.0,
+            Room(0),
+            key=f"req_{number:05}",
+            target="/v1/chat/completions",
+            asked=asked or f"Question {number}",
+            changed=at,
+        ),
     )
-    kept = Kept(record.id, "/v1/chat/completions", {}, Flow(0.0, Room(0)), changed=at)
-    kept.asked = f"Question {number}"
-    return record, kept
 
 
 class Opened:

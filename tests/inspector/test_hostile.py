@@ -6,14 +6,13 @@ import json
 import time
 
 from tests.gateway.support import Running
-from toolspeak.gateway.catalog import Endpoint
+from toolspeak.gateway.catalog import Server
 from toolspeak.gateway.flow import Flow, Room
-from toolspeak.gateway.record import Question
-from toolspeak.gateway.settings import Upstream
+from toolspeak.gateway.record import Question, Record
 from toolspeak.types import Failure, Note, Plan, Rejection, Reply, ToolCall
 
 from .conftest import Opener
-from .site import HTTP, TOKEN, Opened, Served, made_up, record
+from .site import HTTP, TOKEN, Opened, made_up, record
 
 ELSEWHERE = "http://evil.example"
 HOSTILE = {
@@ -39,7 +38,7 @@ def key_of(name: str) -> str:
     return f"req_{name.replace(' ', '_')}"
 
 
-def hostile_request(name: str, text: str) -> Served:
+def hostile_request(name: str, text: str) -> Record:
     """A request that says this wherever it can."""
     headers = {"user-agent": text, "content-type": text, f"x-{text}": text}
     arguments = {text: text, "__proto__": {"ran": text}, "constructor": text}
@@ -54,25 +53,26 @@ def hostile_request(name: str, text: str) -> Served:
     chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
     frames = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
     sent = {"model": text, "messages": [{"role": "user", "content": text}]}
-    served, kept = made_up(0)
+    served = made_up(0)
+    kept = served.kept
+    assert kept
     served.id = kept.key = key_of(name)
     served.model = served.served = served.first_upstream = served.mode = kept.asked = text
-    served.reply, served.notes, served.failure, served.status = reply, notes, failure, 500
+    served.other_reply, served.notes, served.failure = reply, notes, failure
+    served.status = 500
     served.answered = kept.headers = headers
-    kept.target, kept.changed = f"/v1/{text}", time.time()
+    kept.target = f"/v1/{text}"
     kept.body = json.dumps({"model": text, text: {"__proto__": [text]}}).encode()
-    kept.received = Flow(0.0, Room(0), [0.002], [frames])
-    endpoint = Endpoint(
+    kept.times, kept.pieces = [0.002], [frames]
+    server = Server(
         name=text,
         wire="openai_chat",
         base_url=f"http://127.0.0.1/{text[:200]}",
         key="",
         headers={},
-        settings=Upstream(),
     )
     question = Question(
-        None,
-        endpoint,
+        server,
         Plan(mode="prompt", dialect=text, reasons=(text,)),
         path=text,
         model=text,
@@ -89,7 +89,7 @@ def hostile_request(name: str, text: str) -> Served:
         failure=failure,
     )
     served.questions = [question]
-    return served, kept
+    return served
 
 
 def asked_everywhere(gateway: Running, name: str, text: str) -> None:

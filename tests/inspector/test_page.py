@@ -245,18 +245,18 @@ def test_a_gateway_that_was_started_anew(look: Opener, gateway: Running) -> None
     opened.sees(".connection", "reconnecting")
     fresh = Ring()
     for number in (1, 2):
-        one, kept = made_up(number)
-        kept.key, kept.asked = f"req_new_{number}", "Anew"
-        fresh.keep(one, kept)
-    recorder.epoch, recorder._ring = "another", fresh  # pyright: ignore[reportPrivateUsage]
+        one = made_up(number, "Anew")
+        assert one.kept
+        one.kept.key = f"req_new_{number}"
+        fresh.end(one)
+    recorder.epoch, recorder.end = "another", fresh.end
+    recorder._ring = fresh  # pyright: ignore[reportPrivateUsage]
     gateway.gateway.is_stopping = False
     opened.sees(".found", "2 requests")
     opened.sees("a.row", "Anew")
     assert opened.count("a.row") == 2
     # From there on it goes on as ever.
-    later, kept = made_up(6)
-    kept.asked = "Later"
-    record(gateway, (later, kept))
+    record(gateway, made_up(6, "Later"))
     opened.sees("a.row", "Later")
     assert opened.count("a.row") == 3
 

@@ -232,13 +232,15 @@ def test_what_one_looks_at_stays_where_it_is(look: Opener, gateway: Running) -> 
 def test_a_row_tells_more_while_it_runs(look: Opener, gateway: Running) -> None:
     """It stays the same row: only the texts that have changed are other ones."""
     record(gateway, *map(made_up, range(3)))
-    first, kept = made_up(1001)
+    first = made_up(1001)
+    kept = first.kept
+    assert kept
     first.model = first.served = first.mode = kept.asked = ""
-    first.ended, first.reply = 0.0, None
+    first.ended, first.has_replied, first.other_reply = 0.0, False, None
     recorder = gateway.gateway.recorder
     assert recorder
     ring = recorder._ring  # pyright: ignore[reportPrivateUsage]
-    gateway.loop.call_soon_threadsafe(ring.begin, first, kept)
+    gateway.loop.call_soon_threadsafe(ring.active.update, {kept.key: first})
     opened = look()
     opened.sees("a.row[data-state=running]")
     opened.page.evaluate(

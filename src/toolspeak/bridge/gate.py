@@ -68,7 +68,8 @@ class Gate:
         self._stuck = stuck
         """The call that may not be made once more."""
         self._beginning = Beginning() if has_tools else None
-        self._events: list[Event] = []
+        self.events: list[Event] = []
+        """What has come, but for words beyond those that are remembered."""
         self._held: list[Event] = []
         self._words = 0
         self.finish = Finish()
@@ -76,14 +77,14 @@ class Gate:
 
     @property
     def reply(self) -> Reply:
-        """All of it, but for words beyond those that are remembered."""
-        return fold(self._events)
+        """What it comes to."""
+        return fold(self.events)
 
     def feed(self, events: list[Event], *, in_call: bool = False) -> list[Event]:
         """The events that may leave now. What comes before a call is no refusal: it does not wait
         for the end of that."""
         if not self._is_open:
-            self._events += events
+            self.events += events
             return [event for event in events if isinstance(event, Failure)]
         free: list[Event] = []
         for event in events:
@@ -98,15 +99,15 @@ class Gate:
         if self._is_open:
             held, self._held = self._held, []
             return held
-        self.finish = next((one for one in self._events if isinstance(one, Finish)), Finish())
-        return [one for one in self._events if not isinstance(one, Finish)]
+        self.finish = next((one for one in self.events if isinstance(one, Finish)), Finish())
+        return [one for one in self.events if not isinstance(one, Finish)]
 
     def _remember(self, event: Event) -> None:
         """Keep what happens, but not all the words of a long reply."""
         self._words += len(event.text) if isinstance(event, (TextDelta, ReasoningDelta)) else 0
         is_kept = self._words <= _MOST_WORDS or not self._may_speak
         if is_kept or not isinstance(event, _WORDS):
-            self._events.append(event)
+            self.events.append(event)
 
     def _let(self, event: Event) -> list[Event]:
         match event:

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from ..calls import Key
 from ..errors import ToolspeakError
-from ..events import Event, Finish, TextDelta
+from ..events import Event, Finish, TextDelta, fold
 from ..notes import NOTES
 from ..types import Failure, Message, Note, Reply, Request, Text, ToolChoice, Usage
 from .corrections import CONTINUE, correction
@@ -179,6 +179,10 @@ class Ladder:
             self._first = [*self._gate.rest(), self._gate.finish]
         self._prepare(action, outcome, reply)
         return None
+
+    def reply_of(self, events: list[Event]) -> Reply:
+        """What these events come to: most often to the last reply, of which that is known."""
+        return self.reply if events == self._gate.events else fold(events)
 
     def unprepared(self) -> None:
         """The upstream does not take what comes before the request: it is made without."""

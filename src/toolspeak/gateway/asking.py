@@ -106,10 +106,11 @@ class Asking:
 
     def reply(self, rest: list[Event]) -> Reply:
         """All that was said, with this at its end."""
-        if self._outlet is None:
-            return fold(rest)
-        self._keep(rest)
-        return fold(self._kept)
+        said = rest
+        if self._outlet:
+            self._keep(rest)
+            said = self._kept
+        return self._ladder.reply_of(said) if self._ladder else fold(said)
 
     # Whom to ask, and in which way.
 
@@ -149,7 +150,7 @@ class Asking:
             question = self.record.asks(exchange, endpoint, data, why)
             outcomes = len(ladder.outcomes)
             try:
-                rest = await self._asked(question, exchange, ladder, data)
+                rest = await self._asked(question, exchange, endpoint, ladder, data)
             except UpstreamFailed as problem:
                 question.failed(problem.failure)
                 if ladder.is_preparing and problem.failure.kind not in _BUSY:
@@ -192,10 +193,14 @@ class Asking:
     # One reply.
 
     async def _asked(
-        self, question: Question, exchange: Exchange, ladder: Ladder, data: bytes
+        self,
+        question: Question,
+        exchange: Exchange,
+        endpoint: Endpoint,
+        ladder: Ladder,
+        data: bytes,
     ) -> list[Event] | None:
         """What has not left yet of the reply; None if the model is to be asked again."""
-        endpoint = question.endpoint
         same = self.request.wire == endpoint.wire
         with self.waiting:
             response = await self._services.upstreams.send(

@@ -29,14 +29,19 @@ _UNKNOWN = "custom"
 _NATIVE: dict[Any, bool | None] = {True: True, False: False}
 
 
-class Endpoint(Struct, frozen=True):
-    """An upstream with all that is known of it."""
+class Server(Struct, frozen=True, array_like=True):
+    """Where an upstream is, and what it is shown to be let in."""
 
     name: str
     wire: str
     base_url: str
     key: str
     headers: Mapping[str, str]
+
+
+class Endpoint(Server, frozen=True):
+    """An upstream with all that is known of it."""
+
     settings: Upstream
     quirks: Quirks = Quirks()
     native_tools: bool | None = None

@@ -10,13 +10,13 @@ _A_PIECE = 80
 """Bytes that Python itself needs for one, about; many small ones are not free."""
 
 
-class Room(Struct):
+class Room(Struct, array_like=True):
     """How many bytes may still be kept of all requests that are under way."""
 
     left: int
 
 
-class Flow(Struct):
+class Flow(Struct, array_like=True):
     """What came or went piece by piece, and when: in seconds since the request began. Two plain
     lists, since there are many pieces and none of them may cost anything."""
 
@@ -42,15 +42,12 @@ class Flow(Struct):
         self.times.append(perf_counter() - self.began)
         self.pieces.append(data)
 
-    def fits(self, data: bytes) -> bytes:
-        """The same, if there is room for it; else nothing. It weighs as if it were a part of it."""
-        return data if self.holds(len(data)) else b""
-
-    def holds(self, size: int) -> bool:
+    def fits(self, size: int) -> bool:
         """Whether there is room for so much more; if so, it is taken."""
-        if size > self.room.left:
+        room = self.room
+        if size > room.left:
             return False
-        self.room.left -= size
+        room.left -= size
         self.weight += size
         return True
 
@@ -60,21 +57,20 @@ class Flow(Struct):
         return sum(map(len, self.pieces)) + self.lost
 
 
-class Kept(Struct):
-    """What is kept of a request beside its record: the bytes that went each way."""
+class Kept(Flow):
+    """What is kept of a request beside its record: what the client gets, and what it has sent."""
 
-    key: str
+    key: str = ""
     """No other request has it."""
-    target: str
-    headers: dict[str, str]
-    received: Flow
-    """What the client gets."""
+    target: str = ""
+    headers: dict[str, str] = {}
     body: bytes = b""
-    asked: str = ""
-    """The beginning of what was asked, when that is over."""
+    asked: str | None = None
+    """The gist of it; None until somebody wants to know."""
     changed: float = 0.0
     """When something was last said of it, in seconds since 1970."""
 
     def take_body(self, data: bytes) -> None:
         """What the client has sent is there."""
-        self.body = self.received.fits(data)
+        if self.fits(len(data)):
+            self.body = data

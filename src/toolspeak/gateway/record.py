@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
-from ..types import Failure, Note, Plan, Reply, Request, ToolCall
+from ..types import Failure, Note, Plan, Reply, Request, Text, ToolCall
+from .catalog import Server
 from .flow import Flow, Kept
 
 if TYPE_CHECKING:
@@ -22,16 +23,15 @@ if TYPE_CHECKING:
 
 CLOSED = 499
 """The status where nobody was there to see one, or to see all of the answer."""
+_GIST = 160
 PREPARING = "preparing"
 """Why a model is asked for something of which the client hears nothing."""
 
 
-class Question(Struct):
+class Question(Struct, array_like=True):
     """One question to an upstream, and what came of it. Times are those of `perf_counter`."""
 
-    exchange: Exchange | None
-    """None once it is over, and counted."""
-    endpoint: Endpoint
+    server: Server
     plan: Plan
     path: str
     model: str
@@ -79,12 +79,12 @@ class Spans(Protocol):
 
     trace_id: str
 
-    def asks(self, question: Question) -> Mapping[str, str]:
+    def asks(self, question: Question, exchange: Exchange, endpoint: Endpoint) -> Mapping[str, str]:
         """An upstream is asked; the headers that tell it of the trace."""
         ...
 
 
-class Record(Struct):
+class Record(Struct, array_like=True):
     """One request of a client."""
 
     id: str = ""
@@ -95,8 +95,6 @@ class Record(Struct):
     at: float = field(default_factory=time)
     """Seconds since 1970."""
     began: float = field(default_factory=perf_counter)
-    request: Request | None = None
-    """What the client wants; None once it is over, and counted."""
     model: str = ""
     """The one that was asked for, and what its upstream calls the one that answers."""
     served: str = ""
@@ -114,8 +112,9 @@ class Record(Struct):
     """Seconds that were not spent on waiting for upstreams."""
     held: float | None = None
     """The longest time that something was held back; None if nothing is streamed."""
-    reply: Reply | None = None
-    calls: tuple[ToolCall, ...] = ()
+    has_replied: bool = False
+    other_reply: Reply | None = None
+    """What the client gets in the end, where that is not the last that an upstream has said."""
     notes: tuple[Note, ...] = ()
     failure: Failure | None = None
     status: int = 0
@@ -131,12 +130,17 @@ class Record(Struct):
         return self.ended - self.began
 
     @property
-    def heard(self) -> int:
-        """Bytes that are kept of what upstreams have said."""
-        weight = 0
-        for question in self.questions:
-            weight += question.heard.weight if question.heard else 0
-        return weight
+    def reply(self) -> Reply | None:
+        """What the client gets in the end."""
+        if self.has_replied and self.other_reply is None:
+            return self.questions[-1].reply
+        return self.other_reply
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """Those that the client gets."""
+        reply = self.reply
+        return reply.calls if reply else ()
 
     @property
     def codes(self) -> list[str]:
@@ -147,12 +151,14 @@ class Record(Struct):
     def upstream(self) -> str:
         """Who was asked last."""
         if self.questions:
-            return self.questions[-1].endpoint.name
+            return self.questions[-1].server.name
         return self.first_upstream
 
     def understood(self, request: Request, served: Served) -> None:
         """What the client wants is known."""
-        self.request = request
+        if self.kept and not self.kept.body:
+            # There was no room for it, so nobody can read it there.
+            self.kept.asked = gist(request)
         self.model, self.stream = request.model, request.stream
         self.tools = len(request.tools or ())
         self.served, self.first_upstream = served.target.model, served.endpoint.name
@@ -161,7 +167,7 @@ class Record(Struct):
         """An upstream is asked."""
         question = self._question(exchange, endpoint, data, why)
         if self.spans:
-            question.headers = self.spans.asks(question)
+            question.headers = self.spans.asks(question, exchange, endpoint)
         return question
 
     def known(self, exchange: Exchange, endpoint: Endpoint, reply: Reply) -> None:
@@ -170,11 +176,14 @@ class Record(Struct):
 
     def _question(self, exchange: Exchange, endpoint: Endpoint, data: bytes, why: str) -> Question:
         plan, path, model = exchange.plan, exchange.outgoing.path, exchange.target.model
-        question = Question(exchange, endpoint, plan, path, model, why, perf_counter())
-        if self.kept:
-            received = self.kept.received
-            question.sent = received.fits(data)
-            question.heard = Flow(received.began, received.room)
+        server = Server(
+            endpoint.name, endpoint.wire, endpoint.base_url, endpoint.key, endpoint.headers
+        )
+        question = Question(server, plan, path, model, why, perf_counter())
+        if kept := self.kept:
+            question.heard = Flow(kept.began, kept.room)
+            if kept.fits(len(data)):
+                question.sent = data
         self.questions.append(question)
         return question
 
@@ -194,18 +203,24 @@ class Record(Struct):
 
     def replied(self, reply: Reply, notes: tuple[Note, ...]) -> None:
         """What the client gets in the end; the notes are those on how it was asked for."""
-        self.reply, self.calls = reply, reply.calls
+        self.has_replied = True
+        if not self.questions or self.questions[-1].reply is not reply:
+            self.other_reply = reply
         self.notes = (*notes, *reply.notes)
         self.failure = reply.failure
-
-    def forget(self) -> None:
-        """Let go of what was asked, word by word: the bytes say it, where they are kept."""
-        self.request = None
-        for question in self.questions:
-            question.exchange = None
 
     def end(self, status: int, headers: dict[str, str]) -> None:
         """It is over."""
         self.status = self.status or status or CLOSED
         self.answered = headers
         self.ended = perf_counter()
+
+
+def gist(request: Request) -> str:
+    """What tells a request from others: the beginning of the last that somebody said in words."""
+    for message in reversed(request.messages):
+        if message.role == "user":
+            for part in reversed(message.parts):
+                if isinstance(part, Text) and (text := part.text.strip()):
+                    return text[:_GIST]
+    return ""

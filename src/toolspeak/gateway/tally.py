@@ -35,7 +35,7 @@ def _question(question: Question, metrics: Metrics) -> None:
     """Every reply of a model counts, not only the one that the client gets."""
     if question.first is not None:
         taken = question.first - question.at
-        metrics.observe(taken, "toolspeak_upstream_seconds", question.endpoint.name)
+        metrics.observe(taken, "toolspeak_upstream_seconds", question.server.name)
     if question.outcome and question.why != PREPARING:
         metrics.count("toolspeak_replies_total", question.outcome)
         if question.outcome in _REFUSALS:
@@ -46,10 +46,10 @@ def _question(question: Question, metrics: Metrics) -> None:
 
 
 def _reply(record: Record, metrics: Metrics) -> None:
-    reply, calls = record.reply, record.calls
+    reply = record.reply
     if reply is None:
         return
-    if calls:
+    if calls := reply.calls:
         in_text = record.mode == "native" and any(call.raw for call in calls)
         stood = "text" if in_text else record.mode
         dialect = reply.dialect or "none"

@@ -102,7 +102,7 @@ class Tracing:
         if not isinstance(record.spans, _Spans) or not self._is_open:
             return
         if self._aside and record.is_chat:
-            secrets = {one for q in record.questions for one in secrets_at(q.endpoint)}
+            secrets = {one for q in record.questions for one in secrets_at(q.server)}
             content = _Content(self._secrets | secrets)
             self._aside.submit(self._end, record, record.spans, content)
         else:
@@ -149,11 +149,9 @@ class _Spans:
         context = self._server.get_span_context()
         self.trace_id = format_trace_id(context.trace_id) if context.is_valid else ""
 
-    def asks(self, question: Question) -> Mapping[str, str]:
+    def asks(self, question: Question, exchange: Exchange, endpoint: Endpoint) -> Mapping[str, str]:
         """An upstream is asked; the headers that tell it of the trace."""
-        exchange = question.exchange
-        assert exchange, "it has only just been asked"
-        asked = _clean(_asked(question, exchange.request))
+        asked = _clean(_asked(question, exchange.request, endpoint))
         name = f"chat {asked['gen_ai.request.model']}"
         at = self._at(question.at)
         span = self._tracer.start_span(name, self._context, SpanKind.CLIENT, asked, (), at)
@@ -243,9 +241,8 @@ def _served(record: Record) -> dict[str, Value]:
     return said
 
 
-def _asked(question: Question, request: Request) -> dict[str, Value]:
+def _asked(question: Question, request: Request, endpoint: Endpoint) -> dict[str, Value]:
     """What is known when an upstream is asked."""
-    endpoint = question.endpoint
     asked: dict[str, Value] = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _provider(endpoint),

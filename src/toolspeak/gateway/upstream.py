@@ -23,7 +23,7 @@ from ..errors import ToolspeakError, WireError
 from ..types import Failure
 from ..wires import wire_of
 from ..wires.framing import decode_json
-from .catalog import Endpoint
+from .catalog import Endpoint, Server
 from .connection import Connection, Disconnected, HttpProblem
 from .pool import IN_PATHS, CannotConnect, Pool, address_of, basic
 from .settings import HARMLESS, hidden, hidden_address
@@ -397,13 +397,13 @@ def _without(secrets: list[str], value: Any) -> Any:
             return value
 
 
-def secrets_at(endpoint: Endpoint) -> Iterator[str]:
+def secrets_at(server: Server) -> Iterator[str]:
     """What nobody but an upstream may know."""
-    address = urlsplit(endpoint.base_url)
-    given = [endpoint.key]
+    address = urlsplit(server.base_url)
+    given = [server.key]
     if address.password:
         given += [unquote(address.password), basic(address).removeprefix("Basic ")]
-    for name, value in endpoint.headers.items():
+    for name, value in server.headers.items():
         if name.lower() not in HARMLESS:
             # `Bearer` and the like are no secret, what stands behind them is.
             given += [value, value.rpartition(" ")[2]]

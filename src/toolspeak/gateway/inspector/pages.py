@@ -30,7 +30,7 @@ from .desk import Answer, Asked
 from .paths import API, ROOT
 from .playground import SAMPLES, Pasted, dialects, parsed
 from .recorder import Recorder
-from .trace import Summary
+from .summary import Summary
 from .view import OUTCOMES
 
 _Kind = TypeVar("_Kind")

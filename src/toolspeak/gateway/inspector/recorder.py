@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from ...calls import new_id
-from ..flow import Flow, Kept
+from ..flow import Kept
 from ..http import Incoming, Sender
 from ..record import Record
 from ..settings import Config, secrets_of
@@ -15,11 +15,8 @@ from .covering import Covering
 from .desk import Desk
 from .ring import Ring
 from .sharing import Sharing
-from .trace import Summary
+from .summary import Summary, summary_of
 from .view import View, discreet
-
-_MANY = 50
-"""Whoever has so many requests to look through does it beside the others."""
 
 
 class Recorder:
@@ -27,11 +24,13 @@ class Recorder:
 
     def __init__(self, config: Config, store: Store, *, is_shared: bool, epoch: str) -> None:
         self._ring = Ring()
+        self.end = self._ring.end
+        """A request is over."""
         self.desk = Desk(store)
         self.use(config)
         self.epoch = epoch
         """Tells one life of the gateway from another."""
-        self._sharing = Sharing(self._ring, store, self._own, self._cover) if is_shared else None
+        self._sharing = Sharing(self._ring, store, self._shown, self._own) if is_shared else None
 
     def start(self) -> None:
         """Listen for others who look."""
@@ -49,47 +48,48 @@ class Recorder:
 
     def begin(self, record: Record, incoming: Incoming, sender: Sender) -> None:
         """A request has come in: keep the bytes that go each way."""
-        is_theirs = "x-request-id" in incoming.headers
+        ring, headers = self._ring, incoming.headers
         # Clients may say the same twice.
-        key = f"req_{new_id()[5:]}" if is_theirs else record.id
-        received = Flow(record.began, self._ring.room)
-        headers = incoming.headers if received.holds(incoming.header_size) else {}
-        kept = record.kept = Kept(key, incoming.target, headers, received)
-        incoming.on_body, sender.copy = kept.take_body, received
-        self._ring.begin(record, kept)
-
-    def end(self, record: Record) -> None:
-        """It is over."""
-        if record.kept:
-            self._ring.end(record, record.kept)
-
-    def keep(self, record: Record, kept: Kept) -> None:
-        """A request that is over, whoever has served it."""
-        self._ring.keep(record, kept)
+        key = f"req_{new_id()[5:]}" if "x-request-id" in headers else record.id
+        kept = Kept(record.began, ring.room, key=key, target=incoming.target, changed=record.at)
+        if kept.fits(incoming.header_size):
+            kept.headers = headers
+        record.kept, sender.copy, incoming.on_body = kept, kept, kept.take_body
+        ring.active[key] = record
 
     async def summaries(self, after: float = 0.0) -> list[Summary]:
         """What has ended since then, the oldest first; and all that is under way. If processes
         share what they show, all that there is: their clocks may differ."""
         if self._sharing:
             return await self._sharing.summaries()
-        new = self._ring.summaries(after)
-        if len(new) > _MANY:
-            return await asyncio.to_thread(lambda: list(map(self._cover, new)))
-        return list(map(self._cover, new))
+        return await self._own(after)
 
     async def shown(self, key: str) -> dict[str, Any] | None:
         """One request, by its key or by what its client calls it."""
-        shown = await self._own(key)
+        shown = await self._shown(key)
         if shown is None and self._sharing:
             return await self._sharing.shown(key)
         return shown
 
-    async def _own(self, key: str) -> dict[str, Any] | None:
-        trace = self._ring.get(key)
-        if trace is None:
-            return None
-        # A long one takes its time, all of it beside the event loop: others need not wait for it.
-        return await asyncio.to_thread(lambda: View(trace, self._known).shown())
+    # What takes its time is done beside the event loop: others need not wait for it.
 
-    def _cover(self, summary: Summary) -> Summary:
-        return discreet(summary, Covering(self._known))
+    async def _own(self, after: float = 0.0) -> list[Summary]:
+        """The requests of this process, without secrets."""
+        active, is_new = list(self._ring.active.values()), self._ring.changed > after
+
+        def summaries() -> list[Summary]:
+            over = self._ring.over() if is_new else []
+            own = [one.summary for one in over if one.summary.changed > after]
+            own += map(summary_of, active)
+            return [discreet(one, Covering(self._known)) for one in own]
+
+        return await asyncio.to_thread(summaries) if active or is_new else []
+
+    async def _shown(self, key: str) -> dict[str, Any] | None:
+        active = self._ring.snapshot(key)
+
+        def shown() -> dict[str, Any] | None:
+            record = self._ring.find(key, active)
+            return View(record, self._known).shown() if record else None
+
+        return await asyncio.to_thread(shown)

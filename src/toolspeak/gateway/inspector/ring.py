@@ -1,118 +1,156 @@
-"""The requests that are under way, and the last ones that are over: so many, and so many bytes."""
+"""The requests that are under way, and the last ones that are over: so many, and so many bytes.
+
+One that is over is nothing but a block of bytes, until somebody looks at it. A thousand as they are
+would be a hundred thousand objects, and every new request would have to make its own in memory that
+nothing has touched for long: that costs more than to write it down.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import deque
+from copy import deepcopy
 from time import time
-from typing import Any, TypeVar
 
-from ..flow import Flow, Kept, Room
+import msgspec
+from msgspec import Struct, structs
+
+from ...types import Reply, ToolCall
+from ..flow import Kept, Room
 from ..record import Record
-from .trace import Summary, Trace, asked, frozen, traced
+from .summary import Summary, summary_of
 
 _TICK = 1e-6
-_A_RECORD = 4000
-"""Bytes that Python itself needs for one, or for a question in one, about."""
-_Any = TypeVar("_Any", bound=tuple[Any, ...])
+_AS_IT_IS = 4000
+"""Bytes that Python itself needs for a request that cannot be written down, about."""
+_UNWRITABLE = (ValueError, OverflowError, RecursionError)
+"""Half a character, a number that no machine has, a nest: models write such things."""
+_write = msgspec.msgpack.Encoder().encode_into
+_read = msgspec.msgpack.Decoder(Record).decode
+
+
+class Over(Struct, frozen=True):
+    """A request that is over, once somebody has looked."""
+
+    said: bytes | Record
+    summary: Summary
+
+    @property
+    def record(self) -> Record:
+        """All that is kept of it."""
+        return _record(self.said)
 
 
 class Ring:
-    """What one process keeps."""
+    """What one process keeps. A request is begun and ended by the process's event loop; `over` may
+    be asked for by any thread."""
 
     def __init__(self, most: int = 1000, max_bytes: int = 32 * 2**20) -> None:
         self.most = most
         self.max_bytes = max_bytes
         self.room = Room(_for_active(max_bytes))
-        self._active: dict[str, tuple[Record, Kept]] = {}
-        self._kept: OrderedDict[str, tuple[Record, Kept, int]] = OrderedDict()
-        """With the bytes of each; the one that ended last is last."""
+        self.active: dict[str, Record] = {}
+        self._over: deque[bytes | Record] = deque()
+        """The one that ended last is last."""
+        self._paper = bytearray()
+        """Where requests are written down, always in the same place."""
         self.size = 0
-        """Bytes of all that is kept, about."""
-        self._changed = 0.0
-        self._summaries: dict[str, Summary] = {}
-        """Those of requests that are over, once somebody has looked."""
+        """Bytes of all that are over."""
+        self.changed = 0.0
+        """When one ended last."""
+        self._looked: dict[int, Over] = {}
+        """What is known from the last look, by the addresses of the blocks."""
 
     def resize(self, most: int, max_bytes: int) -> None:
         """Keep so many from now on."""
         self.room.left += _for_active(max_bytes) - _for_active(self.max_bytes)
         self.most, self.max_bytes = most, max_bytes
 
-    def begin(self, record: Record, kept: Kept) -> None:
-        """A request is under way."""
-        kept.changed = self._now()
-        self._active[kept.key] = record, kept
+    def end(self, record: Record) -> None:
+        """A request is over; the oldest have to go if there is no room for it.
 
-    def end(self, record: Record, kept: Kept) -> None:
-        """It is over."""
-        self._active.pop(kept.key, None)
-        heard = record.heard
-        kept.received.room.left += kept.received.weight + heard
-        kept.asked = asked(record.request)
-        record.forget()
-        kept.changed = self._now()
-        self.keep(record, kept, heard)
-
-    def keep(self, record: Record, kept: Kept, heard: int = 0) -> None:
-        """One that is over; the oldest have to go if there is no room for it."""
-        # What was understood of a reply is kept beside its bytes.
-        size = kept.received.weight + 2 * heard + _A_RECORD * (1 + len(record.questions))
-        if size > self.max_bytes:
-            kept.received = Flow(record.began, self.room, lost=kept.received.size)
-            record.questions, kept.body, size = [], b"", _A_RECORD
-        self._kept[kept.key] = record, kept, size
-        self.size += size
-        while self.size > self.max_bytes or len(self._kept) > self.most:
-            key, (_, _, oldest) = self._kept.popitem(last=False)
-            self.size -= oldest
-            self._summaries.pop(key, None)
-
-    def get(self, key: str) -> Trace | None:
-        """The request of that key, or the last one that its client calls so."""
-        active = self._active.get(key) or _named(key, self._active)
-        if active:
-            return frozen(traced(*active))
-        found = self._kept.get(key) or _named(key, self._kept)
-        return traced(*found[:2]) if found else None
-
-    @property
-    def changed(self) -> float:
-        """When something was last new."""
-        return self._changed
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether requests are under way, of which there may always be something new."""
-        return bool(self._active)
-
-    def summaries(self, after: float = 0.0) -> list[Summary]:
-        """Those that have ended since then, the oldest first; and all that are under way."""
-        new: list[Summary] = []
-        for record, kept, _ in reversed(self._kept.values()):
-            if kept.changed <= after:
-                break
-            new.append(self._summary(record, kept))
-        new.reverse()
-        return [*new, *(traced(*one).summary for one in self._active.values())]
-
-    def _summary(self, record: Record, kept: Kept) -> Summary:
-        if kept.key not in self._summaries:
-            self._summaries[kept.key] = traced(record, kept).summary
-        return self._summaries[kept.key]
-
-    def _now(self) -> float:
-        """The time, but never the same twice: so nothing is missed that is newer than another."""
+        Every request pays for this, so it calls nothing that it can do itself."""
+        kept = record.kept
+        if kept is None:
+            return
+        self.active.pop(kept.key, None)
+        weight = kept.weight
+        for question in record.questions:
+            if question.heard:
+                weight += question.heard.weight
+        self.room.left += weight
+        # Never the same time twice: so nothing is missed that is newer than another.
         now = time()
-        if now <= self._changed:
-            now = self._changed + _TICK
-        self._changed = now
-        return now
+        self.changed = kept.changed = now if now > self.changed else self.changed + _TICK
+        record.spans = None
+        said: bytes | Record
+        try:
+            _write(record, self._paper)
+            said = bytes(self._paper)
+            size = len(said)
+        except _UNWRITABLE:
+            said, size = record, _size(record)
+        if size > self.max_bytes:
+            said = _without_bytes(record)
+            size = _size(said)
+        self._over.append(said)
+        self.size += size
+        while self.size > self.max_bytes or len(self._over) > self.most:
+            oldest = self._over.popleft()
+            self.size -= len(oldest) if isinstance(oldest, bytes) else _size(oldest)
+
+    def over(self) -> list[Over]:
+        """Those that are over, the oldest first. Some thousands take a while, the first time."""
+        known, looked = self._looked, dict[int, Over]()
+        for said in tuple(self._over):
+            one = known.get(id(said))
+            if one is None or one.said is not said:
+                one = Over(said, summary_of(_record(said)))
+            looked[id(said)] = one
+        self._looked = looked
+        return list(looked.values())
+
+    def find(self, key: str, active: Record | None) -> Record | None:
+        """The request of that key; or that one, or else the last that its client calls so."""
+        over = self.over()
+        same = (one.record for one in over if one.summary.key == key)
+        named = (one.record for one in reversed(over) if one.summary.id == key)
+        return next(same, None) or active or next(named, None)
+
+    def snapshot(self, key: str) -> Record | None:
+        """One that is under way, as it is now; by its key, or the last that its client calls so."""
+        active = self.active.get(key)
+        if active is None:
+            named = (one for one in reversed(self.active.values()) if one.id == key)
+            active = next(named, None)
+        if active is None:
+            return None
+        now = structs.replace(active, spans=None)
+        try:
+            return _read(msgspec.msgpack.encode(now))
+        except _UNWRITABLE:
+            return deepcopy(now)
 
 
-def _named(identity: str, requests: Mapping[str, _Any]) -> _Any | None:
-    """The last one that its client calls so."""
-    newest = reversed(list(requests.values()))
-    return next((one for one in newest if one[0].id == identity), None)
+def _record(said: bytes | Record) -> Record:
+    return _read(said) if isinstance(said, bytes) else said
+
+
+def _size(record: Record) -> int:
+    """Bytes that it takes as it is, about: what was understood of a reply is there beside it."""
+    weight = record.kept.weight if record.kept else 0
+    weight += sum(2 * question.heard.weight for question in record.questions if question.heard)
+    return weight + _AS_IT_IS * (1 + len(record.questions))
+
+
+def _without_bytes(record: Record) -> Record:
+    """What can be said of a request that is larger than all that may be kept."""
+    kept = record.kept
+    assert kept
+    lost, asked = kept.size, summary_of(record).asked
+    bare = Kept(kept.began, kept.room, lost=lost, key=kept.key, target=kept.target, asked=asked)
+    bare.headers, bare.changed = kept.headers, kept.changed
+    calls = tuple(ToolCall(id=call.id, name=call.name, arguments={}) for call in record.calls)
+    return structs.replace(record, questions=[], other_reply=Reply(parts=calls), kept=bare)
 
 
 def _for_active(max_bytes: int) -> int:

@@ -20,7 +20,7 @@ from ...calls import new_id
 from ...wires.framing import encode_json
 from ..store import Store
 from .ring import Ring
-from .trace import Summary
+from .summary import Summary
 
 log = logging.getLogger("toolspeak.gateway")
 _WATCHED, _PROCESSES, _WANTED = "inspector:watched", "inspector:processes", "inspector:wanted"
@@ -43,12 +43,13 @@ class Sharing:
     """What this process tells the others, and what they tell it."""
 
     def __init__(
-        self, ring: Ring, store: Store, show: Show, cover: Callable[[Summary], Summary]
+        self, ring: Ring, store: Store, show: Show, own: Callable[[], Awaitable[list[Summary]]]
     ) -> None:
         self._ring = ring
         self._store = store
         self._show = show
-        self._cover = cover
+        self._own = own
+        """All that this process has served, without secrets."""
         self._process = new_id()
         self._told = (0.0, 0.0)
         """Up to which change the others know, and when they were told."""
@@ -71,8 +72,8 @@ class Sharing:
             # However many look, the store is asked once.
             self._read_at = monotonic()
             self._others = await self._read()
-        own = list(map(self._cover, self._ring.summaries()))
-        return sorted((*self._others, *own), key=lambda one: one.changed)[-self._ring.most :]
+        all_ = (*self._others, *await self._own())
+        return sorted(all_, key=lambda one: one.changed)[-self._ring.most :]
 
     async def shown(self, key: str) -> dict[str, Any] | None:
         """One request of another process; it is asked for it."""
@@ -120,10 +121,10 @@ class Sharing:
     async def _tell(self) -> None:
         changed, at = self._told
         is_old = monotonic() - at > _BEATS
-        if self._ring.changed == changed and not self._ring.is_busy and not is_old:
+        if self._ring.changed == changed and not self._ring.active and not is_old:
             return
         self._told = self._ring.changed, monotonic()
-        data = msgspec.msgpack.encode(list(map(self._cover, self._ring.summaries())))
+        data = msgspec.msgpack.encode(await self._own())
         await self._store.put(_list_of(self._process), data, _LIVES)
         if is_old:
             said = self._process.encode()

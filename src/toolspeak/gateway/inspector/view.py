@@ -1,4 +1,4 @@
-"""A trace as the page, `toolspeak explain` and a download show it: plain values, and no secrets."""
+"""A request as the page, `toolspeak explain` and a download show it: plain, and without secrets."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ from ...types import (
 from ...wires import wire_of
 from ...wires.framing import decode_json
 from ..hosts import is_loopback
+from ..record import Question, Record
 from ..settings import HARMLESS, hidden, hidden_address
 from ..upstream import secrets_at
 from .covering import Covering, plain, sendable
 from .places import Place, Places, in_utf16, spans_of
 from .said import Said, read
-from .trace import Summary, Trace, Turn
+from .summary import Summary, summary_of
 
 OUTCOMES: dict[str, str] = {
     **KINDS,
@@ -52,72 +53,72 @@ _PLAIN_PREFIXES = ("x-stainless-", "x-toolspeak")
 
 
 class View:
-    """Shows one trace. `known`: secrets of the gateway itself, which nobody may see."""
+    """Shows one request. `known`: secrets of the gateway itself, which nobody may see."""
 
-    def __init__(self, trace: Trace, known: Iterable[str] = ()) -> None:
-        self._trace = trace
-        endpoints = (turn.endpoint for turn in trace.turns)
-        asked = (secret for endpoint in endpoints for secret in secrets_at(endpoint))
+    def __init__(self, record: Record, known: Iterable[str] = ()) -> None:
+        assert record.kept, "nobody can look at others"
+        self._record = record
+        self._kept = kept = record.kept
+        servers = (question.server for question in record.questions)
+        asked = (secret for server in servers for secret in secrets_at(server))
         self._covering = Covering((*known, *asked))
-        self._replies = [
-            read(turn.endpoint.wire, turn.heard, is_stream=turn.is_stream) for turn in trace.turns
-        ]
-        is_stream = "json" not in trace.answered.get("content-type", "stream")
-        self._received = read(trace.wire, trace.received, is_stream=is_stream)
-        self._body = _text(trace.body)
+        self._replies = list(map(_heard, record.questions))
+        is_stream = "json" not in record.answered.get("content-type", "stream")
+        self._received = read(record.wire, kept, is_stream=is_stream)
+        self._body = _text(kept.body)
         # One that shows itself in one place is to be covered in all others.
-        texts = (*(said.text for said in self._replies), self._received.text, trace.target)
+        texts = (*(said.text for said in self._replies), self._received.text, kept.target)
         for text in (self._body, *texts):
             self._covering.learn(text)
 
     def shown(self) -> dict[str, Any]:
         """All of it."""
-        trace, cover = self._trace, self._covering
+        record, kept, cover = self._record, self._kept, self._covering
         shown = {
-            "summary": to_builtins(discreet(trace.summary, cover)),
+            "summary": to_builtins(discreet(summary_of(record), cover)),
             "sent": {
-                "method": trace.method,
-                "target": cover.text(_target(trace.target)),
-                "headers": _headers(trace.headers),
+                "method": record.method,
+                "target": cover.text(_target(kept.target)),
+                "headers": _headers(kept.headers),
                 "body": cover.text(_pretty(self._body)),
-                "size": len(trace.body),
+                "size": len(kept.body),
             },
             "curl": self._curl(),
             "turns": [
-                self._turn(turn, said)
-                for turn, said in zip(trace.turns, self._replies, strict=True)
+                self._turn(question, said)
+                for question, said in zip(record.questions, self._replies, strict=True)
             ],
             "received": self._answer(),
-            "calls": self._calls(trace.reply),
-            "notes": self._notes(dict.fromkeys(trace.notes)),
-            "failure": self._failure(trace.failure),
-            "usage": to_builtins(trace.reply.usage) if trace.reply else None,
+            "calls": self._calls(record.reply),
+            "notes": self._notes(dict.fromkeys(record.notes)),
+            "failure": self._failure(record.failure),
+            "usage": to_builtins(record.reply.usage) if record.reply else None,
         }
         return {**cover.known(shown), "hidden": cover.met}
 
-    def _turn(self, turn: Turn, said: Said) -> dict[str, Any]:
-        cover, reply = self._covering, turn.reply or Reply()
+    def _turn(self, question: Question, said: Said) -> dict[str, Any]:
+        cover, reply = self._covering, question.reply or Reply()
         secrets = cover.spans(said.text)
-        sent = _text(turn.sent)
+        sent = _text(question.sent)
         shown = cover.text(said.text)
         raw = cover.bytes(said.covered_raw(secrets))
         place, raw_place = in_utf16(shown), in_utf16(raw)
         return {
-            "why": turn.why,
-            "why_text": OUTCOMES.get(turn.why, turn.why),
-            "at_ms": _ms(turn.at),
-            "first_ms": _ms(turn.first),
-            "ms": _ms(turn.ended),
-            "retries": turn.retries,
-            "upstream": turn.endpoint.name,
-            "address": hidden_address(turn.endpoint.base_url),
-            "wire": turn.endpoint.wire,
-            "path": turn.path,
-            "model": cover.text(turn.model),
-            "plan": to_builtins(turn.plan),
-            **self._prompt(turn),
+            "why": question.why,
+            "why_text": OUTCOMES.get(question.why, question.why),
+            "at_ms": self._ms(question.at),
+            "first_ms": self._ms(question.first),
+            "ms": self._ms(question.ended),
+            "retries": question.retries,
+            "upstream": question.server.name,
+            "address": hidden_address(question.server.base_url),
+            "wire": question.server.wire,
+            "path": question.path,
+            "model": cover.text(question.model),
+            "plan": to_builtins(question.plan),
+            **self._prompt(question),
             "body": cover.text(_pretty(sent)),
-            "status": turn.status,
+            "status": question.status,
             "text": shown,
             "raw": raw,
             "chunks": [
@@ -128,18 +129,20 @@ class View:
                 }
                 for piece in said.pieces
             ],
-            "spans": spans_of(self._places(turn, said, secrets), shown, cover),
+            "spans": spans_of(self._places(question, said, secrets), shown, cover),
             "calls": self._calls(reply),
             "rejected": [cover.value(to_builtins(one)) for one in reply.rejected],
             "notes": self._notes(reply.notes),
-            "outcome": turn.outcome,
-            "outcome_text": OUTCOMES.get(turn.outcome, turn.outcome),
+            "outcome": question.outcome,
+            "outcome_text": OUTCOMES.get(question.outcome, question.outcome),
             "stop_reason": reply.stop_reason,
-            "failure": self._failure(turn.failure),
+            "failure": self._failure(question.failure),
             "usage": to_builtins(reply.usage),
         }
 
-    def _places(self, turn: Turn, said: Said, secrets: list[tuple[int, int]]) -> list[Place]:
+    def _places(
+        self, question: Question, said: Said, secrets: list[tuple[int, int]]
+    ) -> list[Place]:
         places = Places(said.text)
         for index, (start, end, name) in enumerate(said.calls):
             places.add(Place(start, end, "call", name, f"a call of {name}", index))
@@ -148,19 +151,19 @@ class View:
         for index, (start, end) in enumerate(secrets):
             places.add(Place(start, end, "secret", "secret", "a secret, covered", index))
         if not said.thoughts:
-            parser = Parser(reasoning_open=turn.plan.reasoning_open)
+            parser = Parser(reasoning_open=question.plan.reasoning_open)
             places.reasoning(fold([*parser.feed(said.text), *parser.finish()]))
-        if turn.reply:
-            places.calls((call.name, call.raw) for call in turn.reply.calls)
-            places.rejected(turn.reply.rejected)
-            places.notes(turn.reply.notes)
+        if question.reply:
+            places.calls((call.name, call.raw) for call in question.reply.calls)
+            places.rejected(question.reply.rejected)
+            places.notes(question.reply.notes)
         return places.all()
 
-    def _prompt(self, turn: Turn) -> dict[str, Any]:
+    def _prompt(self, question: Question) -> dict[str, Any]:
         """The conversation as the upstream got it."""
         try:
-            request = wire_of(turn.endpoint.wire).decode_request(
-                decode_json(turn.sent), model=turn.model, stream=False
+            request = wire_of(question.server.wire).decode_request(
+                decode_json(question.sent), model=question.model, stream=False
             )
         except ToolspeakError:
             return {"prompt": [], "tools": 0}
@@ -169,36 +172,40 @@ class View:
             "tools": len(request.tools or ()),
         }
 
+    def _ms(self, moment: float | None) -> float | None:
+        """When that was, counted from when the request began."""
+        return None if moment is None else _ms(moment - self._record.began)
+
     def _message(self, message: Message) -> dict[str, str]:
         text = "\n".join(map(_words, message.parts))
         return {"role": message.role, "text": self._covering.text(text)}
 
     def _answer(self) -> dict[str, Any]:
-        trace, said, cover = self._trace, self._received, self._covering
+        record, said, cover = self._record, self._received, self._covering
         body = cover.bytes(said.covered_raw(cover.spans(said.text)))
         place = in_utf16(body)
         return {
-            "status": trace.status,
-            "headers": _headers(trace.answered),
+            "status": record.status if record.ended else 0,
+            "headers": _headers(record.answered),
             "body": body,
             "chunks": [
                 {"ms": _ms(piece.seconds), "end": place(piece.raw_end)} for piece in said.pieces
             ],
-            "size": trace.received.size,
+            "size": self._kept.size,
         }
 
     def _curl(self) -> str:
         """What asks the same again: here, whatever name the client had for it."""
-        trace = self._trace
-        host = trace.headers.get("host", "")
+        headers = self._kept.headers
+        host = headers.get("host", "")
         host = host if is_loopback(host.rpartition(":")[0] or host) else "GATEWAY"
-        address = f"http://{host}{self._covering.text(_target(trace.target))}"
-        words = ["curl", "-gsN" if trace.stream else "-gs", address]
-        for name, value in trace.headers.items():
+        address = f"http://{host}{self._covering.text(_target(self._kept.target))}"
+        words = ["curl", "-gsN" if self._record.stream else "-gs", address]
+        for name, value in headers.items():
             if name in HARMLESS and name not in ("user-agent", "accept"):
                 words += ["-H", f"{name}: {value}"]
         line = shlex.join(words)
-        if {"authorization", "x-api-key", "x-goog-api-key"} & trace.headers.keys():
+        if {"authorization", "x-api-key", "x-goog-api-key"} & headers.keys():
             line += ' -H "authorization: Bearer $KEY"'
         return f"{line} --data-raw {shlex.quote(self._covering.text(self._body))}"
 
@@ -235,6 +242,11 @@ def told(note: dict[str, Any]) -> dict[str, str]:
     """A note, with what its code means."""
     fields = {name: str(note[name]) for name in ("code", "message", "where")}
     return {**fields, "meaning": NOTES.get(fields["code"], "")}
+
+
+def _heard(question: Question) -> Said:
+    assert question.heard, "there is one wherever bytes are kept"
+    return read(question.server.wire, question.heard, is_stream=question.is_stream)
 
 
 def _words(part: Part) -> str:
@@ -279,5 +291,5 @@ def _text(data: bytes) -> str:
     return plain(data.decode("utf-8", "replace"))
 
 
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * 1000, 3)
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)

@@ -63,7 +63,9 @@ def hostile_request(name: str, text: str) -> Record:
     served.answered = kept.headers = headers
     kept.target = f"/v1/{text}"
     kept.body = json.dumps({"model": text, text: {"__proto__": [text]}}).encode()
-    kept.times, kept.pieces = [0.002], [frames]
+    kept.room, heard = Room(2**20), Flow(0.0, Room(2**20))
+    kept.take(frames)
+    heard.take(frames)
     server = Server(
         name=text,
         wire="openai_chat",
@@ -79,7 +81,7 @@ def hostile_request(name: str, text: str) -> Record:
         why=text,
         at=0.001,
         sent=json.dumps(sent).encode(),
-        heard=Flow(0.0, Room(0), [0.0015], [frames]),
+        heard=heard,
         is_stream=True,
         status=200,
         first=0.001,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from time import perf_counter
+from typing import Self
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 _A_PIECE = 80
 """Bytes that Python itself needs for one, about; many small ones are not free."""
+_MANY, _LARGE = 32, 4096
+"""After so many pieces, or one so large, it is seen to whether there is room for them."""
 
 
 class Room(Struct, array_like=True):
@@ -17,14 +21,16 @@ class Room(Struct, array_like=True):
 
 
 class Flow(Struct, array_like=True):
-    """What came or went piece by piece, and when: in seconds since the request began. Two plain
-    lists, since there are many pieces and none of them may cost anything."""
+    """What came or went piece by piece, and when. Two plain lists, since there are many pieces and
+    none of them may cost anything."""
 
     began: float
-    """By the clock of this process."""
+    """When the request did, by the clock of this process: as all times here."""
     room: Room
     times: list[float] = []
     pieces: list[bytes] = []
+    counted: int = 0
+    """For how many of them room was taken."""
     weight: int = 0
     """Bytes that it takes, about."""
     lost: int = 0
@@ -32,15 +38,19 @@ class Flow(Struct, array_like=True):
 
     def take(self, data: bytes) -> None:
         """One more piece."""
-        weight = len(data) + _A_PIECE
-        room = self.room
-        if weight > room.left:
-            self.lost += len(data)
-            return
-        room.left -= weight
-        self.weight += weight
-        self.times.append(perf_counter() - self.began)
+        self.times.append(perf_counter())
         self.pieces.append(data)
+        if len(data) > _LARGE or not len(self.pieces) % _MANY:
+            self._count()
+
+    def _count(self) -> None:
+        """Take room for what is new, or let go of it."""
+        new = self.pieces[self.counted :]
+        if self.fits(sum(map(len, new)) + _A_PIECE * len(new)):
+            self.counted = len(self.pieces)
+        else:
+            self.lost += sum(map(len, new))
+            del self.times[self.counted :], self.pieces[self.counted :]
 
     def fits(self, size: int) -> bool:
         """Whether there is room for so much more; if so, it is taken."""
@@ -55,6 +65,15 @@ class Flow(Struct, array_like=True):
     def size(self) -> int:
         """Bytes of all pieces, also of those that were not kept."""
         return sum(map(len, self.pieces)) + self.lost
+
+    def so_far(self) -> Self:
+        """A copy, which stays as it is."""
+        return structs.replace(self, times=self.times[:], pieces=self.pieces[:])
+
+    def each(self) -> Iterator[tuple[float, bytes]]:
+        """The pieces, and how many seconds after the request began each came."""
+        for moment, data in zip(self.times, self.pieces, strict=True):
+            yield moment - self.began, data
 
 
 class Kept(Flow):

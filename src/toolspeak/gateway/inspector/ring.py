@@ -8,7 +8,6 @@ nothing has touched for long: that costs more than to write it down.
 from __future__ import annotations
 
 from collections import deque
-from copy import deepcopy
 from time import time
 
 import msgspec
@@ -122,13 +121,17 @@ class Ring:
         if active is None:
             named = (one for one in reversed(self.active.values()) if one.id == key)
             active = next(named, None)
-        if active is None:
-            return None
-        now = structs.replace(active, spans=None)
-        try:
-            return _read(msgspec.msgpack.encode(now))
-        except _UNWRITABLE:
-            return deepcopy(now)
+        return _copied(active) if active else None
+
+
+def _copied(record: Record) -> Record:
+    """A request as it is now. It goes on: what comes in pieces grows, all else is set anew."""
+    questions = [
+        structs.replace(question, heard=question.heard and question.heard.so_far())
+        for question in record.questions
+    ]
+    kept = record.kept and record.kept.so_far()
+    return structs.replace(record, spans=None, questions=questions, kept=kept)
 
 
 def _record(said: bytes | Record) -> Record:

@@ -156,7 +156,7 @@ def read(wire: str, flow: Flow, *, is_stream: bool) -> Said:
     length = 0
     pieces: list[Piece] = []
     value = None if is_stream else _value(flow)
-    for seconds, data in zip(flow.times, flow.pieces, strict=True):
+    for seconds, data in flow.each():
         if value is None:
             reading.take(decoder.feed(data))
         raw.append(to_text.decode(data))

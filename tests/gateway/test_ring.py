@@ -1,0 +1,188 @@
+"""Requests that are over are bytes until somebody looks: then they are what they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolspeak.gateway.catalog import Server
+from toolspeak.gateway.flow import Flow, Kept, Room
+from toolspeak.gateway.inspector.ring import Ring
+from toolspeak.gateway.record import Question, Record
+from toolspeak.types import (
+    Document,
+    Failure,
+    Image,
+    Note,
+    Other,
+    Plan,
+    Reasoning,
+    Rejection,
+    Reply,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+
+ROOM = Room(2**30)
+
+
+def call(**arguments: Any) -> ToolCall:
+    return ToolCall(id="call_1", name="get_weather", arguments=arguments, raw="<call>")
+
+
+def nest(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+def served(reply: Reply, number: int = 0, *, is_last: bool = True, body: bytes = b"{}") -> Record:
+    """A request to which a model has said that."""
+    kept = Kept(1.0, ROOM, key=f"req_{number}", target="/v1/x?y", headers={"accept": "*"})
+    kept.take(b"data: 1\n\n")
+    kept.take(b"data: 2\n\n")
+    kept.take_body(body)
+    heard = Flow(1.0, ROOM)
+    heard.take(b"\xff\x00 not text")
+    question = Question(
+        Server("up", "openai_chat", "http://127.0.0.1/v1", "key", {"x": "y"}),
+        Plan("prompt", "hermes", True, ("because",)),
+        path="/chat/completions",
+        model="m",
+        why="invalid-call",
+        at=1.5,
+        sent=b"{}",
+        heard=heard,
+        headers={"traceparent": "00"},
+        retries=1,
+        status=200,
+        is_stream=True,
+        first=1.6,
+        ended=1.7,
+        reply=reply if is_last else Reply(parts=(Text("before"),)),
+        outcome="calls",
+        failure=Failure("upstream", "no", 502, "code", "param", {"a": [1, None, 2.5]}),
+    )
+    record = Record(f"req_{number}", "POST", "/v1/x", "openai_chat", is_chat=True)
+    record.questions, record.kept = [question], kept
+    record.retries, record.failures = ["upstream"], [("up", "timeout")]
+    record.replied(reply, (Note("coerced", "text", "$.x"),))
+    record.end(200, {"content-type": "application/json"})
+    return record
+
+
+EVERY_PART = Reply(
+    parts=(
+        Reasoning("hm", "signature", {"x": 1}),
+        Text("Ünïcode \U0001f600"),
+        call(city="Oslo", days=3, deep={"a": [{"b": None}]}, big=2**63),
+        Image(data="aGk="),
+        Document("text", "title"),
+        ToolResult(call_id="1", name="n", content=(Text("a"), Image(url="u"), Other({"k": 1}))),
+        Other({"type": "odd"}),
+    ),
+    rejected=(Rejection("raw", "unknown-tool", "problem", "$", "name"),),
+    notes=(Note("fuzzy-name", "message"),),
+    dialect="hermes",
+    id="1",
+    model="m",
+    stop_reason="calls",
+    raw_stop_reason="stop",
+    usage=Usage(1, 2, 3, 4, 5, {"x": {"y": 1.5}}),
+    failure=Failure("timeout", "late", 504),
+    wire="openai_chat",
+    extra={"fingerprint": "f"},
+)
+WRITABLE = {
+    "every part": EVERY_PART,
+    "nothing": Reply(),
+    "odd numbers": Reply(parts=(call(x=float("inf"), y=-(2**63), z=1e-300),)),
+}
+UNWRITABLE = {
+    "half a character": Reply(parts=(Text("hi \ud800"),)),
+    "half a character in an argument": Reply(parts=(call(city="\udfff"),)),
+    "a number that no machine has": Reply(parts=(call(x=2**70),)),
+    "a nest": Reply(parts=(call(x=nest(5000)),)),
+}
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+@pytest.mark.parametrize("name", [*WRITABLE, *UNWRITABLE])
+def test_what_is_kept_is_what_it_was(name: str, is_last: bool) -> None:
+    reply = {**WRITABLE, **UNWRITABLE}[name]
+    record, ring = served(reply, is_last=is_last), Ring()
+    ring.end(record)
+    [over] = ring.over()
+    assert isinstance(over.said, bytes) == (name in WRITABLE)
+    assert over.record.reply == reply
+    assert over.record == record
+    assert over.summary.calls == [one.name for one in reply.calls]
+
+
+@pytest.mark.parametrize("name", [*WRITABLE, *UNWRITABLE])
+def test_one_that_is_under_way_goes_on_without_whoever_looks(name: str) -> None:
+    record, ring = served({**WRITABLE, **UNWRITABLE}[name]), Ring()
+    record.ended = 0.0
+    ring.active["req_0"] = record
+    seen = ring.snapshot("req_0")
+    assert seen == record
+    assert seen
+    assert seen.kept
+    assert record.kept
+    record.kept.take(b"more")
+    assert seen.kept.pieces == [b"data: 1\n\n", b"data: 2\n\n"]
+
+
+def test_a_look_is_remembered_and_only_what_is_kept() -> None:
+    ring = Ring(most=3)
+    for number in range(3):
+        ring.end(served(EVERY_PART, number))
+    first = ring.over()
+    ring.end(served(EVERY_PART, 3))
+    second = ring.over()
+    assert [one.summary.id for one in second] == ["req_1", "req_2", "req_3"]
+    assert [one.summary for one in second[:2]] == [one.summary for one in first[1:]]
+    assert second[0] is first[1]
+    assert ring.find("req_0", None) is None
+    assert ring.find("req_3", None)
+    changes = [one.summary.changed for one in second]
+    assert sorted(set(changes)) == changes
+
+
+@pytest.mark.parametrize("reply", [Reply(parts=(call(x="y"),)), Reply(parts=(call(x="\ud800"),))])
+def test_one_that_is_larger_than_all_that_may_be_kept(reply: Reply) -> None:
+    ring = Ring(max_bytes=20_000)
+    body = b'{"messages":[{"role":"user","content":"Who?"}],"x":"' + b"x" * 30_000 + b'"}'
+    ring.end(served(reply, body=body))
+    [over] = ring.over()
+    assert (over.summary.asked, over.summary.calls) == ("Who?", ["get_weather"])
+    assert over.record.kept
+    assert over.record.kept.size == 18
+    assert ring.size < 20_000
+
+
+def test_room_is_given_back() -> None:
+    ring = Ring()
+    before = ring.room.left
+    for _ in range(50):
+        record = Record()
+        kept = record.kept = Kept(0.0, ring.room, key="req_1")
+        for size in (10, 5000, 30) * 20:
+            kept.take(b"x" * size)
+        kept.take_body(b"y" * 700)
+        ring.end(record)
+    assert ring.room.left == before
+
+
+def test_there_is_no_more_than_there_is_room_for() -> None:
+    flow = Flow(0.0, Room(50_000))
+    for _ in range(1000):
+        flow.take(b"x" * 1000)
+    # Small pieces are counted by the dozen.
+    assert 30_000 < sum(map(len, flow.pieces)) <= 50_000 + 32_000
+    assert flow.size == 1_000_000
+    assert len(flow.times) == len(flow.pieces)

@@ -336,6 +336,19 @@ def test_failures_are_kept(model: ScriptedServer, gateway: Running) -> None:
     assert Looking(gateway.url).last()["sent"]["body"] == '{"model": '
 
 
+def test_a_stream_that_fails_is_kept_with_what_it_said(
+    model: ScriptedServer, gateway: Running
+) -> None:
+    failure = Failure("overloaded", "too much at once", 503)
+    say(model, [*words("This is the beginning of it. ")[:-1], failure])
+    body = {**STREAMED[0].body(), "tools": []}
+    assert "too much at once" in HTTP.post(f"{gateway.url}/v1/chat/completions", json=body).text
+    shown = Looking(gateway.url).last()
+    assert "too much at once" in shown["failure"]["message"]
+    assert "too much at once" in shown["summary"]["failure"]
+    assert "beginning of it" in shown["turns"][0]["text"]
+
+
 def test_a_request_is_there_while_it_runs(model: ScriptedServer, gateway: Running) -> None:
     model.pause = 0.05
     say(model, words("one two three four five six seven eight nine ten"))

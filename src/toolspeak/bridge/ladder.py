@@ -90,6 +90,8 @@ class Ladder:
             self._stuck = stuck_call(request.messages, target.repeats, target.polling)
         self.reply = Reply()
         """The last one, as far as it was kept."""
+        self._folded: list[Event] = []
+        """What it was made of."""
         self._first: list[Event] = []
         """What was held of the first reply, which is as good as any if none will do."""
         self._sent = Sent()
@@ -160,6 +162,7 @@ class Ladder:
     def end(self) -> list[Event] | None:
         """The end of the reply for the client; None if the model is to be asked again."""
         reply = self.reply = self._gate.reply
+        self._folded = self._gate.events
         self.usage = total(self.usage, reply.usage)
         if cut := cut_note(self._exchange.outgoing.body, reply.usage):
             self.notes.append(cut)
@@ -182,7 +185,7 @@ class Ladder:
 
     def reply_of(self, events: list[Event]) -> Reply:
         """What these events come to: most often to the last reply, of which that is known."""
-        return self.reply if events == self._gate.events else fold(events)
+        return self.reply if events == self._folded else fold(events)
 
     def unprepared(self) -> None:
         """The upstream does not take what comes before the request: it is made without."""

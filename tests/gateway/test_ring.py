@@ -143,6 +143,8 @@ def test_a_look_is_remembered_and_only_what_is_kept() -> None:
         ring.end(served(EVERY_PART, number))
     first = ring.over()
     ring.end(served(EVERY_PART, 3))
+    # What has gone is gone, also for those who have looked.
+    assert len(ring._looked) == 2  # pyright: ignore[reportPrivateUsage]
     second = ring.over()
     assert [one.summary.id for one in second] == ["req_1", "req_2", "req_3"]
     assert [one.summary for one in second[:2]] == [one.summary for one in first[1:]]

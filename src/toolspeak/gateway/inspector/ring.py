@@ -95,6 +95,8 @@ class Ring:
         self.size += size
         while self.size > self.max_bytes or len(self._over) > self.most:
             oldest = self._over.popleft()
+            if self._looked:
+                self._looked.pop(id(oldest), None)
             self.size -= len(oldest) if isinstance(oldest, bytes) else _size(oldest)
 
     def over(self) -> list[Over]:

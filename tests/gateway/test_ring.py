@@ -9,6 +9,7 @@ import pytest
 from toolspeak.gateway.catalog import Server
 from toolspeak.gateway.flow import Flow, Kept, Room
 from toolspeak.gateway.inspector.ring import Ring
+from toolspeak.gateway.inspector.summary import summary_of
 from toolspeak.gateway.record import Question, Record
 from toolspeak.types import (
     Document,
@@ -185,6 +186,52 @@ def test_there_is_no_more_than_there_is_room_for() -> None:
     for _ in range(1000):
         flow.take(b"x" * 1000)
     # Small pieces are counted by the dozen.
-    assert 30_000 < sum(map(len, flow.pieces)) <= 50_000 + 32_000
+    assert 30_000 < sum(map(len, flow.pieces)) <= 50_000 + 16_000
     assert flow.size == 1_000_000
     assert len(flow.times) == len(flow.pieces)
+
+
+def test_what_cannot_be_read_hides_no_others(caplog: pytest.LogCaptureFixture) -> None:
+    """An upstream may count in ways of its own."""
+    ring, odd = Ring(), Reply(usage=Usage("many"))  # pyright: ignore[reportArgumentType]
+    for number, reply in enumerate((EVERY_PART, odd, EVERY_PART)):
+        ring.end(served(reply, number))
+    for _ in range(2):
+        assert [one.summary.id for one in ring.over()] == ["req_0", "req_2"]
+    assert len(caplog.records) == 1
+    assert ring.find("req_2", None)
+
+
+def test_requests_as_they_are_count_with_all_that_they_hold() -> None:
+    ring, held = Ring(most=10_000, max_bytes=200_000), 0
+    for number in range(100):
+        record = served(UNWRITABLE["half a character"], number)
+        assert record.kept
+        record.kept.pieces += [b"x" * 1500] * 10
+        record.kept.times += [1.0] * 10
+        ring.end(record)
+    for over in ring.over():
+        assert over.record.kept
+        held += sum(map(len, over.record.kept.pieces))
+    assert 50_000 < held < 200_000
+
+
+def test_one_too_large_still_says_who_answered() -> None:
+    ring = Ring(max_bytes=10_000)
+    record = served(EVERY_PART, body=b"x" * 20_000)
+    record.first_upstream = "another"
+    ring.end(record)
+    [over] = ring.over()
+    assert over.summary.upstream == "up"
+    assert over.record.reply
+    assert over.record.reply.usage == EVERY_PART.usage
+
+
+def test_what_was_asked_is_known_as_soon_as_it_is_there() -> None:
+    record = served(Reply())
+    kept = record.kept
+    assert kept
+    kept.body = b""
+    assert summary_of(record).asked == ""
+    kept.body = b'{"messages":[{"role":"user","content":"Who?"}]}'
+    assert summary_of(record).asked == "Who?"

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 _A_PIECE = 80
 """Bytes that Python itself needs for one, about; many small ones are not free."""
-_MANY, _LARGE = 32, 4096
+_MANY, _LARGE = 16, 2048
 """After so many pieces, or one so large, it is seen to whether there is room for them."""
 
 
@@ -18,6 +18,11 @@ class Room(Struct, array_like=True):
     """How many bytes may still be kept of all requests that are under way."""
 
     left: int
+
+
+def weight_of(pieces: list[bytes]) -> int:
+    """Bytes that they take, about."""
+    return sum(map(len, pieces)) + _A_PIECE * len(pieces)
 
 
 class Flow(Struct, array_like=True):
@@ -46,7 +51,7 @@ class Flow(Struct, array_like=True):
     def _count(self) -> None:
         """Take room for what is new, or let go of it."""
         new = self.pieces[self.counted :]
-        if self.fits(sum(map(len, new)) + _A_PIECE * len(new)):
+        if self.fits(weight_of(new)):
             self.counted = len(self.pieces)
         else:
             self.lost += sum(map(len, new))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
+from threading import Lock
 from typing import Any, TypeVar
 
 import msgspec
@@ -174,6 +175,8 @@ def once_for(*keys: str) -> Callable[[Reads[F, T]], Reads[F, T]]:
     def remembering(read: Reads[F, T]) -> Reads[F, T]:
         kept: dict[bytes, T] = {}
         size = 0
+        # What a request said is read once more, by threads, for those who look at it.
+        changing = Lock()
 
         @wraps(read)
         def read_before(fields: F) -> T:
@@ -185,9 +188,10 @@ def once_for(*keys: str) -> Callable[[Reads[F, T]], Reads[F, T]]:
                     fields.any(key)
                 return found
             made = read(fields)
-            if given:
-                kept[given] = made
-                size += len(given)
+            with changing:
+                if given and given not in kept:
+                    kept[given] = made
+                    size += len(given)
                 while size > _MOST_KEPT:
                     oldest = next(iter(kept))
                     size -= len(oldest)

@@ -75,15 +75,16 @@ class Recorder:
 
     async def _own(self, after: float = 0.0) -> list[Summary]:
         """The requests of this process, without secrets."""
-        active, is_new = list(self._ring.active.values()), self._ring.changed > after
+        active = list(self._ring.active.values())
 
         def summaries() -> list[Summary]:
-            over = self._ring.over() if is_new else []
-            own = [one.summary for one in over if one.summary.changed > after]
-            own += map(summary_of, active)
+            own = [one.summary for one in self._ring.over() if one.summary.changed > after]
+            # One that has ended by now is told of the next time, with all that ended before it.
+            own += [one for one in map(summary_of, active) if not one.is_over]
             return [discreet(one, Covering(self._known)) for one in own]
 
-        return await asyncio.to_thread(summaries) if active or is_new else []
+        is_new = bool(active) or self._ring.changed > after
+        return await asyncio.to_thread(summaries) if is_new else []
 
     async def _shown(self, key: str) -> dict[str, Any] | None:
         active = self._ring.snapshot(key)

@@ -7,6 +7,7 @@ nothing has touched for long: that costs more than to write it down.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from time import time
 
@@ -14,14 +15,16 @@ import msgspec
 from msgspec import Struct, structs
 
 from ...types import Reply, ToolCall
-from ..flow import Kept, Room
+from ..flow import Kept, Room, weight_of
 from ..record import Record
 from .summary import Summary, summary_of
 
+log = logging.getLogger("toolspeak.gateway")
 _TICK = 1e-6
 _AS_IT_IS = 4000
 """Bytes that Python itself needs for a request that cannot be written down, about."""
-_UNWRITABLE = (ValueError, OverflowError, RecursionError)
+_MOST_PAPER = 2**20
+_UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 """Half a character, a number that no machine has, a nest: models write such things."""
 _write = msgspec.msgpack.Encoder().encode_into
 _read = msgspec.msgpack.Decoder(Record).decode
@@ -56,8 +59,8 @@ class Ring:
         """Bytes of all that are over."""
         self.changed = 0.0
         """When one ended last."""
-        self._looked: dict[int, Over] = {}
-        """What is known from the last look, by the addresses of the blocks."""
+        self._looked: dict[int, tuple[bytes | Record, Over | None]] = {}
+        """What is known from the last look, by the addresses of the blocks; None: nothing."""
 
     def resize(self, most: int, max_bytes: int) -> None:
         """Keep so many from now on."""
@@ -86,6 +89,8 @@ class Ring:
             _write(record, self._paper)
             said = bytes(self._paper)
             size = len(said)
+            if size > _MOST_PAPER:
+                self._paper = bytearray()
         except _UNWRITABLE:
             said, size = record, _size(record)
         if size > self.max_bytes:
@@ -101,14 +106,17 @@ class Ring:
 
     def over(self) -> list[Over]:
         """Those that are over, the oldest first. Some thousands take a while, the first time."""
-        known, looked = self._looked, dict[int, Over]()
+        known, looked = self._looked, dict[int, tuple[bytes | Record, Over | None]]()
         for said in tuple(self._over):
-            one = known.get(id(said))
-            if one is None or one.said is not said:
-                one = Over(said, summary_of(_record(said)))
-            looked[id(said)] = one
+            found = known.get(id(said))
+            if found is None or found[0] is not said:
+                found = said, _look(said)
+            looked[id(said)] = found
         self._looked = looked
-        return list(looked.values())
+        # Some may have left before they could be forgotten.
+        for address in looked.keys() - {id(said) for said in tuple(self._over)}:
+            looked.pop(address, None)
+        return [one for _, one in list(looked.values()) if one]
 
     def find(self, key: str, active: Record | None) -> Record | None:
         """The request of that key; or that one, or else the last that its client calls so."""
@@ -136,15 +144,28 @@ def _copied(record: Record) -> Record:
     return structs.replace(record, spans=None, questions=questions, kept=kept)
 
 
+def _look(said: bytes | Record) -> Over | None:
+    try:
+        return Over(said, summary_of(_record(said)))
+    except Exception:
+        # One that cannot be read must not hide all others.
+        log.exception("the inspector cannot read a request that it has written down")
+        return None
+
+
 def _record(said: bytes | Record) -> Record:
     return _read(said) if isinstance(said, bytes) else said
 
 
 def _size(record: Record) -> int:
     """Bytes that it takes as it is, about: what was understood of a reply is there beside it."""
-    weight = record.kept.weight if record.kept else 0
-    weight += sum(2 * question.heard.weight for question in record.questions if question.heard)
-    return weight + _AS_IT_IS * (1 + len(record.questions))
+    kept, weight = record.kept, _AS_IT_IS
+    if kept:
+        weight += len(kept.body) + weight_of(kept.pieces)
+    for question in record.questions:
+        heard = weight_of(question.heard.pieces) if question.heard else 0
+        weight += _AS_IT_IS + len(question.sent) + 2 * heard
+    return weight
 
 
 def _without_bytes(record: Record) -> Record:
@@ -154,8 +175,18 @@ def _without_bytes(record: Record) -> Record:
     lost, asked = kept.size, summary_of(record).asked
     bare = Kept(kept.began, kept.room, lost=lost, key=kept.key, target=kept.target, asked=asked)
     bare.headers, bare.changed = kept.headers, kept.changed
-    calls = tuple(ToolCall(id=call.id, name=call.name, arguments={}) for call in record.calls)
-    return structs.replace(record, questions=[], other_reply=Reply(parts=calls), kept=bare)
+    reply = record.reply
+    if reply:
+        calls = [ToolCall(id=call.id, name=call.name, arguments={}) for call in reply.calls]
+        reply = Reply(parts=tuple(calls), dialect=reply.dialect, usage=reply.usage)
+    return structs.replace(
+        record,
+        questions=[],
+        first_upstream=record.upstream,
+        has_replied=reply is not None,
+        other_reply=reply,
+        kept=bare,
+    )
 
 
 def _for_active(max_bytes: int) -> int:

@@ -46,7 +46,7 @@ def summary_of(record: Record) -> Summary:
     """A request in one line, be it over or not."""
     kept, is_over = record.kept, record.ended > 0
     assert kept, "nobody can look at others"
-    if kept.asked is None:
+    if kept.asked is None and kept.body:
         kept.asked = _asked(record.wire, kept.body)
     return Summary(
         key=kept.key,
@@ -60,7 +60,7 @@ def summary_of(record: Record) -> Summary:
         served=record.served,
         upstream=record.upstream,
         mode=record.mode,
-        asked=kept.asked,
+        asked=kept.asked or "",
         tools=record.tools,
         calls=[call.name for call in record.calls],
         retries=len(record.retries),

@@ -77,7 +77,7 @@ class Decoder:
         self._done = True
         self._raw_stop = fields.text("done_reason") or None
         counts = [fields.any(key) for key in ("prompt_eval_count", "eval_count")]
-        read, written = (count if isinstance(count, int) else 0 for count in counts)
+        read, written = (count if type(count) is int else 0 for count in counts)
         if any(count is not None for count in counts):
             self._usage = Usage(read, written)
         self._extra |= set_apart(fields.rest(), BOOKKEEPING)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from toolspeak.gateway.catalog import Server
 from toolspeak.gateway.flow import Flow, Kept, Room
+from toolspeak.gateway.inspector.recorder import Recorder
 from toolspeak.gateway.inspector.ring import Ring
 from toolspeak.gateway.inspector.summary import summary_of
 from toolspeak.gateway.record import Question, Record
+from toolspeak.gateway.settings import Config
+from toolspeak.gateway.store import MemoryStore
 from toolspeak.types import (
     Document,
     Failure,
@@ -235,3 +239,16 @@ def test_what_was_asked_is_known_as_soon_as_it_is_there() -> None:
     assert summary_of(record).asked == ""
     kept.body = b'{"messages":[{"role":"user","content":"Who?"}]}'
     assert summary_of(record).asked == "Who?"
+
+
+def test_one_that_ends_while_somebody_looks_is_told_of_the_next_time() -> None:
+    """With all that ended before it: whoever follows would not go back for them."""
+    recorder = Recorder(Config(), MemoryStore(), is_shared=False, epoch="")
+    record = served(EVERY_PART)
+    assert record.kept
+    ring = recorder._ring  # pyright: ignore[reportPrivateUsage]
+    ring.active[record.kept.key] = record
+    assert asyncio.run(recorder.summaries()) == []
+    recorder.end(record)
+    [told] = asyncio.run(recorder.summaries())
+    assert told.is_over

@@ -303,7 +303,9 @@ class Ladder:
         """The end of a reply, with what all attempts have used, and why there were several."""
         *held, finish = events
         assert isinstance(finish, Finish)
-        return [*held, *self.notes, structs.replace(finish, usage=self.usage)]
+        if finish.usage is not self.usage:
+            finish = structs.replace(finish, usage=self.usage)
+        return [*held, *self.notes, finish]
 
 
 def total(one: Usage | None, other: Usage | None) -> Usage | None:

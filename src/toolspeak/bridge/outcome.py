@@ -84,7 +84,7 @@ def outcome_of(
 ) -> Outcome:
     """What a reply to a request comes to. `stuck` is a call that may not be made once more."""
     if calls := reply.calls:
-        is_stuck = all(key_of(call.name, call.arguments) == stuck for call in calls)
+        is_stuck = stuck and all(key_of(call.name, call.arguments) == stuck for call in calls)
         rejected = tuple(one for one in reply.rejected if one.code in _CODES)
         return Outcome("repeated-call" if is_stuck else "calls", rejected)
     if reply.stop_reason == "refusal":

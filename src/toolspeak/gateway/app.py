@@ -237,56 +237,34 @@ class Gateway:
         self, incoming: Incoming, sender: Sender, record: Record, where: Route | None
     ) -> None:
         try:
-            failure = await self._failure(incoming, sender, record, where)
-            if failure:
-                record.failure = failure
+            try:
+                self._allow_origin(incoming, sender)
+                client = self.guard.admit(incoming)
+                if where and incoming.method == "POST":
+                    self._check_load()
+                    if self.recorder:
+                        self.recorder.begin(record, incoming, sender)
+                    await Chat(self, incoming, sender, record, where, client).serve()
+                else:
+                    await self._other(Exchanged(incoming, sender, client), where)
+            except Gone:
+                raise
+            except (Exception, asyncio.CancelledError) as problem:
+                incoming.unwatch()
+                record.failure = failure = _failure(problem, incoming, sender, record)
                 await self._fail(sender, record.wire, failure)
         except Gone:
             record.status = CLOSED
-
-    async def _failure(
-        self, incoming: Incoming, sender: Sender, record: Record, where: Route | None
-    ) -> Failure | None:
-        """Serve a request; what has gone wrong, if anything has."""
-        try:
-            await self._admitted(incoming, sender, record, where)
-        except (Refused, UpstreamFailed) as problem:
-            sender.headers.update(problem.headers)
-            return problem.failure
-        except (UnknownModel, WireError) as problem:
-            return problem.failure
-        except asyncio.CancelledError:
-            if incoming.is_gone:
-                raise Gone from None
-            # Whoever stops the server has waited as long as that may take.
-            return Failure("overloaded", "the gateway was stopped before this was done", 503)
-        except Gone:
-            raise
-        except Exception:
-            identity = record.id
-            log.exception("%s has failed: %s %s", identity, incoming.method, incoming.path[:200])
-            problem = f"something went wrong in the gateway; its log tells more under {identity}"
-            return Failure("internal", problem, 500)
         finally:
             incoming.unwatch()
-        return None
 
-    async def _admitted(
-        self, incoming: Incoming, sender: Sender, record: Record, where: Route | None
-    ) -> None:
-        self._allow_origin(incoming, sender)
-        client = self.guard.admit(incoming)
-        if incoming.method == "OPTIONS":
-            await sender.whole(204, b"")
+    async def _other(self, exchanged: Exchanged, where: Route | None) -> None:
+        """Serve what is no chat."""
+        if exchanged.incoming.method == "OPTIONS":
+            await exchanged.sender.whole(204, b"")
             return
-        if where and incoming.method == "POST":
-            self._check_load()
-            if self.recorder:
-                self.recorder.begin(record, incoming, sender)
-            await Chat(self, incoming, sender, record, where, client).serve()
-            return
-        handler, match = self._handler(incoming, where)
-        await handler(Exchanged(incoming, sender, client), match)
+        handler, match = self._handler(exchanged.incoming, where)
+        await handler(exchanged, match)
 
     def _check_load(self) -> None:
         most = self.config.limits.streams
@@ -430,6 +408,34 @@ class Gateway:
 
     async def _body(self, it: Exchanged) -> dict[str, Any]:
         return await it.incoming.value(self.config.limits)
+
+
+def _failure(
+    problem: BaseException, incoming: Incoming, sender: Sender, record: Record
+) -> Failure:
+    """What a client is told of what has gone wrong."""
+    match problem:
+        case Refused() | UpstreamFailed():
+            sender.headers.update(problem.headers)
+            return problem.failure
+        case UnknownModel() | WireError():
+            return problem.failure
+        case asyncio.CancelledError() if incoming.is_gone:
+            raise Gone from None
+        case asyncio.CancelledError():
+            # Whoever stops the server has waited as long as that may take.
+            return Failure("overloaded", "the gateway was stopped before this was done", 503)
+        case _:
+            identity = record.id
+            log.error(
+                "%s has failed: %s %s",
+                identity,
+                incoming.method,
+                incoming.path[:200],
+                exc_info=problem,
+            )
+            what = f"something went wrong in the gateway; its log tells more under {identity}"
+            return Failure("internal", what, 500)
 
 
 def _wire_for(incoming: Incoming) -> str:

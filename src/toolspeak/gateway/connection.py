@@ -1,7 +1,6 @@
 """One HTTP/1.1 connection: a request goes out, and its reply comes in piece by piece.
 
-    connection.ask(data)                          bytes of a whole request
-    await connection.answered(deadline)           connection.status, connection.headers
+    await connection.answer(data, deadline)       connection.status, connection.headers
     while piece := await connection.read(deadline): …
 
 This does for a gateway what a general client would do at three to twenty times the cost. Finding
@@ -48,8 +47,7 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
         self._waiter: asyncio.Future[None] | None = None
         self._alarm = Alarm(self._ring)
-        self.requests = 0
-        """How many were sent on it."""
+        self._has_asked = False
         self._forget()
 
     def _forget(self) -> None:
@@ -81,22 +79,23 @@ class Connection(asyncio.Protocol):
         is_done = self.is_complete and self._may_stay and self.is_open
         return is_done and not self._transport.get_write_buffer_size()
 
-    def ask(self, data: bytes) -> None:
-        """Send a request."""
+    async def answer(self, data: bytes, deadline: float) -> None:
+        """Send a request, and wait for the head of the reply, at most until then. If there is none,
+        the connection is closed."""
         self._forget()
-        self.requests += 1
+        self._has_asked = True
         self._parser = httptools.HttpResponseParser(self)
-        if self.is_open:
+        try:
+            if not self.is_open:
+                raise Disconnected(_NO_ANSWER)
             self._transport.write(data)
-        else:
-            self._problem = Disconnected(_NO_ANSWER)
-
-    async def answered(self, deadline: float) -> None:
-        """Wait for the head of the reply, at most until then."""
-        while not self._has_head:
-            if self._problem:
-                raise self._problem
-            await self._wait(deadline)
+            while not self._has_head:
+                if self._problem:
+                    raise self._problem
+                await self._something(deadline)
+        except BaseException:
+            self.close()
+            raise
 
     async def read(self, deadline: float) -> bytes:
         """What has come of the body, or comes next, at most until then; b"" at its end."""
@@ -105,7 +104,7 @@ class Connection(asyncio.Protocol):
                 raise self._problem
             if self.is_complete:
                 return b""
-            await self._wait(deadline)
+            await self._something(deadline)
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces = []
         self._held = 0
@@ -133,15 +132,12 @@ class Connection(asyncio.Protocol):
         self.rest()
         return inner
 
-    async def _wait(self, deadline: float) -> None:
-        """Until something comes."""
+    def _something(self, deadline: float) -> asyncio.Future[None]:
+        """To wait for until something comes."""
         self._alarm.at = deadline
         self._ticker.set(self._alarm)
         self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def _ring(self) -> None:
         if self._waiter and not self._waiter.done():
@@ -163,7 +159,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        if not self.requests or self.is_complete:
+        if not self._has_asked or self.is_complete:
             # Nobody asked: whatever it is, the next reply could not be told from it.
             self._may_stay = False
             self._transport.abort()

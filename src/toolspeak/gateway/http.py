@@ -67,7 +67,8 @@ class Incoming:
         self._sender = sender
         self._ticker = ticker
         self._task: asyncio.Task[Any] | None = None
-        self._watching = Alarm(self._begin_to_watch)
+        self._alarm = _NO_ALARM
+        """Rings when the body is late, or once it is time to watch for the client's leaving."""
         self._watcher: asyncio.Task[None] | None = None
         self.on_body: Callable[[bytes], None] | None = None
         """Who else wants to have what is sent."""
@@ -96,8 +97,8 @@ class Incoming:
         if given.isdigit() and int(given) > limit:
             raise _too_large(limit)
         self._task = asyncio.current_task(self._ticker.loop)
-        late = Alarm(self.give_up, monotonic() + PATIENCE)
-        self._ticker.set(late)
+        self._alarm = Alarm(self.give_up, monotonic() + PATIENCE)
+        self._ticker.set(self._alarm)
         try:
             data = await self._all(limit)
         except asyncio.CancelledError:
@@ -105,10 +106,8 @@ class Incoming:
                 self._task.uncancel()
                 raise _too_slow() from None
             raise
-        finally:
-            self._ticker.unset(late)
-        # Most of what is answered at once is not worth a task of its own.
-        self._ticker.set(self._watching)
+        # At the next turn: most of what is answered at once is not worth a task of its own.
+        self._alarm.ring, self._alarm.at = self._begin_to_watch, 0.0
         return data
 
     async def _all(self, limit: int) -> bytes:
@@ -134,11 +133,11 @@ class Incoming:
 
     def unwatch(self) -> None:
         """Whatever the client does now, the task goes on."""
-        self._ticker.unset(self._watching)
+        self._ticker.unset(self._alarm)
         if self._watcher:
             self._watcher.cancel()
         # Both know us, and would wait with us for the collector of garbage.
-        self._watching, self._watcher = _NO_ALARM, None
+        self._alarm, self._watcher = _NO_ALARM, None
 
     def _begin_to_watch(self) -> None:
         self._watcher = self._ticker.loop.create_task(self._watch())

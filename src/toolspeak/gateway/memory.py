@@ -40,8 +40,11 @@ class Memory:
         """Remembers for a day which tools these calls were made with."""
         address, data = _stored(tools)
         if data is not None:
-            pointers = [_key("call", client, model, call_id) for call_id in call_ids]
-            await self._keep_tools(pointers, address, data)
+            there = address.encode()
+            kept = {_key("call", client, model, call_id): there for call_id in call_ids}
+            # The tools come last, so that they do not expire before what points at them.
+            kept[address] = data
+            await self._store.put_all(kept, DAY)
 
     async def tools_for(
         self, client: str, model: str, call_ids: Iterable[str]
@@ -90,13 +93,8 @@ class Memory:
         data = await self._store.get(address)
         tools = None if data is None else _decoded(data)
         if data is not None and tools is not None:
-            await self._keep_tools([pointer], address, data)
+            await self._store.put_all({pointer: address.encode(), address: data}, DAY)
         return tools
-
-    async def _keep_tools(self, pointers: Iterable[str], address: str, data: bytes) -> None:
-        # The tools come last, so that they do not expire before what points at them.
-        there = address.encode()
-        await self._store.put_all({**dict.fromkeys(pointers, there), address: data}, DAY)
 
 
 @once_each

@@ -1,6 +1,6 @@
 """Connections to servers that are kept for the next request: directly, through a proxy, with TLS.
 
-connection = await pool.connection(address, timeout)
+connection = pool.idle(origin) or await pool.connect(origin, timeout)
 …
 pool.release(connection)        it is used again if it can be, and closed if not
 """
@@ -84,13 +84,17 @@ class Pool:
         """All that are open."""
         self._sweeping = Alarm(self._sweep)
 
-    async def connection(self, origin: Origin, timeout: float, *, new: bool = False) -> Connection:
+    def idle(self, origin: Origin) -> Connection | None:
         """One that was used before, if there is one and it may be used."""
         idle = self._idle.get(origin)
-        while idle and not new:
+        while idle:
             _, connection = idle.pop()
             if connection.is_reusable:
                 return connection
+        return None
+
+    async def connect(self, origin: Origin, timeout: float) -> Connection:
+        """A new one."""
         connection = await self._connected(origin, timeout)
         self._origins[connection] = origin
         return connection
@@ -189,9 +193,8 @@ class Pool:
     ) -> Connection:
         where = origin.place
         lines = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{_proxy_authorization(proxy)}\r\n"
-        connection.ask(lines.encode("latin-1"))
         try:
-            await connection.answered(monotonic() + 3600)
+            await connection.answer(lines.encode("latin-1"), monotonic() + 3600)
         except Disconnected:
             raise CannotConnect("cannot be reached: the proxy closed the connection") from None
         if connection.status != 200:

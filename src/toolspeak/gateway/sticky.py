@@ -20,9 +20,9 @@ async def remember_tools(
     request: Request, reply: Reply, memory: Memory, client: str, model: str
 ) -> None:
     """Remember the tools with which the calls of a reply were made."""
-    if reply.calls and request.tools:
+    if request.tools and (calls := reply.calls):
         said = next(_said(reversed(request.messages)), "")
-        handles = [handle for call in reply.calls for handle in _handles(said, call)]
+        handles = [handle for call in calls for handle in _handles(said, call)]
         await memory.remember_tools(client, model, handles, request.tools)
 
 
@@ -63,9 +63,10 @@ def _calls(messages: Iterable[Message]) -> Iterator[tuple[str, ToolCall]]:
 def _said(messages: Iterable[Message]) -> Iterator[str]:
     """What the user says in each of these messages."""
     for message in messages:
-        text = "".join(part.text for part in message.parts if isinstance(part, Text))
-        if message.role == "user" and text:
-            yield text
+        if message.role == "user":
+            text = "".join([part.text for part in message.parts if isinstance(part, Text)])
+            if text:
+                yield text
 
 
 def _handles(said: str, call: ToolCall) -> list[str]:

@@ -20,6 +20,7 @@ from msgspec import structs
 
 from .. import __version__
 from ..errors import ToolspeakError, WireError
+from ..once import once_each
 from ..types import Failure
 from ..wires import wire_of
 from ..wires.framing import decode_json
@@ -252,7 +253,7 @@ class Upstreams:
         left = endpoint.settings.retries
         wait = _FIRST_WAIT
         while True:
-            pause = wait * (1 + random.random())  # noqa: S311 - it only spreads the load
+            asked: float | None = None
             try:
                 connection = await self._once(endpoint, data, on_retry)
             except UpstreamFailed as problem:
@@ -268,11 +269,11 @@ class Upstreams:
                     problem = await response.problem()
                 if is_final(problem.failure):
                     raise problem
-                pause = pause if asked is None else asked
+            spread = wait * (1 + random.random())  # noqa: S311 - it only spreads the load
             left -= 1
             wait *= 2
             on_retry()
-            await asyncio.sleep(min(pause, _LONGEST_WAIT))
+            await asyncio.sleep(min(spread if asked is None else asked, _LONGEST_WAIT))
 
     async def _once(
         self, endpoint: Endpoint, data: bytes, on_retry: Callable[[], None]
@@ -282,16 +283,17 @@ class Upstreams:
         deadline = monotonic() + settings.first_byte_timeout
         origin = address_of(endpoint.base_url).origin
         try:
-            connection = await self._pool.connection(origin, settings.connect_timeout)
-            try:
-                return await _asked(connection, data, deadline)
-            except Disconnected:
-                if connection.requests == 1:
-                    raise
-            # It was kept for long, and may have been given up by the other side just now.
-            on_retry()
-            connection = await self._pool.connection(origin, settings.connect_timeout, new=True)
-            return await _asked(connection, data, deadline)
+            connection = self._pool.idle(origin)
+            if connection:
+                try:
+                    await connection.answer(data, deadline)
+                    return connection
+                except Disconnected:
+                    # It was kept for long, and may have been given up by the other side just now.
+                    on_retry()
+            connection = await self._pool.connect(origin, settings.connect_timeout)
+            await connection.answer(data, deadline)
+            return connection
         except CannotConnect as problem:
             status = 504 if problem.is_timeout else 502
             raise _failed(endpoint, str(problem), status) from None
@@ -302,17 +304,6 @@ class Upstreams:
             raise _failed(endpoint, f"has not begun to answer in {limit}", 504) from None
 
 
-async def _asked(connection: Connection, data: bytes, deadline: float) -> Connection:
-    """The connection once the head of the reply has come; closed if it does not."""
-    connection.ask(data)
-    try:
-        await connection.answered(deadline)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
 def _request(
     endpoint: Endpoint,
     path: str,
@@ -321,27 +312,49 @@ def _request(
     more: Mapping[str, str] | None = None,
 ) -> bytes:
     """The bytes of a request."""
-    try:
-        address = address_of(endpoint.base_url)
-    except CannotConnect as problem:
-        raise _failed(endpoint, str(problem)) from None
-    method = "GET" if body is None else "POST"
-    headers = _headers(endpoint, client)
-    if more:
-        headers.update(more)
-    if body is not None:
-        headers["content-length"] = str(len(body))
-    if any(map(_CONTROL.search, headers.values())):
-        raise _failed(endpoint, "cannot be asked: there is a line break in one of its headers")
-    own = "" if "authorization" in headers else address.authorization
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    head = f"{method} {_target(address.path, path)} HTTP/1.1\r\n{address.head}{own}{lines}\r\n"
-    return head.encode() + (body or b"")
+    heard = _SAME_WIRE_HEADERS.get(endpoint.wire, ())
+    told = {name: client[name] for name in heard if name in client} if client else client
+    head = _head(endpoint, told, more or {}) if told or more else _usual_head(endpoint)
+    target = _target(address_of(endpoint.base_url).path, path)
+    if body is None:
+        return f"GET {target} HTTP/1.1\r\n{head}\r\n".encode()
+    return f"POST {target} HTTP/1.1\r\n{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 @lru_cache(maxsize=512)
 def _target(base: str, path: str) -> str:
     return base + quote(path, safe=f"{IN_PATHS}?")
+
+
+@once_each
+def _usual_head(endpoint: Endpoint) -> str:
+    return _head(endpoint, {}, {})
+
+
+def _head(endpoint: Endpoint, client: Mapping[str, str], more: Mapping[str, str]) -> str:
+    """The headers that an upstream is sent, but for the length of the body."""
+    try:
+        address = address_of(endpoint.base_url)
+    except CannotConnect as problem:
+        raise _failed(endpoint, str(problem)) from None
+    headers = {
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "accept-encoding": "identity",
+        "user-agent": f"toolspeak/{__version__}",
+    }
+    if endpoint.wire == "anthropic":
+        headers["anthropic-version"] = "2023-06-01"
+    headers |= client
+    headers |= wire_of(endpoint.wire).authorization(endpoint.key)
+    headers |= {name.lower(): value for name, value in endpoint.headers.items()}
+    headers |= more
+    headers.pop("content-length", None)
+    if any(map(_CONTROL.search, headers.values())):
+        raise _failed(endpoint, "cannot be asked: there is a line break in one of its headers")
+    own = "" if "authorization" in headers else address.authorization
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"{address.head}{own}{lines}"
 
 
 def _read(said: bytes) -> Any:
@@ -357,22 +370,6 @@ def _failed(endpoint: Endpoint, what: str, status: int = 502) -> UpstreamFailed:
     kind = "timeout" if status == 504 else "upstream"
     failure = Failure(kind, f"the upstream {endpoint.name} ({where}) {what}", status)
     return UpstreamFailed(_discreet(failure, endpoint))
-
-
-def _headers(endpoint: Endpoint, client: Mapping[str, str]) -> dict[str, str]:
-    headers = {
-        "content-type": "application/json",
-        "accept": "application/json, text/event-stream",
-        "accept-encoding": "identity",
-        "user-agent": f"toolspeak/{__version__}",
-    }
-    if endpoint.wire == "anthropic":
-        headers["anthropic-version"] = "2023-06-01"
-    for name in _SAME_WIRE_HEADERS.get(endpoint.wire, ()):
-        if name in client:
-            headers[name] = client[name]
-    headers |= wire_of(endpoint.wire).authorization(endpoint.key)
-    return headers | {name.lower(): value for name, value in endpoint.headers.items()}
 
 
 def _discreet(failure: Failure, endpoint: Endpoint) -> Failure:

@@ -104,16 +104,21 @@ class Ledger:
             self._keys, self._keyed = set(), 0
 
 
+_MAY_BE_WHOLE = re.compile(r"\.0|\de")
+"""A number that has a point or an exponent, and may have no fraction."""
 Key = tuple[str, str]
 """A call without its id: the name, and the arguments in a form of which there is only one."""
 
 
 def key_of(name: str, arguments: Mapping[str, Any]) -> Key:
     """What two calls have in common if they do the same."""
-    try:
-        return name, jsonish.canonical(_without_fractions(arguments))
-    except RecursionError:
-        return name, jsonish.canonical(arguments)
+    written = jsonish.canonical(arguments)
+    if _MAY_BE_WHOLE.search(written):
+        try:
+            written = jsonish.canonical(_without_fractions(arguments))
+        except RecursionError:
+            pass
+    return name, written
 
 
 def _without_fractions(value: Any) -> Any:

@@ -73,11 +73,12 @@ def _encodable(value: Any) -> Any:
             return value
 
 
-def fit(arguments: dict[str, Any], schema: Mapping[str, Any], source: str = "") -> Fit:
+def fit(arguments: dict[str, Any], schema: Mapping[str, Any] | Validator, source: str = "") -> Fit:
     """The arguments, coerced where they have to be and can be. `source` is the text they were read
     from: a number that becomes a text keeps the digits it had there."""
     try:
-        return _checked(arguments, validator_for(schema), source)
+        validator = schema if isinstance(schema, Validator) else validator_for(schema)
+        return _checked(arguments, validator, source)
     except RecursionError:
         problem = "the arguments or the tool's schema are nested too deeply to be checked"
         return Fit(arguments, faults=(Fault("$", problem),))

@@ -63,6 +63,9 @@ def loads(
     `loose` allows strings that hold their own quotes unescaped; `trim`, brackets too many;
     `escaped`, that all quotes are, for text that is known not to stand in another's string.
     """
+    value = _flat_object(text)
+    if value is not None:
+        return value, ()
     for reads, repairs in ((decoder, ()), (_with_raw_newlines, ("raw-newline",))):
         try:
             return reads.decode(text), repairs
@@ -83,6 +86,16 @@ def loads(
     elif rest:
         raise NotAValue("unexpected text after the value", reader.at)
     return value, reader.repairs()
+
+
+def _flat_object(text: str) -> dict[str, Any] | None:
+    """The object that a text holds, if it is as plain as the arguments of most calls: it has no
+    more colons than keys, so none of them can stand there twice."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return value if type(value) is dict and text.count(":") == len(value) else None
 
 
 def is_unfinished(text: str) -> bool:

@@ -87,10 +87,11 @@ class Judge:
             return Verdict(draft.name, code="unknown-tool", problem=self._unknown(draft.name))
         if arguments is None:
             return Verdict(name, code="bad-arguments", problem=problem, path="$.arguments")
-        remarks += tuple(
-            (code := f"repaired-{repair}", NOTES[code], source)
-            for repair in (*draft.repairs, *mended)
-        )
+        if draft.repairs or mended:
+            remarks += tuple(
+                (code := f"repaired-{repair}", NOTES[code], source)
+                for repair in (*draft.repairs, *mended)
+            )
         if self.tools is not None:
             fit = self.tools.fit(name, arguments, source)
             if fit.faults:
@@ -101,15 +102,17 @@ class Judge:
             if not fit.checked:
                 message = f"the schema of {name!r} is not valid; what could be checked was"
                 remarks += (("schema-unusable", message, name),)
-            remarks += tuple(("coerced", one.message, one.path) for one in fit.changes)
+            if fit.changes:
+                remarks += tuple(("coerced", one.message, one.path) for one in fit.changes)
         return self._as_action(name, arguments, raw) or Verdict(name, arguments, remarks)
 
     def _as_action(self, name: str, arguments: dict[str, Any], raw: str) -> Verdict | None:
         """Why a call that could be made is only an example or an echo; None if it is neither."""
-        schema = self.tools.schema(name) if self.tools else None
-        if self._trust != "lenient" and (where := placeholder_in(arguments, schema)):
-            problem = f"the value of {where!r} only stands for a value: this is an example"
-            return Verdict(name, code="placeholder", problem=problem, path=f"$.{where}")
+        if self._trust != "lenient":
+            schema = self.tools.schema(name) if self.tools else None
+            if where := placeholder_in(arguments, schema):
+                problem = f"the value of {where!r} only stands for a value: this is an example"
+                return Verdict(name, code="placeholder", problem=problem, path=f"$.{where}")
         if self._echoes and self._echoes(name, arguments, raw):
             problem = "the same call stands in a tool result or document, not in the request"
             return Verdict(name, code="echoed", problem=problem)

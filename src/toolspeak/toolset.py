@@ -14,6 +14,7 @@ from typing import Any
 from .fit import Fit, fit
 from .schema import properties
 from .types import Tool
+from .validator import Validator, validator_for
 
 PREFIXES = (
     "functions.",
@@ -36,6 +37,7 @@ class Toolset:
     def __init__(self, tools: Iterable[Tool]) -> None:
         self.tools = {tool.name: tool for tool in tools}
         self.names = tuple(self.tools)
+        self._validators: dict[str, Validator] = {}
 
     def find(self, name: str) -> str | None:
         """The declared name that is meant: as it stands, or the only one that fits once it is
@@ -71,7 +73,14 @@ class Toolset:
 
     def fit(self, name: str, arguments: dict[str, Any], source: str) -> Fit:
         """The arguments as the tool's schema wants them."""
-        return fit(arguments, self.tools[name].parameters, source)
+        validator = self._validators.get(name)
+        if validator is None:
+            schema = self.tools[name].parameters
+            try:
+                validator = self._validators[name] = validator_for(schema)
+            except RecursionError:
+                return fit(arguments, schema, source)
+        return fit(arguments, validator, source)
 
     def fitting(self, arguments: Mapping[str, Any]) -> list[str]:
         """The tools that declare all of these arguments."""

@@ -284,7 +284,7 @@ class Reply(Struct, frozen=True, kw_only=True):
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The calls that the model made."""
-        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+        return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
 
 class Capabilities(Struct, frozen=True):

@@ -19,6 +19,7 @@ from toolspeak.bridge.windows import cut_note, window_for
 from toolspeak.gateway.catalog import is_tiny
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Capabilities, Message, Text
+from toolspeak.wires.framing import encode_json
 
 CHAT = CLIENTS[0]
 STREAMED = next(client for client in CLIENTS if client.name == "chat streamed")
@@ -145,7 +146,8 @@ class TestWindows:
         self, size: int, read: int, cached: int, is_cut: bool
     ) -> None:
         body = {"messages": [{"content": "word " * (size // 5)}]}
-        assert (cut_note(body, Usage(read, 1, cached=cached)) is not None) == is_cut
+        note = cut_note(body, encode_json(body), Usage(read, 1, cached=cached))
+        assert (note is not None) == is_cut
 
     def test_pictures_are_no_text(self) -> None:
         assert window_for({"image": "A" * 10**6}, None, None) is None

@@ -34,7 +34,7 @@ def test_names_are_told_apart() -> None:
     assert written[-1] == "ok-name_1"
     found = [names.read(name) for name in written]
     assert [tool.name for tool in found if tool] == ODD
-    assert len(names.notes()) == 5
+    assert len(names.notes) == 5
 
 
 @given(st.lists(st.text(min_size=1, max_size=90), unique=True))

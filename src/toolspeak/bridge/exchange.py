@@ -15,6 +15,7 @@ from ..events import ArgumentsDelta, CallStart, Event, PartAdded, ReasoningDelta
 from ..providers import adapted
 from ..types import Failure, Message, Note, Plan, Request, ToolChoice
 from ..wires import Outgoing, StreamDecoder, Wire, wire_of
+from ..wires.framing import encode_json
 from . import constrained
 from .inert import NO_MARK, mark_for
 from .offered import Offered
@@ -58,6 +59,8 @@ class Exchange:
         if self.sent.model != target.model:
             self.sent = structs.replace(self.sent, model=target.model)
         self.outgoing = self._outgoing()
+        self.data = encode_json(self.outgoing.body)
+        """The body of what is sent."""
 
     @property
     def is_transparent(self) -> bool:
@@ -202,9 +205,7 @@ class Answer:
 
     def whole(self, body: Any) -> list[Event]:
         """What a reply means that came in one piece."""
-        self._decoder.done = True
-        said = self.understood(self._decoder.value(body))
-        return said + self.understood(self._decoder.finish())
+        return self.understood(self._decoder.whole(body))
 
     def understood(self, events: Iterable[Event]) -> list[Event]:
         """What these events mean, by whatever way they came."""

@@ -67,7 +67,7 @@ class Gate:
         self._may_speak = may_speak
         self._stuck = stuck
         """The call that may not be made once more."""
-        self._beginning = Beginning() if has_tools else None
+        self._beginning = Beginning() if has_tools and is_open else None
         self.events: list[Event] = []
         """What has come, but for words beyond those that are remembered."""
         self._held: list[Event] = []

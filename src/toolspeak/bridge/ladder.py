@@ -164,7 +164,7 @@ class Ladder:
         reply = self.reply = self._gate.reply
         self._folded = self._gate.events
         self.usage = total(self.usage, reply.usage)
-        if cut := cut_note(self._exchange.outgoing.body, reply.usage):
+        if cut := cut_note(self._exchange.outgoing.body, self._exchange.data, reply.usage):
             self.notes.append(cut)
         if self.is_preparing:
             self._prepared(reply.text)
@@ -292,8 +292,10 @@ class Ladder:
     def _in_form(self, events: list[Event]) -> list[Event]:
         """An answer out of its code fence, where that is not what was asked for."""
         wanted = self._request.response_format if self._request.tools else None
+        if wanted is None:
+            return events
         text = "".join(one.text for one in events if isinstance(one, TextDelta))
-        form = formed(text, wanted) if wanted and text else None
+        form = formed(text, wanted) if text else None
         if form is None or form == text:
             return events
         others = [one for one in events if not isinstance(one, TextDelta)]

@@ -59,7 +59,7 @@ class Offered:
 
     def notes(self) -> tuple[Note, ...]:
         """What a prompt does not tell of the tools, or tells otherwise."""
-        return (*_unsaid(self._declared), *self._names.notes())
+        return (*_unsaid(self._declared), *self._names.notes)
 
 
 def _same(call: ToolCall) -> tuple[str, str | None, bool]:

@@ -88,13 +88,13 @@ class Understanding:
         match event:
             case TextDelta() | ReasoningDelta():
                 return [*self._flush(), self._restored(event)]
+            case ArgumentsDelta():
+                self._arguments.append(event.json)
+                return ()
             case CallStart():
                 flushed = self._flush()
                 self._start, self._arguments = event, []
                 return flushed
-            case ArgumentsDelta():
-                self._arguments.append(event.json)
-                return ()
             case CallEnd():
                 return self._structured(event.call)
             case CallRejected():
@@ -102,7 +102,9 @@ class Understanding:
             case Finish():
                 flushed = self._flush()
                 reason = self._reason(event.stop_reason)
-                return [*flushed, structs.replace(event, stop_reason=reason)]
+                if reason != event.stop_reason:
+                    event = structs.replace(event, stop_reason=reason)
+                return [*flushed, event]
             case Failure():
                 return [*self._flush(), event]
             case _:

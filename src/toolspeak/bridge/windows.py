@@ -38,11 +38,14 @@ def window_for(body: Any, most_answer: int | None, context: int | None) -> int |
     return window if window > _USUAL else None
 
 
-def cut_note(body: Any, usage: Usage | None) -> Note | None:
+def cut_note(body: Any, written: bytes, usage: Usage | None) -> Note | None:
     """What to say if an upstream has read much less of a request than it was sent."""
     read = usage.input + usage.cached if usage else 0
     if read < _TOO_SHORT_TO_TELL:
         # Some count only what they had not read before, which may be next to nothing.
+        return None
+    if read >= len(written) // _MOST_LETTERS_A_TOKEN:
+        # There can be no more letters than bytes; to count them takes a while.
         return None
     least = size_of(body) // _MOST_LETTERS_A_TOKEN
     if read >= least:

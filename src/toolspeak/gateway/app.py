@@ -203,7 +203,7 @@ class Gateway:
         sender = Sender(send)
         incoming = Incoming(scope, receive, sender, self.ticker)
         identity = incoming.headers.get("x-request-id", "")
-        if not _IDENTITY.fullmatch(identity):
+        if not identity or not _IDENTITY.fullmatch(identity):
             identity = f"req_{new_id()[5:]}"
         REQUEST_ID.set(identity)
         sender.headers |= {"x-request-id": identity, "x-toolspeak": "1"}
@@ -410,9 +410,7 @@ class Gateway:
         return await it.incoming.value(self.config.limits)
 
 
-def _failure(
-    problem: BaseException, incoming: Incoming, sender: Sender, record: Record
-) -> Failure:
+def _failure(problem: BaseException, incoming: Incoming, sender: Sender, record: Record) -> Failure:
     """What a client is told of what has gone wrong."""
     match problem:
         case Refused() | UpstreamFailed():

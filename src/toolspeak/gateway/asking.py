@@ -23,7 +23,7 @@ from ..bridge.plan import involves_tools
 from ..errors import WireError
 from ..events import ArgumentsDelta, Event, ReasoningDelta, Started, TextDelta, fold
 from ..types import Failure, Note, Reply, Request
-from ..wires.framing import decode_json, encode_json
+from ..wires.framing import decode_json
 from .catalog import Endpoint, Served
 from .memory import Memory
 from .record import PREPARING, Question, Record
@@ -145,12 +145,11 @@ class Asking:
             if exchange is None:
                 return self._known(ladder, endpoint)
             self.sent_notes = exchange.outgoing.notes
-            data = encode_json(exchange.outgoing.body)
             why, self._why = PREPARING if ladder.is_preparing else self._why, ""
-            question = self.record.asks(exchange, endpoint, data, why)
+            question = self.record.asks(exchange, endpoint, why)
             outcomes = len(ladder.outcomes)
             try:
-                rest = await self._asked(question, exchange, endpoint, ladder, data)
+                rest = await self._asked(question, exchange, endpoint, ladder)
             except UpstreamFailed as problem:
                 question.failed(problem.failure)
                 if ladder.is_preparing and problem.failure.kind not in _BUSY:
@@ -198,7 +197,6 @@ class Asking:
         exchange: Exchange,
         endpoint: Endpoint,
         ladder: Ladder,
-        data: bytes,
     ) -> list[Event] | None:
         """What has not left yet of the reply; None if the model is to be asked again."""
         same = self.request.wire == endpoint.wire
@@ -206,7 +204,7 @@ class Asking:
             response = await self._services.upstreams.send(
                 endpoint,
                 exchange.outgoing.path,
-                data,
+                exchange.data,
                 self._headers if same else None,
                 self._again,
                 partial(_is_refusal, exchange),

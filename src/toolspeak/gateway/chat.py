@@ -156,7 +156,8 @@ class Chat:
         headers["x-toolspeak-overhead-ms"] = f"{overhead * 1000:.2f}"
         if self._record.mode:
             headers["x-toolspeak-mode"] = self._record.mode
-            codes = dict.fromkeys(note.code for note in (*asking.notes, *notes))
+            told = (*asking.notes, *notes)
+            codes = dict.fromkeys([note.code for note in told]) if told else ()
             headers["x-toolspeak-notes"] = ",".join(codes)
 
     # Remembering.

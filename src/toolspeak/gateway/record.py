@@ -163,27 +163,27 @@ class Record(Struct, array_like=True):
         self.tools = len(request.tools or ())
         self.served, self.first_upstream = served.target.model, served.endpoint.name
 
-    def asks(self, exchange: Exchange, endpoint: Endpoint, data: bytes, why: str) -> Question:
+    def asks(self, exchange: Exchange, endpoint: Endpoint, why: str) -> Question:
         """An upstream is asked."""
-        question = self._question(exchange, endpoint, data, why)
+        question = self._question(exchange, endpoint, why)
+        if self.kept and self.kept.fits(len(exchange.data)):
+            question.sent = exchange.data
         if self.spans:
             question.headers = self.spans.asks(question, exchange, endpoint)
         return question
 
     def known(self, exchange: Exchange, endpoint: Endpoint, reply: Reply) -> None:
         """The reply is known without a question: the model was led to it."""
-        self._question(exchange, endpoint, b"", "known").understood(reply, "calls")
+        self._question(exchange, endpoint, "known").understood(reply, "calls")
 
-    def _question(self, exchange: Exchange, endpoint: Endpoint, data: bytes, why: str) -> Question:
+    def _question(self, exchange: Exchange, endpoint: Endpoint, why: str) -> Question:
         plan, path, model = exchange.plan, exchange.outgoing.path, exchange.target.model
         server = Server(
             endpoint.name, endpoint.wire, endpoint.base_url, endpoint.key, endpoint.headers
         )
         question = Question(server, plan, path, model, why, perf_counter())
-        if kept := self.kept:
-            question.heard = Flow(kept.began, kept.room)
-            if kept.fits(len(data)):
-                question.sent = data
+        if self.kept:
+            question.heard = Flow(self.kept.began, self.kept.room)
         self.questions.append(question)
         return question
 

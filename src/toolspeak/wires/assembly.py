@@ -175,20 +175,19 @@ class Calls:
         *,
         freeform: bool = False,
         extra: Json | None = None,
-    ) -> Iterator[Event]:
+    ) -> list[Event]:
         """A call that comes in one piece."""
         if self._open:
             key = object()
-            yield from self.start(key, identity, name, freeform=freeform, extra=extra)
-            yield from self.end(key, {} if arguments is None else arguments)
-            return
+            begun = list(self.start(key, identity, name, freeform=freeform, extra=extra))
+            return [*begun, *self.end(key, {} if arguments is None else arguments)]
         call = _Call(identity or self._new_id(), name, None, freeform, dict(extra or {}))
         self._mean(call)
         if isinstance(arguments, str):
             call.pieces = [arguments]
         else:
             call.given = {} if arguments is None else arguments
-        yield from self._ended(call)
+        return self._ended(call)
 
     def beside(self, event: Event) -> Iterable[Event]:
         """Something else happens: now, or after the call that is open."""
@@ -250,7 +249,7 @@ class Calls:
             call.index, call.id, call.name, "native", call.namespace, call.freeform, call.extra
         )
 
-    def _ended(self, call: _Call) -> Iterator[Event]:
+    def _ended(self, call: _Call) -> list[Event]:
         arguments, problem, repairs = call.arguments()
         text = "".join(call.pieces)
         raw = text or ("" if call.given is None else jsonish.dumps(call.given))
@@ -258,11 +257,12 @@ class Calls:
             code = "truncated" if call.is_cut else "bad-arguments"
             problem = problem or NOTES[code]
             index = call.index if call.index >= 0 else None
-            yield CallRejected(Rejection(raw, code, problem, "$.arguments", call.name), index)
-            yield Note(code, problem, raw[:_SHOWN])
-            return
-        for repair in repairs:
-            yield Note(f"repaired-{repair}", NOTES[f"repaired-{repair}"], raw[:_SHOWN])
+            rejection = Rejection(raw, code, problem, "$.arguments", call.name)
+            return [CallRejected(rejection, index), Note(code, problem, raw[:_SHOWN])]
+        ended: list[Event] = [
+            Note(f"repaired-{repair}", NOTES[f"repaired-{repair}"], raw[:_SHOWN])
+            for repair in repairs
+        ]
         made = ToolCall(
             id=call.id,
             name=call.name,
@@ -272,9 +272,10 @@ class Calls:
             extra=call.extra,
         )
         if call.index < 0:
-            yield self._begin(call)
+            ended.append(self._begin(call))
         if not self._incremental or call.unwraps:
             is_object = not repairs and (call.freeform or text.lstrip()[:1] == "{")
-            yield ArgumentsDelta(call.index, text if is_object else made.input)
+            ended.append(ArgumentsDelta(call.index, text if is_object else made.input))
         self.made += 1
-        yield CallEnd(call.index, made)
+        ended.append(CallEnd(call.index, made))
+        return ended

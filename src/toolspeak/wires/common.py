@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from typing import Any
@@ -22,6 +22,7 @@ from ..types import (
     Message,
     Note,
     Other,
+    Part,
     Request,
     Text,
     Thinking,
@@ -308,15 +309,16 @@ def sampling_out(
     return out
 
 
-def only_texts(message: Message) -> str | None:
-    """What a message says, if it is nothing but one plain text."""
-    match message.parts:
-        case ():
-            return ""
-        case (Text(text, extra),) if all(key.startswith(OWN) for key in extra):
-            return text
-        case _:
-            return None
+def only_text(parts: Sequence[Part]) -> str | None:
+    """What is said by parts that are nothing but one plain text."""
+    if len(parts) > 1:
+        return None
+    for part in parts:
+        is_text = isinstance(part, Text)
+        if is_text and (not part.extra or all(key.startswith(OWN) for key in part.extra)):
+            return part.text
+        return None
+    return ""
 
 
 def choice_names(choice: ToolChoice, names: Names, tools: Iterable[Tool]) -> list[str]:

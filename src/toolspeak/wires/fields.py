@@ -6,7 +6,7 @@ gathers what the other API has no words for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import wraps
 from threading import Lock
 from typing import Any, TypeVar
@@ -81,10 +81,11 @@ class Fields:
                 return value
         return ""
 
-    def numbers(self, keys: Iterable[str]) -> dict[str, float]:
+    def numbers(self, keys: Container[str]) -> dict[str, float]:
         """The numbers in those of these fields that there are."""
-        there = {key: self.number(key) for key in keys if key in self._left}
-        return {key: value for key, value in there.items() if value is not None}
+        there = [key for key in self._left if key in keys]
+        numbers = ((key, self.number(key)) for key in there)
+        return {key: value for key, value in numbers if value is not None} if there else {}
 
     def number(self, key: str) -> float | None:
         """The number in a field."""
@@ -161,6 +162,8 @@ class Fields:
 
     def rest(self) -> Json:
         """What nobody took."""
+        if not self._left:
+            return {}
         return {key: value for key, value in self._left.items() if value is not None}
 
 

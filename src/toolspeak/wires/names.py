@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from msgspec import Struct
 
@@ -76,6 +76,7 @@ class Names:
         """The tool that a name on the wire means, if it is one of the request's."""
         return self._meant.get((namespace, name))
 
+    @cached_property
     def notes(self) -> tuple[Note, ...]:
         """Which tools go out under another name."""
         return tuple(

@@ -39,15 +39,20 @@ class Route(Struct, frozen=True):
     """Fields that a body may leave out, though they tell what it asks for."""
 
 
+_ROUTES = {path: Route(wire, implied=_IMPLIED.get(path, {})) for path, wire in _PATHS.items()}
+
+
 def route(target: str) -> Route | None:
     """What the path of a request, with its query, says; None for a path that no wire has."""
+    if target in _ROUTES:
+        return _ROUTES[target]
     try:
         address = urlsplit(target)
     except ValueError:
         return None
     path = address.path.rstrip("/")
-    if path in _PATHS:
-        return Route(_PATHS[path], implied=_IMPLIED.get(path, {}))
+    if path in _ROUTES:
+        return _ROUTES[path]
     match = _GEMINI.fullmatch(path)
     if match is None:
         return None

@@ -9,6 +9,7 @@ A wire is pure. It reads no clock and opens no connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -160,10 +161,7 @@ class Wire(Struct, frozen=True, kw_only=True):
         self, body: Any, names: Names = NO_NAMES, new_id: Callable[[], str] = new_id
     ) -> Iterator[Event]:
         """The events of a whole reply."""
-        stream = StreamDecoder(self, names, new_id=new_id)
-        stream.done = True
-        yield from stream.value(body)
-        yield from stream.finish()
+        yield from StreamDecoder(self, names, new_id=new_id).whole(body)
 
 
 def _says(event: Event) -> bool:
@@ -220,7 +218,7 @@ class StreamDecoder:
         """Which frames a client gets as they are."""
         self.passed: list[bytes] = []
         """Those that came and are fine."""
-        self._framing = (framing or wire.framing)()
+        self._new_framing = framing or wire.framing
         self._calls = Calls(names, new_id, incremental=arguments == "incremental")
         self._decoder = wire.decoder(self._calls)
         self._over = False
@@ -230,6 +228,11 @@ class StreamDecoder:
         """How many frames have come."""
         self.done = False
         """The end of the stream was announced."""
+
+    @cached_property
+    def _framing(self) -> Framing:
+        """What finds the frames; a reply that comes whole needs none."""
+        return self._new_framing()
 
     @property
     def complete(self) -> bool:
@@ -248,6 +251,11 @@ class StreamDecoder:
     def value(self, frame: Any) -> list[Event]:
         """What a frame says that is decoded already."""
         return self._guarded(self._decoder.feed(frame))
+
+    def whole(self, reply: Any) -> list[Event]:
+        """What a reply says that comes in one piece, and is decoded already."""
+        self.done = True
+        return self.value(reply) + self._guarded(self._end())
 
     def finish(self) -> list[Event]:
         """The connection is closed."""

@@ -162,9 +162,7 @@ def read(wire: str, flow: Flow, *, is_stream: bool) -> Said:
         raw.append(to_text.decode(data))
         length += len(raw[-1])
         pieces.append(Piece(seconds, reading.length, length))
-    if value is not None:
-        reading.take(decoder.value(value))
-    reading.take(decoder.finish())
+    reading.take(decoder.finish() if value is None else decoder.whole(value))
     raw.append(to_text.decode(b"", final=True))
     if flow.lost:
         raw.append(f"\n… {flow.lost} more bytes were not kept")

@@ -29,7 +29,7 @@ from ..common import (
     names_of,
     narrowed,
     object_schema,
-    only_texts,
+    only_text,
     sampling_out,
 )
 from ..fields import HOSTED, Json, Unsaid, present
@@ -65,7 +65,7 @@ def encode_request(request: Request) -> Outgoing:
         **_metadata(request, unsaid),
         **({"stream": True} if request.stream else {}),
     }
-    return Outgoing("/v1/messages", body | extra, names, (*unsaid.notes(), *names.notes()))
+    return Outgoing("/v1/messages", body | extra, names, (*unsaid.notes(), *names.notes))
 
 
 # Messages.
@@ -98,7 +98,7 @@ def _apart(
 def _system(system: list[Text], names: Names, unsaid: Unsaid) -> Json:
     if not system:
         return {}
-    text = only_texts(Message("system", tuple(system)))
+    text = only_text(system)
     blocks = [block for part in system for block in _block(part, "$.system", names, unsaid)]
     return {"system": blocks if text is None else text}
 

@@ -68,7 +68,7 @@ def encode_request(request: Request) -> Outgoing:
         body["generationConfig"] = config
     for key in request.metadata:
         unsaid.drop(f"metadata.{key}", f"$.metadata.{key}")
-    notes = (*unsaid.notes(), *names.notes())
+    notes = (*unsaid.notes(), *names.notes)
     return Outgoing(_path(request), body | extra, names, notes)
 
 

@@ -64,7 +64,7 @@ def encode_request(request: Request) -> Outgoing:
     for key in request.metadata:
         unsaid.drop(f"metadata.{key}", f"$.metadata.{key}")
     body["stream"] = request.stream
-    return Outgoing("/api/chat", body | extra, names, (*unsaid.notes(), *names.notes()))
+    return Outgoing("/api/chat", body | extra, names, (*unsaid.notes(), *names.notes))
 
 
 def with_window(body: Json, tokens: int) -> Json:

@@ -126,20 +126,29 @@ class Decoder:
             elif isinstance(said := part(item, "$.content"), Text):
                 yield from self._calls.beside(TextDelta(said.text))
 
-    def _call(self, fields: Fields) -> Iterator[Event]:
-        """A piece of a call. Some servers leave out the index, others give all calls the same, and
-        some send the id before the name."""
+    def _call(self, fields: Fields) -> Iterable[Event]:
+        """A call, or a piece of it. Some servers leave out the index, others give all calls the
+        same, and some send the id before the name."""
         index, identity = fields.take("index", int), fields.text("id")
         custom = fields.inner("custom")
         function = custom or fields.inner("function") or Fields({})
         name = function.text("name")
+        freeform = custom is not None
         if self._is_whole and name:
             fields.leave("type")
-            arguments = function.any("arguments", "input")
-            yield from self._calls.whole(
-                identity, name, arguments, freeform=custom is not None, extra=fields.rest()
-            )
-            return
+            given, extra = function.any("arguments", "input"), fields.rest()
+            return self._calls.whole(identity, name, given, freeform=freeform, extra=extra)
+        return self._piece(index, identity, name, freeform, fields, function)
+
+    def _piece(
+        self,
+        index: int | None,
+        identity: str,
+        name: str,
+        freeform: bool,
+        fields: Fields,
+        function: Fields,
+    ) -> Iterator[Event]:
         slot = self._slots.setdefault(index, _Slot())
         if (identity and slot.identity not in ("", identity)) or (index is None and name):
             slot = self._slots[index] = _Slot()
@@ -148,11 +157,7 @@ class Decoder:
             slot.named = True
             fields.leave("type")
             yield from self._calls.start(
-                slot,
-                slot.identity,
-                name,
-                freeform=custom is not None,
-                extra=fields.rest(),
+                slot, slot.identity, name, freeform=freeform, extra=fields.rest()
             )
         arguments = function.any("arguments", "input")
         if isinstance(arguments, str):

@@ -27,10 +27,10 @@ from ..common import (
     History,
     call_from_text,
     image_from,
-    only_texts,
+    only_text,
     split_data_url,
 )
-from ..fields import HOSTED, Fields, Json, name_of, once_for, present
+from ..fields import HOSTED, Fields, Json, name_of, once_for
 from ..framing import decode_json
 from .words import (
     DETAILS,
@@ -46,6 +46,7 @@ from .words import (
     THOUGHTS,
 )
 
+_NUMBERS = frozenset((*SAMPLING, *EXTENSIONS))
 _CALLS = frozenset({"tool_calls", "function_call"})
 _PACKED = {"content", "tool_calls", "tool_call_id", "reasoning_content"}
 """What a message holds that is kept as JSON in another's content."""
@@ -56,43 +57,47 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     fields = Fields(body)
     notes: list[Note] = []
     history = History()
-    sampling = fields.numbers((*SAMPLING, *EXTENSIONS))
+    sampling = fields.numbers(_NUMBERS)
     metadata = fields.take("metadata", dict) or {}
-    user = fields.text("user")
+    if user := fields.text("user"):
+        metadata = {**metadata, "user_id": user}
     given = fields.take("parallel_tool_calls", bool)
     limit, carried = _limit(fields)
     tools, hosted = _tools(fields)
     choice, beside = _tool_choice(fields)
     streams = fields.take("stream", bool)
     options = fields.take("stream_options", dict)
+    named, stop = fields.text("model") or model, fields.texts("stop")
+    thinking = Thinking(effort=fields.take("reasoning_effort", str))
+    form = _response_format(fields)
+    messages = [_message(item, path, history, notes) for item, path in fields.each("messages")]
+    extra = {**fields.rest(), **carried, **beside}
+    if options is not None:
+        extra["stream_options"] = options
+    if hosted:
+        extra[HOSTED] = hosted
     return Request(
-        model=fields.text("model") or model,
-        messages=tuple(
-            _message(item, path, history, notes) for item, path in fields.each("messages")
-        ),
+        model=named,
+        messages=tuple(messages),
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=given is not False,
-        response_format=_response_format(fields),
-        thinking=Thinking(effort=fields.take("reasoning_effort", str)),
+        response_format=form,
+        thinking=thinking,
         stream=bool(streams if stream is None else stream),
         max_tokens=limit,
-        stop=fields.texts("stop"),
+        stop=stop,
         sampling=sampling,
-        metadata=metadata | ({"user_id": user} if user else {}),
+        metadata=metadata,
         wire=NAME,
         notes=tuple(notes),
-        extra=fields.rest()
-        | carried
-        | beside
-        | present(stream_options=options)
-        | ({HOSTED: hosted} if hosted else {}),
+        extra=extra,
     )
 
 
 def _limit(fields: Fields) -> tuple[int | None, Json]:
     """The most tokens of an answer, and under which of its two names it was given."""
-    newer, older = (fields.take(key, int) for key in (NEWER_LIMIT, "max_tokens"))
+    newer, older = fields.take(NEWER_LIMIT, int), fields.take("max_tokens", int)
     return (older, {}) if newer is None else (newer, {OWN_LIMIT: NEWER_LIMIT})
 
 
@@ -125,7 +130,7 @@ def _result(fields: Fields, history: History) -> ToolResult:
     given = fields.text("name")
     identity, name = history.answered(fields.text("tool_call_id"), given)
     content = tuple(_content(fields))
-    text = only_texts(Message("tool", content))
+    text = only_text(content)
     own = {OWN_NAME: given} if given else {}
     return ToolResult(
         call_id=identity,
@@ -298,9 +303,10 @@ def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
 
 def _tool_choice(fields: Fields) -> tuple[ToolChoice, Json]:
     """Which tools may be called; and a choice that only this API can make."""
-    given, path = fields.any("tool_choice", "function_call"), fields.at("tool_choice")
+    given = fields.any("tool_choice", "function_call")
     if given is None:
         return ToolChoice(), {}
+    path = fields.at("tool_choice")
     if isinstance(given, str):
         if given in ("auto", "none", "required", "any"):
             return ToolChoice("required" if given == "any" else given), {}
@@ -325,6 +331,8 @@ def _tool_name(item: Any, path: str) -> str:
 def _response_format(fields: Fields) -> ResponseFormat | None:
     """The form of the answer. One that only this API knows stays where it is."""
     form = fields.peek("response_format")
+    if form is None:
+        return None
     known = (None, "text", "json_object", "json_schema")
     if isinstance(form, dict) and form.get("type") not in known:
         return None

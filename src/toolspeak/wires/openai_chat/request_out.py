@@ -31,7 +31,7 @@ from ..common import (
     names_for,
     names_of,
     object_schema,
-    only_texts,
+    only_text,
     sampling_out,
     short_id,
     url_of,
@@ -77,11 +77,12 @@ def encode_request(request: Request) -> Outgoing:
         **sampling_out(request, SAMPLING, unsaid, extensions=EXTENSIONS),
     }
     metadata = {key: value for key, value in request.metadata.items() if key != "user_id"}
-    body |= present(metadata=metadata or None)
+    if metadata:
+        body["metadata"] = metadata
     options = extra.pop("stream_options", {})
     if request.stream:
         body |= {"stream": True, "stream_options": {**options, "include_usage": True}}
-    notes = (*unsaid.notes(), *names.notes())
+    notes = (*unsaid.notes(), *names.notes)
     return Outgoing("/chat/completions", body | extra, names, notes)
 
 
@@ -94,8 +95,10 @@ def _messages(messages: Iterable[Message], names: Names, unsaid: Unsaid) -> Iter
     shown: list[Json] = []
     for index, message in enumerate(messages):
         path = f"$.messages[{index}]"
-        results = [part for part in message.parts if isinstance(part, ToolResult)]
-        rest = [part for part in message.parts if not isinstance(part, ToolResult)]
+        rest: Sequence[Part] = message.parts
+        results = [part for part in rest if isinstance(part, ToolResult)]
+        if results:
+            rest = [part for part in rest if not isinstance(part, ToolResult)]
         for result in results:
             yield _result(result, path, unsaid)
             shown += _pictures(result, path, unsaid)
@@ -103,19 +106,20 @@ def _messages(messages: Iterable[Message], names: Names, unsaid: Unsaid) -> Iter
             if shown:
                 yield {"role": "user", "content": shown}
                 shown = []
-            yield from _message(message, rest, path, names, unsaid)
+            if out := _message(message, rest, path, names, unsaid):
+                yield out
     if shown:
         yield {"role": "user", "content": shown}
 
 
 def _message(
     message: Message, parts: Sequence[Part], path: str, names: Names, unsaid: Unsaid
-) -> Iterator[Json]:
+) -> Json | None:
+    """A message; None if all that it says is of a kind that cannot be said here."""
     extra = dict(unsaid.carried(message.extra, path))
     if message.role != "assistant":
         role = "user" if message.role == "tool" else message.role
-        yield {"role": role, "content": _content(parts, path, unsaid), **extra}
-        return
+        return {"role": role, "content": _content(parts, path, unsaid), **extra}
     calls = [part for part in parts if isinstance(part, ToolCall)]
     said = [part for part in parts if not isinstance(part, (ToolCall, Reasoning))]
     content = _content([part for part in said if _may_say(part, path, unsaid)], path, unsaid)
@@ -125,8 +129,8 @@ def _message(
     if calls:
         out["tool_calls"] = [_call(call, names, path, unsaid) for call in calls]
     elif not content and parts and not extra and len(out) == 2:
-        return  # All that it said was of a kind that cannot be said here.
-    yield {**out, "content": out["content"] if calls or content else ""} | extra
+        return None
+    return {**out, "content": out["content"] if calls or content else ""} | extra
 
 
 def _may_say(part: Part, path: str, unsaid: Unsaid) -> bool:
@@ -167,12 +171,11 @@ def _identity(identity: str, unsaid: Unsaid) -> str:
     return identity if unsaid.same else short_id(identity, _LONGEST_ID)
 
 
-def _content(parts: Iterable[Part], path: str, unsaid: Unsaid) -> str | list[Json]:
-    message = Message("user", tuple(parts))
-    text = only_texts(message)
+def _content(parts: Sequence[Part], path: str, unsaid: Unsaid) -> str | list[Json]:
+    text = only_text(parts)
     if text is not None:
         return text
-    written = (_part(part, path, unsaid) for part in message.parts)
+    written = (_part(part, path, unsaid) for part in parts)
     return [part for part in written if part]
 
 

@@ -28,7 +28,7 @@ from ..common import (
     effort_of,
     names_of,
     object_schema,
-    only_texts,
+    only_text,
     sampling_out,
     short_id,
     url_of,
@@ -87,7 +87,7 @@ def encode_request(request: Request) -> Outgoing:
         unsaid.drop("stop sequences", "$.stop")
     if request.stream:
         body["stream"] = True
-    return Outgoing("/responses", body, names, (*unsaid.notes(), *names.notes()))
+    return Outgoing("/responses", body, names, (*unsaid.notes(), *names.notes))
 
 
 # The conversation.
@@ -107,7 +107,7 @@ class _Input:
         messages = list(enumerate(self._messages))
         head: Json = {}
         if messages and self._stood_beside(messages[0][1]):
-            head["instructions"] = only_texts(messages.pop(0)[1])
+            head["instructions"] = only_text(messages.pop(0)[1].parts)
         items = [
             item
             for index, message in messages
@@ -117,7 +117,7 @@ class _Input:
 
     def _stood_beside(self, message: Message) -> bool:
         came_so = self._unsaid.same and message.extra.get(INSTRUCTIONS)
-        return bool(came_so) and only_texts(message) is not None
+        return bool(came_so) and only_text(message.parts) is not None
 
     def _items(self, message: Message, path: str) -> Iterator[Json]:
         results = [part for part in message.parts if isinstance(part, ToolResult)]
@@ -211,7 +211,7 @@ class _Input:
 
     def _content(self, parts: Iterable[Part], path: str) -> str | list[Json]:
         message = Message("user", tuple(parts))
-        text = only_texts(message)
+        text = only_text(message.parts)
         if text is not None:
             return text
         written = (self._part(part, path) for part in message.parts)

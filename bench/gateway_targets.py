@@ -2,12 +2,14 @@
 
 python -m bench.gateway_targets upstream PORT [PACE]
 python -m bench.gateway_targets proxy PORT URL
+python -m bench.gateway_targets pair PORT PORT URL MODE
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 from collections.abc import AsyncIterator
 from importlib import import_module
@@ -167,6 +169,30 @@ def proxy(port: int, url: str) -> None:
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False)
 
 
+def pair(port: int, other: str, url: str, mode: str) -> None:
+    """Two gateways in one process: one without the inspector, and one with it."""
+    from toolspeak.gateway.app import Gateway
+    from toolspeak.gateway.server import Server, new_loop, settle
+    from toolspeak.gateway.settings import Config, Inspector, Model, Upstream
+
+    async def serve() -> None:
+        serving: list[Any] = []
+        for is_on, own in ((False, port), (True, int(other))):
+            config = Config(
+                default="m",
+                inspector=Inspector(enabled=is_on),
+                upstreams={"fast": Upstream(wire="openai_chat", base_url=f"{url}/v1")},
+                models={"m": Model("fast", tools=mode)},  # pyright: ignore[reportArgumentType]
+            )
+            listener = socket.create_server(("127.0.0.1", own), backlog=512)
+            serving.append(Server(Gateway(config, environ={}, token="a token")).work(listener))
+        await asyncio.gather(*serving)
+
+    settle()
+    with asyncio.Runner(loop_factory=new_loop()) as runner:
+        runner.run(serve())
+
+
 if __name__ == "__main__":
     kind, port, *rest = sys.argv[1:]
-    upstream(int(port), *rest) if kind == "upstream" else proxy(int(port), *rest)
+    {"upstream": upstream, "proxy": proxy, "pair": pair}[kind](int(port), *rest)

@@ -1,11 +1,11 @@
-"""What the inspector costs while nobody looks: the same process with it and without, in turn.
+"""What the inspector costs while nobody looks: two gateways in one process, one with it.
 
-    python -m bench.inspector [--rounds 15] [--seconds 0.4]
+    python -m bench.inspector [--pairs 100] [--mode native|prompt]
 
-Two processes of the same program differ by more than what is measured here, so it is one process
-on one core, told again and again (SIGHUP) to keep requests or not; each time it is left to fill
-what it keeps, then measured. The least of each figure counts, as in `bench.gateway`; the median
-from round to round is shown beside it. The bar is 5 % of the CPU.
+Two processes of the same program differ by more than what is measured here, and so do two minutes
+of the same machine. So it is one process on one core with two ports, and each is asked in turn, for
+a moment. How the CPU of the two compares is told by the median over all pairs of such moments, with
+how far that may be off. The bar is 5 %.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import statistics
 import sys
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 from msgspec import Struct, structs
 from rich.console import Console
@@ -30,8 +27,13 @@ from bench.gateway import TARGETS, Target, free_port, running
 _CORE, _LOAD_CORE = 0, min(1, (os.cpu_count() or 1) - 1)
 _BAR = 1.05
 _MODES = ("native", "prompt")
-_FILLING = 0.5
-"""Seconds in which more requests are served than are kept."""
+_MOMENT = 0.2
+"""Seconds for which requests are made."""
+_FILLING = 16
+"""How often all streams are asked for until no more of them are kept: memory that is taken for the
+first time has its price, too."""
+_PACE = 0.002
+"""Seconds between the pieces of a stream."""
 
 
 class Row(Struct):
@@ -42,80 +44,67 @@ class Row(Struct):
     off: float
     on: float
     ratio: float
-    median: float
-    """Of what the rounds say, each for itself."""
+    """The median of what the pairs say."""
+    error: float
+    """How far that may be off: the standard error."""
 
 
-class Switched:
-    """A gateway whose inspector can be turned on and off."""
+def _compared(
+    mode: str, figure: str, pairs: int, off: Callable[[], float], on: Callable[[], float]
+) -> Row:
+    costs: dict[bool, list[float]] = {False: [], True: []}
+    for number in range(pairs):
+        for is_on in (False, True) if number % 2 else (True, False):
+            costs[is_on].append((on if is_on else off)())
+    ratios = [with_it / without for without, with_it in zip(costs[False], costs[True], strict=True)]
+    low, _, high = statistics.quantiles(ratios, n=4)
+    # Of a median, by the quartiles, which a few moments of a busy machine do not move.
+    error = 1.25 * (high - low) / 1.35 / len(ratios) ** 0.5
+    medians = (statistics.median(costs[is_on]) for is_on in (False, True))
+    return Row(mode, figure, *medians, statistics.median(ratios), error)
 
-    def __init__(self, folder: Path, url: str, mode: str) -> None:
-        self._config = folder / f"{mode}.toml"
-        self._rest = (
-            f'[upstreams.fast]\nwire = "openai_chat"\nbase_url = "{url}/v1"\n'
-            f'[models.m]\nupstream = "fast"\ntools = "{mode}"\n'
+
+def _measured(mode: str, url: str, pairs: int, progress: Progress) -> list[Row]:
+    ports = [free_port(), free_port()]
+    command = [*TARGETS, "pair", *map(str, ports), url, mode]
+    task = progress.add_task(mode, total=3)
+    with running(command, ports[1], _CORE) as (pid, start):
+        off, on = (Target(mode, port, pid, start) for port in ports)
+        off.warm()
+        on.warm()
+        progress.advance(task)
+        requests = _compared(
+            mode, "request", pairs, lambda: off.cpu_us(_MOMENT), lambda: on.cpu_us(_MOMENT)
         )
-        self.mode = mode
-        self.port = free_port()
-        self._write(is_on=True)
-        serve = [sys.executable, "-m", "toolspeak", "serve", "--config", str(self._config)]
-        self.command = [*serve, "--port", str(self.port)]
-
-    def _write(self, *, is_on: bool) -> None:
-        head = 'default = "m"\nembedded = false\n[inspector]\nenabled = '
-        self._config.write_text(f"{head}{str(is_on).lower()}\n{self._rest}")
-
-    def turn(self, pid: int, *, is_on: bool) -> None:
-        self._write(is_on=is_on)
-        os.kill(pid, signal.SIGHUP)
-
-
-def _measured(gateway: Switched, rounds: int, seconds: float, progress: Progress) -> Iterator[Row]:
-    found: dict[str, dict[bool, list[float]]] = {
-        "CPU µs/request": {False: [], True: []},
-        "CPU µs/chunk": {False: [], True: []},
-    }
-    task = progress.add_task(gateway.mode, total=2 * rounds)
-    with running(gateway.command, gateway.port, _CORE) as (pid, start):
-        target = Target(gateway.mode, gateway.port, pid, start)
-        target.warm()
-        for number in range(rounds):
-            for is_on in (False, True) if number % 2 else (True, False):
-                gateway.turn(pid, is_on=is_on)
-                target.cpu_us(_FILLING)
-                found["CPU µs/request"][is_on].append(target.cpu_us(seconds))
-                found["CPU µs/chunk"][is_on].append(target.chunk_us())
-                progress.advance(task)
-    for figure, costs in found.items():
-        ratios = [on / off for off, on in zip(costs[False], costs[True], strict=True)]
-        off, on = min(costs[False]), min(costs[True])
-        yield Row(gateway.mode, figure, off, on, on / off, statistics.median(ratios))
+        progress.advance(task)
+        for _ in range(_FILLING):
+            on.chunk_us()
+        chunks = _compared(mode, "chunk", pairs // 3, off.chunk_us, on.chunk_us)
+        progress.advance(task)
+    return [requests, chunks]
 
 
 def main() -> int:
     options = argparse.ArgumentParser(description="The cost of the inspector.")
-    options.add_argument("--seconds", type=float, default=0.4)
-    options.add_argument("--rounds", type=int, default=15)
+    options.add_argument("--pairs", type=int, default=100, help="of moments in which it is asked")
+    options.add_argument("--mode", choices=_MODES, action="append", help="both, if none is named")
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
     port = free_port()
     rows: list[Row] = []
     with (
-        tempfile.TemporaryDirectory() as folder,
-        running([*TARGETS, "upstream", str(port)], port, _LOAD_CORE),
+        running([*TARGETS, "upstream", str(port), str(_PACE)], port, _LOAD_CORE),
         Progress(console=Console(stderr=True)) as progress,
     ):
         os.sched_setaffinity(0, {_LOAD_CORE})
-        for mode in _MODES:
-            gateway = Switched(Path(folder), f"http://127.0.0.1:{port}", mode)
-            rows += _measured(gateway, chosen.rounds, chosen.seconds, progress)
+        for mode in chosen.mode or _MODES:
+            rows += _measured(mode, f"http://127.0.0.1:{port}", chosen.pairs, progress)
     if chosen.json:
         print(json.dumps([structs.asdict(row) for row in rows]))
         return 0
-    table = Table("mode", "figure", "off", "on", "ratio", "median", f"at most {_BAR}")
+    table = Table("mode", "CPU µs per", "off", "on", "ratio", f"at most {_BAR}")
     for row in rows:
-        figures = (f"{amount:.1f}" for amount in (row.off, row.on))
-        figures = (*figures, f"{row.ratio:.3f}", f"{row.median:.3f}")
+        figures = (f"{row.off:.1f}", f"{row.on:.1f}", f"{row.ratio:.3f} ± {row.error:.3f}")
         table.add_row(row.mode, row.figure, *figures, "yes" if row.ratio <= _BAR else "no")
     Console(width=100).print(table)
     return 0

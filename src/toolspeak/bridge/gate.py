@@ -89,10 +89,19 @@ class Gate:
         free: list[Event] = []
         for event in events:
             self._remember(event)
-            free += self._noted(self._let(event))
+            if type(event) is TextDelta and self._flows:
+                free.append(event)
+            else:
+                free += self._noted(self._let(event))
         if in_call and self._held and self._stuck is None and not self._waits:
             free += self._noted(self._released())
         return free
+
+    @property
+    def _flows(self) -> bool:
+        """Whether words leave as they come, as some have before."""
+        is_held = self._waits or self._held or self._beginning
+        return self._sent.has_spoken and self._may_speak and not is_held
 
     def rest(self) -> list[Event]:
         """What has not left, but the end."""

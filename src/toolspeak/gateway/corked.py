@@ -1,8 +1,8 @@
 """Answers that leave in one piece where they are written in several.
 
 A server writes the head of an answer, and then its body. Each write is a system call that wakes the
-client, which costs as much as a good part of a request. Here everything that is written before the
-event loop's next turn goes out together.
+client, which costs as much as a good part of a request. Here a head waits for what is written
+before the event loop's next turn, and goes out with it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from .http import PATIENCE
 
+_HEAD = b"HTTP/"
+
 
 class CorkedProtocol(HttpToolsProtocol):
-    """uvicorn's own protocol, on a transport that holds what is written until the next turn. A
+    """uvicorn's own protocol, on a transport that holds the head of an answer for its body. A
     client that does not read is let go: to close its connection would wait for it for ever."""
 
     _stalled: asyncio.TimerHandle | None = None
@@ -55,10 +57,14 @@ class Corked:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send that with all that is written before the next turn."""
-        if not self._written:
+        """Send that; a head, with all that is written before the next turn."""
+        if self._written:
+            self._written.append(data)
+        elif data.startswith(_HEAD):
             self._loop.call_soon(self._flush)
-        self._written.append(data)
+            self._written.append(data)
+        else:
+            self._transport.write(data)
 
     def close(self) -> None:
         """Close the connection after all that was written."""

@@ -96,5 +96,8 @@ class Kept(Flow):
 
     def take_body(self, data: bytes) -> None:
         """What the client has sent is there."""
-        if self.fits(len(data)):
+        room, size = self.room, len(data)
+        if size <= room.left:
+            room.left -= size
+            self.weight += size
             self.body = data

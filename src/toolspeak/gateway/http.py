@@ -183,11 +183,11 @@ class Sender:
         ]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
-    async def more(self, data: bytes) -> None:
+    def more(self, data: bytes) -> Awaitable[None]:
         """More of the body."""
         if self.copy:
             self.copy.take(data)
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        return self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:
         """The last of the body."""

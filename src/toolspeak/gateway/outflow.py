@@ -8,7 +8,7 @@ knows any; from then on a failure is part of the stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 
 from ..events import Event
@@ -69,28 +69,32 @@ class Outflow:
     async def send(self, events: list[Event], passed: bytes | None = None) -> None:
         """Send what happens; as it came, if that is given. Then only a failure has to be told."""
         self.has_spoken = True
-        if passed is None:
-            await self._send(b"".join(map(self._encoder.feed, events)))
-            return
-        # The encoder has to know what was said, for the failure that may come to go on from there.
-        for event in events:
-            told = self._encoder.feed(event)
-            passed += told if isinstance(event, Failure) else b""
-        await self._send(passed)
+        data = passed
+        if data is None:
+            data = b"".join(map(self._encoder.feed, events))
+        else:
+            # The encoder has to know what was said, for the failure that may come to go on from it.
+            for event in events:
+                told = self._encoder.feed(event)
+                data += told if isinstance(event, Failure) else b""
+        if not self._sender.has_begun:
+            await self._begin()
+        if data:
+            await self._more(data)
 
     async def end(self) -> None:
         """That was all."""
         self.stop()
         await self._sender.end()
 
-    async def _send(self, data: bytes) -> None:
+    async def _begin(self) -> None:
+        self._say()
+        self._sender.headers["cache-control"] = "no-cache"
+        await self._sender.begin(200, self._content_type)
+
+    def _more(self, data: bytes) -> Awaitable[None]:
         self._sent_at = monotonic()
-        if not self._sender.has_begun:
-            self._say()
-            self._sender.headers["cache-control"] = "no-cache"
-            await self._sender.begin(200, self._content_type)
-        if data:
-            await self._sender.more(data)
+        return self._sender.more(data)
 
     def _begin_to_ping(self, ping: bytes, every: float) -> None:
         self._pinging = self._ticker.loop.create_task(self._pings(ping, every))
@@ -99,6 +103,8 @@ class Outflow:
         while True:
             left = self._sent_at + every - monotonic()
             if left <= 0:
-                await self._send(ping)
+                if not self._sender.has_begun:
+                    await self._begin()
+                await self._more(ping)
             else:
                 await asyncio.sleep(left)

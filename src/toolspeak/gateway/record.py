@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
+from ..once import once_each
 from ..types import Failure, Note, Plan, Reply, Request, Text, ToolCall
 from .catalog import Server
 from .flow import Flow, Kept
@@ -178,10 +179,7 @@ class Record(Struct, array_like=True):
 
     def _question(self, exchange: Exchange, endpoint: Endpoint, why: str) -> Question:
         plan, path, model = exchange.plan, exchange.outgoing.path, exchange.target.model
-        server = Server(
-            endpoint.name, endpoint.wire, endpoint.base_url, endpoint.key, endpoint.headers
-        )
-        question = Question(server, plan, path, model, why, perf_counter())
+        question = Question(_server(endpoint), plan, path, model, why, perf_counter())
         if self.kept:
             question.heard = Flow(self.kept.began, self.kept.room)
         self.questions.append(question)
@@ -214,6 +212,11 @@ class Record(Struct, array_like=True):
         self.status = self.status or status or CLOSED
         self.answered = headers
         self.ended = perf_counter()
+
+
+@once_each
+def _server(endpoint: Endpoint) -> Server:
+    return Server(endpoint.name, endpoint.wire, endpoint.base_url, endpoint.key, endpoint.headers)
 
 
 def gist(request: Request) -> str:

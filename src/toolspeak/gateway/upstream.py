@@ -83,6 +83,10 @@ class Response:
         self.headers = connection.headers
         kind = connection.headers.get("content-type", "application/octet-stream")
         self.content_type = kind.partition(";")[0].strip().lower()
+        self.is_page = self.content_type in _PAGES
+        """Whether it is made for people to look at."""
+        self.flows = not self.is_page and self.content_type != "application/json"
+        """Whether it is a stream, and no value or page that is only read whole."""
 
     def __enter__(self) -> Response:
         return self
@@ -157,16 +161,6 @@ class Response:
     def discreet(self, failure: Failure) -> Failure:
         """A failure without what nobody but the upstream may know, should it repeat that."""
         return _discreet(failure, self._endpoint)
-
-    @property
-    def flows(self) -> bool:
-        """Whether it is a stream, and no value or page that is only read whole."""
-        return not self.is_page and self.content_type != "application/json"
-
-    @property
-    def is_page(self) -> bool:
-        """Whether it is made for people to look at."""
-        return self.content_type in _PAGES
 
     def page(self) -> UpstreamFailed:
         """What to raise for a web page."""

@@ -273,8 +273,8 @@ def encode_json(value: Any) -> bytes:
 def encode_line(value: Any) -> bytes:
     """A value as JSON that is one line to everybody: some clients end lines where Unicode does."""
     data = encode_json(value)
-    for end, escaped in _LINE_ENDS.items():
-        if end in data:
+    if not data.isascii():
+        for end, escaped in _LINE_ENDS.items():
             data = data.replace(end, escaped)
     return data
 

@@ -51,9 +51,14 @@ class Recorder:
         ring, headers = self._ring, incoming.headers
         # Clients may say the same twice.
         key = f"req_{new_id()[5:]}" if "x-request-id" in headers else record.id
-        kept = Kept(record.began, ring.room, key=key, target=incoming.target, changed=record.at)
-        if kept.fits(incoming.header_size):
-            kept.headers = headers
+        kept = Kept(
+            record.began,
+            ring.room,
+            key=key,
+            target=incoming.target,
+            headers=headers,
+            changed=record.at,
+        )
         record.kept, sender.copy, incoming.on_body = kept, kept, kept.take_body
         ring.active[key] = record
 

@@ -53,6 +53,7 @@ class Ring:
         self.active: dict[str, Record] = {}
         self._over: deque[bytes | Record] = deque()
         """The one that ended last is last."""
+        self._pending: list[Record] = []
         self._paper = bytearray()
         """Where requests are written down, always in the same place."""
         self.size = 0
@@ -84,6 +85,12 @@ class Ring:
         now = time()
         self.changed = kept.changed = now if now > self.changed else self.changed + _TICK
         record.spans = None
+        self._pending.append(record)
+        if len(self._pending) >= 16:
+            for one in self._pending: self._down(one)
+            self._pending.clear()
+
+    def _down(self, record: Record) -> None:
         said: bytes | Record
         try:
             _write(record, self._paper)

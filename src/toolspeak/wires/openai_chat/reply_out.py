@@ -150,10 +150,11 @@ class Encoder:
         self._sent_arguments = self._freeform = False
 
     def feed(self, event: Event) -> bytes:
-        if isinstance(event, Started):
-            return b"" if self._head else self._begin(event)
-        begun = b"" if self._head else self._begin(Started())
-        return begun + self._event(event)
+        if not self._head:
+            is_start = isinstance(event, Started)
+            begun = self._begin(event if is_start else Started())
+            return begun if is_start else begun + self._event(event)
+        return self._event(event)
 
     def _begin(self, event: Started) -> bytes:
         self._same = event.wire == NAME

@@ -60,8 +60,8 @@ def _compared(
     low, _, high = statistics.quantiles(ratios, n=4)
     # Of a median, by the quartiles, which a few moments of a busy machine do not move.
     error = 1.25 * (high - low) / 1.35 / len(ratios) ** 0.5
-    medians = (statistics.median(costs[is_on]) for is_on in (False, True))
-    return Row(mode, figure, *medians, statistics.median(ratios), error)
+    without, with_it = (statistics.median(costs[is_on]) for is_on in (False, True))
+    return Row(mode, figure, without, with_it, statistics.median(ratios), error)
 
 
 def _measured(mode: str, url: str, pairs: int, progress: Progress) -> list[Row]:
@@ -79,7 +79,7 @@ def _measured(mode: str, url: str, pairs: int, progress: Progress) -> list[Row]:
         progress.advance(task)
         for _ in range(_FILLING):
             on.chunk_us()
-        chunks = _compared(mode, "chunk", pairs // 3, off.chunk_us, on.chunk_us)
+        chunks = _compared(mode, "chunk", pairs, off.chunk_us, on.chunk_us)
         progress.advance(task)
     return [requests, chunks]
 

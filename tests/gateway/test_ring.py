@@ -115,12 +115,18 @@ UNWRITABLE = {
 }
 
 
+def end(ring: Ring, record: Record) -> None:
+    """A request is over, and somebody is about to look."""
+    ring.end(record)
+    ring.write()
+
+
 @pytest.mark.parametrize("is_last", [True, False])
 @pytest.mark.parametrize("name", [*WRITABLE, *UNWRITABLE])
 def test_what_is_kept_is_what_it_was(name: str, is_last: bool) -> None:
     reply = {**WRITABLE, **UNWRITABLE}[name]
     record, ring = served(reply, is_last=is_last), Ring()
-    ring.end(record)
+    end(ring, record)
     [over] = ring.over()
     assert isinstance(over.said, bytes) == (name in WRITABLE)
     assert over.record.reply == reply
@@ -145,9 +151,9 @@ def test_one_that_is_under_way_goes_on_without_whoever_looks(name: str) -> None:
 def test_a_look_is_remembered_and_only_what_is_kept() -> None:
     ring = Ring(most=3)
     for number in range(3):
-        ring.end(served(EVERY_PART, number))
+        end(ring, served(EVERY_PART, number))
     first = ring.over()
-    ring.end(served(EVERY_PART, 3))
+    end(ring, served(EVERY_PART, 3))
     # What has gone is gone, also for those who have looked.
     assert len(ring._looked) == 2  # pyright: ignore[reportPrivateUsage]
     second = ring.over()
@@ -164,7 +170,7 @@ def test_a_look_is_remembered_and_only_what_is_kept() -> None:
 def test_one_that_is_larger_than_all_that_may_be_kept(reply: Reply) -> None:
     ring = Ring(max_bytes=20_000)
     body = b'{"messages":[{"role":"user","content":"Who?"}],"x":"' + b"x" * 30_000 + b'"}'
-    ring.end(served(reply, body=body))
+    end(ring, served(reply, body=body))
     [over] = ring.over()
     assert (over.summary.asked, over.summary.calls) == ("Who?", ["get_weather"])
     assert over.record.kept
@@ -181,8 +187,22 @@ def test_room_is_given_back() -> None:
         for size in (10, 5000, 30) * 20:
             kept.take(b"x" * size)
         kept.take_body(b"y" * 700)
-        ring.end(record)
+        end(ring, record)
     assert ring.room.left == before
+
+
+@pytest.mark.parametrize(("size", "at_most"), [(100, 40), (300_000, 5), (3_000_000, 1)])
+def test_what_is_over_is_soon_written_down(size: int, at_most: int) -> None:
+    """After a few, or as soon as they are large, though nobody looks."""
+    ring = Ring(max_bytes=2**28)
+    for number in range(at_most):
+        record = served(EVERY_PART, number)
+        kept = record.kept = Kept(0.0, ring.room, key=record.id)
+        kept.take_body(b"x" * size)
+        ring.end(record)
+    assert ring.over()
+    ring.write()
+    assert len(ring.over()) == at_most
 
 
 def test_there_is_no_more_than_there_is_room_for() -> None:
@@ -199,7 +219,7 @@ def test_what_cannot_be_read_hides_no_others(caplog: pytest.LogCaptureFixture) -
     """An upstream may count in ways of its own."""
     ring, odd = Ring(), Reply(usage=Usage("many"))  # pyright: ignore[reportArgumentType]
     for number, reply in enumerate((EVERY_PART, odd, EVERY_PART)):
-        ring.end(served(reply, number))
+        end(ring, served(reply, number))
     for _ in range(2):
         assert [one.summary.id for one in ring.over()] == ["req_0", "req_2"]
     assert len(caplog.records) == 1
@@ -213,7 +233,7 @@ def test_requests_as_they_are_count_with_all_that_they_hold() -> None:
         assert record.kept
         record.kept.pieces += [b"x" * 1500] * 10
         record.kept.times += [1.0] * 10
-        ring.end(record)
+        end(ring, record)
     for over in ring.over():
         assert over.record.kept
         held += sum(map(len, over.record.kept.pieces))
@@ -224,7 +244,7 @@ def test_one_too_large_still_says_who_answered() -> None:
     ring = Ring(max_bytes=10_000)
     record = served(EVERY_PART, body=b"x" * 20_000)
     record.first_upstream = "another"
-    ring.end(record)
+    end(ring, record)
     [over] = ring.over()
     assert over.summary.upstream == "up"
     assert over.record.reply

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 _A_PIECE = 80
 """Bytes that Python itself needs for one, about; many small ones are not free."""
-_MANY, _LARGE = 16, 2048
+MANY, LARGE = 16, 2048
 """After so many pieces, or one so large, it is seen to whether there is room for them."""
 
 
@@ -45,10 +45,10 @@ class Flow(Struct, array_like=True):
         """One more piece."""
         self.times.append(perf_counter())
         self.pieces.append(data)
-        if len(data) > _LARGE or not len(self.pieces) % _MANY:
-            self._count()
+        if len(data) > LARGE or not len(self.pieces) % MANY:
+            self.count()
 
-    def _count(self) -> None:
+    def count(self) -> None:
         """Take room for what is new, or let go of it."""
         new = self.pieces[self.counted :]
         if self.fits(weight_of(new)):

@@ -62,7 +62,7 @@ class Question(Struct, array_like=True):
         self.status = response.status
         if self.heard:
             self.is_stream = is_stream and response.flows
-            response.on_data = self.heard.take
+            response.copy = self.heard
 
     def failed(self, failure: Failure) -> None:
         """There is no reply, or no more of it."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
 from math import ceil, isfinite
-from time import monotonic, time
+from time import monotonic, perf_counter, time
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -26,6 +26,7 @@ from ..wires import wire_of
 from ..wires.framing import decode_json
 from .catalog import Endpoint, Server
 from .connection import Connection, Disconnected, HttpProblem
+from .flow import LARGE, MANY, Flow
 from .pool import IN_PATHS, CannotConnect, Pool, address_of, basic
 from .settings import HARMLESS, hidden, hidden_address
 from .ticker import Ticker
@@ -76,8 +77,8 @@ class Response:
         self._endpoint = endpoint
         self._let_go = let_go
         self._is_over = False
-        self.on_data: Callable[[bytes], None] | None = None
-        """Who else wants to have what comes."""
+        self.copy: Flow | None = None
+        """Where what comes is kept, if somebody may want to look at it."""
         self._expect(endpoint.settings.first_byte_timeout)
         self.status = connection.status
         self.headers = connection.headers
@@ -125,8 +126,12 @@ class Response:
         if not data:
             # Others need not wait until the client has taken it all.
             self._release()
-        elif self.on_data:
-            self.on_data(data)
+        elif copy := self.copy:
+            # `take`, but there are so many pieces that a call for each can be felt.
+            copy.times.append(perf_counter())
+            copy.pieces.append(data)
+            if len(data) > LARGE or not len(copy.pieces) % MANY:
+                copy.count()
         return data
 
     async def body(self) -> bytes:

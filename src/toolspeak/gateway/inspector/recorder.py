@@ -80,6 +80,7 @@ class Recorder:
 
     async def _own(self, after: float = 0.0) -> list[Summary]:
         """The requests of this process, without secrets."""
+        self._ring.write()
         active = list(self._ring.active.values())
 
         def summaries() -> list[Summary]:
@@ -92,6 +93,7 @@ class Recorder:
         return await asyncio.to_thread(summaries) if is_new else []
 
     async def _shown(self, key: str) -> dict[str, Any] | None:
+        self._ring.write()
         active = self._ring.snapshot(key)
 
         def shown() -> dict[str, Any] | None:

@@ -24,6 +24,8 @@ _TICK = 1e-6
 _AS_IT_IS = 4000
 """Bytes that Python itself needs for a request that cannot be written down, about."""
 _MOST_PAPER = 2**20
+_AT_ONCE = 32
+"""How many requests are written down together."""
 _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 """Half a character, a number that no machine has, a nest: models write such things."""
 _write = msgspec.msgpack.Encoder().encode_into
@@ -43,8 +45,8 @@ class Over(Struct, frozen=True):
 
 
 class Ring:
-    """What one process keeps. A request is begun and ended by the process's event loop; `over` may
-    be asked for by any thread."""
+    """What one process keeps. A request is begun, ended and written down by the process's event
+    loop; `over` may be asked for by any thread."""
 
     def __init__(self, most: int = 1000, max_bytes: int = 32 * 2**20) -> None:
         self.most = most
@@ -53,7 +55,10 @@ class Ring:
         self.active: dict[str, Record] = {}
         self._over: deque[bytes | Record] = deque()
         """The one that ended last is last."""
-        self._pending: list[Record] = []
+        self._ended: list[Record] = []
+        """Those that are over, and not written down yet."""
+        self._unwritten = 0
+        """Bytes of what came and went by them, about."""
         self._paper = bytearray()
         """Where requests are written down, always in the same place."""
         self.size = 0
@@ -85,12 +90,20 @@ class Ring:
         now = time()
         self.changed = kept.changed = now if now > self.changed else self.changed + _TICK
         record.spans = None
-        self._pending.append(record)
-        if len(self._pending) >= 16:
-            for one in self._pending: self._down(one)
-            self._pending.clear()
+        self._ended.append(record)
+        self._unwritten += weight
+        if len(self._ended) >= _AT_ONCE or self._unwritten > _MOST_PAPER:
+            self.write()
 
-    def _down(self, record: Record) -> None:
+    def write(self) -> None:
+        """Write down those that have ended: before somebody looks, and else a few at once, since
+        what is done again and again is done faster."""
+        for record in self._ended:
+            self._write(record)
+        self._ended.clear()
+        self._unwritten = 0
+
+    def _write(self, record: Record) -> None:
         said: bytes | Record
         try:
             _write(record, self._paper)
@@ -112,7 +125,8 @@ class Ring:
             self.size -= len(oldest) if isinstance(oldest, bytes) else _size(oldest)
 
     def over(self) -> list[Over]:
-        """Those that are over, the oldest first. Some thousands take a while, the first time."""
+        """Those that are written down, the oldest first. Some thousands take a while, the first
+        time."""
         known, looked = self._looked, dict[int, tuple[bytes | Record, Over | None]]()
         for said in tuple(self._over):
             found = known.get(id(said))

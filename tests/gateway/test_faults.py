@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from email.utils import formatdate
 from socket import socket
 from time import monotonic, sleep, time
-from typing import Any
+from typing import Any, Protocol
 
 import anthropic
 import ollama
@@ -40,6 +40,7 @@ from toolspeak.wires.framing import encode_json
 SAID = "Hello there."
 HEAD, TEXT, *_ = STARTED = (Started("id_1", "m"), TextDelta(SAID))
 WIRES = ("openai_chat", "anthropic", "ollama", "gemini", "openai_responses")
+PATIENCE: dict[str, Any] = {"first_byte_timeout": 20.0, "idle_timeout": 20.0}
 HASTE: dict[str, Any] = {"connect_timeout": 2.0, "first_byte_timeout": 0.3, "idle_timeout": 0.3}
 HTML = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 MOST = 2**20
@@ -292,17 +293,24 @@ def place(wire: str = "openai_chat", ping_after: float = 15.0, **settings: Any) 
         yield Place(upstream, gateway)
 
 
+class Places(Protocol):
+    """Where to find a gateway in front of a faulty upstream."""
+
+    def __call__(self, wire: str, *, is_patient: bool = False) -> Place: ...
+
+
 @pytest.fixture(scope="module")
-def places() -> Iterator[Callable[[str], Place]]:
-    """One for each wire."""
-    known: dict[str, Place] = {}
+def places() -> Iterator[Places]:
+    """One for each wire; and a patient one, where nothing is late on purpose."""
+    known: dict[tuple[str, bool], Place] = {}
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setattr(upstream_module, "_MOST_BODY", MOST)
 
-        def place_of(wire: str) -> Place:
-            if wire not in known:
-                known[wire] = stack.enter_context(place(wire))
-            return known[wire]
+        def place_of(wire: str, *, is_patient: bool = False) -> Place:
+            key, settings = (wire, is_patient), PATIENCE if is_patient else {}
+            if key not in known:
+                known[key] = stack.enter_context(place(wire, **settings))
+            return known[key]
 
         yield place_of
 
@@ -317,7 +325,7 @@ def faults() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("name", "wire", "client"), list(faults()))
-def test_every_fault(name: str, wire: str, client: Client, places: Callable[[str], Place]) -> None:
+def test_every_fault(name: str, wire: str, client: Client, places: Places) -> None:
     fault, here = FAULTS[name], places(wire)
     here.upstream.does(fault.act)
     began = monotonic()
@@ -395,8 +403,8 @@ async def whispers(asked: Asked) -> bool:
     [typed("text/plain"), typed("application/octet-stream"), answers_at_once, answers_as_stream],
     ids=["as text", "as bytes", "at once", "as a stream"],
 )
-def test_odd_but_right(act: Act, wire: str, client: Client, places: Callable[[str], Place]) -> None:
-    here = places(wire)
+def test_odd_but_right(act: Act, wire: str, client: Client, places: Places) -> None:
+    here = places(wire, is_patient=True)
     here.upstream.does(act)
     heard = ask(here.url, client)
     assert (heard.status, heard.text, heard.error) == (200, SAID, "")
@@ -406,7 +414,7 @@ def test_odd_but_right(act: Act, wire: str, client: Client, places: Callable[[st
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("act", [stays_open, has_no_end, whispers])
 def test_a_complete_reply_cannot_break_off(
-    act: Act, wire: str, places: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch
+    act: Act, wire: str, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upstream_module, "_AFTER_THE_END", 0.25)
     here = places(wire)
@@ -931,9 +939,9 @@ def test_what_is_next_may_need_what_was(client: Client) -> None:
 
 @pytest.mark.parametrize("client", STREAMED, ids=lambda client: client.name)
 def test_the_gateway_breaks_in_mid_stream(
-    client: Client, places: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch
+    client: Client, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = places("openai_chat")
+    here = places("openai_chat", is_patient=True)
     here.upstream.does(pauses)
     expected = upstream_module.Response._expect  # pyright: ignore[reportPrivateUsage]
     seen: list[float] = []
@@ -951,7 +959,7 @@ def test_the_gateway_breaks_in_mid_stream(
     here.settles()
 
 
-def test_web_sockets_are_refused(places: Callable[[str], Place]) -> None:
+def test_web_sockets_are_refused(places: Places) -> None:
     here = places("openai_chat")
     upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     with connected(here.url) as connection:
@@ -1021,9 +1029,7 @@ SDKS: dict[Callable[[str], Iterator[str]], type[Exception]] = {
 @pytest.mark.parametrize(
     "name", ["breaks off after text", "an error of its own after text", "503", "garbage"]
 )
-def test_sdks_raise(
-    name: str, sdk: Callable[[str], Iterator[str]], places: Callable[[str], Place]
-) -> None:
+def test_sdks_raise(name: str, sdk: Callable[[str], Iterator[str]], places: Places) -> None:
     here, fault = places("openai_chat"), FAULTS[name]
     here.upstream.does(fault.act)
     said: list[str] = []

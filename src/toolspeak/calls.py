@@ -112,7 +112,11 @@ Key = tuple[str, str]
 
 def key_of(name: str, arguments: Mapping[str, Any]) -> Key:
     """What two calls have in common if they do the same."""
-    written = jsonish.canonical(arguments)
+    try:
+        written = jsonish.canonical(arguments)
+    except TypeError:
+        # A mapping that is no dict.
+        return name, jsonish.canonical(_without_fractions(arguments))
     if _MAY_BE_WHOLE.search(written):
         try:
             written = jsonish.canonical(_without_fractions(arguments))

@@ -29,8 +29,9 @@ def once_each(make: Callable[[Given], Made]) -> Callable[[Given], Made]:
         found = kept.get(id(given))
         if found is None:
             found = kept[id(given)] = (given, make(given))
-            if len(kept) > _MOST:
-                del kept[next(iter(kept))]
+            # Others may do the same at the same time.
+            for oldest in list(kept)[:-_MOST]:
+                kept.pop(oldest, None)
         return found[1]
 
     return made_before

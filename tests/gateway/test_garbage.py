@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -16,7 +17,10 @@ from tests.support import TOOLBOX
 from toolspeak import Message, Reply, Request, Text, ToolCall
 from toolspeak.events import events_of
 from toolspeak.gateway.app import Gateway
+from toolspeak.gateway.catalog import Endpoint
 from toolspeak.gateway.settings import Config, Model, Upstream
+from toolspeak.gateway.ticker import Ticker
+from toolspeak.gateway.upstream import UpstreamFailed, Upstreams
 from toolspeak.testing import ScriptedServer
 from toolspeak.wires import WIRES
 
@@ -92,6 +96,38 @@ def test_a_request_leaves_no_cycles(wire: str, tools: Any, stream: bool) -> None
             return found
 
     assert asyncio.run(left()) == set()
+
+
+@pytest.mark.parametrize("answers", [b"", None], ids=["closes", "is silent"])
+def test_one_that_fails_leaves_nothing_of_what_was_asked(answers: bytes | None) -> None:
+    """A megabyte each, if it were to wait for the collector."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10 if answers is not None else -1)
+        writer.close()
+
+    async def held() -> int:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        here = Upstream(base_url=f"http://127.0.0.1:{port}/v1", first_byte_timeout=0.1, retries=0)
+        upstreams = Upstreams(Ticker())
+        endpoint = Endpoint("u", "openai_chat", here.base_url, "", {}, here)
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(5):
+                with pytest.raises(UpstreamFailed):
+                    await upstreams.send(endpoint, "/x", b"x" * 2**20)
+            await asyncio.sleep(0.2)
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+            upstreams.close()
+            server.close()
+
+    assert asyncio.run(held()) < 2**20
 
 
 def _is_ours(one: Any) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from toolspeak.gateway.catalog import Server
 from toolspeak.gateway.flow import Flow, Kept, Room
+from toolspeak.gateway.inspector import ring as ring_module
 from toolspeak.gateway.inspector.recorder import Recorder
 from toolspeak.gateway.inspector.ring import Ring
 from toolspeak.gateway.inspector.summary import summary_of
@@ -203,6 +204,37 @@ def test_what_is_over_is_soon_written_down(size: int, at_most: int) -> None:
     assert ring.over()
     ring.write()
     assert len(ring.over()) == at_most
+
+
+def test_one_that_cannot_be_written_keeps_no_others_from_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even if nobody has foreseen why."""
+    ring, write = Ring(), ring_module._write  # pyright: ignore[reportPrivateUsage]
+
+    def odd(record: Record, paper: bytearray) -> None:
+        if record.id == "req_1":
+            raise MemoryError
+        write(record, paper)
+
+    monkeypatch.setattr(ring_module, "_write", odd)
+    for number in range(3):
+        ring.end(served(EVERY_PART, number))
+    ring.write()
+    assert [one.summary.id for one in ring.over()] == ["req_0", "req_2"]
+    assert len(caplog.records) == 1
+
+
+def test_what_found_no_room_counts_until_it_is_written_down() -> None:
+    """What the model said is kept beside the bytes, also where those are not."""
+    ring = Ring()
+    ring.room.left = 0
+    for number in range(3):
+        record = served(EVERY_PART, number)
+        kept = record.kept = Kept(0.0, ring.room, key=record.id)
+        kept.take(b"x" * 400_000)
+        ring.end(record)
+    assert len(ring.over()) == 3
 
 
 def test_there_is_no_more_than_there_is_room_for() -> None:

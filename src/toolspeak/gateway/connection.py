@@ -95,6 +95,8 @@ class Connection(asyncio.Protocol):
                 await self._something(deadline)
         except BaseException:
             self.close()
+            # It knows what was asked, and both would wait for the collector of garbage.
+            self._problem = None
             raise
 
     async def read(self, deadline: float) -> bytes:
@@ -140,8 +142,10 @@ class Connection(asyncio.Protocol):
         return self._waiter
 
     def _ring(self) -> None:
-        if self._waiter and not self._waiter.done():
-            self._waiter.set_exception(TimeoutError())
+        # What it raises knows who waits, and all would wait for the collector of garbage.
+        waiter, self._waiter = self._waiter, None
+        if waiter and not waiter.done():
+            waiter.set_exception(TimeoutError())
 
     def _wake(self) -> None:
         if self._waiter and not self._waiter.done():

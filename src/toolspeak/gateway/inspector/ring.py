@@ -81,27 +81,32 @@ class Ring:
         if kept is None:
             return
         self.active.pop(kept.key, None)
-        weight = kept.weight
+        weight, lost = kept.weight, kept.lost
         for question in record.questions:
             if question.heard:
                 weight += question.heard.weight
+                lost += question.heard.lost
         self.room.left += weight
         # Never the same time twice: so nothing is missed that is newer than another.
         now = time()
         self.changed = kept.changed = now if now > self.changed else self.changed + _TICK
         record.spans = None
         self._ended.append(record)
-        self._unwritten += weight
-        if len(self._ended) >= _AT_ONCE or self._unwritten > _MOST_PAPER:
+        # What was said is there beside the bytes, also where those are not.
+        self._unwritten += weight + lost
+        if len(self._ended) >= _AT_ONCE or self._unwritten > min(_MOST_PAPER, self.max_bytes):
             self.write()
 
     def write(self) -> None:
         """Write down those that have ended: before somebody looks, and else a few at once, since
         what is done again and again is done faster."""
-        for record in self._ended:
-            self._write(record)
-        self._ended.clear()
-        self._unwritten = 0
+        ended, self._ended, self._unwritten = self._ended, [], 0
+        for record in ended:
+            try:
+                self._write(record)
+            except Exception:
+                # One that cannot be written must not keep others from it.
+                log.exception("the inspector cannot write down a request")
 
     def _write(self, record: Record) -> None:
         said: bytes | Record
@@ -183,6 +188,7 @@ def _size(record: Record) -> int:
     kept, weight = record.kept, _AS_IT_IS
     if kept:
         weight += len(kept.body) + weight_of(kept.pieces)
+        weight += sum(map(len, (*kept.headers, *kept.headers.values())))
     for question in record.questions:
         heard = weight_of(question.heard.pieces) if question.heard else 0
         weight += _AS_IT_IS + len(question.sent) + 2 * heard

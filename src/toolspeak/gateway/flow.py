@@ -96,8 +96,5 @@ class Kept(Flow):
 
     def take_body(self, data: bytes) -> None:
         """What the client has sent is there."""
-        room, size = self.room, len(data)
-        if size <= room.left:
-            room.left -= size
-            self.weight += size
+        if self.fits(len(data)):
             self.body = data

@@ -74,9 +74,7 @@ class Ring:
         self.most, self.max_bytes = most, max_bytes
 
     def end(self, record: Record) -> None:
-        """A request is over; the oldest have to go if there is no room for it.
-
-        Every request pays for this, so it calls nothing that it can do itself."""
+        """A request is over. Every one pays for this, so it calls nothing that it can do itself."""
         kept = record.kept
         if kept is None:
             return
@@ -103,12 +101,13 @@ class Ring:
         ended, self._ended, self._unwritten = self._ended, [], 0
         for record in ended:
             try:
-                self._write(record)
+                self._add(record)
             except Exception:
                 # One that cannot be written must not keep others from it.
                 log.exception("the inspector cannot write down a request")
 
-    def _write(self, record: Record) -> None:
+    def _add(self, record: Record) -> None:
+        """Write one down; the oldest have to go if there is no room for it."""
         said: bytes | Record
         try:
             _write(record, self._paper)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -608,9 +609,11 @@ def test_a_plot_without_matplotlib(
 
 
 def test_ctrl_c_keeps_what_was_done(upstream: ScriptedServer, folder: Path) -> None:
+    is_over = threading.Event()
+
     def slow(request: Request) -> list[Event]:
         if len(upstream.requests) > 3:
-            time.sleep(1)
+            is_over.wait(30)
         return model(request)
 
     upstream.turns[:] = [slow]
@@ -629,6 +632,7 @@ def test_ctrl_c_keeps_what_was_done(upstream: ScriptedServer, folder: Path) -> N
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
+    is_over.set()
     assert process.returncode == command.INTERRUPTED
     assert "Traceback" not in err
     count = len(lines(folder))

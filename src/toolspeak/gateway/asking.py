@@ -84,7 +84,7 @@ class Asking:
         self._why = ""
         """Why the model is asked once more."""
         self.waiting = Stopwatch()
-        """For the time that goes into waiting for upstreams."""
+        """For the time that goes into waiting for upstreams, until the client hears something."""
         self.sent_notes: tuple[Note, ...] = ()
         """What was lost on the way to the model."""
         self._target = served.target
@@ -248,7 +248,7 @@ class Asking:
         passes = self._passes(exchange)
         held = _HeldBack(answer, self.record)
         while True:
-            batch, is_over = await self._batch(answer, response)
+            batch, is_over = await self._batch(answer, response, outlet)
             fresh = ladder.feed(batch, in_call=answer.in_call)
             if held.since or not fresh:
                 held.look(is_free=bool(fresh))
@@ -277,15 +277,21 @@ class Asking:
         self.passed = answer.take_passed() if passes and answer.frames else None
         return rest
 
-    async def _batch(self, answer: Answer, response: Response) -> tuple[list[Event], bool]:
+    async def _batch(
+        self, answer: Answer, response: Response, outlet: Outlet
+    ) -> tuple[list[Event], bool]:
         """What the next piece of a reply says, and whether it is the last."""
         if not response.flows:
             with self.waiting:
                 body = await response.body()
             return at_once(answer, response, body)[0], True
         try:
-            with self.waiting:
+            if outlet.has_spoken:
+                # From the first word on, nobody asks how long the upstream took.
                 data = await response.more()
+            else:
+                with self.waiting:
+                    data = await response.more()
         except UpstreamFailed as problem:
             # What is complete cannot break off.
             return answer.finish() if answer.is_complete else answer.fail(problem.failure), True

@@ -195,9 +195,12 @@ class Page {
 
   #search() {
     const list = (this.#views.requests ??= this.#make("requests"));
-    if (this.#view !== list) location.hash = this.#listAddress();
-    // The address changes the view a moment later.
-    setTimeout(() => list.search.focus());
+    if (this.#view !== list) {
+      history.pushState(null, "", this.#listAddress());
+      this.#route();
+    }
+    // At once: what is typed next belongs there.
+    list.search.focus();
   }
 
   // Who may not see it.

@@ -178,17 +178,17 @@ def test_nothing_is_wider_than_the_window(look: Opener, gateway: Running, width:
 
 def test_what_is_typed_after_a_slash_is_searched_for(look: Opener, gateway: Running) -> None:
     """From the first letter on, also where another view has to go first."""
-    record(gateway, *map(made_up, range(20)))
+    record(gateway, *map(made_up, range(100)))
     opened = look()
-    opened.sees("a.row", "Question 19")
+    opened.sees("a.row", "Question 99")
     keyboard = opened.page.keyboard
     keyboard.press("j")
     keyboard.press("Enter")
-    opened.sees(".detail h1", "Question 19")
+    opened.sees(".detail h1", "Question 99")
     keyboard.press("/")
-    keyboard.type("question 7")
-    opened.sees(".found", "1 of 20")
-    assert opened.page.locator("input.search").input_value() == "question 7"
+    keyboard.type("question 43")
+    opened.sees(".found", "1 of 100")
+    assert opened.page.locator("input.search").input_value() == "question 43"
 
 
 def test_by_keys_alone(look: Opener, gateway: Running) -> None:

@@ -79,6 +79,7 @@ class Toolset:
             try:
                 validator = self._validators[name] = validator_for(schema)
             except RecursionError:
+                # A nest that cannot be compiled: `fit` has the words for that.
                 return fit(arguments, schema, source)
         return fit(arguments, validator, source)
 

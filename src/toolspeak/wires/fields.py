@@ -84,8 +84,10 @@ class Fields:
     def numbers(self, keys: Container[str]) -> dict[str, float]:
         """The numbers in those of these fields that there are."""
         there = [key for key in self._left if key in keys]
+        if not there:
+            return {}
         numbers = ((key, self.number(key)) for key in there)
-        return {key: value for key, value in numbers if value is not None} if there else {}
+        return {key: value for key, value in numbers if value is not None}
 
     def number(self, key: str) -> float | None:
         """The number in a field."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import Any
 
 from ..errors import ToolspeakError, WireError
@@ -95,7 +95,7 @@ class Incoming:
         if given.isdigit() and int(given) > limit:
             raise _too_large(limit)
         self._task = asyncio.current_task(self._ticker.loop)
-        self._alarm = Alarm(self.give_up, monotonic() + PATIENCE)
+        self._alarm = Alarm(self.give_up, perf_counter() + PATIENCE)
         self._ticker.set(self._alarm)
         try:
             data = await self._all(limit)
@@ -181,11 +181,11 @@ class Sender:
         ]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
-    def more(self, data: bytes) -> Awaitable[None]:
-        """More of the body."""
+    def more(self, data: bytes, now: float) -> Awaitable[None]:
+        """More of the body, and when it leaves."""
         if copy := self.copy:
             # `take`, but there are so many pieces that a call for each can be felt.
-            copy.times.append(perf_counter())
+            copy.times.append(now)
             copy.pieces.append(data)
             if len(data) > LARGE or not len(copy.pieces) % MANY:
                 copy.count()

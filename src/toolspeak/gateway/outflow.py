@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from time import monotonic
+from time import perf_counter
 
 from ..events import Event
 from ..types import Failure
@@ -42,7 +42,7 @@ class Outflow:
         self._content_type = content_type
         self._say = say
         """Puts into the headers what is known by then."""
-        self._sent_at = monotonic()
+        self._sent_at = perf_counter()
         self._ticker = ticker
         self._alarm: Alarm | None = None
         self._pinging: asyncio.Task[None] | None = None
@@ -93,15 +93,15 @@ class Outflow:
         await self._sender.begin(200, self._content_type)
 
     def _more(self, data: bytes) -> Awaitable[None]:
-        self._sent_at = monotonic()
-        return self._sender.more(data)
+        self._sent_at = now = perf_counter()
+        return self._sender.more(data, now)
 
     def _begin_to_ping(self, ping: bytes, every: float) -> None:
         self._pinging = self._ticker.loop.create_task(self._pings(ping, every))
 
     async def _pings(self, ping: bytes, every: float) -> None:
         while True:
-            left = self._sent_at + every - monotonic()
+            left = self._sent_at + every - perf_counter()
             if left <= 0:
                 if not self._sender.has_begun:
                     await self._begin()

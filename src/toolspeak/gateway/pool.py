@@ -13,7 +13,7 @@ import socket
 import ssl
 from base64 import b64encode
 from functools import cache, lru_cache
-from time import monotonic
+from time import perf_counter
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -106,7 +106,7 @@ class Pool:
             connection.close()
             return
         connection.rest()
-        now = monotonic()
+        now = perf_counter()
         if not self._idle:
             self._sweeping.at = now + _KEPT_SECONDS
             self._ticker.set(self._sweeping)
@@ -121,7 +121,7 @@ class Pool:
 
     def _sweep(self) -> None:
         """Close what was not used for long."""
-        now = monotonic()
+        now = perf_counter()
         oldest = now - _KEPT_SECONDS
         for origin, idle in list(self._idle.items()):
             for since, connection in idle:
@@ -194,7 +194,7 @@ class Pool:
         where = origin.place
         lines = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{_proxy_authorization(proxy)}\r\n"
         try:
-            await connection.answer(lines.encode("latin-1"), monotonic() + 3600)
+            await connection.answer(lines.encode("latin-1"), perf_counter() + 3600)
         except Disconnected:
             raise CannotConnect("cannot be reached: the proxy closed the connection") from None
         if connection.status != 200:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
+from time import perf_counter
 
 EVERY = 0.1
 """How late an alarm may ring, in seconds."""
 
 
 class Alarm:
-    """What is to be called at some time, by the clock of `time.monotonic`."""
+    """What is to be called at some time, by the clock of `time.perf_counter`."""
 
     __slots__ = ("at", "ring")
 
@@ -56,7 +56,7 @@ class Ticker:
             self._next = None
 
     def _tick(self) -> None:
-        now = monotonic()
+        now = perf_counter()
         due = [alarm for alarm in self._alarms if alarm.at <= now]
         self._alarms.difference_update(due)
         # Before they ring: they may set others.

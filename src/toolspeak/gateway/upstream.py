@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
 from math import ceil, isfinite
-from time import monotonic, perf_counter, time
+from time import perf_counter, time
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -79,7 +79,9 @@ class Response:
         self._is_over = False
         self.copy: Flow | None = None
         """Where what comes is kept, if somebody may want to look at it."""
-        self._expect(endpoint.settings.first_byte_timeout)
+        self._came = perf_counter()
+        """When the last piece did."""
+        self._expect(endpoint.settings.first_byte_timeout, self._came)
         self.status = connection.status
         self.headers = connection.headers
         kind = connection.headers.get("content-type", "application/octet-stream")
@@ -100,15 +102,16 @@ class Response:
             self._is_over = True
             self._let_go(self._connection)
 
-    def _expect(self, seconds: float) -> None:
+    def _expect(self, seconds: float, now: float) -> None:
         """From now on, something that makes sense has to come within that time."""
         self._patience = seconds
-        self._deadline = monotonic() + seconds
+        self._deadline = now + seconds
         self._size = 0
 
     def heard(self, *, is_complete: bool) -> None:
         """What came so far makes sense. Comments and white space do not."""
-        self._expect(_AFTER_THE_END if is_complete else self._endpoint.settings.idle_timeout)
+        patience = _AFTER_THE_END if is_complete else self._endpoint.settings.idle_timeout
+        self._expect(patience, self._came)
 
     async def more(self) -> bytes:
         """The next piece of the body, b"" at its end."""
@@ -120,6 +123,7 @@ class Response:
             raise _failed(self._endpoint, f"said nothing for {self._patience:g} s", 504) from None
         except HttpProblem as problem:
             raise _failed(self._endpoint, str(problem)) from None
+        self._came = now = perf_counter()
         self._size += len(data)
         if self._size > _MOST_BODY:
             raise _failed(self._endpoint, f"sent more than {_MOST_BODY} bytes that are no reply")
@@ -128,7 +132,7 @@ class Response:
             self._release()
         elif copy := self.copy:
             # `take`, but there are so many pieces that a call for each can be felt.
-            copy.times.append(perf_counter())
+            copy.times.append(now)
             copy.pieces.append(data)
             if len(data) > LARGE or not len(copy.pieces) % MANY:
                 copy.count()
@@ -178,7 +182,7 @@ class Response:
 
     async def _beginning(self) -> bytes:
         """As much of the body as there is to an error."""
-        self._expect(_PATIENCE_WITH_ERRORS)
+        self._expect(_PATIENCE_WITH_ERRORS, perf_counter())
         parts: list[bytes] = []
         try:
             while self._size < _MOST_OF_AN_ERROR and (data := await self.more()):
@@ -279,7 +283,7 @@ class Upstreams:
     ) -> Connection:
         """A connection on which the head of a reply has come."""
         settings = endpoint.settings
-        deadline = monotonic() + settings.first_byte_timeout
+        deadline = perf_counter() + settings.first_byte_timeout
         origin = address_of(endpoint.base_url).origin
         try:
             connection = self._pool.idle(origin)

@@ -326,7 +326,8 @@ def faults() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("name", "wire", "client"), list(faults()))
 def test_every_fault(name: str, wire: str, client: Client, places: Places) -> None:
-    fault, here = FAULTS[name], places(wire)
+    fault = FAULTS[name]
+    here = places(wire, is_patient=fault.status != 504)
     here.upstream.does(fault.act)
     began = monotonic()
     heard = ask(here.url, client)
@@ -946,11 +947,11 @@ def test_the_gateway_breaks_in_mid_stream(
     expected = upstream_module.Response._expect  # pyright: ignore[reportPrivateUsage]
     seen: list[float] = []
 
-    def breaks(self: Any, seconds: float) -> None:
+    def breaks(self: Any, seconds: float, now: float) -> None:
         seen.append(seconds)
         if len(seen) == 4:
             raise ZeroDivisionError
-        expected(self, seconds)
+        expected(self, seconds, now)
 
     monkeypatch.setattr(upstream_module.Response, "_expect", breaks)
     heard = ask(here.url, client)

@@ -51,7 +51,7 @@ def served(reply: Reply, number: int = 0, *, is_last: bool = True, body: bytes =
     kept = Kept(1.0, ROOM, key=f"req_{number}", target="/v1/x?y", headers={"accept": "*"})
     kept.take(b"data: 1\n\n")
     kept.take(b"data: 2\n\n")
-    kept.take_body(body)
+    kept.body = body
     heard = Flow(1.0, ROOM)
     heard.take(b"\xff\x00 not text")
     question = Question(
@@ -155,8 +155,6 @@ def test_a_look_is_remembered_and_only_what_is_kept() -> None:
         end(ring, served(EVERY_PART, number))
     first = ring.over()
     end(ring, served(EVERY_PART, 3))
-    # What has gone is gone, also for those who have looked.
-    assert len(ring._looked) == 2  # pyright: ignore[reportPrivateUsage]
     second = ring.over()
     assert [one.summary.id for one in second] == ["req_1", "req_2", "req_3"]
     assert [one.summary for one in second[:2]] == [one.summary for one in first[1:]]
@@ -187,7 +185,7 @@ def test_room_is_given_back() -> None:
         kept = record.kept = Kept(0.0, ring.room, key="req_1")
         for size in (10, 5000, 30) * 20:
             kept.take(b"x" * size)
-        kept.take_body(b"y" * 700)
+        kept.body = b"y" * 700
         end(ring, record)
     assert ring.room.left == before
 
@@ -199,11 +197,49 @@ def test_what_is_over_is_soon_written_down(size: int, at_most: int) -> None:
     for number in range(at_most):
         record = served(EVERY_PART, number)
         kept = record.kept = Kept(0.0, ring.room, key=record.id)
-        kept.take_body(b"x" * size)
+        kept.body = b"x" * size
         ring.end(record)
     assert ring.over()
     ring.write()
     assert len(ring.over()) == at_most
+
+
+@pytest.mark.parametrize("most", [1, 7, 100, 1000])
+def test_so_many_are_kept(most: int) -> None:
+    ring = Ring(most=most)
+    for number in range(most + 100):
+        ring.end(served(EVERY_PART, number))
+    ring.write()
+    assert [one.summary.id for one in ring.over()] == [f"req_{100 + n}" for n in range(most)]
+    for number in (100, 99 + most):
+        found = ring.find(f"req_{number}", None)
+        assert found
+        assert found.id == f"req_{number}"
+
+
+@pytest.mark.parametrize("size", [3_000, 20_000, 80_000, 200_000])
+def test_so_many_bytes_are_kept(size: int) -> None:
+    """About all that there is room for, and never more; those that ended last."""
+    ring = Ring(max_bytes=1_000_000)
+    for number in range(500):
+        ring.end(served(EVERY_PART, number, body=b"x" * size))
+        assert ring.size <= 1_000_000
+    ring.write()
+    kept = [one.summary.id for one in ring.over()]
+    assert kept == [f"req_{500 - len(kept) + n}" for n in range(len(kept))]
+    assert len(kept) >= 1_000_000 // (size + 2_000) * 7 // 8
+
+
+def test_a_large_one_takes_no_others_along_when_it_has_to_go() -> None:
+    ring = Ring(max_bytes=1_000_000)
+    for number in range(5):
+        ring.end(served(EVERY_PART, number))
+    ring.end(served(EVERY_PART, 5, body=b"x" * 600_000))
+    for number in range(6, 10):
+        ring.end(served(EVERY_PART, number))
+    ring.end(served(EVERY_PART, 10, body=b"x" * 600_000))
+    ring.write()
+    assert [one.summary.id for one in ring.over()] == [f"req_{n}" for n in range(6, 11)]
 
 
 def test_one_that_cannot_be_written_keeps_no_others_from_it(
@@ -212,10 +248,10 @@ def test_one_that_cannot_be_written_keeps_no_others_from_it(
     """Not even if nobody has foreseen why."""
     ring, write = Ring(), ring_module._write  # pyright: ignore[reportPrivateUsage]
 
-    def odd(record: Record, paper: bytearray) -> None:
-        if record.id == "req_1":
+    def odd(records: list[Record], paper: bytearray) -> None:
+        if any(record.id == "req_1" for record in records):
             raise MemoryError
-        write(record, paper)
+        write(records, paper)
 
     monkeypatch.setattr(ring_module, "_write", odd)
     for number in range(3):
@@ -251,7 +287,8 @@ def test_what_cannot_be_read_hides_no_others(caplog: pytest.LogCaptureFixture) -
     """An upstream may count in ways of its own."""
     ring, odd = Ring(), Reply(usage=Usage("many"))  # pyright: ignore[reportArgumentType]
     for number, reply in enumerate((EVERY_PART, odd, EVERY_PART)):
-        end(ring, served(reply, number))
+        ring.end(served(reply, number))
+    ring.write()
     for _ in range(2):
         assert [one.summary.id for one in ring.over()] == ["req_0", "req_2"]
     assert len(caplog.records) == 1

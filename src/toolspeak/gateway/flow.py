@@ -14,7 +14,7 @@ MANY, LARGE = 16, 2048
 """After so many pieces, or one so large, it is seen to whether there is room for them."""
 
 
-class Room(Struct, array_like=True):
+class Room(Struct, array_like=True, gc=False):
     """How many bytes may still be kept of all requests that are under way."""
 
     left: int
@@ -25,9 +25,10 @@ def weight_of(pieces: list[bytes]) -> int:
     return sum(map(len, pieces)) + _A_PIECE * len(pieces)
 
 
-class Flow(Struct, array_like=True):
+class Flow(Struct, array_like=True, gc=False):
     """What came or went piece by piece, and when. Two plain lists, since there are many pieces and
-    none of them may cost anything."""
+    none of them may cost anything; and nothing in it leads back to it, so that no collector has to
+    look for it."""
 
     began: float
     """When the request did, by the clock of this process: as all times here."""
@@ -81,7 +82,7 @@ class Flow(Struct, array_like=True):
             yield moment - self.began, data
 
 
-class Kept(Flow):
+class Kept(Flow, gc=False):
     """What is kept of a request beside its record: what the client gets, and what it has sent."""
 
     key: str = ""
@@ -93,8 +94,3 @@ class Kept(Flow):
     """The gist of it; None until somebody wants to know."""
     changed: float = 0.0
     """When something was last said of it, in seconds since 1970."""
-
-    def take_body(self, data: bytes) -> None:
-        """What the client has sent is there."""
-        if self.fits(len(data)):
-            self.body = data

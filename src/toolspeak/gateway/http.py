@@ -11,7 +11,7 @@ from ..errors import ToolspeakError, WireError
 from ..jsonish import is_deeper
 from ..types import Failure
 from ..wires.framing import decode_json
-from .flow import LARGE, MANY, Flow
+from .flow import LARGE, MANY, Flow, Kept
 from .settings import Limits
 from .ticker import Alarm, Ticker
 
@@ -68,16 +68,16 @@ class Incoming:
         self._alarm = _NO_ALARM
         """Rings when the body is late, or once it is time to watch for the client's leaving."""
         self._watcher: asyncio.Task[None] | None = None
-        self.on_body: Callable[[bytes], None] | None = None
-        """Who else wants to have what is sent."""
+        self.copy: Kept | None = None
+        """Where what is sent is kept, if somebody may want to look at it."""
         self.is_gone = False
         """The client has closed the connection before all was answered."""
 
     async def value(self, limits: Limits) -> dict[str, Any]:
         """The body, which has to be a JSON object that is no larger and no deeper than that."""
         data = await self.body(limits.body)
-        if self.on_body:
-            self.on_body(data)
+        if self.copy:
+            self.copy.body = data
         if not data:
             raise WireError("the body is empty; send a JSON object")
         value = decode_json(data)

@@ -12,7 +12,7 @@ import mimetypes
 import re
 from functools import cache
 from importlib.resources import files
-from time import monotonic
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from urllib.parse import parse_qs
 
@@ -152,7 +152,7 @@ class Pages:
         after = _number(it, "after")
         asked: list[Any] | None = None
         line: dict[str, Any] = {"epoch": self._recorder.epoch}
-        said_at = monotonic()
+        said_at = perf_counter()
         seen = Seen()
         # With other settings, whoever looks has to show again that they may.
         guard = self._gateway.guard
@@ -164,9 +164,9 @@ class Pages:
             pending = to_builtins(await self._recorder.desk.pending())
             if pending != asked:
                 line["approvals"] = asked = pending
-            if line or monotonic() - said_at > _PING_EVERY:
-                await it.sender.more(encode_json(line) + b"\n")
-                line, said_at = {}, monotonic()
+            if line or perf_counter() - said_at > _PING_EVERY:
+                line, said_at, data = {}, perf_counter(), encode_json(line) + b"\n"
+                await it.sender.more(data, said_at)
             await asyncio.sleep(_LOOK_EVERY)
         await it.sender.end()
 
@@ -182,9 +182,9 @@ class Pages:
 
     async def _answered(self, it: Exchanged, match: re.Match[str]) -> None:
         """What was said to a question, once somebody has; at most so many seconds later."""
-        deadline = monotonic() + min(_number(it, "wait"), _LONGEST_WAIT)
+        deadline = perf_counter() + min(_number(it, "wait"), _LONGEST_WAIT)
         answer = await self._recorder.desk.answered(match["id"])
-        while answer is None and monotonic() < deadline and not self._gateway.is_stopping:
+        while answer is None and perf_counter() < deadline and not self._gateway.is_stopping:
             await asyncio.sleep(_LOOK_EVERY)
             answer = await self._recorder.desk.answered(match["id"])
         await _tell(it, {"answer": answer})

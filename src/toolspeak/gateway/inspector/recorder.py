@@ -59,7 +59,7 @@ class Recorder:
             headers=headers,
             changed=record.at,
         )
-        record.kept, sender.copy, incoming.on_body = kept, kept, kept.take_body
+        record.kept = sender.copy = incoming.copy = kept
         ring.active[key] = record
 
     async def summaries(self, after: float = 0.0) -> list[Summary]:

@@ -1,6 +1,6 @@
 """The requests that are under way, and the last ones that are over: so many, and so many bytes.
 
-One that is over is nothing but a block of bytes, until somebody looks at it. A thousand as they are
+Those that are over are nothing but blocks of bytes, until somebody looks. A thousand as they are
 would be a hundred thousand objects, and every new request would have to make its own in memory that
 nothing has touched for long: that costs more than to write it down.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Sequence
 from time import time
 
 import msgspec
@@ -25,23 +26,47 @@ _AS_IT_IS = 4000
 """Bytes that Python itself needs for a request that cannot be written down, about."""
 _MOST_PAPER = 2**20
 _AT_ONCE = 32
-"""How many requests are written down together."""
+"""How many requests are written down together, at most."""
+_BLOCKS = 16
+"""What is kept has at least so many blocks, since a block is only forgotten as a whole."""
 _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 """Half a character, a number that no machine has, a nest: models write such things."""
 _write = msgspec.msgpack.Encoder().encode_into
+_split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _read = msgspec.msgpack.Decoder(Record).decode
 
 
 class Over(Struct, frozen=True):
     """A request that is over, once somebody has looked."""
 
-    said: bytes | Record
+    said: bytes | list[Record]
+    """Those that were written down together."""
+    index: int
+    """Which of them it is."""
     summary: Summary
 
     @property
     def record(self) -> Record:
         """All that is kept of it."""
-        return _record(self.said)
+        return _record(_each(self.said)[self.index])
+
+
+class Block(Struct, eq=False):
+    """Requests that were written down together; or one as it is, if that was not possible."""
+
+    said: bytes | list[Record]
+    count: int
+    size: int
+    """Bytes that it takes, about."""
+    looked: list[Over] | None = None
+    """What is known since the last look."""
+
+    def over(self) -> list[Over]:
+        """Those of them that can be read."""
+        if self.looked is None:
+            found = (_look(self.said, index, one) for index, one in enumerate(_each(self.said)))
+            self.looked = [one for one in found if one]
+        return self.looked
 
 
 class Ring:
@@ -53,8 +78,10 @@ class Ring:
         self.max_bytes = max_bytes
         self.room = Room(_for_active(max_bytes))
         self.active: dict[str, Record] = {}
-        self._over: deque[bytes | Record] = deque()
-        """The one that ended last is last."""
+        self._over: deque[Block] = deque()
+        """Those that ended last are last."""
+        self._count = 0
+        """How many requests that are."""
         self._ended: list[Record] = []
         """Those that are over, and not written down yet."""
         self._unwritten = 0
@@ -65,13 +92,14 @@ class Ring:
         """Bytes of all that are over."""
         self.changed = 0.0
         """When one ended last."""
-        self._looked: dict[int, tuple[bytes | Record, Over | None]] = {}
-        """What is known from the last look, by the addresses of the blocks; None: nothing."""
+        self.resize(most, max_bytes)
 
     def resize(self, most: int, max_bytes: int) -> None:
         """Keep so many from now on."""
         self.room.left += _for_active(max_bytes) - _for_active(self.max_bytes)
         self.most, self.max_bytes = most, max_bytes
+        self._at_once = min(_AT_ONCE, max(1, most // _BLOCKS))
+        self._most_paper = min(_MOST_PAPER, max_bytes // _BLOCKS)
 
     def end(self, record: Record) -> None:
         """A request is over. Every one pays for this, so it calls nothing that it can do itself."""
@@ -90,58 +118,72 @@ class Ring:
         self.changed = kept.changed = now if now > self.changed else self.changed + _TICK
         record.spans = None
         self._ended.append(record)
-        # What was said is there beside the bytes, also where those are not.
-        self._unwritten += weight + lost
-        if len(self._ended) >= _AT_ONCE or self._unwritten > min(_MOST_PAPER, self.max_bytes):
+        # What was said is there beside the bytes, also where those are not; and what was sent, if
+        # nobody was asked for it.
+        self._unwritten += weight + lost + len(kept.body)
+        if len(self._ended) >= self._at_once or self._unwritten > self._most_paper:
             self.write()
 
     def write(self) -> None:
         """Write down those that have ended: before somebody looks, and else a few at once, since
         what is done again and again is done faster."""
         ended, self._ended, self._unwritten = self._ended, [], 0
-        for record in ended:
-            try:
-                self._add(record)
-            except Exception:
-                # One that cannot be written must not keep others from it.
-                log.exception("the inspector cannot write down a request")
+        if ended:
+            for block in self._blocks(ended):
+                self._add(block)
 
-    def _add(self, record: Record) -> None:
-        """Write one down; the oldest have to go if there is no room for it."""
-        said: bytes | Record
+    def _blocks(self, records: list[Record]) -> list[Block]:
+        """All of them together, if that is possible."""
         try:
-            _write(record, self._paper)
-            said = bytes(self._paper)
-            size = len(said)
-            if size > _MOST_PAPER:
-                self._paper = bytearray()
+            together = self._written(records)
+            if together.size <= 2 * self._most_paper:
+                return [together]
+        except Exception:  # noqa: S110 - it is told of below
+            pass
+        # One that cannot be written must not keep others from it; nor may a large one take them
+        # along when it has to go.
+        blocks: list[Block] = []
+        for record in records:
+            try:
+                blocks.append(self._alone(record))
+            except Exception:
+                log.exception("the inspector cannot write down a request")
+        return blocks
+
+    def _written(self, records: list[Record]) -> Block:
+        _write(records, self._paper)
+        said = bytes(self._paper)
+        if len(said) > _MOST_PAPER:
+            self._paper = bytearray()
+        return Block(said, len(records), len(said))
+
+    def _alone(self, record: Record) -> Block:
+        """One that cannot be written down with others, or not at all."""
+        try:
+            block = self._written([record])
         except _UNWRITABLE:
-            said, size = record, _size(record)
-        if size > self.max_bytes:
-            said = _without_bytes(record)
-            size = _size(said)
-        self._over.append(said)
-        self.size += size
-        while self.size > self.max_bytes or len(self._over) > self.most:
-            oldest = self._over.popleft()
-            if self._looked:
-                self._looked.pop(id(oldest), None)
-            self.size -= len(oldest) if isinstance(oldest, bytes) else _size(oldest)
+            block = Block([record], 1, _size(record))
+        if block.size > self.max_bytes:
+            bare = _without_bytes(record)
+            block = Block([bare], 1, _size(bare))
+        return block
+
+    def _add(self, block: Block) -> None:
+        """Keep what is written down; the oldest have to go if there is no room for it."""
+        over = self._over
+        over.append(block)
+        self._count += block.count
+        self.size += block.size
+        while over and (self.size > self.max_bytes or self._count - over[0].count >= self.most):
+            oldest = over.popleft()
+            self._count -= oldest.count
+            self.size -= oldest.size
 
     def over(self) -> list[Over]:
         """Those that are written down, the oldest first. Some thousands take a while, the first
         time."""
-        known, looked = self._looked, dict[int, tuple[bytes | Record, Over | None]]()
-        for said in tuple(self._over):
-            found = known.get(id(said))
-            if found is None or found[0] is not said:
-                found = said, _look(said)
-            looked[id(said)] = found
-        self._looked = looked
-        # Some may have left before they could be forgotten.
-        for address in looked.keys() - {id(said) for said in tuple(self._over)}:
-            looked.pop(address, None)
-        return [one for _, one in list(looked.values()) if one]
+        found = [one for block in tuple(self._over) for one in block.over()]
+        return found[-self.most :]
 
     def find(self, key: str, active: Record | None) -> Record | None:
         """The request of that key; or that one, or else the last that its client calls so."""
@@ -169,17 +211,21 @@ def _copied(record: Record) -> Record:
     return structs.replace(record, spans=None, questions=questions, kept=kept)
 
 
-def _look(said: bytes | Record) -> Over | None:
+def _look(said: bytes | list[Record], index: int, one: msgspec.Raw | Record) -> Over | None:
     try:
-        return Over(said, summary_of(_record(said)))
+        return Over(said, index, summary_of(_record(one)))
     except Exception:
         # One that cannot be read must not hide all others.
         log.exception("the inspector cannot read a request that it has written down")
         return None
 
 
-def _record(said: bytes | Record) -> Record:
-    return _read(said) if isinstance(said, bytes) else said
+def _each(said: bytes | list[Record]) -> Sequence[msgspec.Raw | Record]:
+    return _split(said) if isinstance(said, bytes) else said
+
+
+def _record(one: msgspec.Raw | Record) -> Record:
+    return one if isinstance(one, Record) else _read(one)
 
 
 def _size(record: Record) -> int:

@@ -210,7 +210,7 @@ class Asking:
                 partial(_is_refusal, exchange),
                 question.headers,
             )
-        question.answered(response, is_stream=self._outlet is not None)
+        self.record.hears(question, response, is_stream=self._outlet is not None)
         with response:
             if response.status >= 300:
                 raise await response.problem()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from time import perf_counter
-from typing import Self
+from typing import Self, cast
 
 from msgspec import Struct, structs
 
 _A_PIECE = 80
 """Bytes that Python itself needs for one, about; many small ones are not free."""
-MANY, LARGE = 16, 2048
-"""After so many pieces, or one so large, it is seen to whether there is room for them."""
+UNCOUNTED = 2048
+"""After so many bytes it is seen to whether there is room for them."""
 
 
 class Room(Struct, array_like=True, gc=False):
@@ -25,38 +25,41 @@ def weight_of(pieces: list[bytes]) -> int:
     return sum(map(len, pieces)) + _A_PIECE * len(pieces)
 
 
+def _pieces(said: list[float | bytes]) -> list[bytes]:
+    return cast("list[bytes]", said[1::2])
+
+
 class Flow(Struct, array_like=True, gc=False):
-    """What came or went piece by piece, and when. Two plain lists, since there are many pieces and
-    none of them may cost anything; and nothing in it leads back to it, so that no collector has to
-    look for it."""
+    """What came or went piece by piece, and when. There are many pieces, and none of them may cost
+    anything: so it is a plain list, to which others add what they have. Nothing in it leads back to
+    it, so that no collector has to look for it."""
 
     began: float
     """When the request did, by the clock of this process: as all times here."""
     room: Room
-    times: list[float] = []
-    pieces: list[bytes] = []
+    said: list[float | bytes] = []
+    """When a piece came, and the piece; and so on."""
     counted: int = 0
-    """For how many of them room was taken."""
+    """For how much of that room was taken."""
     weight: int = 0
     """Bytes that it takes, about."""
     lost: int = 0
     """Bytes for which there was no room."""
 
     def take(self, data: bytes) -> None:
-        """One more piece."""
-        self.times.append(perf_counter())
-        self.pieces.append(data)
-        if len(data) > LARGE or not len(self.pieces) % MANY:
+        """One more piece, of few."""
+        self.said.extend((perf_counter(), data))
+        if len(data) > UNCOUNTED:
             self.count()
 
     def count(self) -> None:
         """Take room for what is new, or let go of it."""
-        new = self.pieces[self.counted :]
+        new = _pieces(self.said[self.counted :])
         if self.fits(weight_of(new)):
-            self.counted = len(self.pieces)
+            self.counted = len(self.said)
         else:
             self.lost += sum(map(len, new))
-            del self.times[self.counted :], self.pieces[self.counted :]
+            del self.said[self.counted :]
 
     def fits(self, size: int) -> bool:
         """Whether there is room for so much more; if so, it is taken."""
@@ -68,17 +71,23 @@ class Flow(Struct, array_like=True, gc=False):
         return True
 
     @property
+    def pieces(self) -> list[bytes]:
+        """Those that were kept."""
+        return _pieces(self.said)
+
+    @property
     def size(self) -> int:
         """Bytes of all pieces, also of those that were not kept."""
         return sum(map(len, self.pieces)) + self.lost
 
     def so_far(self) -> Self:
         """A copy, which stays as it is."""
-        return structs.replace(self, times=self.times[:], pieces=self.pieces[:])
+        return structs.replace(self, said=self.said[:])
 
     def each(self) -> Iterator[tuple[float, bytes]]:
         """The pieces, and how many seconds after the request began each came."""
-        for moment, data in zip(self.times, self.pieces, strict=True):
+        for moment, data in zip(self.said[::2], self.pieces, strict=True):
+            assert isinstance(moment, float)
             yield moment - self.began, data
 
 

@@ -11,7 +11,7 @@ from ..errors import ToolspeakError, WireError
 from ..jsonish import is_deeper
 from ..types import Failure
 from ..wires.framing import decode_json
-from .flow import LARGE, MANY, Flow, Kept
+from .flow import Flow, Kept
 from .settings import Limits
 from .ticker import Alarm, Ticker
 
@@ -184,11 +184,8 @@ class Sender:
     def more(self, data: bytes, now: float) -> Awaitable[None]:
         """More of the body, and when it leaves."""
         if copy := self.copy:
-            # `take`, but there are so many pieces that a call for each can be felt.
-            copy.times.append(now)
-            copy.pieces.append(data)
-            if len(data) > LARGE or not len(copy.pieces) % MANY:
-                copy.count()
+            # What leaves is counted with what comes: see `Response.keep`.
+            copy.said.extend((now, data))
         return self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:

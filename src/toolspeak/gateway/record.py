@@ -56,14 +56,6 @@ class Question(Struct, array_like=True):
     outcome: str = ""
     failure: Failure | None = None
 
-    def answered(self, response: Response, *, is_stream: bool) -> None:
-        """The head of the reply is there."""
-        self.first = perf_counter()
-        self.status = response.status
-        if self.heard:
-            self.is_stream = is_stream and response.flows
-            response.copy = self.heard
-
     def failed(self, failure: Failure) -> None:
         """There is no reply, or no more of it."""
         self.failure = failure
@@ -174,6 +166,14 @@ class Record(Struct, array_like=True):
         if self.spans:
             question.headers = self.spans.asks(question, exchange, endpoint)
         return question
+
+    def hears(self, question: Question, response: Response, *, is_stream: bool) -> None:
+        """The head of a reply is there."""
+        question.first = perf_counter()
+        question.status = response.status
+        if self.kept and question.heard:
+            question.is_stream = is_stream and response.flows
+            response.keep(question.heard, self.kept)
 
     def known(self, exchange: Exchange, endpoint: Endpoint, reply: Reply) -> None:
         """The reply is known without a question: the model was led to it."""

@@ -26,7 +26,7 @@ from ..wires import wire_of
 from ..wires.framing import decode_json
 from .catalog import Endpoint, Server
 from .connection import Connection, Disconnected, HttpProblem
-from .flow import LARGE, MANY, Flow
+from .flow import UNCOUNTED, Flow
 from .pool import IN_PATHS, CannotConnect, Pool, address_of, basic
 from .settings import HARMLESS, hidden, hidden_address
 from .ticker import Ticker
@@ -77,8 +77,13 @@ class Response:
         self._endpoint = endpoint
         self._let_go = let_go
         self._is_over = False
-        self.copy: Flow | None = None
+        self._said: list[float | bytes] | None = None
         """Where what comes is kept, if somebody may want to look at it."""
+        self._flows: tuple[Flow, ...] = ()
+        self._size = 0
+        """Bytes that have come."""
+        self._due = _MOST_BODY
+        """After so many it has to be looked whether those were too many."""
         self._came = perf_counter()
         """When the last piece did."""
         self._expect(endpoint.settings.first_byte_timeout, self._came)
@@ -106,7 +111,7 @@ class Response:
         """From now on, something that makes sense has to come within that time."""
         self._patience = seconds
         self._deadline = now + seconds
-        self._size = 0
+        self._sense = self._size
 
     def heard(self, *, is_complete: bool) -> None:
         """What came so far makes sense. Comments and white space do not."""
@@ -124,19 +129,31 @@ class Response:
         except HttpProblem as problem:
             raise _failed(self._endpoint, str(problem)) from None
         self._came = now = perf_counter()
-        self._size += len(data)
-        if self._size > _MOST_BODY:
-            raise _failed(self._endpoint, f"sent more than {_MOST_BODY} bytes that are no reply")
         if not data:
             # Others need not wait until the client has taken it all.
             self._release()
-        elif copy := self.copy:
-            # `take`, but there are so many pieces that a call for each can be felt.
-            copy.times.append(now)
-            copy.pieces.append(data)
-            if len(data) > LARGE or not len(copy.pieces) % MANY:
-                copy.count()
+            return data
+        said = self._said
+        if said is not None:
+            said += (now, data)
+        self._size += len(data)
+        if self._size > self._due:
+            self._weigh()
         return data
+
+    def keep(self, heard: Flow, sent: Flow) -> None:
+        """Keep what comes there. It is seen to now and then whether there is still room for it, and
+        for what is sent to the client in turn."""
+        self._said = heard.said
+        self._flows = heard, sent
+        self._due = self._size
+
+    def _weigh(self) -> None:
+        if self._size - self._sense > _MOST_BODY:
+            raise _failed(self._endpoint, f"sent more than {_MOST_BODY} bytes that are no reply")
+        for flow in self._flows:
+            flow.count()
+        self._due = self._size + UNCOUNTED if self._flows else self._sense + _MOST_BODY
 
     async def body(self) -> bytes:
         """All of the body, which has to come to an end."""
@@ -185,7 +202,7 @@ class Response:
         self._expect(_PATIENCE_WITH_ERRORS, perf_counter())
         parts: list[bytes] = []
         try:
-            while self._size < _MOST_OF_AN_ERROR and (data := await self.more()):
+            while self._size - self._sense < _MOST_OF_AN_ERROR and (data := await self.more()):
                 parts.append(data)
         except UpstreamFailed:
             pass

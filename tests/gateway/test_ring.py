@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, ClassVar, cast
 
 import pytest
 
-from toolspeak.gateway.catalog import Server
-from toolspeak.gateway.flow import Flow, Kept, Room
+from toolspeak.gateway.catalog import Endpoint, Server
+from toolspeak.gateway.flow import Flow, Kept, Room, weight_of
+from toolspeak.gateway.http import Sender
 from toolspeak.gateway.inspector import ring as ring_module
 from toolspeak.gateway.inspector.recorder import Recorder
 from toolspeak.gateway.inspector.ring import Ring
 from toolspeak.gateway.inspector.summary import summary_of
 from toolspeak.gateway.record import Question, Record
-from toolspeak.gateway.settings import Config
+from toolspeak.gateway.settings import Config, Upstream
 from toolspeak.gateway.store import MemoryStore
+from toolspeak.gateway.upstream import Response
 from toolspeak.types import (
     Document,
     Failure,
@@ -51,7 +54,7 @@ def served(reply: Reply, number: int = 0, *, is_last: bool = True, body: bytes =
     kept = Kept(1.0, ROOM, key=f"req_{number}", target="/v1/x?y", headers={"accept": "*"})
     kept.take(b"data: 1\n\n")
     kept.take(b"data: 2\n\n")
-    kept.body = body
+    kept.take_body(body)
     heard = Flow(1.0, ROOM)
     heard.take(b"\xff\x00 not text")
     question = Question(
@@ -185,7 +188,7 @@ def test_room_is_given_back() -> None:
         kept = record.kept = Kept(0.0, ring.room, key="req_1")
         for size in (10, 5000, 30) * 20:
             kept.take(b"x" * size)
-        kept.body = b"y" * 700
+        kept.take_body(b"y" * 700)
         end(ring, record)
     assert ring.room.left == before
 
@@ -197,7 +200,7 @@ def test_what_is_over_is_soon_written_down(size: int, at_most: int) -> None:
     for number in range(at_most):
         record = served(EVERY_PART, number)
         kept = record.kept = Kept(0.0, ring.room, key=record.id)
-        kept.body = b"x" * size
+        kept.take_body(b"x" * size)
         ring.end(record)
     assert ring.over()
     ring.write()
@@ -275,11 +278,80 @@ def test_what_found_no_room_counts_until_it_is_written_down() -> None:
 
 def test_there_is_no_more_than_there_is_room_for() -> None:
     flow = Flow(0.0, Room(50_000))
-    for size in (10, 3000) * 100:
+    for size in (10, 5000) * 100:
         flow.take(b"x" * size)
     assert 40_000 < sum(map(len, flow.pieces)) <= 50_000
-    assert flow.size == 301_000
+    assert flow.size == 501_000
     assert [data for _, data in flow.each()] == flow.pieces
+
+
+class Dripping:
+    """A connection on which a reply comes piece by piece."""
+
+    status = 200
+    headers: ClassVar = {"content-type": "text/event-stream"}
+
+    def __init__(self, piece: bytes) -> None:
+        self._piece = piece
+
+    async def read(self, deadline: float) -> bytes:
+        assert deadline
+        return self._piece
+
+
+@pytest.mark.parametrize("size", [1, 30, 300, 5000])
+def test_pieces_of_every_size_take_room(size: int) -> None:
+    """Of what comes from a model, and of what leaves to the client."""
+    room = Room(1_000_000)
+    endpoint = Endpoint("up", "openai_chat", "http://127.0.0.1/v1", "", {}, Upstream())
+    connection: Any = Dripping(b"x" * size)
+
+    async def sends(_: Any) -> None:
+        pass
+
+    async def streams() -> Flow:
+        response = Response(connection, endpoint, lambda _: None)
+        heard, kept, sender = Flow(0.0, room), Kept(0.0, room), Sender(sends)
+        response.keep(heard, kept)
+        sender.copy = kept
+        for _ in range(200_000 // (size + 80)):
+            await sender.more(await response.more(), 1.0)
+        for flow in (heard, kept):
+            assert 0.9 * weight_of(flow.pieces) - 10_000 < flow.weight
+        return heard
+
+    flows = [asyncio.run(streams()) for _ in range(5)]
+    assert room.left < 10_000
+    assert flows[0].lost == 0
+    assert flows[-1].lost
+
+
+def test_what_leaves_at_last_takes_room() -> None:
+    """Also where nothing more comes from the model."""
+    sent: list[Any] = []
+
+    async def sends(message: Any) -> None:
+        sent.append(message)
+
+    sender = Sender(sends)
+    sender.copy = kept = Kept(0.0, Room(50_000))
+    asyncio.run(cast("Coroutine[Any, Any, None]", sender.more(b"x" * 100_000, 1.0)))
+    assert (kept.pieces, kept.lost, len(sent)) == ([], 100_000, 1)
+
+
+def test_a_large_one_is_written_down_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring, write = Ring(), ring_module._write  # pyright: ignore[reportPrivateUsage]
+    written: list[int] = []
+
+    def counted(records: list[Record], paper: bytearray) -> None:
+        written.append(len(records))
+        write(records, paper)
+
+    monkeypatch.setattr(ring_module, "_write", counted)
+    for number, size in enumerate((100, 100, 5_000_000, 100)):
+        ring.end(served(EVERY_PART, number, body=b"x" * size))
+    ring.write()
+    assert written == [2, 1, 1]
 
 
 def test_what_cannot_be_read_hides_no_others(caplog: pytest.LogCaptureFixture) -> None:

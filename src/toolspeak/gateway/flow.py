@@ -8,9 +8,9 @@ from typing import Self, cast
 
 from msgspec import Struct, structs
 
-_A_PIECE = 80
+A_PIECE = 80
 """Bytes that Python itself needs for one, about; many small ones are not free."""
-UNCOUNTED = 2048
+UNCOUNTED = 4096
 """After so many bytes it is seen to whether there is room for them."""
 
 
@@ -22,7 +22,7 @@ class Room(Struct, array_like=True, gc=False):
 
 def weight_of(pieces: list[bytes]) -> int:
     """Bytes that they take, about."""
-    return sum(map(len, pieces)) + _A_PIECE * len(pieces)
+    return sum(map(len, pieces)) + A_PIECE * len(pieces)
 
 
 def _pieces(said: list[float | bytes]) -> list[bytes]:
@@ -103,3 +103,8 @@ class Kept(Flow, gc=False):
     """The gist of it; None until somebody wants to know."""
     changed: float = 0.0
     """When something was last said of it, in seconds since 1970."""
+
+    def take_body(self, data: bytes) -> None:
+        """What the client has sent is there."""
+        if self.fits(len(data)):
+            self.body = data

@@ -11,7 +11,7 @@ from ..errors import ToolspeakError, WireError
 from ..jsonish import is_deeper
 from ..types import Failure
 from ..wires.framing import decode_json
-from .flow import Flow, Kept
+from .flow import UNCOUNTED, Flow, Kept
 from .settings import Limits
 from .ticker import Alarm, Ticker
 
@@ -77,7 +77,7 @@ class Incoming:
         """The body, which has to be a JSON object that is no larger and no deeper than that."""
         data = await self.body(limits.body)
         if self.copy:
-            self.copy.body = data
+            self.copy.take_body(data)
         if not data:
             raise WireError("the body is empty; send a JSON object")
         value = decode_json(data)
@@ -184,8 +184,10 @@ class Sender:
     def more(self, data: bytes, now: float) -> Awaitable[None]:
         """More of the body, and when it leaves."""
         if copy := self.copy:
-            # What leaves is counted with what comes: see `Response.keep`.
             copy.said.extend((now, data))
+            # What is small is counted with what comes from upstream.
+            if len(data) > UNCOUNTED:
+                copy.count()
         return self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:

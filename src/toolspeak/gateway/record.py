@@ -149,6 +149,9 @@ class Record(Struct, array_like=True):
 
     def understood(self, request: Request, served: Served) -> None:
         """What the client wants is known."""
+        if self.kept and not self.kept.body:
+            # There was no room for it, so nobody can read it there.
+            self.kept.asked = gist(request)
         self.model, self.stream = request.model, request.stream
         self.tools = len(request.tools or ())
         self.served, self.first_upstream = served.target.model, served.endpoint.name
@@ -156,13 +159,8 @@ class Record(Struct, array_like=True):
     def asks(self, exchange: Exchange, endpoint: Endpoint, why: str) -> Question:
         """An upstream is asked."""
         question = self._question(exchange, endpoint, why)
-        if kept := self.kept:
-            # Room for what the client has sent is taken only here: until now it was not for long.
-            body = len(kept.body) if len(self.questions) == 1 else 0
-            if kept.fits(body + len(exchange.data)):
-                question.sent = exchange.data
-            elif body:
-                kept.body, kept.asked = b"", gist(exchange.request)
+        if self.kept and self.kept.fits(len(exchange.data)):
+            question.sent = exchange.data
         if self.spans:
             question.headers = self.spans.asks(question, exchange, endpoint)
         return question

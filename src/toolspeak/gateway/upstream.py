@@ -26,7 +26,7 @@ from ..wires import wire_of
 from ..wires.framing import decode_json
 from .catalog import Endpoint, Server
 from .connection import Connection, Disconnected, HttpProblem
-from .flow import UNCOUNTED, Flow
+from .flow import A_PIECE, UNCOUNTED, Flow
 from .pool import IN_PATHS, CannotConnect, Pool, address_of, basic
 from .settings import HARMLESS, hidden, hidden_address
 from .ticker import Ticker
@@ -136,6 +136,7 @@ class Response:
         said = self._said
         if said is not None:
             said += (now, data)
+            self._due -= A_PIECE
         self._size += len(data)
         if self._size > self._due:
             self._weigh()
@@ -149,10 +150,10 @@ class Response:
         self._due = self._size
 
     def _weigh(self) -> None:
-        if self._size - self._sense > _MOST_BODY:
-            raise _failed(self._endpoint, f"sent more than {_MOST_BODY} bytes that are no reply")
         for flow in self._flows:
             flow.count()
+        if self._size - self._sense > _MOST_BODY:
+            raise _failed(self._endpoint, f"sent more than {_MOST_BODY} bytes that are no reply")
         self._due = self._size + UNCOUNTED if self._flows else self._sense + _MOST_BODY
 
     async def body(self) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
 from time import time
 
 import msgspec
@@ -28,7 +27,7 @@ _MOST_PAPER = 2**20
 _AT_ONCE = 32
 """How many requests are written down together, at most."""
 _BLOCKS = 16
-"""What is kept has at least so many blocks, since a block is only forgotten as a whole."""
+"""What is kept has about so many blocks, or more, since a block is only forgotten as a whole."""
 _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 """Half a character, a number that no machine has, a nest: models write such things."""
 _write = msgspec.msgpack.Encoder().encode_into
@@ -48,7 +47,7 @@ class Over(Struct, frozen=True):
     @property
     def record(self) -> Record:
         """All that is kept of it."""
-        return _record(_each(self.said)[self.index])
+        return _record(self.said, self.index)
 
 
 class Block(Struct, eq=False):
@@ -64,7 +63,7 @@ class Block(Struct, eq=False):
     def over(self) -> list[Over]:
         """Those of them that can be read."""
         if self.looked is None:
-            found = (_look(self.said, index, one) for index, one in enumerate(_each(self.said)))
+            found = (_look(self.said, index) for index in range(self.count))
             self.looked = [one for one in found if one]
         return self.looked
 
@@ -117,10 +116,13 @@ class Ring:
         now = time()
         self.changed = kept.changed = now if now > self.changed else self.changed + _TICK
         record.spans = None
+        # What was said is there beside the bytes, also where those are not.
+        size = weight + lost
+        if size > self._most_paper:
+            # It must not take those before it along when it has to go.
+            self.write()
         self._ended.append(record)
-        # What was said is there beside the bytes, also where those are not; and what was sent, if
-        # nobody was asked for it.
-        self._unwritten += weight + lost + len(kept.body)
+        self._unwritten += size
         if len(self._ended) >= self._at_once or self._unwritten > self._most_paper:
             self.write()
 
@@ -134,14 +136,14 @@ class Ring:
 
     def _blocks(self, records: list[Record]) -> list[Block]:
         """All of them together, if that is possible."""
-        try:
-            together = self._written(records)
-            if together.size <= 2 * self._most_paper:
-                return [together]
-        except Exception:  # noqa: S110 - it is told of below
-            pass
-        # One that cannot be written must not keep others from it; nor may a large one take them
-        # along when it has to go.
+        if len(records) > 1:
+            try:
+                together = self._written(records)
+                if together.size <= self.max_bytes:
+                    return [together]
+            except Exception:  # noqa: S110 - it is told of below
+                pass
+        # One that cannot be written must not keep others from it.
         blocks: list[Block] = []
         for record in records:
             try:
@@ -211,21 +213,17 @@ def _copied(record: Record) -> Record:
     return structs.replace(record, spans=None, questions=questions, kept=kept)
 
 
-def _look(said: bytes | list[Record], index: int, one: msgspec.Raw | Record) -> Over | None:
+def _look(said: bytes | list[Record], index: int) -> Over | None:
     try:
-        return Over(said, index, summary_of(_record(one)))
+        return Over(said, index, summary_of(_record(said, index)))
     except Exception:
         # One that cannot be read must not hide all others.
         log.exception("the inspector cannot read a request that it has written down")
         return None
 
 
-def _each(said: bytes | list[Record]) -> Sequence[msgspec.Raw | Record]:
-    return _split(said) if isinstance(said, bytes) else said
-
-
-def _record(one: msgspec.Raw | Record) -> Record:
-    return one if isinstance(one, Record) else _read(one)
+def _record(said: bytes | list[Record], index: int) -> Record:
+    return _read(_split(said)[index]) if isinstance(said, bytes) else said[index]
 
 
 def _size(record: Record) -> int:

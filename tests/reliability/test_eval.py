@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -624,6 +625,8 @@ def test_ctrl_c_keeps_what_was_done(upstream: ScriptedServer, folder: Path) -> N
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # What runs in the background of a shell may have been told not to hear it.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     path = folder / "eval-box-clever.jsonl"
     deadline = time.monotonic() + 30

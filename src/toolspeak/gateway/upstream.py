@@ -147,7 +147,7 @@ class Response:
         for what is sent to the client in turn."""
         self._said = heard.said
         self._flows = heard, sent
-        self._due = self._size
+        self._due = self._size + UNCOUNTED
 
     def _weigh(self) -> None:
         for flow in self._flows:

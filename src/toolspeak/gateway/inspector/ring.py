@@ -24,6 +24,8 @@ _TICK = 1e-6
 _AS_IT_IS = 4000
 """Bytes that Python itself needs for a request that cannot be written down, about."""
 _MOST_PAPER = 2**20
+_MOST_UNWRITTEN = 2**16
+"""Bytes of requests that are written down together: more would drive all else out of the caches."""
 _AT_ONCE = 32
 """How many requests are written down together, at most."""
 _BLOCKS = 16
@@ -98,7 +100,7 @@ class Ring:
         self.room.left += _for_active(max_bytes) - _for_active(self.max_bytes)
         self.most, self.max_bytes = most, max_bytes
         self._at_once = min(_AT_ONCE, max(1, most // _BLOCKS))
-        self._most_paper = min(_MOST_PAPER, max_bytes // _BLOCKS)
+        self._most_unwritten = min(_MOST_UNWRITTEN, max_bytes // _BLOCKS)
 
     def end(self, record: Record) -> None:
         """A request is over. Every one pays for this, so it calls nothing that it can do itself."""
@@ -118,12 +120,12 @@ class Ring:
         record.spans = None
         # What was said is there beside the bytes, also where those are not.
         size = weight + lost
-        if size > self._most_paper:
+        if size > self._most_unwritten:
             # It must not take those before it along when it has to go.
             self.write()
         self._ended.append(record)
         self._unwritten += size
-        if len(self._ended) >= self._at_once or self._unwritten > self._most_paper:
+        if len(self._ended) >= self._at_once or self._unwritten > self._most_unwritten:
             self.write()
 
     def write(self) -> None:

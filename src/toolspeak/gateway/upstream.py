@@ -111,6 +111,7 @@ class Response:
         """From now on, something that makes sense has to come within that time."""
         self._patience = seconds
         self._deadline = now + seconds
+        # What has come by now made sense, or is of no matter.
         self._sense = self._size
 
     def heard(self, *, is_complete: bool) -> None:

@@ -16,11 +16,13 @@ from msgspec import structs
 
 from toolspeak.gateway import pool as pool_module
 from toolspeak.gateway.catalog import Endpoint
+from toolspeak.gateway.failing import UpstreamFailed
 from toolspeak.gateway.pool import address_of
+from toolspeak.gateway.response import Response
 from toolspeak.gateway.server import new_loop
 from toolspeak.gateway.settings import Upstream
 from toolspeak.gateway.ticker import Ticker
-from toolspeak.gateway.upstream import Response, UpstreamFailed, Upstreams
+from toolspeak.gateway.upstream import Upstreams
 
 Acts = Callable[["Peer"], Awaitable[None]]
 SETTINGS = Upstream(connect_timeout=2, first_byte_timeout=2, idle_timeout=2, retries=0)

@@ -31,6 +31,7 @@ from tests.gateway.faulty import HELLO, Act, Asked, Faulty, answers
 from tests.gateway.support import Running, behind, running
 from toolspeak.events import ArgumentsDelta, CallStart, Event, Finish, Started, TextDelta
 from toolspeak.gateway import corked, http
+from toolspeak.gateway import response as response_module
 from toolspeak.gateway import upstream as upstream_module
 from toolspeak.gateway.settings import Config, Upstream
 from toolspeak.gateway.store import MemoryStore
@@ -304,7 +305,7 @@ def places() -> Iterator[Places]:
     """One for each wire; and a patient one, where nothing is late on purpose."""
     known: dict[tuple[str, bool], Place] = {}
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(upstream_module, "_MOST_BODY", MOST)
+        patch.setattr(response_module, "_MOST_BODY", MOST)
 
         def place_of(wire: str, *, is_patient: bool = False) -> Place:
             key, settings = (wire, is_patient), PATIENCE if is_patient else {}
@@ -417,7 +418,7 @@ def test_odd_but_right(act: Act, wire: str, client: Client, places: Places) -> N
 def test_a_complete_reply_cannot_break_off(
     act: Act, wire: str, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream_module, "_AFTER_THE_END", 0.25)
+    monkeypatch.setattr(response_module, "_AFTER_THE_END", 0.25)
     here = places(wire)
     here.upstream.does(act)
     heard = ask(here.url, STREAMED[0])
@@ -944,7 +945,7 @@ def test_the_gateway_breaks_in_mid_stream(
 ) -> None:
     here = places("openai_chat", is_patient=True)
     here.upstream.does(pauses)
-    expected = upstream_module.Response._expect  # pyright: ignore[reportPrivateUsage]
+    expected = response_module.Response._expect  # pyright: ignore[reportPrivateUsage]
     seen: list[float] = []
 
     def breaks(self: Any, seconds: float, now: float) -> None:
@@ -953,7 +954,7 @@ def test_the_gateway_breaks_in_mid_stream(
             raise ZeroDivisionError
         expected(self, seconds, now)
 
-    monkeypatch.setattr(upstream_module.Response, "_expect", breaks)
+    monkeypatch.setattr(response_module.Response, "_expect", breaks)
     heard = ask(here.url, client)
     assert (heard.status, heard.text) == (200, "Hello")
     assert heard.headers["x-request-id"] in heard.error

@@ -18,9 +18,10 @@ from toolspeak import Message, Reply, Request, Text, ToolCall
 from toolspeak.events import events_of
 from toolspeak.gateway.app import Gateway
 from toolspeak.gateway.catalog import Endpoint
+from toolspeak.gateway.failing import UpstreamFailed
 from toolspeak.gateway.settings import Config, Model, Upstream
 from toolspeak.gateway.ticker import Ticker
-from toolspeak.gateway.upstream import UpstreamFailed, Upstreams
+from toolspeak.gateway.upstream import Upstreams
 from toolspeak.testing import ScriptedServer
 from toolspeak.wires import WIRES
 

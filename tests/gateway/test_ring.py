@@ -16,9 +16,9 @@ from toolspeak.gateway.inspector.recorder import Recorder
 from toolspeak.gateway.inspector.ring import Ring
 from toolspeak.gateway.inspector.summary import summary_of
 from toolspeak.gateway.record import Question, Record
+from toolspeak.gateway.response import Response
 from toolspeak.gateway.settings import Config, Upstream
 from toolspeak.gateway.store import MemoryStore
-from toolspeak.gateway.upstream import Response
 from toolspeak.types import (
     Document,
     Failure,

@@ -39,6 +39,7 @@ from toolspeak.cli import main
 from toolspeak.gateway.catalog import Catalog, Found, Served
 from toolspeak.gateway.config import read
 from toolspeak.gateway.embedded import bundled_model
+from toolspeak.gateway.failing import UpstreamFailed
 from toolspeak.gateway.memory import Memory
 from toolspeak.gateway.probing import Report, advice, probe, save
 from toolspeak.gateway.probing.questions import AFTER_RESULT, CALLS, GREETING, TOOLS
@@ -47,7 +48,7 @@ from toolspeak.gateway.probing.verdict import verdict
 from toolspeak.gateway.settings import Config, Upstream
 from toolspeak.gateway.store import open_store
 from toolspeak.gateway.ticker import Ticker
-from toolspeak.gateway.upstream import UpstreamFailed, Upstreams
+from toolspeak.gateway.upstream import Upstreams
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure, Request
 

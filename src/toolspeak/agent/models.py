@@ -183,7 +183,7 @@ class _Outlet:
 
 
 async def _all_of(asking: Asking, relay: Relay[list[Event]]) -> None:
-    from ..gateway.upstream import UpstreamFailed
+    from ..gateway.failing import UpstreamFailed
 
     try:
         rest = await asking.ask()

@@ -23,12 +23,14 @@ from ..errors import ToolspeakError, UsageError, WireError
 from ..events import fold
 from ..gateway.app import Gateway
 from ..gateway.catalog import EMBEDDED, Catalog, Endpoint
+from ..gateway.failing import UpstreamFailed
 from ..gateway.local import LocalModels
+from ..gateway.response import Response
 from ..gateway.server import Server
 from ..gateway.settings import Config, Model, Upstream
 from ..gateway.settings import Server as ServerSettings
 from ..gateway.ticker import Ticker
-from ..gateway.upstream import Response, UpstreamFailed, Upstreams
+from ..gateway.upstream import Upstreams
 from ..types import Reply, ToolsMode, Usage
 from ..wires import wire_of
 from ..wires.framing import decode_json

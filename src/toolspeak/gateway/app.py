@@ -20,6 +20,7 @@ from .asking import Services
 from .catalog import Catalog, Found, UnknownModel
 from .chat import Chat
 from .counting import count
+from .failing import UpstreamFailed
 from .guard import Guard, wants_page
 from .http import Gone, Incoming, Receive, Refused, Scope, Send, Sender
 from .inspector.pages import Pages
@@ -36,7 +37,7 @@ from .store import MemoryStore, Store, open_store
 from .tally import tally
 from .telemetry import open_tracing
 from .ticker import Ticker
-from .upstream import UpstreamFailed, Upstreams
+from .upstream import Upstreams
 
 if TYPE_CHECKING:
     from .tracing import Tracing

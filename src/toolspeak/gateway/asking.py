@@ -25,9 +25,11 @@ from ..events import ArgumentsDelta, Event, ReasoningDelta, Started, TextDelta, 
 from ..types import Failure, Note, Reply, Request
 from ..wires.framing import decode_json
 from .catalog import Endpoint, Served
+from .failing import UpstreamFailed
 from .memory import Memory
 from .record import PREPARING, Question, Record
-from .upstream import Response, UpstreamFailed, Upstreams
+from .response import Response
+from .upstream import Upstreams
 
 _MOVABLE = frozenset({"upstream", "timeout", "overloaded", "rate_limit"})
 """Failures after which another upstream may do better."""

@@ -19,11 +19,11 @@ from ..wires.framing import encode_json
 from ..wires.routes import Route
 from .asking import Asking
 from .catalog import Served
+from .failing import UpstreamFailed
 from .http import Incoming, Sender
 from .outflow import PINGS, Outflow
 from .record import Record
 from .sticky import remember_tools, with_tools
-from .upstream import UpstreamFailed
 
 if TYPE_CHECKING:
     from .app import Gateway

@@ -14,7 +14,8 @@ from ..types import Request
 from ..wires.framing import decode_json, encode_json
 from ..wires.gemini.request_out import path_of
 from .catalog import Endpoint, Served
-from .upstream import UpstreamFailed, Upstreams
+from .failing import UpstreamFailed
+from .upstream import Upstreams
 
 _BYTES_A_TOKEN = 3.6
 """What texts, code and JSON have on average; a guess has to be rather too high."""

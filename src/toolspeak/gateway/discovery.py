@@ -16,10 +16,11 @@ from msgspec import Struct
 from ..errors import WireError
 from ..wires.framing import decode_json
 from .catalog import Endpoint, Found
+from .failing import UpstreamFailed
 from .hosts import is_loopback
 from .settings import Config, Upstream
 from .ticker import Ticker
-from .upstream import UpstreamFailed, Upstreams
+from .upstream import Upstreams
 
 
 class Place(Struct, frozen=True):

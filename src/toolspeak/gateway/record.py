@@ -20,7 +20,7 @@ from .flow import Flow, Kept
 if TYPE_CHECKING:
     from ..bridge import Exchange
     from .catalog import Endpoint, Served
-    from .upstream import Response
+    from .response import Response
 
 CLOSED = 499
 """The status where nobody was there to see one, or to see all of the answer."""

@@ -54,10 +54,10 @@ from ..types import (
     ToolResult,
 )
 from .catalog import Endpoint
+from .failing import secrets_at
 from .inspector.covering import Covering
 from .record import Question, Record
 from .settings import Config, secrets_of
-from .upstream import secrets_at
 
 log = logging.getLogger("toolspeak.gateway")
 Value = str | bool | int | float | list[str]

@@ -28,10 +28,10 @@ from ...types import (
 )
 from ...wires import wire_of
 from ...wires.framing import decode_json
+from ..failing import secrets_at
 from ..hosts import is_loopback
 from ..record import Question, Record
 from ..settings import HARMLESS, hidden, hidden_address
-from ..upstream import secrets_at
 from .covering import Covering, plain, sendable
 from .places import Place, Places, in_utf16, spans_of
 from .said import Said, read

@@ -18,7 +18,8 @@ from ...wires import Outgoing
 from ...wires.framing import decode_json, encode_json
 from ..asking import at_once
 from ..catalog import Served
-from ..upstream import UpstreamFailed, Upstreams
+from ..failing import UpstreamFailed
+from ..upstream import Upstreams
 from .questions import Question, chat, request_for, user
 
 _REFUSALS = frozenset({400, 404, 405, 415, 422, 500, 501})

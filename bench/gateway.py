@@ -33,6 +33,8 @@ from bench.gateway_targets import CHUNKS
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 TARGETS = [sys.executable, "-m", "bench.gateway_targets"]
+KEY = "sk-" + "6b1f" * 16
+"""LiteLLM starts only with a key that is hard to guess; the others ask for none."""
 _CORE, _LOAD_CORE = 0, min(1, (os.cpu_count() or 1) - 1)
 _TOOLS = [
     {
@@ -162,8 +164,9 @@ class Connection:
 def request(*, stream: bool = False) -> bytes:
     body = json.dumps({**_REQUEST, "stream": stream} if stream else _REQUEST).encode()
     head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer none\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        f"Authorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 
@@ -258,9 +261,11 @@ def targets(url: str, folder: Path, litellm: str | None) -> Iterator[tuple[str, 
         config.write_text(
             "model_list:\n  - model_name: m\n    litellm_params:\n      model: openai/m\n"
             f"      api_base: {url}/v1\n      api_key: none\n"
+            f"general_settings:\n  master_key: {KEY}\n"
         )
         port = free_port()
-        yield "litellm proxy", port, [litellm, "--config", str(config), "--port", str(port)]
+        local = ["--host", "127.0.0.1", "--port", str(port)]
+        yield "litellm proxy", port, [litellm, "--config", str(config), *local]
 
 
 def main() -> int:

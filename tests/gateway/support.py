@@ -3,50 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-import uvicorn
-
 from toolspeak.gateway.app import Gateway
-from toolspeak.gateway.corked import CorkedProtocol
+from toolspeak.gateway.http import Incoming, Sender
+from toolspeak.gateway.server import Server
 from toolspeak.gateway.settings import Config, Model, Upstream
+from toolspeak.gateway.ticker import Ticker
 
 
 class Running:
     """A gateway, where it listens, and the loop that it runs on."""
 
-    def __init__(self, gateway: Gateway, **options: Any) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        config = uvicorn.Config(
-            gateway,
-            http=CorkedProtocol,
-            host="127.0.0.1",
-            port=0,
-            log_config=None,
-            access_log=False,
-            **options,
-        )
-        self._server = uvicorn.Server(config)
+        self._server = Server(gateway)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        port = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
         self.loop = asyncio.new_event_loop()
+        self._has_started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-
-    @property
-    def url(self) -> str:
-        port = self._server.servers[0].sockets[0].getsockname()[1]
-        return f"http://127.0.0.1:{port}"
 
     def start(self) -> None:
         self._thread.start()
-        while not self._server.started:
-            if not self._thread.is_alive():
-                raise RuntimeError("the gateway did not start")
-            threading.Event().wait(0.005)
+        assert self._has_started.wait(20), "the gateway did not start"
 
     def stop(self) -> None:
-        self._server.should_exit = True
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._server.stop)
         self._thread.join(20)
         assert not self._thread.is_alive()
 
@@ -59,16 +48,39 @@ class Running:
                 task.get_coro().__qualname__  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
                 for task in asyncio.all_tasks()
                 if task is not here
-            } - {"Server.serve", "Server._serve", "LifespanOn.main", "Running._serve"}
+            } - {"Server.work"}
 
         return asyncio.run_coroutine_threadsafe(names(), self.loop).result(5)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_until_complete(self._server.serve())
+            self.loop.run_until_complete(self._server.work(self._listener, self._has_started.set))
         finally:
             self.loop.close()
+
+
+class Nowhere:
+    """The connection of a client that takes everything, and of which nothing is seen."""
+
+    is_paused = False
+
+    def __init__(self, ticker: Ticker | None = None) -> None:
+        self.ticker = ticker or Ticker()
+        self.written = 0
+        """How often something was sent."""
+
+    def go_on(self, incoming: Incoming) -> None:
+        pass
+
+    def write(self, data: bytes) -> None:
+        self.written += 1
+
+    async def drained(self) -> None:
+        pass
+
+    def answered(self, sender: Sender) -> None:
+        pass
 
 
 @contextmanager

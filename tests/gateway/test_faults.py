@@ -30,7 +30,7 @@ from tests.gateway.clients import (
 from tests.gateway.faulty import HELLO, Act, Asked, Faulty, answers
 from tests.gateway.support import Running, behind, running
 from toolspeak.events import ArgumentsDelta, CallStart, Event, Finish, Started, TextDelta
-from toolspeak.gateway import corked, http
+from toolspeak.gateway import http
 from toolspeak.gateway import response as response_module
 from toolspeak.gateway import upstream as upstream_module
 from toolspeak.gateway.settings import Config, Upstream
@@ -701,7 +701,7 @@ async def talks(asked: Asked) -> None:
 def test_a_client_that_does_not_listen(
     client: Client, slow: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corked, "PATIENCE", 0.3)
+    monkeypatch.setattr(http, "PATIENCE", 0.3)
     slow.upstream.does(talks)
     with connected(slow.url) as connection:
         connection.sendall(bytes_of(client))
@@ -731,7 +731,7 @@ def rest_of(connection: socket) -> bytes:
 
 
 def test_a_client_that_does_not_listen_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corked, "PATIENCE", 1.0)
+    monkeypatch.setattr(http, "PATIENCE", 1.0)
     with place(concurrency=1) as here:
         here.upstream.does(says_it_all, answers)
         with connected(here.url) as connection:

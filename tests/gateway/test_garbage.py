@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
+from tests.gateway.support import Nowhere
 from tests.support import TOOLBOX
 from toolspeak import Message, Reply, Request, Text, ToolCall
 from toolspeak.events import events_of
 from toolspeak.gateway.app import Gateway
 from toolspeak.gateway.catalog import Endpoint
 from toolspeak.gateway.failing import UpstreamFailed
+from toolspeak.gateway.http import Incoming, Sender
 from toolspeak.gateway.settings import Config, Model, Upstream
 from toolspeak.gateway.ticker import Ticker
 from toolspeak.gateway.upstream import Upstreams
@@ -40,29 +42,14 @@ def body(wire: str, *, stream: bool) -> bytes:
 
 
 async def ask(gateway: Gateway, path: str, data: bytes) -> int:
-    """The status of the answer to a request, as the server would ask the application."""
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")],
-        "client": ("127.0.0.1", 5),
-        "server": ("127.0.0.1", 80),
-    }
-    statuses: list[int] = []
-    given = [{"type": "http.request", "body": data, "more_body": False}]
-
-    async def receive() -> Any:
-        return given.pop() if given else await asyncio.get_running_loop().create_future()
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
-
-    await gateway(scope, receive, send)
-    return statuses[0]
+    """The status of the answer to a request, as the server would have it served."""
+    headers = [(b"Host", b"127.0.0.1"), (b"Content-Type", b"application/json")]
+    nowhere = Nowhere(gateway.ticker)
+    incoming, sender = Incoming(nowhere, "POST", path, headers), Sender(nowhere)
+    incoming.take(data)
+    incoming.complete()
+    await gateway.serve(incoming, sender)
+    return sender.status
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import pytest
 
+from tests.gateway.support import Nowhere
 from toolspeak.gateway.catalog import Endpoint, Server
 from toolspeak.gateway.flow import Flow, Kept, Room, weight_of
 from toolspeak.gateway.http import Sender
@@ -306,12 +306,9 @@ def test_pieces_of_every_size_take_room(size: int) -> None:
     endpoint = Endpoint("up", "openai_chat", "http://127.0.0.1/v1", "", {}, Upstream())
     connection: Any = Dripping(b"x" * size)
 
-    async def sends(_: Any) -> None:
-        pass
-
     async def streams() -> Flow:
         response = Response(connection, endpoint, lambda _: None)
-        heard, kept, sender = Flow(0.0, room), Kept(0.0, room), Sender(sends)
+        heard, kept, sender = Flow(0.0, room), Kept(0.0, room), Sender(Nowhere())
         response.keep(heard, kept)
         sender.copy = kept
         for _ in range(200_000 // (size + 80)):
@@ -328,15 +325,11 @@ def test_pieces_of_every_size_take_room(size: int) -> None:
 
 def test_what_leaves_at_last_takes_room() -> None:
     """Also where nothing more comes from the model."""
-    sent: list[Any] = []
-
-    async def sends(message: Any) -> None:
-        sent.append(message)
-
-    sender = Sender(sends)
+    nowhere = Nowhere()
+    sender = Sender(nowhere)
     sender.copy = kept = Kept(0.0, Room(50_000))
-    asyncio.run(cast("Coroutine[Any, Any, None]", sender.more(b"x" * 100_000, 1.0)))
-    assert (kept.pieces, kept.lost, len(sent)) == ([], 100_000, 1)
+    asyncio.run(sender.more(b"x" * 100_000, 1.0))
+    assert (kept.pieces, kept.lost, nowhere.written) == ([], 100_000, 1)
 
 
 def test_a_large_one_is_written_down_once(monkeypatch: pytest.MonkeyPatch) -> None:

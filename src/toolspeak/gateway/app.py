@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: which request goes where, and how it ends."""
+"""The gateway: which request goes where, and how it ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .chat import Chat
 from .counting import count
 from .failing import UpstreamFailed
 from .guard import Guard, wants_page
-from .http import Gone, Incoming, Receive, Refused, Scope, Send, Sender
+from .http import Gone, Incoming, Refused, Sender
 from .inspector.pages import Pages
 from .inspector.paths import CHAT, ROOT
 from .inspector.recorder import Recorder
@@ -161,6 +161,14 @@ class Gateway:
             self._catalog = Catalog(self.config, self._environ, found)
         return self._catalog
 
+    def start(self) -> None:
+        """From now on there is an event loop."""
+        self._is_running = True
+        if self._shared:
+            self._shared.start()
+        if self.recorder:
+            self.recorder.start()
+
     async def close(self) -> None:
         """Let go of every connection."""
         if self._shared:
@@ -173,36 +181,8 @@ class Gateway:
             await self._tracing.close()
         await self.store.close()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await self._http(scope, receive, send)
-        elif scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
-        elif scope["type"] == "websocket":
-            # No API that is served here needs one: clients go on without.
-            await send({"type": "websocket.close"})
-
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.shutdown":
-                await self.close()
-            else:
-                self._start()
-            await send({"type": f"{message['type']}.complete"})
-            if message["type"] == "lifespan.shutdown":
-                return
-
-    def _start(self) -> None:
-        self._is_running = True
-        if self._shared:
-            self._shared.start()
-        if self.recorder:
-            self.recorder.start()
-
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sender = Sender(send)
-        incoming = Incoming(scope, receive, sender, self.ticker)
+    async def serve(self, incoming: Incoming, sender: Sender) -> None:
+        """Answer one request."""
         identity = incoming.headers.get("x-request-id", "")
         if not identity or not _IDENTITY.fullmatch(identity):
             identity = f"req_{new_id()[5:]}"

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 from ..types import Failure, Request
 from .access import Access
 from .hosts import is_loopback
-from .http import Incoming, Refused
+from .http import Head, Refused
 from .inspector.paths import API, ROOT
 from .settings import Config
 
@@ -38,27 +38,27 @@ class Guard:
         self._is_local = is_loopback(server.host)
         self.inspector = Access(config, token)
 
-    def admit(self, incoming: Incoming) -> str:
+    def admit(self, head: Head) -> str:
         """Check a request before its body is read; returns the key that the client showed."""
-        if incoming.header_size > self._limits.headers:
+        if head.size > self._limits.headers:
             problem = f"the headers are longer than {self._limits.headers} bytes; "
             problem += "`limits.headers` says how long they may be"
             raise Refused(Failure("too_large", problem, 431))
-        if incoming.path in _OPEN:
+        if head.path in _OPEN:
             return ""
-        if incoming.doubled:
-            problem = f"the header {incoming.doubled} stands there twice; send it once"
+        if head.doubled:
+            problem = f"the header {head.doubled} stands there twice; send it once"
             raise Refused(Failure("bad_request", problem, 400))
-        self._check_host(incoming)
-        if _is_page(incoming):
+        self._check_host(head)
+        if _is_page(head):
             return ""
-        self._check_origin(incoming)
-        if incoming.method == "OPTIONS":
+        self._check_origin(head)
+        if head.method == "OPTIONS":
             # A browser asks this before it sends anything, and shows no key.
             return ""
-        if incoming.method == "POST":
-            _check_content_type(incoming)
-        return self._admin_key(incoming) if incoming.path.startswith(API) else self._key(incoming)
+        if head.method == "POST":
+            _check_content_type(head)
+        return self._admin_key(head) if head.path.startswith(API) else self._key(head)
 
     def allows_origin(self, origin: str) -> bool:
         """Whether web pages from there may call the gateway."""
@@ -72,43 +72,43 @@ class Guard:
             problem += "send fewer, or raise `limits.tools`"
             raise Refused(Failure("too_large", problem, 400, param="tools"))
 
-    def _check_host(self, incoming: Incoming) -> None:
+    def _check_host(self, head: Head) -> None:
         if not self._is_local:
             return
-        host = incoming.headers.get("host", "").lower()
+        host = head.headers.get("host", "").lower()
         name = _name_in(host)
         if not is_loopback(name) and not self._hosts & {name, host}:
             problem = f"the Host {name[:_SHOWN]!r} is not this machine; `server.hosts` lists others"
             raise Refused(Failure("forbidden", problem, 403))
 
-    def _check_origin(self, incoming: Incoming) -> None:
-        origin = incoming.headers.get("origin")
-        if origin is None and incoming.headers.get("sec-fetch-site") in _FOREIGN:
+    def _check_origin(self, head: Head) -> None:
+        origin = head.headers.get("origin")
+        if origin is None and head.headers.get("sec-fetch-site") in _FOREIGN:
             # Images, scripts and frames come without an Origin.
             raise Refused(Failure("forbidden", "web pages of others may not ask for this", 403))
-        is_inspector = incoming.path.startswith(ROOT)
+        is_inspector = head.path.startswith(ROOT)
         if origin is None or (self.allows_origin(origin) and not is_inspector):
             return
-        own = incoming.headers.get("host", "").lower()
+        own = head.headers.get("host", "").lower()
         if origin.lower().partition("://")[2] != own or not own:
             problem = f"web pages of {origin[:_SHOWN]!r} may not call this; "
             problem += "`server.origins` lists those that may"
             raise Refused(Failure("forbidden", problem, 403))
 
-    def _admin_key(self, incoming: Incoming) -> str:
+    def _admin_key(self, head: Head) -> str:
         """Whoever looks into the inspector has to show more than a client."""
         if why := self.inspector.why_closed:
             problem = f"the inspector is off: {why}"
             raise Refused(Failure("forbidden", problem, 403))
-        kind, _, shown = incoming.headers.get("authorization", "").partition(" ")
+        kind, _, shown = head.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer" or not self.inspector.opens(shown.strip()):
             problem = "this needs the token in the address that `toolspeak serve` has printed, or "
             problem += "the admin key: Authorization: Bearer …"
             raise Refused(Failure("unauthorized", problem, 401), {"www-authenticate": "Bearer"})
         return "the inspector"
 
-    def _key(self, incoming: Incoming) -> str:
-        shown = list(_shown_keys(incoming))
+    def _key(self, head: Head) -> str:
+        shown = list(_shown_keys(head))
         if not self._keys:
             return shown[0] if shown else ""
         for key in shown:
@@ -121,35 +121,35 @@ class Guard:
         raise Refused(Failure("unauthorized", problem, 401), {"www-authenticate": "Bearer"})
 
 
-def _is_page(incoming: Incoming) -> bool:
+def _is_page(head: Head) -> bool:
     """Whether a request is for the inspector's page, or a file of it: they hold nothing, so links
     from anywhere may lead there."""
-    if incoming.method not in ("GET", "HEAD"):
+    if head.method not in ("GET", "HEAD"):
         return False
-    path = incoming.path
+    path = head.path
     is_file = path.startswith(ROOT) and not path.startswith(API)
-    return is_file or (path == "/" and wants_page(incoming))
+    return is_file or (path == "/" and wants_page(head))
 
 
-def wants_page(incoming: Incoming) -> bool:
+def wants_page(head: Head) -> bool:
     """Whether it is a browser that asks."""
-    return "text/html" in incoming.headers.get("accept", "")
+    return "text/html" in head.headers.get("accept", "")
 
 
-def _shown_keys(incoming: Incoming) -> Iterator[str]:
+def _shown_keys(head: Head) -> Iterator[str]:
     """The keys that a client shows, in whichever places its API has for them. Some show two."""
-    kind, _, bearer = incoming.headers.get("authorization", "").partition(" ")
+    kind, _, bearer = head.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and bearer.strip():
         yield bearer.strip()
     for name in ("x-api-key", "x-goog-api-key"):
-        if key := incoming.headers.get(name, "").strip():
+        if key := head.headers.get(name, "").strip():
             yield key
-    if "key=" in incoming.query:
-        yield from parse_qs(incoming.query).get("key", ())
+    if "key=" in head.query:
+        yield from parse_qs(head.query).get("key", ())
 
 
-def _check_content_type(incoming: Incoming) -> None:
-    given = incoming.headers.get("content-type", "").partition(";")[0].strip().lower()
+def _check_content_type(head: Head) -> None:
+    given = head.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != "application/json" and not given.endswith("+json"):
         was = f"not {given[:_SHOWN]!r}" if given else "and no type is stated"
         problem = f"the body has to be application/json, {was}; set the Content-Type header"

@@ -1,11 +1,15 @@
-"""One HTTP request and its answer, over ASGI."""
+"""One HTTP request and its answer. Whoever has the connection (`callers.py`) makes both."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from time import perf_counter
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from time import perf_counter, time
+from typing import Any, Protocol
+from urllib.parse import unquote
 
 from ..errors import ToolspeakError, WireError
 from ..jsonish import is_deeper
@@ -15,13 +19,14 @@ from .flow import UNCOUNTED, Flow, Kept
 from .settings import Limits
 from .ticker import Alarm, Ticker
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 PATIENCE = 120.0
 """How many seconds a client may take to send a request, or to take anything of its reply."""
+MOST_UNREAD = 2**16
+"""Bytes of a body that are taken before somebody asks for them."""
 _ONCE = frozenset({"host", "origin", "content-type", "content-length"})
 """Headers that decide what may come in: a second one would hide the first."""
+_WITHOUT_BODY = frozenset({204, 304})
+_STATUS = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n" for one in HTTPStatus}
 
 
 class Refused(ToolspeakError):
@@ -37,41 +42,87 @@ class Gone(ToolspeakError):
     """The client has closed the connection."""
 
 
-_NO_ALARM = Alarm(lambda: None)
+class Line(Protocol):
+    """The connection that a request came by, as far as it and its answer need it."""
+
+    ticker: Ticker
+    is_paused: bool
+    """Whether the client takes less than it is sent."""
+
+    def go_on(self, incoming: Incoming) -> None:
+        """Somebody wants the body of a request: read on."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Send that, if there is still somebody to send it to."""
+        ...
+
+    async def drained(self) -> None:
+        """Wait until the client takes more, or is gone."""
+        ...
+
+    def answered(self, sender: Sender) -> None:
+        """All of an answer was written."""
+        ...
 
 
-class Incoming:
-    """What a client asks."""
+class Head:
+    """What stands before the body of a request."""
 
-    def __init__(self, scope: Scope, receive: Receive, sender: Sender, ticker: Ticker) -> None:
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
-        self.query: str = scope["query_string"].decode("latin-1")
+    def __init__(self, method: str, target: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        self.method = method
+        self.target = target
+        """The path with the query, as they were sent."""
+        path, _, self.query = target.partition("?")
+        self.path = unquote(path) if "%" in path else path
         self.headers: dict[str, str] = {}
-        self.header_size = len(self.path) + len(self.query)
-        """Bytes of all that comes before the body."""
         self.doubled = ""
         """A header that stands there twice and may not."""
-        for raw, value in scope["headers"]:
-            name = raw.decode("latin-1")
-            if name in _ONCE and name in self.headers:
+        size = len(target)
+        headers = self.headers
+        for raw, value in pairs:
+            name = _name(raw)
+            if name in headers and name in _ONCE:
                 self.doubled = name
-            self.headers[name] = value.decode("latin-1")
-            self.header_size += len(raw) + len(value)
-        path = (scope.get("raw_path") or b"").decode("latin-1") or self.path
-        self.target = f"{path}?{self.query}" if self.query else path
-        """The path with the query, as they were sent."""
-        self._receive = receive
-        self._sender = sender
-        self._ticker = ticker
-        self._task: asyncio.Task[Any] | None = None
-        self._alarm = _NO_ALARM
-        """Rings when the body is late, or once it is time to watch for the client's leaving."""
-        self._watcher: asyncio.Task[None] | None = None
-        self.copy: Kept | None = None
-        """Where what is sent is kept, if somebody may want to look at it."""
+            headers[name] = value.decode("latin-1")
+            size += len(raw) + len(value)
+        self.size = size
+        """Bytes of all that."""
+
+
+@lru_cache(maxsize=512)
+def _name(raw: bytes) -> str:
+    """The name of a header; they are the same few again and again."""
+    return raw.decode("latin-1").lower()
+
+
+class Incoming(Head):
+    """What a client asks."""
+
+    def __init__(
+        self, line: Line, method: str, target: str, pairs: Iterable[tuple[bytes, bytes]]
+    ) -> None:
+        super().__init__(method, target, pairs)
+        self._line = line
+        self.is_complete = False
+        """All of the body has come."""
+        self.awaits_word = self.headers.get("expect", "").lower() == "100-continue"
+        """The client sends its body only when it is told to."""
+        self.is_unwanted = False
+        """Nobody will ask for the body any more."""
         self.is_gone = False
         """The client has closed the connection before all was answered."""
+        self.copy: Kept | None = None
+        """Where what is sent is kept, if somebody may want to look at it."""
+        self._parts: list[bytes] = []
+        self._come = 0
+        """Bytes of the body so far, and how many there may be."""
+        self._limit = 0
+        self._problem: ToolspeakError | None = None
+        """Why there will be no more of the body."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[Any] | None = None
+        """Who is to hear of it if the client goes."""
 
     async def value(self, limits: Limits) -> dict[str, Any]:
         """The body, which has to be a JSON object that is no larger and no deeper than that."""
@@ -91,71 +142,94 @@ class Incoming:
     async def body(self, limit: int) -> bytes:
         """All of the body, which may not be longer than that. From here on this task is cancelled
         if the client closes the connection."""
+        if not self.is_complete:
+            await self._rest(limit)
+        if self._come > limit:
+            raise _too_large(limit)
+        if self._problem:
+            raise self._problem
+        self._task = asyncio.current_task(self._line.ticker.loop)
+        parts, self._parts = self._parts, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _rest(self, limit: int) -> None:
+        """Wait until there is no more to come of the body, or too much has."""
         given = self.headers.get("content-length", "")
         if given.isdigit() and int(given) > limit:
             raise _too_large(limit)
-        self._task = asyncio.current_task(self._ticker.loop)
-        self._alarm = Alarm(self.give_up, perf_counter() + PATIENCE)
-        self._ticker.set(self._alarm)
+        ticker = self._line.ticker
+        late = Alarm(lambda: self.fail(_too_slow()), perf_counter() + PATIENCE)
+        ticker.set(late)
+        self._limit = limit
+        self._waiter = ticker.loop.create_future()
+        self._line.go_on(self)
         try:
-            data = await self._all(limit)
-        except asyncio.CancelledError:
-            if self.is_gone and self._task:
-                self._task.uncancel()
-                raise _too_slow() from None
-            raise
-        # At the next turn: most of what is answered at once is not worth a task of its own.
-        self._alarm.ring, self._alarm.at = self._begin_to_watch, 0.0
-        return data
+            if not self._problem:
+                await self._waiter
+        finally:
+            ticker.unset(late)
+            self._waiter = None
 
-    async def _all(self, limit: int) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise Gone
-            data: bytes = message.get("body", b"")
-            parts.append(data)
-            size += len(data)
-            if size > limit:
-                raise _too_large(limit)
-            if not message.get("more_body"):
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+    # What the connection tells.
 
-    def give_up(self) -> None:
-        """The client sends nothing more: as good as gone."""
-        if self._task and not self._sender.has_ended:
+    def take(self, data: bytes) -> None:
+        """More of the body has come."""
+        self._come += len(data)
+        if self.is_unwanted:
+            return
+        self._parts.append(data)
+        if self._waiter and self._come > self._limit:
+            self._wake()
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether so much of the body is there that the rest of it may come later."""
+        return self._come > MOST_UNREAD and not self._waiter and not self.is_unwanted
+
+    def complete(self) -> None:
+        """That was all."""
+        self.is_complete = True
+        self._wake()
+
+    def fail(self, problem: ToolspeakError) -> None:
+        """There will be no more of the body."""
+        self._problem = problem
+        self._wake()
+
+    def lose(self) -> None:
+        """The client has closed the connection."""
+        if not self.is_complete:
+            self.fail(Gone())
+        if self._task:
             self.is_gone = True
             self._task.cancel()
 
     def unwatch(self) -> None:
         """Whatever the client does now, the task goes on."""
-        self._ticker.unset(self._alarm)
-        if self._watcher:
-            self._watcher.cancel()
-        # Both know us, and would wait with us for the collector of garbage.
-        self._alarm, self._watcher = _NO_ALARM, None
+        self._task = None
 
-    def _begin_to_watch(self) -> None:
-        self._watcher = self._ticker.loop.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        # Servers say so after the last byte, too.
-        self.give_up()
+    def _wake(self) -> None:
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 class Sender:
     """Where the answer goes."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, line: Line, *, is_head: bool = False, is_old: bool = False) -> None:
+        self._line = line
+        self._is_head = is_head
+        """Only the head of the answer is asked for."""
+        self._is_chunked = not is_old
+        """HTTP/1.0 knows where a stream ends only by the end of the connection."""
+        self.keeps = not is_old
+        """Whether the connection stays open after it."""
         self.headers: dict[str, str] = {}
         self.has_begun = False
         self.has_ended = False
         self.status = 0
+        self._held = b""
+        """The head of a stream, which leaves with what comes next."""
         self.told: Callable[[Failure], bytes] | None = None
         """How a failure is written into the stream that has begun."""
         self.copy: Flow | None = None
@@ -163,39 +237,82 @@ class Sender:
 
     async def whole(self, status: int, body: bytes, content_type: str = "application/json") -> None:
         """An answer in one piece."""
+        self.put(status, body, content_type)
+        if self._line.is_paused:
+            await self._line.drained()
+
+    def put(self, status: int, body: bytes, content_type: str = "application/json") -> None:
+        """The same, and nobody waits until the client takes it."""
         self.headers["content-length"] = str(len(body))
-        await self.begin(status, content_type)
+        head = self._head(status, content_type)
         self.has_ended = True
         if self.copy:
             self.copy.take(body)
-        await self._send({"type": "http.response.body", "body": body})
+        self._line.write(head if self._is_head else head + body)
+        self._line.answered(self)
 
     async def begin(self, status: int, content_type: str) -> None:
-        """The head of an answer."""
+        """The head of an answer that comes in pieces."""
+        if self._is_chunked:
+            self.headers["transfer-encoding"] = "chunked"
+        # One write is one system call, which wakes the client: most often more follows at once.
+        self._held = self._head(status, content_type)
+        self._line.ticker.loop.call_soon(self._flush)
+
+    def _head(self, status: int, content_type: str) -> bytes:
         self.has_begun = True
         self.status = status
-        self.headers["content-type"] = content_type
-        headers = [
-            (name.encode("latin-1"), value.encode("latin-1", "replace"))
-            for name, value in self.headers.items()
-        ]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        headers = self.headers
+        headers["content-type"] = content_type
+        if status in _WITHOUT_BODY:
+            del headers["content-type"], headers["content-length"]
+        if not self.keeps:
+            headers["connection"] = "close"
+        elif "connection" in headers:
+            self.keeps = False
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        if lines.count("\n") != len(headers):
+            raise ValueError("there is a line break in a header of the answer")
+        status_line = _STATUS.get(status) or f"HTTP/1.1 {status} \r\n"
+        return f"{status_line}{_date(int(time()))}{lines}\r\n".encode("latin-1", "replace")
 
-    def more(self, data: bytes, now: float) -> Awaitable[None]:
+    async def more(self, data: bytes, now: float) -> None:
         """More of the body, and when it leaves."""
         if copy := self.copy:
             copy.said.extend((now, data))
             # What is small is counted with what comes from upstream.
             if len(data) > UNCOUNTED:
                 copy.count()
-        return self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self._write(data)
+        if self._line.is_paused:
+            await self._line.drained()
 
     async def end(self, data: bytes = b"") -> None:
         """The last of the body."""
-        self.has_ended = True
         if self.copy and data:
             self.copy.take(data)
-        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        self.has_ended = True
+        self._write(data, b"0\r\n\r\n" if self._is_chunked else b"")
+        self._line.answered(self)
+
+    def _write(self, data: bytes, end: bytes = b"") -> None:
+        """Write more of a stream, with its head if that waits."""
+        if data and self._is_chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        if self._is_head:
+            data = end = b""
+        if self._held:
+            data, self._held = self._held + data, b""
+        self._line.write(data + end if end else data)
+
+    def _flush(self) -> None:
+        if self._held:
+            self._write(b"")
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    return f"date: {formatdate(second, usegmt=True)}\r\n"
 
 
 def _too_slow() -> Refused:

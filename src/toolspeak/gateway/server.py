@@ -11,17 +11,16 @@ import secrets
 import signal
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
-import uvicorn
 from msgspec import structs
 
 from ..errors import UsageError
 from .access import Access
 from .app import Gateway
+from .callers import Callers
 from .checks import problems
-from .corked import CorkedProtocol
 from .local import LocalModels
 from .problems import ConfigError, at
 from .settings import Config, hidden_address
@@ -34,54 +33,58 @@ _ALLOCATIONS = 10_000
 """After how many new objects garbage is looked for; Python's own 700 are a single request's."""
 _GRACE = 10
 """How many seconds requests have to end when the gateway is stopped."""
+_LAST_WORDS = 2
+"""And then, to tell their clients that they were not waited for."""
+_LOOK_EVERY = 0.02
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - it binds nothing
 _ANOTHER_PORT = "; choose another port with --port, or 0 for any that is free"
 _ADVICE = {errno.EADDRINUSE: _ANOTHER_PORT, errno.EACCES: _ANOTHER_PORT}
 
 
-class Server(uvicorn.Server):
+class Server:
     """Serves a gateway until it is told to stop: the first time what has begun may end, a second
     Ctrl-C does not wait."""
 
     def __init__(self, gateway: Gateway) -> None:
-        config = uvicorn.Config(
-            gateway,
-            http=CorkedProtocol,
-            log_config=None,
-            # Anybody may send what is no HTTP, or ask for web sockets: that is nothing to report.
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-            timeout_graceful_shutdown=_GRACE,
-        )
-        super().__init__(config)
         self._gateway = gateway
+        self._callers = Callers(gateway.serve, gateway.ticker)
+        self._stops = asyncio.Event()
+        self._hurries = asyncio.Event()
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Leave signals alone: uvicorn would raise them again, and end the process by them."""
-        yield
-
-    def stop(self, number: int) -> None:
+    def stop(self, number: int = signal.SIGTERM) -> None:
         """Stop, as that signal asks."""
         # Whoever looks on would be waited for.
         self._gateway.is_stopping = True
-        self.handle_exit(number, None)
+        if self._stops.is_set() and number == signal.SIGINT:
+            self._hurries.set()
+        self._stops.set()
 
     async def work(
         self, listener: socket.socket, has_started: Callable[[], None] = lambda: None
     ) -> None:
         """Serve on a socket until told to stop."""
-        serving = asyncio.create_task(self.serve(sockets=[listener]))
-        while not self.started and not serving.done():
-            await asyncio.sleep(0.005)
-        if self.started:
+        loop = asyncio.get_running_loop()
+        self._gateway.start()
+        try:
+            server = await loop.create_server(self._callers.new, sock=listener, backlog=_BACKLOG)
             has_started()
-        await serving
-        if self.force_exit:
+            await self._stops.wait()
+            server.close()
+            await self._end()
+        finally:
             await self._gateway.close()
+
+    async def _end(self) -> None:
+        """Let requests end that have begun, for as long as that may take."""
+        callers = self._callers
+        callers.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE):
+                while callers.connected and not self._hurries.is_set():
+                    await asyncio.sleep(_LOOK_EVERY)
+        callers.abort()
+        if callers.tasks:
+            await asyncio.wait(callers.tasks, timeout=_LAST_WORDS)
 
 
 class Listening(ABC):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping
 from typing import Any
 
 import mcp_types as sdk
@@ -19,9 +19,8 @@ from mcp.server.transport_security import TransportSecuritySettings
 
 from ... import __version__
 from ...gateway.guard import Guard
-from ...gateway.http import Incoming, Receive, Refused, Scope, Send, Sender
+from ...gateway.http import Head, Refused
 from ...gateway.settings import Config
-from ...gateway.ticker import Ticker
 from ...jsonish import dumps
 from ...toolset import Toolset
 from ...types import ToolCall, ToolResult
@@ -31,6 +30,9 @@ from ..tools import AgentTool
 PATH = "/mcp"
 _HOUR = 3600.0
 _GRACE = 3
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
@@ -112,17 +114,20 @@ def serve_http(server: Server[Any], config: Config, announce: Callable[[str], No
 
 def guarded(app: App, guard: Guard) -> App:
     """The same, for those who may come in."""
-    ticker = Ticker()
 
     async def admit(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            sender = Sender(send)
+            path, query = scope["path"], scope["query_string"].decode("latin-1")
             try:
-                guard.admit(Incoming(scope, receive, sender, ticker))
+                guard.admit(Head(scope["method"], f"{path}?{query}", scope["headers"]))
             except Refused as refused:
-                sender.headers.update(refused.headers)
-                told = {"error": {"message": refused.failure.message}}
-                await sender.whole(refused.failure.status, dumps(told).encode())
+                told = dumps({"error": {"message": refused.failure.message}}).encode()
+                headers = {"content-type": "application/json", "content-length": str(len(told))}
+                headers |= refused.headers
+                raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+                status = refused.failure.status
+                await send({"type": "http.response.start", "status": status, "headers": raw})
+                await send({"type": "http.response.body", "body": told})
                 return
         await app(scope, receive, send)
 

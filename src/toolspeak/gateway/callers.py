@@ -1,0 +1,324 @@
+"""The connections of clients: HTTP/1.1, one request after another.
+
+Every connection is a `Caller`. The head of a request makes an `Incoming` and a `Sender`, and a task
+that serves them; what comes next by the same connection waits until that is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from time import perf_counter
+from typing import Any
+
+import httptools
+
+from ..errors import WireError
+from ..types import Failure
+from ..wires import wire_of
+from ..wires.framing import encode_json
+from . import http
+from .http import Incoming, Sender
+from .ticker import Alarm, Ticker
+
+log = logging.getLogger("toolspeak.gateway")
+_IDLE = 75.0
+"""For how many seconds a connection is kept that nobody uses: longer than clients do, for whom it
+is better to know."""
+_LINGER = 2.0
+"""How many seconds a client has to notice that nobody reads what it goes on sending."""
+_MOST_HEAD = 2**20
+"""Bytes of a head after which nobody waits for its end."""
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_NO_HTTP = "this is no HTTP request that can be read"
+_LONG_HEAD = f"the head of this request is longer than {_MOST_HEAD} bytes"
+Serve = Callable[[Incoming, Sender], Coroutine[Any, Any, None]]
+
+
+class Callers:
+    """All clients that are connected."""
+
+    def __init__(self, serve: Serve, ticker: Ticker) -> None:
+        self.serve = serve
+        self.ticker = ticker
+        self.connected: set[Caller] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Requests that are being served."""
+        self.is_closing = False
+        """No connection outlives the request that it is used for."""
+
+    def new(self) -> Caller:
+        """For a client that connects."""
+        return Caller(self)
+
+    def close(self) -> None:
+        """Let go of all that ask nothing; the others may end what they have begun."""
+        self.is_closing = True
+        for caller in tuple(self.connected):
+            caller.let_go()
+
+    def abort(self) -> None:
+        """Let go of all."""
+        for task in self.tasks:
+            task.cancel()
+
+
+class Caller(asyncio.Protocol):
+    """One connection of a client."""
+
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
+        self.ticker = callers.ticker
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._transport: Any = None
+        self._current: tuple[Incoming, Sender] | None = None
+        """What is being answered."""
+        self._waiting: deque[tuple[Incoming, Sender]] = deque()
+        """What some clients ask before they have an answer."""
+        self._heard: Incoming | None = None
+        """The request whose body comes."""
+        self._is_in_head = False
+        self._head_size = 0
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._is_still = False
+        """Nothing more is read, until somebody wants it."""
+        self._is_deaf = False
+        """What comes now is of no use to anybody."""
+        self.is_paused = False
+        self._room = asyncio.Event()
+        """Set while the client takes what it is sent."""
+        self._late = Alarm(self._give_up)
+        self._stalled = Alarm(self._drop)
+
+    # What is asked of it.
+
+    def go_on(self, incoming: Incoming) -> None:
+        """Somebody wants the body of a request: read on."""
+        if incoming.awaits_word:
+            incoming.awaits_word = False
+            self.write(_CONTINUE)
+        self._resume()
+
+    def write(self, data: bytes) -> None:
+        """Send that, if there is still somebody to send it to."""
+        if self._transport:
+            self._transport.write(data)
+
+    async def drained(self) -> None:
+        """Wait until the client takes more, or is gone."""
+        await self._room.wait()
+
+    def answered(self, sender: Sender) -> None:
+        """All of an answer was written: on to the next request."""
+        if self._current is None or self._current[1] is not sender:
+            return
+        incoming, self._current = self._current[0], None
+        if self._transport is None:
+            return
+        keeps = sender.keeps and not self._callers.is_closing and not incoming.awaits_word
+        if not incoming.is_complete:
+            # To close it now would take the answer from a client that still writes.
+            incoming.is_unwanted = True
+            self._is_deaf = self._is_deaf or not keeps
+            self._wait_for(http.PATIENCE if keeps else _LINGER)
+            self._resume()
+        elif not keeps or self._is_deaf:
+            self._hang_up()
+        elif self._waiting:
+            self._begin(*self._waiting.popleft())
+        else:
+            self._wait_for(_IDLE)
+            self._resume()
+
+    def let_go(self) -> None:
+        """Close it; after the answer, if somebody waits for one."""
+        if self._current:
+            self._current[1].keeps = False
+        else:
+            self._hang_up()
+
+    # What the event loop tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._callers.connected.add(self)
+        self._room.set()
+        self._wait_for(http.PATIENCE)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._callers.connected.discard(self)
+        self.ticker.unset(self._late)
+        self.resume_writing()
+        lost = [one for one in (self._current, *self._waiting) if one]
+        self._current, self._heard = None, None
+        self._waiting.clear()
+        for incoming, _ in lost:
+            incoming.lose()
+        # They know us, and would wait with us for the collector of garbage.
+        self._parser = None
+        self._late.ring = self._stalled.ring = _nothing
+
+    def eof_received(self) -> None:
+        """A client that says no more is gone, as far as any of ours is concerned."""
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_deaf and self._heard is None:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # No other protocol is spoken here: the answer is an ordinary one, and the last.
+            self._is_deaf = True
+        except httptools.HttpParserError as problem:
+            self._not_http(f"{_NO_HTTP}: {problem}")
+        if self._is_in_head:
+            self._head_size += len(data)
+            if self._head_size > _MOST_HEAD:
+                self._not_http(_LONG_HEAD, 431)
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+        self._room.clear()
+        # To close the connection of a client that does not read would wait for it for ever.
+        self._stalled.at = perf_counter() + http.PATIENCE
+        self.ticker.set(self._stalled)
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        self._room.set()
+        self.ticker.unset(self._stalled)
+
+    # What the parser finds.
+
+    def on_message_begin(self) -> None:
+        self._is_in_head = True
+        self._head_size = 0
+        self._url, self._headers = b"", []
+        if self._current is None:
+            self._late.at = perf_counter() + http.PATIENCE
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        parser = self._parser
+        method: str = parser.get_method().decode("latin-1")
+        incoming = Incoming(self, method, _target(self._url), self._headers)
+        is_old = parser.get_http_version() != "1.1"
+        sender = Sender(self, is_head=method == "HEAD", is_old=is_old)
+        sender.keeps = not is_old and parser.should_keep_alive() and not parser.should_upgrade()
+        self._heard = incoming
+        if self._current is None:
+            self._begin(incoming, sender)
+        else:
+            self._waiting.append((incoming, sender))
+            self._pause()
+
+    def on_body(self, data: bytes) -> None:
+        if incoming := self._heard:
+            incoming.take(data)
+            if incoming.may_wait:
+                self._pause()
+
+    def on_message_complete(self) -> None:
+        incoming, self._heard = self._heard, None
+        if incoming:
+            incoming.complete()
+            if incoming.is_unwanted and self._current is None:
+                if self._is_deaf:
+                    self._hang_up()
+                elif self._waiting:
+                    self._begin(*self._waiting.popleft())
+                else:
+                    self._wait_for(_IDLE)
+
+    # What it does.
+
+    def _begin(self, incoming: Incoming, sender: Sender) -> None:
+        self._current = incoming, sender
+        self.ticker.unset(self._late)
+        if not self._waiting:
+            # Who goes is noticed only where something is read.
+            self._resume()
+        task = self.ticker.loop.create_task(self._callers.serve(incoming, sender))
+        self._callers.tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._callers.tasks.discard(task)
+        if not task.cancelled() and (problem := task.exception()):
+            log.error("a request has failed", exc_info=problem)
+            self._drop()
+
+    def _not_http(self, words: str, status: int = 400) -> None:
+        """Say what is wrong, if nobody else can. Whatever comes now cannot be told from anything
+        else."""
+        self._is_deaf = True
+        self._is_in_head = False
+        if self._heard:
+            # Who asks for the body is told, and tells the client in the words of its API.
+            self._heard.fail(WireError(words))
+            self._heard = None
+        elif self._current is None and self._transport:
+            sender = Sender(self)
+            sender.keeps = False
+            failure = Failure("bad_request" if status == 400 else "too_large", words, status)
+            # Nobody knows by which API.
+            sender.put(status, encode_json(wire_of("openai_chat").encode_failure(failure)))
+            self._hang_up()
+
+    def _wait_for(self, seconds: float) -> None:
+        """Something has to happen within that time."""
+        self._late.at = perf_counter() + seconds
+        self.ticker.set(self._late)
+
+    def _pause(self) -> None:
+        if self._transport:
+            self._is_still = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._is_still and self._transport:
+            self._is_still = False
+            self._transport.resume_reading()
+
+    def _hang_up(self) -> None:
+        """Close it, after what was written."""
+        if self._transport:
+            self._transport.close()
+
+    def _give_up(self) -> None:
+        """Nothing has happened for too long: also nobody takes what may still be to be written."""
+        if self._transport and self._transport.get_write_buffer_size():
+            self._drop()
+        self._hang_up()
+
+    def _drop(self) -> None:
+        """Close it at once."""
+        if self._transport:
+            self._transport.abort()
+
+
+def _target(url: bytes) -> str:
+    """The path and the query, also of an address that is given whole."""
+    target = url.decode("latin-1")
+    if target.startswith("/"):
+        return target
+    try:
+        found = httptools.parse_url(url)
+    except httptools.HttpParserInvalidURLError:
+        return target
+    path, query = found.path or b"/", found.query
+    return (path + b"?" + query if query else path).decode("latin-1")
+
+
+def _nothing() -> None:
+    """Nobody is there any more."""

@@ -138,40 +138,42 @@ def fold(events: Iterable[Event]) -> Reply:
     rejected: list[Rejection] = []
     notes: list[Note] = []
     dialect: str | None = None
-    started, finish, failure = Started(), Finish(), None
+    started, finish, failure = _NOT_STARTED, _NOT_FINISHED, None
+    has_calls = False
     for event in events:
+        # In the order of how often they come.
         match event:
             case TextDelta() | ReasoningDelta():
                 content.append(event)
-            case CallEnd():
-                content.append(event.call)
-            case PartAdded():
-                content.append(event.part)
-            case Reclassify():
-                content = _as_reasoning(content)
+            case ArgumentsDelta():
+                pass
             case CallStart():
                 dialect = event.dialect if event.index == 0 else dialect
-            case CallRejected():
-                if event.rejection:
-                    rejected.append(event.rejection)
-            case Note():
-                notes.append(event)
+            case CallEnd():
+                content.append(event.call)
+                has_calls = True
             case Started():
                 started = event
             case Finish():
                 finish = event
+            case Note():
+                notes.append(event)
+            case PartAdded():
+                content.append(event.part)
+            case Reclassify():
+                content, has_calls = _as_reasoning(content), False
+            case CallRejected():
+                if event.rejection:
+                    rejected.append(event.rejection)
             case Failure():
                 failure = event
-            case ArgumentsDelta():
-                pass
             case _:
                 assert_never(event)
-    parts = tuple(_parts(content))
     return Reply(
-        parts=parts,
+        parts=tuple(_parts(content)),
         rejected=tuple(rejected),
         notes=tuple(notes),
-        dialect=dialect if any(isinstance(part, ToolCall) for part in parts) else None,
+        dialect=dialect if has_calls else None,
         id=started.id,
         model=started.model,
         stop_reason=finish.stop_reason,
@@ -179,8 +181,12 @@ def fold(events: Iterable[Event]) -> Reply:
         usage=finish.usage or started.usage,
         failure=failure,
         wire=started.wire,
-        extra={**(started.extra or {}), **(finish.extra or {})},
+        extra={**(started.extra or _NOTHING), **(finish.extra or _NOTHING)},
     )
+
+
+_NOT_STARTED, _NOT_FINISHED = Started(), Finish()
+_NOTHING: dict[str, Any] = {}
 
 
 def events_of(reply: Reply) -> Iterator[Event]:
@@ -241,6 +247,9 @@ def _as_reasoning(content: list[_Content]) -> list[_Content]:
 
 def _parts(content: list[_Content]) -> Iterator[Part]:
     """What came in pieces, put together."""
+    if len(content) == 1 and isinstance(content[0], ToolCall):
+        yield content[0]
+        return
     for kind, run in groupby(content, type):
         if kind is TextDelta:
             yield from _texts(run)

@@ -7,7 +7,7 @@ of a declared tool, with arguments that fit its schema.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from msgspec import structs
 
@@ -82,33 +82,39 @@ class Understanding:
 
     def feed(self, event: Event) -> Iterable[Event]:
         """What an event comes to."""
-        if isinstance(event, TextDelta) and self._read_text and not event.extra:
-            self._reader = reader = self._reader or self._read_text()
-            return self._found(reader.feed(event.text))
-        match event:
-            case TextDelta() | ReasoningDelta():
-                return [*self._flush(), self._restored(event)]
-            case ArgumentsDelta():
-                self._arguments.append(event.json)
-                return ()
-            case CallStart():
-                flushed = self._flush()
-                self._start, self._arguments = event, []
-                return flushed
-            case CallEnd():
-                return self._structured(event.call)
-            case CallRejected():
-                return self._refused(event)
-            case Finish():
-                flushed = self._flush()
-                reason = self._reason(event.stop_reason)
-                if reason != event.stop_reason:
-                    event = structs.replace(event, stop_reason=reason)
-                return [*flushed, event]
-            case Failure():
-                return [*self._flush(), event]
-            case _:
-                return (event,)
+        # By its type, since every piece of a stream comes by here: a match asks one after another.
+        read = self._READS.get(type(event))
+        return read(self, event) if read else (event,)
+
+    def _text(self, event: TextDelta) -> Iterable[Event]:
+        if not self._read_text or event.extra:
+            return self._words(event)
+        self._reader = reader = self._reader or self._read_text()
+        return self._found(reader.feed(event.text))
+
+    def _words(self, event: TextDelta | ReasoningDelta) -> Iterable[Event]:
+        return [*self._flush(), self._restored(event)]
+
+    def _begun(self, event: CallStart) -> Iterable[Event]:
+        self._start, self._arguments = event, []
+        return self._flush() if self._reader else ()
+
+    def _more(self, event: ArgumentsDelta) -> Iterable[Event]:
+        self._arguments.append(event.json)
+        return ()
+
+    def _whole(self, event: CallEnd) -> Iterable[Event]:
+        return self._structured(event.call)
+
+    def _over(self, event: Finish) -> Iterable[Event]:
+        flushed = self._flush() if self._reader else ()
+        reason = self._reason(event.stop_reason)
+        if reason != event.stop_reason:
+            event = structs.replace(event, stop_reason=reason)
+        return (*flushed, event)
+
+    def _failed(self, event: Failure) -> Iterable[Event]:
+        return [*self._flush(), event]
 
     # Text.
 
@@ -203,6 +209,18 @@ class Understanding:
         if not self._mark.character:
             return event
         return structs.replace(event, text=self._mark.restored(event.text))
+
+    _READS: ClassVar[dict[type[Any], Callable[[Understanding, Any], Iterable[Event]]]] = {
+        TextDelta: _text,
+        ReasoningDelta: _words,
+        CallStart: _begun,
+        ArgumentsDelta: _more,
+        CallEnd: _whole,
+        CallRejected: _refused,
+        Finish: _over,
+        Failure: _failed,
+    }
+    """What is done about an event; others are what they are."""
 
 
 def _ids(request: Request) -> set[str]:

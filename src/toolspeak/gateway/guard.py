@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from urllib.parse import parse_qs
 
 from ..types import Failure, Request
@@ -36,6 +37,8 @@ class Guard:
         self._hosts = {host.lower() for host in (server.host, *server.hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in server.origins}
         self._is_local = is_loopback(server.host)
+        # The same few clients ask again and again.
+        self._is_ours = lru_cache(maxsize=64)(self._names_us)
         self.inspector = Access(config, token)
 
     def admit(self, head: Head) -> str:
@@ -73,13 +76,17 @@ class Guard:
             raise Refused(Failure("too_large", problem, 400, param="tools"))
 
     def _check_host(self, head: Head) -> None:
-        if not self._is_local:
-            return
-        host = head.headers.get("host", "").lower()
-        name = _name_in(host)
-        if not is_loopback(name) and not self._hosts & {name, host}:
-            problem = f"the Host {name[:_SHOWN]!r} is not this machine; `server.hosts` lists others"
+        host = head.headers.get("host", "")
+        if self._is_local and not self._is_ours(host):
+            shown = _name_in(host.lower())[:_SHOWN]
+            problem = f"the Host {shown!r} is not this machine; `server.hosts` lists others"
             raise Refused(Failure("forbidden", problem, 403))
+
+    def _names_us(self, host: str) -> bool:
+        """Whether a Host header names this machine, or what may stand for it."""
+        host = host.lower()
+        name = _name_in(host)
+        return is_loopback(name) or bool(self._hosts & {name, host})
 
     def _check_origin(self, head: Head) -> None:
         origin = head.headers.get("origin")
@@ -108,10 +115,9 @@ class Guard:
         return "the inspector"
 
     def _key(self, head: Head) -> str:
-        shown = list(_shown_keys(head))
         if not self._keys:
-            return shown[0] if shown else ""
-        for key in shown:
+            return next(_shown_keys(head), "")
+        for key in _shown_keys(head):
             given = key.encode("utf-8", "replace")
             # Every key is compared, so that the time tells nothing.
             if sum(hmac.compare_digest(given, known) for known in self._keys) and given:
@@ -149,7 +155,10 @@ def _shown_keys(head: Head) -> Iterator[str]:
 
 
 def _check_content_type(head: Head) -> None:
-    given = head.headers.get("content-type", "").partition(";")[0].strip().lower()
+    given = head.headers.get("content-type", "")
+    if given == "application/json":
+        return
+    given = given.partition(";")[0].strip().lower()
     if given != "application/json" and not given.endswith("+json"):
         was = f"not {given[:_SHOWN]!r}" if given else "and no type is stated"
         problem = f"the body has to be application/json, {was}; set the Content-Type header"

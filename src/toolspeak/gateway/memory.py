@@ -118,5 +118,5 @@ def _decoded(data: bytes) -> tuple[Tool, ...] | None:
 
 def _key(kind: str, *parts: str) -> str:
     """A key that only the same parts give, and that tells none of them."""
-    told = "".join([f"{len(part)}:{part}" for part in parts]).encode("utf-8", "surrogatepass")
+    told = repr(parts).encode()
     return f"{kind}:{hashlib.blake2b(told, digest_size=20).hexdigest()}"

@@ -72,9 +72,9 @@ def _said(messages: Iterable[Message]) -> Iterator[str]:
 def _handles(said: str, call: ToolCall) -> list[str]:
     """What a call is remembered by, the best last. Not all have ids, and an id such as `call_1` is
     that of many; but what the user said may be written in another way the next time."""
-    keys = (said,) if call.extra.get(GIVEN_ID) == "" else (call.id, said)
-    done = "\0".join(key_of(call.name, call.arguments))
-    return [f"{key}\0{done}" for key in keys]
+    name, arguments = key_of(call.name, call.arguments)
+    done = f"\0{name}\0{arguments}"
+    return [said + done] if call.extra.get(GIVEN_ID) == "" else [call.id + done, said + done]
 
 
 def _rebuilt(calls: Iterable[ToolCall]) -> tuple[Tool, ...]:

@@ -199,7 +199,8 @@ class MemoryStore:
         return entry.size if entry else _size(key)
 
     def _keep(self, key: str, content: _Content, size: int, deadline: float) -> None:
-        self._drop(key)
+        if before := self._entries.pop(key, None):
+            self.size -= before.size
         if size > self._max_bytes:
             return
         self._entries[key] = _Entry(content, size, deadline)
@@ -216,7 +217,7 @@ class MemoryStore:
 
 def _size(key: str) -> int:
     """The size of an entry that has nothing in it."""
-    return _length(key) + ENTRY_BYTES
+    return ENTRY_BYTES + (len(key) if key.isascii() else _length(key))
 
 
 def _length(text: str) -> int:

@@ -53,16 +53,18 @@ class _Call:
         """The arguments, where they came in one piece."""
         self.is_over = self.is_cut = False
         self.extra = extra
-        self._braces = Braces()
+        self._braces: Braces | None = None
+        """What follows the pieces; a call that comes whole has none."""
 
     def add(self, piece: str) -> None:
         """More of the arguments."""
         self.pieces.append(piece)
+        self._braces = self._braces or Braces()
         self._braces.read(piece)
 
     def is_whole(self) -> bool:
         """Whether the pieces so far are all of an object."""
-        return self._braces.closed and not self.freeform
+        return self._braces is not None and self._braces.closed and not self.freeform
 
     def arguments(self) -> tuple[Json | None, str, tuple[str, ...]]:
         """The arguments, or what is wrong with them; and the repairs that they took."""

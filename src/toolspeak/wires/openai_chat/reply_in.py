@@ -22,6 +22,7 @@ from ...types import (
 from ..assembly import CUTS, Calls
 from ..fields import Fields, Json
 from .failures import decode_failure
+from .plain import ALONG, Completion, plain_completion
 from .request_in import part, reasoning
 from .words import NAME, STOPS, THOUGHTS
 
@@ -45,8 +46,27 @@ class Decoder:
         return self._raw_stop is not None
 
     def feed(self, frame: Any) -> Iterable[Event]:
-        text = _only_text(frame) if self._started else None
-        return self._calls.beside(TextDelta(text)) if text else self._all(frame)
+        if self._started:
+            text = _only_text(frame)
+            return self._calls.beside(TextDelta(text)) if text else self._all(frame)
+        plain = plain_completion(frame)
+        return self._plainly(plain) if plain else self._all(frame)
+
+    def _plainly(self, said: Completion) -> list[Event]:
+        """The same as `_all`, for what nearly every whole completion looks like."""
+        self._started = True
+        (choice,) = said.choices
+        self._raw_stop = choice.finish_reason
+        if counts := said.usage:
+            self._usage = Usage(input=counts.prompt_tokens, output=counts.completion_tokens)
+        extra = {key: value for key in ALONG if (value := getattr(said, key)) is not None}
+        events: list[Event] = [Started(said.id, said.model, wire=NAME, extra=extra or None)]
+        if choice.message.content:
+            events.append(TextDelta(choice.message.content))
+        for call in choice.message.tool_calls or ():
+            made = call.function
+            events += self._calls.whole(call.id or "", made.name, made.arguments)
+        return events
 
     def _all(self, frame: Any) -> Iterator[Event]:
         fields = Fields(frame)

@@ -1,0 +1,84 @@
+"""What nearly all whole completions look like, so that they can be read in one go.
+
+Whatever differs from it in any way is read field by field instead, and comes to the same: `None` is
+what an API writes for what is not there.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+Name = Annotated[str, Meta(min_length=1)]
+
+
+class Function(Struct, forbid_unknown_fields=True):
+    """What is called, and with which arguments as JSON text."""
+
+    name: Name
+    arguments: str
+
+
+class Call(Struct, forbid_unknown_fields=True):
+    function: Function
+    id: str | None = None
+    type: Literal["function"] = "function"
+
+
+class Message(Struct, forbid_unknown_fields=True):
+    """Words, calls or both, and nothing else."""
+
+    role: str | None = None
+    content: str | None = None
+    tool_calls: list[Call] | None = None
+    refusal: None = None
+    audio: None = None
+    function_call: None = None
+    reasoning: None = None
+    reasoning_content: None = None
+    annotations: None = None
+
+
+class Choice(Struct, forbid_unknown_fields=True):
+    """One that came to its own end."""
+
+    message: Message
+    finish_reason: Literal["stop", "tool_calls"]
+    index: Literal[0] = 0
+    logprobs: None = None
+    stop_reason: None = None
+
+
+class Counts(Struct, forbid_unknown_fields=True):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int | None = None
+    prompt_tokens_details: None = None
+    completion_tokens_details: None = None
+
+
+class Completion(Struct, forbid_unknown_fields=True):
+    choices: Annotated[list[Choice], Meta(min_length=1, max_length=1)]
+    id: str = ""
+    model: str = ""
+    object: str | None = None
+    created: int | None = None
+    usage: Counts | None = None
+    system_fingerprint: str | None = None
+    service_tier: str | None = None
+    prompt_logprobs: None = None
+    kv_transfer_params: None = None
+
+
+ALONG = ("system_fingerprint", "service_tier")
+"""What is carried along, if it is there."""
+
+
+def plain_completion(frame: Any) -> Completion | None:
+    """A completion with nothing unusual in it; None for any other."""
+    try:
+        return msgspec.convert(frame, Completion)
+    except (msgspec.ValidationError, RecursionError):
+        return None

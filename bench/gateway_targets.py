@@ -28,7 +28,7 @@ CALL = {
                 "content": None,
                 "tool_calls": [
                     {
-                        "id": "call_1",
+                        "id": "call_7SNbJpYxGvQe4KuTzWmR2aHc",
                         "type": "function",
                         "function": {
                             "name": "get_weather",

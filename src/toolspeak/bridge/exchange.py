@@ -169,6 +169,8 @@ class Answer:
         )
         self.words = 0
         """How many times the model says something in the last piece, known or not what."""
+        self.heard: list[Event] = []
+        """What a whole reply says, before it is understood."""
 
     @property
     def frames(self) -> int:
@@ -205,7 +207,8 @@ class Answer:
 
     def whole(self, body: Any) -> list[Event]:
         """What a reply means that came in one piece."""
-        return self.understood(self._decoder.whole(body))
+        self.heard = self._decoder.whole(body)
+        return self.understood(self.heard)
 
     def understood(self, events: Iterable[Event]) -> list[Event]:
         """What these events mean, by whatever way they came."""

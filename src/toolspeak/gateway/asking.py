@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct, structs
 
@@ -228,11 +228,25 @@ class Asking:
     ) -> list[Event] | None:
         with self.waiting:
             body = await response.body()
-        events, is_value = at_once(exchange.answer(), response, body)
+        answer = exchange.answer()
+        events, value = at_once(answer, response, body)
         if failures := ladder.feed(events):
             raise response.failed(_failure_in(failures))
-        self.passed = body if is_value and self._passes(exchange) else None
-        return ladder.end()
+        rest = ladder.end()
+        may_pass = value is not None and self._may_pass
+        self.passed = (
+            body if may_pass and self._is_unchanged(exchange, answer, rest, value) else None
+        )
+        return rest
+
+    def _is_unchanged(
+        self, exchange: Exchange, answer: Answer, rest: list[Event] | None, value: Any
+    ) -> bool:
+        """Whether a reply comes to just what it says, and says it as the client is told."""
+        if self._passes(exchange):
+            return True
+        same = exchange.wire.name == self.request.wire and rest == answer.heard
+        return same and exchange.wire.is_as_written(value)
 
     def _passes(self, exchange: Exchange) -> bool:
         """Whether the reply can leave as it comes."""
@@ -312,6 +326,12 @@ class Asking:
 
     # What is learned from it.
 
+    @property
+    def may_learn(self) -> bool:
+        """Whether the reply can tell anything that is not known of the model."""
+        is_open = self._target.tools == "auto" and self.record.mode == "native"
+        return is_open or self._refused is not None
+
     async def learn(self, reply: Reply) -> None:
         """A model that takes no tools, or whose calls keep standing in its text, is asked for them
         there."""
@@ -379,8 +399,8 @@ class Stopwatch:
         self._began = 0.0
 
 
-def at_once(answer: Answer, response: Response, body: bytes) -> tuple[list[Event], bool]:
-    """What a reply says that is read whole, and whether it is one value, and not a stream."""
+def at_once(answer: Answer, response: Response, body: bytes) -> tuple[list[Event], Any]:
+    """What a reply says that is read whole, and the value that it is; None if it is a stream."""
     if response.is_page:
         raise response.page()
     try:
@@ -388,9 +408,9 @@ def at_once(answer: Answer, response: Response, body: bytes) -> tuple[list[Event
     except WireError as problem:
         events = answer.feed(body) + answer.finish()
         if answer.frames:
-            return events, False
+            return events, None
         raise response.unreadable(problem) from None
-    return answer.whole(value), True
+    return answer.whole(value), value
 
 
 def _is_refusal(exchange: Exchange, failure: Failure) -> bool:

@@ -23,7 +23,7 @@ from .failing import UpstreamFailed
 from .http import Incoming, Sender
 from .outflow import PINGS, Outflow
 from .record import Record
-from .sticky import remember_tools, with_tools
+from .sticky import goes_on, remember_tools, with_tools
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -54,8 +54,11 @@ class Chat:
         """Answer the request."""
         request = await self._decoded()
         served = self._gateway.catalog.resolve(request.model)
-        request = await self._gateway.kept.continued(request, self._client, served.endpoint.wire)
-        request = await with_tools(request, self._gateway.memory, self._client, served.name)
+        kept, memory = self._gateway.kept, self._gateway.memory
+        if kept.continues(request):
+            request = await kept.continued(request, self._client, served.endpoint.wire)
+        if goes_on(request):
+            request = await with_tools(request, memory, self._client, served.name)
         self._request, self._model = request, served.name
         self._record.understood(request, served)
         self._envelope = Envelope(request, new_id().removeprefix("call_"), int(time()))
@@ -145,7 +148,8 @@ class Chat:
             self._say((*reply.notes, *self._wire.notes_on(reply)))
             body = self._wire.encode_reply(reply, self._envelope)
             await self._sender.whole(200, encode_json(body))
-        await asking.learn(reply)
+        if asking.may_learn:
+            await asking.learn(reply)
 
     def _say(self, notes: Iterable[Note] = ()) -> None:
         """What the headers tell of how the request is served."""
@@ -164,6 +168,7 @@ class Chat:
 
     async def _remember(self, reply: Reply) -> None:
         """Before the last byte leaves: what the client says next may need it."""
-        memory = self._gateway.memory
+        memory, kept = self._gateway.memory, self._gateway.kept
         await remember_tools(self._request, reply, memory, self._client, self._model)
-        await self._gateway.kept.keep(reply, self._envelope, self._client)
+        if kept.keeps(self._request):
+            await kept.keep(reply, self._envelope, self._client)

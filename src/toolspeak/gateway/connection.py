@@ -79,6 +79,11 @@ class Connection(asyncio.Protocol):
         is_done = self.is_complete and self._may_stay and self.is_open
         return is_done and not self._transport.get_write_buffer_size()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all of the reply has come, and was read."""
+        return self.is_complete and not self._pieces and not self._problem
+
     async def answer(self, data: bytes, deadline: float) -> None:
         """Send a request, and wait for the head of the reply, at most until then. If there is none,
         the connection is closed."""

@@ -42,12 +42,15 @@ class KeptResponses:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
+    def continues(self, request: Request) -> bool:
+        """Whether a request goes on from a response."""
+        previous = request.extra.get(_PREVIOUS) if request.wire == WIRE else None
+        return isinstance(previous, str) and bool(previous)
+
     async def continued(self, request: Request, client: str, upstream_wire: str) -> Request:
         """A request with all that was said before it; an upstream of the same API may know more
         than is kept here."""
-        previous = request.extra.get(_PREVIOUS) if request.wire == WIRE else None
-        if not isinstance(previous, str) or not previous:
-            return request
+        previous: str = request.extra[_PREVIOUS]
         kept = await self._kept(client, previous)
         if kept is None and upstream_wire == WIRE:
             return request
@@ -64,9 +67,9 @@ class KeptResponses:
         return request.wire == WIRE and request.extra.get("store") is not False
 
     async def keep(self, reply: Reply, envelope: Envelope, client: str) -> None:
-        """Keep a response if its request wants that."""
+        """Keep a response whose request wants that."""
         request = envelope.request
-        if not self.keeps(request) or reply.failure:
+        if reply.failure:
             return
         reply = structs.replace(reply, id=_shown_id(reply, envelope))
         said = (message for message in request.messages if not _is_instruction(message))

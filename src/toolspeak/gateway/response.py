@@ -128,7 +128,11 @@ class Response:
         parts: list[bytes] = []
         while data := await self.more():
             parts.append(data)
-        return b"".join(parts)
+            if self._connection.is_over:
+                # Most often all of it has come by now.
+                self._release()
+                break
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def problem(self) -> UpstreamFailed:
         """What an answer says that is no reply."""

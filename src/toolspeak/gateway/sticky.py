@@ -15,21 +15,27 @@ from ..types import Message, Note, Reply, Request, Text, Tool, ToolCall, ToolRes
 from ..wires.common import GIVEN_ID
 from .memory import Memory
 
+_WITHOUT_IDS = frozenset({"ollama", "gemini"})
+"""APIs whose clients may not tell which call it is that a result is of."""
+_TELLING = 12
+"""An id of so many letters is no other call's."""
+
 
 async def remember_tools(
     request: Request, reply: Reply, memory: Memory, client: str, model: str
 ) -> None:
     """Remember the tools with which the calls of a reply were made."""
     if request.tools and (calls := reply.calls):
-        said = next(_said(reversed(request.messages)), "")
-        handles = [handle for call in calls for handle in _handles(said, call)]
+        if request.wire not in _WITHOUT_IDS and all(map(_is_known_by_id, calls)):
+            handles = [_handle(call.id, call) for call in calls]
+        else:
+            said = next(_said(reversed(request.messages)), "")
+            handles = [handle for call in calls for handle in _handles(said, call)]
         await memory.remember_tools(client, model, handles, request.tools)
 
 
 async def with_tools(request: Request, memory: Memory, client: str, model: str) -> Request:
-    """The request with the tools that it leaves out and needs."""
-    if not _goes_on(request):
-        return request
+    """The request with the tools that it leaves out and needs; only for one that `goes_on`."""
     calls = list(_calls(request.messages))
     if not calls:
         return request
@@ -42,7 +48,7 @@ async def with_tools(request: Request, memory: Memory, client: str, model: str) 
     return structs.replace(request, tools=rebuilt, notes=(*request.notes, note))
 
 
-def _goes_on(request: Request) -> bool:
+def goes_on(request: Request) -> bool:
     """Whether a request without tools continues a turn that had some."""
     if request.tools is not None or request.tool_choice.mode == "none" or not request.messages:
         return False
@@ -72,9 +78,18 @@ def _said(messages: Iterable[Message]) -> Iterator[str]:
 def _handles(said: str, call: ToolCall) -> list[str]:
     """What a call is remembered by, the best last. Not all have ids, and an id such as `call_1` is
     that of many; but what the user said may be written in another way the next time."""
+    keys = (said,) if call.extra.get(GIVEN_ID) == "" else (call.id, said)
+    return [_handle(key, call) for key in keys]
+
+
+def _is_known_by_id(call: ToolCall) -> bool:
+    """Whether a call's id is its own, and was not made up because it had none."""
+    return len(call.id) >= _TELLING and call.extra.get(GIVEN_ID) != ""
+
+
+def _handle(key: str, call: ToolCall) -> str:
     name, arguments = key_of(call.name, call.arguments)
-    done = f"\0{name}\0{arguments}"
-    return [said + done] if call.extra.get(GIVEN_ID) == "" else [call.id + done, said + done]
+    return f"{key}\0{name}\0{arguments}"
 
 
 def _rebuilt(calls: Iterable[ToolCall]) -> tuple[Tool, ...]:

@@ -199,7 +199,8 @@ class MemoryStore:
         return entry.size if entry else _size(key)
 
     def _keep(self, key: str, content: _Content, size: int, deadline: float) -> None:
-        if before := self._entries.pop(key, None):
+        before = self._entries.pop(key, None)
+        if before is not None:
             self.size -= before.size
         if size > self._max_bytes:
             return

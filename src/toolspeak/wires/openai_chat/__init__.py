@@ -8,6 +8,7 @@ data: {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "call_1", "funct
 from ..framing import ServerSentEvents
 from ..wire import Wire
 from .failures import decode_failure, encode_failure
+from .plain import is_as_written
 from .reply_in import Decoder
 from .reply_out import Encoder, encode_reply, is_asked_for
 from .request_in import decode_request
@@ -26,5 +27,6 @@ WIRE = Wire(
     encode_failure=encode_failure,
     framing=ServerSentEvents,
     is_asked_for=is_asked_for,
+    is_as_written=is_as_written,
     mute_on=frozenset({"order"}),
 )

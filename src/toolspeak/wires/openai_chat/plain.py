@@ -76,6 +76,21 @@ ALONG = ("system_fingerprint", "service_tier")
 """What is carried along, if it is there."""
 
 
+def is_as_written(frame: Any) -> bool:
+    """Whether a completion is what we would write, to the last field that clients rely on."""
+    said = plain_completion(frame)
+    if said is None or not (said.id and said.model and said.created and said.usage):
+        return False
+    (choice,) = said.choices
+    message, calls = choice.message, choice.message.tool_calls
+    if said.object != "chat.completion" or message.role != "assistant":
+        return False
+    if not calls:
+        return choice.finish_reason == "stop" and message.content is not None
+    is_whole = all(call.id and call.function.arguments[:1] == "{" for call in calls)
+    return is_whole and choice.finish_reason == "tool_calls"
+
+
 def plain_completion(frame: Any) -> Completion | None:
     """A completion with nothing unusual in it; None for any other."""
     try:

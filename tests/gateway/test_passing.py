@@ -90,6 +90,48 @@ def test_what_has_to_be_read_or_renamed_is_written_anew(client: Client, why: str
         assert _lines(heard.raw) != _lines(sent)
 
 
+CALL = {"id": "call_1234567890", "type": "function"}
+ARGUMENTS = '{"a":   1}'
+"""As nobody else would write it."""
+
+
+def completion(call: dict[str, Any], arguments: Any, **fields: Any) -> bytes:
+    made = {**call, "function": {"name": "t0", "arguments": arguments}}
+    message = {"role": "assistant", "content": None, "tool_calls": [made]}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    head = {"id": "c-1", "object": "chat.completion", "created": 5, "model": "theirs"}
+    usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+    return json.dumps({**head, "choices": [choice], "usage": usage, **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "leaves"),
+    [
+        (CALL, ARGUMENTS, True),
+        ({"type": "function"}, ARGUMENTS, False),
+        (CALL, {"a": 1}, False),
+        (CALL, '{"a": "1"}', False),
+        (CALL, "{'a': 1}", False),
+    ],
+)
+@pytest.mark.parametrize("name", ["m", "another"])
+def test_a_call_that_is_fine_leaves_as_it_came(
+    call: dict[str, Any], arguments: Any, leaves: bool, name: str
+) -> None:
+    """Whatever the client calls the model; and what is not, as it should have been."""
+    said = completion(call, arguments)
+    parameters = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    tool = {"type": "function", "function": {"name": "t0", "parameters": parameters}}
+    body = {"messages": [{"role": "user", "content": "Go."}], "tools": [tool], "model": "m"}
+    with passing("openai_chat", says(lambda _: [said]), model=name) as (_, gateway):
+        heard = httpx.post(f"{gateway.url}/v1/chat/completions", json=body)
+    assert (heard.content == said) is leaves
+    (made,) = heard.json()["choices"][0]["message"]["tool_calls"]
+    assert json.loads(made["function"]["arguments"]) == {"a": 1}
+    assert made["id"]
+    assert heard.headers["x-toolspeak-mode"] == "native"
+
+
 @pytest.mark.parametrize("wants", [True, False])
 def test_only_who_asked_for_it_gets_the_usage(wants: bool) -> None:
     client = next(client for client in SAME if client.wire == "openai_chat")

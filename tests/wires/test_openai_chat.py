@@ -38,6 +38,8 @@ from toolspeak import (
 )
 from toolspeak.wires import WIRES, Envelope, StreamDecoder
 from toolspeak.wires.framing import sse
+from toolspeak.wires.openai_chat import reply_in
+from toolspeak.wires.openai_chat.plain import plain_completion
 
 CHAT = WIRES["openai_chat"]
 
@@ -846,3 +848,121 @@ def test_no_arguments_are_an_empty_object(given: str) -> None:
     data = b"".join(sse(value) for value in (chunk, last)) + b"data: [DONE]\n\n"
     events = decoder.feed(data) + decoder.finish()
     assert [event.json for event in events if isinstance(event, ArgumentsDelta)] == ["{}"]
+
+
+PLAIN: dict[str, Any] = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 5,
+    "model": "m",
+    "choices": [
+        {
+            "index": 0,
+            "message": {
+                "role": "assistant",
+                "content": "Let me look.",
+                "tool_calls": [
+                    {
+                        "id": "call_1",
+                        "type": "function",
+                        "function": {"name": "f", "arguments": '{"a": 1}'},
+                    }
+                ],
+            },
+            "finish_reason": "tool_calls",
+        }
+    ],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7},
+}
+"""What nearly all completions look like."""
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The same with another value there; without it, if that is `...`."""
+    whole: dict[str, Any] = json.loads(json.dumps(PLAIN))
+    *outer, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+    place: Any = whole
+    for key in outer:
+        place = place[key]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return whole
+
+
+MESSAGE, CALL = "choices.0.message", "choices.0.message.tool_calls.0"
+CHANGES: list[tuple[str, Any, bool]] = [
+    # Where, to what, and whether it may still leave as it came.
+    ("system_fingerprint", "fp_1", True),
+    ("service_tier", None, True),
+    ("usage.prompt_tokens_details", None, True),
+    ("choices.0.logprobs", None, True),
+    (f"{MESSAGE}.refusal", None, True),
+    (f"{MESSAGE}.content", None, True),
+    (f"{MESSAGE}.content", "", True),
+    (f"{MESSAGE}.reasoning_content", None, True),
+    ("id", ..., False),
+    ("id", "", False),
+    ("id", 7, False),
+    ("object", "text_completion", False),
+    ("created", ..., False),
+    ("model", ..., False),
+    ("usage", ..., False),
+    ("usage", None, False),
+    ("usage.cost", 0.5, False),
+    ("usage.prompt_tokens_details", {"cached_tokens": 2}, False),
+    ("never_seen", 1, False),
+    ("choices.0.index", None, False),
+    ("choices.0.index", 1, False),
+    ("choices.0.never_seen", 1, False),
+    ("choices.0.finish_reason", "stop", False),
+    ("choices.0.finish_reason", "length", False),
+    ("choices.0.finish_reason", "eos", False),
+    ("choices.0.finish_reason", None, False),
+    (f"{MESSAGE}.role", ..., False),
+    (f"{MESSAGE}.refusal", "No.", False),
+    (f"{MESSAGE}.reasoning_content", "hm", False),
+    (f"{MESSAGE}.annotations", [], False),
+    (f"{MESSAGE}.content", [{"type": "text", "text": "Hi."}], False),
+    (f"{MESSAGE}.tool_calls", [], False),
+    (f"{MESSAGE}.tool_calls", None, False),
+    (f"{MESSAGE}.tool_calls", {}, False),
+    (f"{MESSAGE}.function_call", {"name": "g", "arguments": "{}"}, False),
+    (f"{CALL}.id", ..., False),
+    (f"{CALL}.id", "", False),
+    (f"{CALL}.type", "custom", False),
+    (f"{CALL}.index", 0, False),
+    (f"{CALL}.extra_content", {"signature": "x"}, False),
+    (f"{CALL}.function.name", "", False),
+    (f"{CALL}.function.arguments", {"a": 1}, False),
+    (f"{CALL}.function.arguments", "", False),
+    (f"{CALL}.function.arguments", None, False),
+    (f"{CALL}.function.arguments", "[1]", False),
+    ("error", {"message": "no"}, False),
+]
+
+
+def _none(frame: Any) -> None:
+    """Nothing is plain."""
+
+
+@pytest.mark.parametrize(("path", "value", "leaves"), CHANGES)
+def test_a_plain_completion_is_read_like_any_other(
+    path: str, value: Any, leaves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = changed(path, value)
+    ids = iter(range(100))
+    fast = list(CHAT.decode_reply(body, new_id=lambda: f"new_{next(ids)}"))
+    monkeypatch.setattr(reply_in, "plain_completion", _none)
+    ids = iter(range(100))
+    slow = list(CHAT.decode_reply(body, new_id=lambda: f"new_{next(ids)}"))
+    assert fast == slow
+    assert CHAT.is_as_written(body) is leaves
+
+
+def test_the_plain_completion_is_plain() -> None:
+    assert plain_completion(PLAIN)
+    assert CHAT.is_as_written(PLAIN)
+    assert not CHAT.is_as_written([PLAIN])
+    assert plain_completion(changed("choices", [])) is None

@@ -245,8 +245,11 @@ class Asking:
         """Whether a reply comes to just what it says, and says it as the client is told."""
         if self._passes(exchange):
             return True
-        same = exchange.wire.name == self.request.wire and rest == answer.heard
-        return same and exchange.wire.is_as_written(value)
+        if exchange.wire.name != self.request.wire or rest != answer.heard:
+            return False
+        # What was repaired in reading it is told by a note.
+        is_read = not any(isinstance(event, Note) for event in answer.heard)
+        return is_read and exchange.wire.is_as_written(value)
 
     def _passes(self, exchange: Exchange) -> bool:
         """Whether the reply can leave as it comes."""

@@ -33,6 +33,9 @@ _MOST_HEAD = 2**20
 """Bytes of a head after which nobody waits for its end."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NO_HTTP = "this is no HTTP request that can be read"
+_NO_PROXY = "this is no proxy"
+_UPGRADE = frozenset({b"upgrade", b"connection", b"http2-settings"})
+"""What asks for another protocol."""
 _LONG_HEAD = f"the head of this request is longer than {_MOST_HEAD} bytes"
 Serve = Callable[[Incoming, Sender], Coroutine[Any, Any, None]]
 
@@ -118,19 +121,14 @@ class Caller(asyncio.Protocol):
         incoming, self._current = self._current[0], None
         if self._transport is None:
             return
-        keeps = sender.keeps and not self._callers.is_closing and not incoming.awaits_word
-        if not incoming.is_complete:
+        if not sender.keeps or incoming.awaits_word:
+            self._is_deaf = True
+        if incoming.is_complete:
+            self._next()
+        else:
             # To close it now would take the answer from a client that still writes.
             incoming.is_unwanted = True
-            self._is_deaf = self._is_deaf or not keeps
-            self._wait_for(http.PATIENCE if keeps else _LINGER)
-            self._resume()
-        elif not keeps or self._is_deaf:
-            self._hang_up()
-        elif self._waiting:
-            self._begin(*self._waiting.popleft())
-        else:
-            self._wait_for(_IDLE)
+            self._wait_for(_LINGER if self._is_deaf else http.PATIENCE)
             self._resume()
 
     def let_go(self) -> None:
@@ -170,9 +168,8 @@ class Caller(asyncio.Protocol):
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # No other protocol is spoken here: the answer is an ordinary one, and the last.
-            self._is_deaf = True
+        except httptools.HttpParserUpgrade as wish:
+            self._read_without_upgrade(data[wish.args[0] :])
         except httptools.HttpParserError as problem:
             self._not_http(f"{_NO_HTTP}: {problem}")
         if self._is_in_head:
@@ -210,11 +207,13 @@ class Caller(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         parser = self._parser
+        if parser.should_upgrade():
+            return
         method: str = parser.get_method().decode("latin-1")
         incoming = Incoming(self, method, _target(self._url), self._headers)
         is_old = parser.get_http_version() != "1.1"
         sender = Sender(self, is_head=method == "HEAD", is_old=is_old)
-        sender.keeps = not is_old and parser.should_keep_alive() and not parser.should_upgrade()
+        sender.keeps = not is_old and parser.should_keep_alive()
         self._heard = incoming
         if self._current is None:
             self._begin(incoming, sender)
@@ -232,15 +231,33 @@ class Caller(asyncio.Protocol):
         incoming, self._heard = self._heard, None
         if incoming:
             incoming.complete()
-            if incoming.is_unwanted and self._current is None:
-                if self._is_deaf:
-                    self._hang_up()
-                elif self._waiting:
-                    self._begin(*self._waiting.popleft())
-                else:
-                    self._wait_for(_IDLE)
+            if incoming.is_unwanted:
+                self._next()
 
     # What it does.
+
+    def _read_without_upgrade(self, rest: bytes) -> None:
+        """No other protocol is spoken here, and who would like one is to be answered all the same:
+        the parser, which takes all that follows for that protocol, reads the head anew."""
+        method = self._parser.get_method()
+        if method == b"CONNECT":
+            self._not_http(_NO_PROXY)
+            return
+        headers = [one for one in self._headers if one[0].lower() not in _UPGRADE]
+        lines = [b"%b %b HTTP/1.1\r\n" % (method, self._url)]
+        lines += [b"%b: %b\r\n" % header for header in headers]
+        self._parser = httptools.HttpRequestParser(self)
+        self.data_received(b"".join((*lines, b"\r\n", rest)))
+
+    def _next(self) -> None:
+        """All was answered that is there: on to the next request, if there may be one."""
+        if self._is_deaf:
+            self._hang_up()
+        elif self._waiting:
+            self._begin(*self._waiting.popleft())
+        else:
+            self._wait_for(_IDLE)
+            self._resume()
 
     def _begin(self, incoming: Incoming, sender: Sender) -> None:
         self._current = incoming, sender
@@ -263,6 +280,8 @@ class Caller(asyncio.Protocol):
         else."""
         self._is_deaf = True
         self._is_in_head = False
+        if self._current:
+            self._current[1].keeps = False
         if self._heard:
             # Who asks for the body is told, and tells the client in the words of its API.
             self._heard.fail(WireError(words))

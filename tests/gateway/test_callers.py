@@ -1,0 +1,348 @@
+"""What clients may do with a connection, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPResponse
+from socket import SHUT_WR, socket
+from time import monotonic, sleep
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from msgspec import structs
+
+from tests.gateway.clients import STREAMED, WHOLE, connected
+from tests.gateway.support import Running, behind, running
+from toolspeak.events import Finish, TextDelta
+from toolspeak.gateway import callers, http
+from toolspeak.gateway.settings import Limits
+from toolspeak.testing import ScriptedServer
+
+SAID = "Hello."
+PATH = "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[ScriptedServer]:
+    with ScriptedServer([TextDelta(SAID), Finish("stop")]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def gateway(model: ScriptedServer) -> Iterator[Running]:
+    config = structs.replace(behind(model.url), limits=Limits(body=200_000))
+    with running(config) as served:
+        yield served
+
+
+def body(*, stream: bool = False, size: int = 0) -> bytes:
+    (client,) = [one for one in (STREAMED if stream else WHOLE) if one.wire == "openai_chat"]
+    value = client.body()
+    if size:
+        value["messages"] = [{"role": "user", "content": "x" * size}]
+    return json.dumps(value).encode()
+
+
+def request(
+    data: bytes | None = None, *headers: str, target: str = PATH, version: str = "1.1"
+) -> bytes:
+    """The bytes of a request; a GET, if there is nothing to send."""
+    method = "GET" if data is None else "POST"
+    lines = [f"{method} {target} HTTP/{version}", "Host: 127.0.0.1", *headers]
+    if data is not None:
+        lines += ["Content-Type: application/json"]
+        if not any(line.lower().startswith("transfer-encoding") for line in headers):
+            lines += [f"Content-Length: {len(data)}"]
+    return "\r\n".join((*lines, "", "")).encode() + (data or b"")
+
+
+def rest(connection: socket) -> bytes:
+    """All that comes until the other side closes the connection."""
+    parts: list[bytes] = []
+    with suppress(ConnectionError):
+        while data := connection.recv(2**16):
+            parts.append(data)
+    return b"".join(parts)
+
+
+class Answers:
+    """What comes by a connection: `HTTPResponse` reads more than its own answer, and closes it."""
+
+    def __init__(self, connection: socket) -> None:
+        self._file = connection.makefile("rb")
+
+    def makefile(self, mode: str) -> Answers:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def close(self) -> None:
+        pass
+
+    def next(self, method: str = "POST") -> tuple[HTTPResponse, bytes]:
+        """The next answer, and its body."""
+        response = HTTPResponse(self, method=method)  # pyright: ignore[reportArgumentType]
+        response.begin()
+        return response, response.read()
+
+
+def answer(connection: socket, method: str = "POST") -> tuple[HTTPResponse, bytes]:
+    """The only answer that is on its way."""
+    return Answers(connection).next(method)
+
+
+def text_in(data: bytes) -> str:
+    return json.loads(data)["choices"][0]["message"]["content"]
+
+
+def test_many_requests_on_one_connection(gateway: Running) -> None:
+    connection = HTTPConnection(urlsplit(gateway.url).netloc)
+    own: set[object] = set()
+    for _ in range(5):
+        connection.request("POST", PATH, body(), {"content-type": "application/json"})
+        response = connection.getresponse()
+        assert (response.status, text_in(response.read())) == (200, SAID)
+        assert response.headers["date"].endswith("GMT")
+        assert connection.sock
+        own.add(connection.sock.getsockname())
+    assert len(own) == 1
+    connection.close()
+
+
+@pytest.mark.parametrize("cut", [1, 7, 100, 10_000])
+def test_a_request_in_pieces(gateway: Running, cut: int) -> None:
+    data = request(body())
+    with connected(gateway.url) as connection:
+        for at in range(0, len(data), cut):
+            connection.sendall(data[at : at + cut])
+            if cut < 100 and at < 300:
+                sleep(0.001)
+        response, said = answer(connection)
+        assert (response.status, text_in(said)) == (200, SAID)
+
+
+def test_requests_before_there_is_an_answer(gateway: Running) -> None:
+    """They are answered one by one, in their order."""
+    with connected(gateway.url) as connection:
+        asked = [request(body()), request(target="/health"), request(body(stream=True))]
+        connection.sendall(b"".join((*asked, request(target="/nowhere"))))
+        answers = Answers(connection)
+        first, said = answers.next()
+        assert (first.status, text_in(said)) == (200, SAID)
+        second, said = answers.next("GET")
+        assert (second.status, json.loads(said)) == (200, {"status": "ok"})
+        third, said = answers.next()
+        assert third.headers["transfer-encoding"] == "chunked"
+        assert b"Hello" in said
+        assert answers.next("GET")[0].status == 404
+
+
+def test_a_body_in_chunks(gateway: Running) -> None:
+    data = body()
+    chunks = (b"%x\r\n%b\r\n" % (len(part), part) for part in (data[:10], data[10:]))
+    with connected(gateway.url) as connection:
+        connection.sendall(request(b"", "Transfer-Encoding: chunked") + b"".join(chunks))
+        connection.sendall(b"0\r\n\r\n")
+        response, said = answer(connection)
+        assert (response.status, text_in(said)) == (200, SAID)
+
+
+def test_a_body_in_chunks_that_are_none(gateway: Running) -> None:
+    with connected(gateway.url) as connection:
+        connection.sendall(request(b"", "Transfer-Encoding: chunked") + b"zz\r\nnot a size")
+        response, said = answer(connection)
+        assert response.status == 400
+        assert "no HTTP request" in json.loads(said)["error"]["message"]
+        assert rest(connection) == b""
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x16\x03\x01 hello", b"GET / HTTP/9.9\r\n\r\n", b"hello\r\n\r\n"]
+)
+def test_what_is_no_http(gateway: Running, data: bytes) -> None:
+    with connected(gateway.url) as connection:
+        connection.sendall(data)
+        response, said = answer(connection)
+        assert (response.status, response.headers["connection"]) == (400, "close")
+        assert "no HTTP request" in json.loads(said)["error"]["message"]
+        assert rest(connection) == b""
+
+
+def test_a_head_without_an_end(gateway: Running) -> None:
+    with connected(gateway.url) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nx-long: ")
+        with suppress(ConnectionError):
+            for _ in range(40):
+                connection.sendall(b"x" * 2**16)
+        assert b" 431 " in rest(connection)[:20]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_http_1_0(gateway: Running, stream: bool) -> None:
+    """It knows no chunks, and hears the end by the end of the connection."""
+    with connected(gateway.url) as connection:
+        connection.sendall(request(body(stream=stream), version="1.0"))
+        head, _, said = rest(connection).partition(b"\r\n\r\n")
+        assert b"transfer-encoding" not in head
+        assert b"connection: close" in head
+        assert said.startswith(b"data: " if stream else b"{")
+        assert b"Hello" in said
+
+
+def test_the_last_request_says_so(gateway: Running) -> None:
+    with connected(gateway.url) as connection:
+        connection.sendall(request(body(), "Connection: close"))
+        head, _, said = rest(connection).partition(b"\r\n\r\n")
+        assert b"connection: close" in head
+        assert text_in(said) == SAID
+
+
+def test_a_client_that_would_rather_speak_http_2(gateway: Running) -> None:
+    upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMA")
+    for cut in (0, 5, 10_000):
+        data = request(body(), *upgrade)
+        with connected(gateway.url) as connection:
+            connection.sendall(data[: cut - 20] if cut < 10_000 else data)
+            sleep(0.02)
+            connection.sendall(data[cut - 20 :] if cut < 10_000 else b"")
+            response, said = answer(connection)
+            assert (response.status, text_in(said)) == (200, SAID)
+            connection.sendall(request(target="/health"))
+            assert answer(connection, "GET")[0].status == 200
+
+
+def test_a_client_that_asks_first(gateway: Running) -> None:
+    data = body()
+    whole = request(data, "Expect: 100-continue")
+    head, sent = whole[: -len(data)], whole[-len(data) :]
+    with connected(gateway.url) as connection:
+        connection.sendall(head)
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(sent)
+        response, said = answer(connection)
+        assert (response.status, text_in(said)) == (200, SAID)
+
+
+def test_a_client_that_asks_first_and_is_refused(gateway: Running) -> None:
+    with connected(gateway.url) as connection:
+        length = "Content-Length: 900000"
+        connection.sendall(request(None, "Expect: 100-continue", length).replace(b"GET", b"POST"))
+        assert rest(connection).startswith(b"HTTP/1.1 415")
+
+
+def test_a_whole_address_as_the_target(gateway: Running) -> None:
+    with connected(gateway.url) as connection:
+        connection.sendall(request(target=f"{gateway.url}/health?x=1"))
+        assert json.loads(answer(connection, "GET")[1]) == {"status": "ok"}
+
+
+def test_only_the_head(gateway: Running) -> None:
+    with connected(gateway.url) as connection:
+        connection.sendall(request(target="/health").replace(b"GET", b"HEAD"))
+        connection.sendall(request(target="/health"))
+        answers = Answers(connection)
+        first, said = answers.next("HEAD")
+        assert (first.headers["content-length"], said) == ("15", b"")
+        assert json.loads(answers.next("GET")[1]) == {"status": "ok"}
+
+
+def test_what_says_nothing_has_no_length(gateway: Running) -> None:
+    with connected(gateway.url) as connection:
+        connection.sendall(request(target="/health").replace(b"GET", b"OPTIONS"))
+        response, _ = answer(connection)
+        assert response.status == 204
+        assert "content-length" not in response.headers
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_body_that_nobody_wants(gateway: Running, keeps: bool) -> None:
+    """Who still sends it hears why; and may ask something else, by the same connection."""
+    data = body(size=150_000)
+    lines = () if keeps else ("Connection: close",)
+    whole = request(data, *lines).replace(b"application/json", b"text/plain")
+    with connected(gateway.url) as connection:
+        connection.sendall(whole[:100_000])
+        sleep(0.05)
+        connection.sendall(whole[100_000:])
+        assert answer(connection)[0].status == 415
+        if keeps:
+            connection.sendall(request(target="/health"))
+            assert answer(connection, "GET")[0].status == 200
+        else:
+            assert rest(connection) == b""
+
+
+def test_a_body_that_is_too_long_without_saying_so(gateway: Running) -> None:
+    with connected(gateway.url) as connection:
+        connection.sendall(request(b"", "Transfer-Encoding: chunked"))
+        chunk = b"%x\r\n%b\r\n" % (50_000, b" " * 50_000)
+        with suppress(ConnectionError):
+            for _ in range(10):
+                connection.sendall(chunk)
+        assert answer(connection)[0].status == 413
+
+
+def test_a_large_body(gateway: Running) -> None:
+    with connected(gateway.url) as connection:
+        connection.sendall(request(body(size=190_000)))
+        response, said = answer(connection)
+        assert (response.status, text_in(said)) == (200, SAID)
+
+
+def test_one_that_says_no_more(gateway: Running) -> None:
+    """Whoever closes its side before all was sent is gone."""
+    with connected(gateway.url) as connection:
+        connection.sendall(request(body())[:-10])
+        connection.shutdown(SHUT_WR)
+        assert rest(connection) == b""
+
+
+def test_connections_that_nobody_uses(
+    model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers, "_IDLE", 0.3)
+    monkeypatch.setattr(http, "PATIENCE", 0.3)
+    with running(behind(model.url)) as gateway:
+        for begun in (b"", b"POST /v1", request(body())):
+            with connected(gateway.url) as connection:
+                connection.sendall(begun)
+                began = monotonic()
+                rest(connection)
+                assert 0.2 < monotonic() - began < 3
+
+
+def test_the_end_of_the_gateway(model: ScriptedServer) -> None:
+    """Connections that are not used are closed, and what has begun is answered."""
+    with (
+        running(behind(model.url)) as gateway,
+        connected(gateway.url) as idle,
+        connected(gateway.url) as busy,
+    ):
+        idle.sendall(request(target="/health"))
+        answer(idle, "GET")
+        data = request(body())
+        busy.sendall(data[:-5])
+        sleep(0.1)
+        stopping = threading.Thread(target=gateway.stop)
+        stopping.start()
+        assert rest(idle) == b""
+        busy.sendall(data[-5:])
+        head, _, said = rest(busy).partition(b"\r\n\r\n")
+        assert b"connection: close" in head
+        assert text_in(said) == SAID
+        stopping.join(10)
+
+
+def test_no_header_breaks_the_line() -> None:
+    class Nobody:
+        written = b""
+
+    sender = http.Sender(Nobody())  # pyright: ignore[reportArgumentType]
+    sender.headers["x-odd"] = "one\r\nset-cookie: two"
+    with pytest.raises(ValueError, match="line break"):
+        sender.put(200, b"")

@@ -177,7 +177,9 @@ class _Outlet:
         self.has_spoken = False
         self._relay = relay
 
-    async def send(self, events: list[Event], passed: bytes | None = None) -> None:
+    async def send(
+        self, events: list[Event], passed: bytes | None = None, now: float | None = None
+    ) -> None:
         self.has_spoken = True
         await self._relay.tell(events)
 

@@ -52,8 +52,11 @@ class Outlet(Protocol):
     has_spoken: bool
     """Something of the reply has left."""
 
-    async def send(self, events: list[Event], passed: bytes | None = None) -> None:
-        """Take what happens; `passed`: as it came, where it may go on like that."""
+    async def send(
+        self, events: list[Event], passed: bytes | None = None, now: float | None = None
+    ) -> None:
+        """Take what happens; `passed`: as it came, where it may go on like that; `now`: when it
+        did, if that is known."""
         ...
 
 
@@ -292,7 +295,7 @@ class Asking:
                 events, self._unsent = self._unsent, []
                 self._keep(events)
                 as_it_came = answer.take_passed() if passes and answer.frames else None
-                await outlet.send(events, as_it_came)
+                await outlet.send(events, as_it_came, response.came)
         self.passed = answer.take_passed() if passes and answer.frames else None
         return rest
 

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 A_PIECE = 80
 """Bytes that Python itself needs for one, about; many small ones are not free."""
-UNCOUNTED = 4096
+UNCOUNTED = 2**14
 """After so many bytes it is seen to whether there is room for them."""
 
 

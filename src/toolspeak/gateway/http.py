@@ -279,7 +279,7 @@ class Sender:
     async def more(self, data: bytes, now: float) -> None:
         """More of the body, and when it leaves."""
         if copy := self.copy:
-            copy.said.extend((now, data))
+            copy.said += (now, data)
             # What is small is counted with what comes from upstream.
             if len(data) > UNCOUNTED:
                 copy.count()

@@ -8,7 +8,7 @@ knows any; from then on a failure is part of the stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from time import perf_counter
 
 from ..events import Event
@@ -66,7 +66,9 @@ class Outflow:
         if self._pinging:
             self._pinging.cancel()
 
-    async def send(self, events: list[Event], passed: bytes | None = None) -> None:
+    async def send(
+        self, events: list[Event], passed: bytes | None = None, now: float | None = None
+    ) -> None:
         """Send what happens; as it came, if that is given. Then only a failure has to be told."""
         self.has_spoken = True
         data = passed
@@ -80,7 +82,8 @@ class Outflow:
         if not self._sender.has_begun:
             await self._begin()
         if data:
-            await self._more(data)
+            self._sent_at = now = now or perf_counter()
+            await self._sender.more(data, now)
 
     async def end(self) -> None:
         """That was all."""
@@ -92,10 +95,6 @@ class Outflow:
         self._sender.headers["cache-control"] = "no-cache"
         await self._sender.begin(200, self._content_type)
 
-    def _more(self, data: bytes) -> Awaitable[None]:
-        self._sent_at = now = perf_counter()
-        return self._sender.more(data, now)
-
     def _begin_to_ping(self, ping: bytes, every: float) -> None:
         self._pinging = self._ticker.loop.create_task(self._pings(ping, every))
 
@@ -105,6 +104,7 @@ class Outflow:
             if left <= 0:
                 if not self._sender.has_begun:
                     await self._begin()
-                await self._more(ping)
+                self._sent_at = perf_counter()
+                await self._sender.more(ping, self._sent_at)
             else:
                 await asyncio.sleep(left)

@@ -50,9 +50,9 @@ class Response:
         """Bytes that have come."""
         self._due = _MOST_BODY
         """After so many it has to be looked whether those were too many."""
-        self._came = perf_counter()
+        self.came = perf_counter()
         """When the last piece did."""
-        self._expect(endpoint.settings.first_byte_timeout, self._came)
+        self._expect(endpoint.settings.first_byte_timeout, self.came)
         self.status = connection.status
         self.headers = connection.headers
         kind = connection.headers.get("content-type", "application/octet-stream")
@@ -83,7 +83,7 @@ class Response:
     def heard(self, *, is_complete: bool) -> None:
         """What came so far makes sense. Comments and white space do not."""
         patience = _AFTER_THE_END if is_complete else self._endpoint.settings.idle_timeout
-        self._expect(patience, self._came)
+        self._expect(patience, self.came)
 
     async def more(self) -> bytes:
         """The next piece of the body, b"" at its end."""
@@ -95,7 +95,7 @@ class Response:
             raise failed(self._endpoint, f"said nothing for {self._patience:g} s", 504) from None
         except HttpProblem as problem:
             raise failed(self._endpoint, str(problem)) from None
-        self._came = now = perf_counter()
+        self.came = now = perf_counter()
         if not data:
             # Others need not wait until the client has taken it all.
             self._release()

@@ -11,7 +11,9 @@ from msgspec import Struct, structs
 A_PIECE = 80
 """Bytes that Python itself needs for one, about; many small ones are not free."""
 UNCOUNTED = 2**14
-"""After so many bytes it is seen to whether there is room for them."""
+"""After so many bytes in small pieces it is seen to whether there is room for them."""
+LARGE = 2**12
+"""Bytes of a piece for which that is seen to at once."""
 
 
 class Room(Struct, array_like=True, gc=False):
@@ -49,7 +51,7 @@ class Flow(Struct, array_like=True, gc=False):
     def take(self, data: bytes) -> None:
         """One more piece, of few."""
         self.said.extend((perf_counter(), data))
-        if len(data) > UNCOUNTED:
+        if len(data) > LARGE:
             self.count()
 
     def count(self) -> None:

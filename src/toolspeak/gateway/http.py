@@ -15,7 +15,7 @@ from ..errors import ToolspeakError, WireError
 from ..jsonish import is_deeper
 from ..types import Failure
 from ..wires.framing import decode_json
-from .flow import UNCOUNTED, Flow, Kept
+from .flow import LARGE, Flow, Kept
 from .settings import Limits
 from .ticker import Alarm, Ticker
 
@@ -281,7 +281,7 @@ class Sender:
         if copy := self.copy:
             copy.said += (now, data)
             # What is small is counted with what comes from upstream.
-            if len(data) > UNCOUNTED:
+            if len(data) > LARGE:
                 copy.count()
         self._write(data)
         if self._line.is_paused:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse
 from socket import SHUT_WR, socket
 from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from msgspec import structs
 
@@ -20,6 +22,7 @@ from tests.gateway.support import Running, behind, running
 from toolspeak.events import Finish, TextDelta
 from toolspeak.gateway import callers, http
 from toolspeak.gateway.settings import Limits
+from toolspeak.gateway.ticker import Ticker
 from toolspeak.testing import ScriptedServer
 
 SAID = "Hello."
@@ -204,6 +207,10 @@ def test_the_last_request_says_so(gateway: Running) -> None:
 
 def test_a_client_that_would_rather_speak_http_2(gateway: Running) -> None:
     upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMA")
+    last = ("Connection: Upgrade, close", "Upgrade: h2c")
+    with connected(gateway.url) as connection:
+        connection.sendall(request(body(), *last))
+        assert b"connection: close" in rest(connection)
     for cut in (0, 5, 10_000):
         data = request(body(), *upgrade)
         with connected(gateway.url) as connection:
@@ -336,6 +343,204 @@ def test_the_end_of_the_gateway(model: ScriptedServer) -> None:
         assert b"connection: close" in head
         assert text_in(said) == SAID
         stopping.join(10)
+
+
+# What a reviewer found.
+
+
+@contextmanager
+def serving(serve: callers.Serve) -> Generator[tuple[str, callers.Callers], None, None]:
+    """Nothing but the connections, and something that serves them."""
+    loop = asyncio.new_event_loop()
+    served = callers.Callers(serve, Ticker())
+
+    async def listen() -> asyncio.Server:
+        return await loop.create_server(served.new, "127.0.0.1", 0)
+
+    listening = loop.run_until_complete(listen())
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    async def end() -> None:
+        listening.close()
+        served.close()
+        served.abort()
+        while served.connected or served.tasks:
+            await asyncio.sleep(0.01)
+        served.ticker.stop()
+
+    try:
+        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", served
+    finally:
+        asyncio.run_coroutine_threadsafe(end(), loop).result(5)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(5)
+        loop.close()
+
+
+def within(seconds: float, is_so: Callable[[], object]) -> None:
+    until = monotonic() + seconds
+    while not is_so() and monotonic() < until:
+        sleep(0.01)
+    assert is_so()
+
+
+def test_one_that_takes_nothing_is_not_served_any_further(gateway: Running) -> None:
+    """However much it asks, others are served meanwhile."""
+    with connected(gateway.url) as connection:
+        connection.setblocking(False)
+        asked = request(None, "Accept: text/html", target="/") * 3000
+        with suppress(BlockingIOError):
+            while asked:
+                asked = asked[connection.send(asked) :]
+        sleep(0.3)
+        assert gateway.gateway.metrics.active < 5
+        assert httpx.get(f"{gateway.url}/v1/models").status_code == 200
+
+
+def test_what_comes_after_the_body_has_an_end(gateway: Running) -> None:
+    with connected(gateway.url) as connection:
+        connection.sendall(request(b"", "Transfer-Encoding: chunked") + b"0\r\n")
+        with suppress(ConnectionError):
+            for number in range(2000):
+                connection.sendall(b"x-%d: %b\r\n" % (number, b"y" * 2000))
+        with suppress(ConnectionError):
+            assert b" 400 " in rest(connection)[:20]
+
+
+def test_long_names_of_headers_are_not_remembered() -> None:
+    names = http._name  # pyright: ignore[reportPrivateUsage]
+    before = names.cache_info().currsize
+    head = http.Head("GET", "/", [(b"X" * 1000, b"1"), (b"Accept", b"2")])
+    assert head.headers == {"x" * 1000: "1", "accept": "2"}
+    assert names.cache_info().currsize <= before + 1
+
+
+def test_who_comes_while_all_ends_is_not_waited_for() -> None:
+    async def nothing(incoming: http.Incoming, sender: http.Sender) -> None:
+        await sender.whole(200, b"")
+
+    with serving(nothing) as (url, served):
+        with connected(url) as early:
+            early.sendall(request(target="/"))
+            assert answer(early, "GET")[0].headers["connection"] is None
+            served.is_closing = True
+            early.sendall(request(target="/"))
+            assert answer(early, "GET")[0].headers["connection"] == "close"
+            assert rest(early) == b""
+        with connected(url) as late:
+            assert rest(late) == b""
+        within(2, lambda: not served.connected)
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_an_answer_without_an_end_ends_the_connection(begins: bool) -> None:
+    async def stops(incoming: http.Incoming, sender: http.Sender) -> None:
+        if begins:
+            await sender.begin(200, "text/plain")
+            await sender.more(b"Well", 0.0)
+
+    with serving(stops) as (url, served), connected(url) as connection:
+        connection.sendall(request(target="/"))
+        assert rest(connection).endswith(b"Well\r\n" if begins else b"")
+        within(2, lambda: not served.connected)
+
+
+def test_one_that_reads_slowly_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "PATIENCE", 0.4)
+    said = b"x" * 12_000_000
+
+    async def says(incoming: http.Incoming, sender: http.Sender) -> None:
+        await sender.whole(200, said)
+
+    with serving(says) as (url, served), connected(url) as connection:
+        connection.sendall(request(None, "Connection: close", target="/"))
+        heard = 0
+        began = monotonic()
+        while data := connection.recv(2**17):
+            heard += len(data)
+            sleep(0.015)
+        assert monotonic() - began > 0.8
+        assert heard > len(said)
+        assert not served.tasks
+
+
+def test_nothing_is_done_after_the_last_request(model: ScriptedServer, gateway: Running) -> None:
+    before = len(model.requests)
+    with connected(gateway.url) as connection:
+        data = request(body(), "Connection: close").replace(b"application/json", b"text/plain")
+        connection.sendall(data[:-20])
+        sleep(0.1)
+        connection.sendall(data[-20:] + request(body()))
+        said = rest(connection)
+    assert said.count(b"HTTP/1.1 ") == 1
+    assert len(model.requests) == before
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_body_that_does_not_wait_for_the_word(gateway: Running, version: str) -> None:
+    with connected(gateway.url) as connection:
+        connection.sendall(request(body(), "Expect: 100-continue", version=version))
+        answers = Answers(connection)
+        response, said = answers.next()
+        assert (response.status, text_in(said)) == (200, SAID)
+        if version == "1.1":
+            connection.sendall(request(target="/health"))
+            assert answers.next("GET")[0].status == 200
+
+
+def test_one_that_asked_twice_and_goes() -> None:
+    """Is noticed while the first is still being answered."""
+    ended: list[str] = []
+
+    async def hangs(incoming: http.Incoming, sender: http.Sender) -> None:
+        try:
+            await incoming.body(1000)
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append(incoming.path)
+
+    with serving(hangs) as (url, served):
+        with connected(url) as connection:
+            connection.sendall(request(target="/a") + request(target="/b"))
+            within(2, lambda: served.tasks)
+            connection.sendall(request(target="/c"))
+            sleep(0.05)
+        within(1, lambda: not served.tasks and not served.connected)
+        assert ended == ["/a"]
+
+
+def test_much_that_is_asked_before_there_is_an_answer() -> None:
+    """In whichever pieces it comes, and whatever has to wait."""
+
+    async def counts(incoming: http.Incoming, sender: http.Sender) -> None:
+        data = await incoming.body(10**6)
+        await asyncio.sleep(0.001)
+        await sender.whole(200, str(len(data)).encode())
+
+    sizes = [0, 10, 100_000, 1, 200_000, 70_000, 3]
+    asked = b"".join(request(b"x" * size, target=f"/{size}") for size in sizes)
+    for cut in (999, 50_000, len(asked)):
+        with serving(counts) as (url, _), connected(url) as connection:
+
+            def send(connection: socket = connection, cut: int = cut) -> None:
+                for at in range(0, len(asked), cut):
+                    connection.sendall(asked[at : at + cut])
+
+            sending = threading.Thread(target=send)
+            sending.start()
+            answers = Answers(connection)
+            assert [int(answers.next()[1]) for _ in sizes] == sizes
+            sending.join(5)
+
+
+def test_the_head_of_what_has_no_end(model: ScriptedServer) -> None:
+    with running(behind(model.url), token="t") as served, connected(served.url) as connection:
+        live = request(None, "Authorization: Bearer t", target="/inspector/api/live")
+        connection.sendall(live.replace(b"GET", b"HEAD") + request(target="/health"))
+        answers = Answers(connection)
+        assert answers.next("HEAD")[0].status == 200
+        assert answers.next("GET")[0].status == 200
 
 
 def test_no_header_breaks_the_line() -> None:

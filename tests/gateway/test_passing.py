@@ -132,6 +132,27 @@ def test_a_call_that_is_fine_leaves_as_it_came(
     assert heard.headers["x-toolspeak-mode"] == "native"
 
 
+@pytest.mark.parametrize("name", ["get.weather.v1", "t" * 70, "wétter"])
+def test_a_tool_has_the_clients_name_for_it(name: str) -> None:
+    """Whatever it had to be called on the way."""
+
+    def says_it(asked: Asked) -> list[bytes]:
+        tool = next(iter(asked.request.tools or ()))
+        call = {**CALL, "function": {"name": tool.name, "arguments": "{}"}}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+        return [completion(CALL, "{}", choices=[choice])]
+
+    tool = {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
+    body = {"messages": [{"role": "user", "content": "Go."}], "tools": [tool], "model": "m"}
+    with passing("openai_chat", says(says_it)) as (upstream, gateway):
+        heard = httpx.post(f"{gateway.url}/v1/chat/completions", json=body)
+        asked = next(iter(upstream.asked[0].request.tools or ()))
+    assert asked.name != name
+    (made,) = heard.json()["choices"][0]["message"]["tool_calls"]
+    assert made["function"]["name"] == name
+
+
 @pytest.mark.parametrize("wants", [True, False])
 def test_only_who_asked_for_it_gets_the_usage(wants: bool) -> None:
     client = next(client for client in SAME if client.wire == "openai_chat")

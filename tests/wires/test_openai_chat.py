@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from toolspeak import (
     ArgumentsDelta,
@@ -932,6 +933,12 @@ CHANGES: list[tuple[str, Any, bool]] = [
     (f"{CALL}.id", ..., False),
     (f"{CALL}.id", "", False),
     (f"{CALL}.type", "custom", False),
+    (f"{CALL}.type", ..., False),
+    ("choices.0.index", ..., False),
+    ("usage.total_tokens", ..., False),
+    ("usage.prompt_tokens", -1, False),
+    ("\ud800", 1, False),
+    ("choices.0.finish_reason", "\udc00", False),
     (f"{CALL}.index", 0, False),
     (f"{CALL}.extra_content", {"signature": "x"}, False),
     (f"{CALL}.function.name", "", False),
@@ -958,11 +965,18 @@ def test_a_plain_completion_is_read_like_any_other(
     ids = iter(range(100))
     slow = list(CHAT.decode_reply(body, new_id=lambda: f"new_{next(ids)}"))
     assert fast == slow
-    assert CHAT.is_as_written(body) is leaves
+    monkeypatch.undo()
+    assert CHAT.is_as_written(body, fold(fast)) is leaves
 
 
 def test_the_plain_completion_is_plain() -> None:
+    reply = fold(CHAT.decode_reply(PLAIN))
     assert plain_completion(PLAIN)
-    assert CHAT.is_as_written(PLAIN)
-    assert not CHAT.is_as_written([PLAIN])
+    assert CHAT.is_as_written(PLAIN, reply)
+    assert not CHAT.is_as_written([PLAIN], reply)
     assert plain_completion(changed("choices", [])) is None
+    (said, call) = reply.parts
+    assert isinstance(call, ToolCall)
+    for other in ({"name": "g"}, {"id": "call_2"}, {"freeform": True}, {"namespace": "n"}):
+        meant = structs.replace(reply, parts=(said, structs.replace(call, **other)))
+        assert not CHAT.is_as_written(PLAIN, meant)

@@ -236,23 +236,21 @@ class Asking:
         if failures := ladder.feed(events):
             raise response.failed(_failure_in(failures))
         rest = ladder.end()
-        may_pass = value is not None and self._may_pass
-        self.passed = (
-            body if may_pass and self._is_unchanged(exchange, answer, rest, value) else None
-        )
+        self.passed = None
+        if value is not None and self._may_pass and _is_utf_8(body):
+            passes = self._passes(exchange) or self._is_unchanged(answer, ladder, rest, value)
+            self.passed = body if passes else None
         return rest
 
     def _is_unchanged(
-        self, exchange: Exchange, answer: Answer, rest: list[Event] | None, value: Any
+        self, answer: Answer, ladder: Ladder, rest: list[Event] | None, value: Any
     ) -> bool:
         """Whether a reply comes to just what it says, and says it as the client is told."""
-        if self._passes(exchange):
-            return True
-        if exchange.wire.name != self.request.wire or rest != answer.heard:
+        wire, reply = ladder.last.wire, ladder.reply
+        if wire.name != self.request.wire or rest != answer.heard:
             return False
         # What was repaired in reading it is told by a note.
-        is_read = not any(isinstance(event, Note) for event in answer.heard)
-        return is_read and exchange.wire.is_as_written(value)
+        return not reply.notes and wire.is_as_written(value, reply)
 
     def _passes(self, exchange: Exchange) -> bool:
         """Whether the reply can leave as it comes."""
@@ -417,6 +415,11 @@ def at_once(answer: Answer, response: Response, body: bytes) -> tuple[list[Event
             return events, None
         raise response.unreadable(problem) from None
     return answer.whole(value), value
+
+
+def _is_utf_8(body: bytes) -> bool:
+    """Whether a JSON object is written as all clients read it."""
+    return body[:1] == b"{" and b"\0" not in body[:4]
 
 
 def _is_refusal(exchange: Exchange, failure: Failure) -> bool:

@@ -36,7 +36,7 @@ _NO_HTTP = "this is no HTTP request that can be read"
 _NO_PROXY = "this is no proxy"
 _UPGRADE = frozenset({b"upgrade", b"connection", b"http2-settings"})
 """What asks for another protocol."""
-_LONG_HEAD = f"the head of this request is longer than {_MOST_HEAD} bytes"
+_LONG_HEAD = f"there are more than {_MOST_HEAD} bytes before or after the body of this request"
 Serve = Callable[[Incoming, Sender], Coroutine[Any, Any, None]]
 
 
@@ -78,12 +78,17 @@ class Caller(asyncio.Protocol):
         self._transport: Any = None
         self._current: tuple[Incoming, Sender] | None = None
         """What is being answered."""
+        self._task: asyncio.Task[None] | None = None
+        """Who answers it."""
         self._waiting: deque[tuple[Incoming, Sender]] = deque()
         """What some clients ask before they have an answer."""
+        self._later = b""
+        """What they send then, as far as it is taken."""
         self._heard: Incoming | None = None
         """The request whose body comes."""
         self._is_in_head = False
-        self._head_size = 0
+        self._loose = 0
+        """Bytes since the last that were a body's."""
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._is_still = False
@@ -93,8 +98,12 @@ class Caller(asyncio.Protocol):
         self.is_paused = False
         self._room = asyncio.Event()
         """Set while the client takes what it is sent."""
+        self._is_held = False
+        """The next request waits until the client takes what it was sent."""
+        self._unsent = 0
+        """Bytes that the client had still to take when it was last looked."""
         self._late = Alarm(self._give_up)
-        self._stalled = Alarm(self._drop)
+        self._stalled = Alarm(self._look)
 
     # What is asked of it.
 
@@ -121,7 +130,7 @@ class Caller(asyncio.Protocol):
         incoming, self._current = self._current[0], None
         if self._transport is None:
             return
-        if not sender.keeps or incoming.awaits_word:
+        if not sender.keeps:
             self._is_deaf = True
         if incoming.is_complete:
             self._next()
@@ -144,7 +153,10 @@ class Caller(asyncio.Protocol):
         self._transport = transport
         self._callers.connected.add(self)
         self._room.set()
-        self._wait_for(http.PATIENCE)
+        if self._callers.is_closing:
+            self._hang_up()
+        else:
+            self._wait_for(http.PATIENCE)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -152,8 +164,9 @@ class Caller(asyncio.Protocol):
         self.ticker.unset(self._late)
         self.resume_writing()
         lost = [one for one in (self._current, *self._waiting) if one]
-        self._current, self._heard = None, None
+        self._current = self._heard = self._task = None
         self._waiting.clear()
+        self._later = b""
         for incoming, _ in lost:
             incoming.lose()
         # They know us, and would wait with us for the collector of garbage.
@@ -166,34 +179,40 @@ class Caller(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_deaf and self._heard is None:
             return
+        if self._waiting:
+            # It is taken, as far as there is room, since who goes is noticed only by reading on.
+            self._later += data
+            if len(self._later) > http.MOST_UNREAD:
+                self._pause()
+            return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as wish:
             self._read_without_upgrade(data[wish.args[0] :])
         except httptools.HttpParserError as problem:
             self._not_http(f"{_NO_HTTP}: {problem}")
-        if self._is_in_head:
-            self._head_size += len(data)
-            if self._head_size > _MOST_HEAD:
-                self._not_http(_LONG_HEAD, 431)
+        self._loose += len(data)
+        if self._loose > _MOST_HEAD:
+            self._not_http(_LONG_HEAD, 431)
 
     def pause_writing(self) -> None:
         self.is_paused = True
         self._room.clear()
-        # To close the connection of a client that does not read would wait for it for ever.
-        self._stalled.at = perf_counter() + http.PATIENCE
-        self.ticker.set(self._stalled)
+        self._watch_unsent()
 
     def resume_writing(self) -> None:
         self.is_paused = False
         self._room.set()
         self.ticker.unset(self._stalled)
+        if self._is_held and self._transport:
+            self._is_held = False
+            self._next()
 
     # What the parser finds.
 
     def on_message_begin(self) -> None:
         self._is_in_head = True
-        self._head_size = 0
+        self._loose = 0
         self._url, self._headers = b"", []
         if self._current is None:
             self._late.at = perf_counter() + http.PATIENCE
@@ -202,26 +221,31 @@ class Caller(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
+        # What comes after the body is of no use to anybody.
+        if self._is_in_head:
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         parser = self._parser
-        if parser.should_upgrade():
+        if parser.should_upgrade() or self._is_deaf:
             return
         method: str = parser.get_method().decode("latin-1")
         incoming = Incoming(self, method, _target(self._url), self._headers)
         is_old = parser.get_http_version() != "1.1"
-        sender = Sender(self, is_head=method == "HEAD", is_old=is_old)
-        sender.keeps = not is_old and parser.should_keep_alive()
+        if is_old:
+            incoming.awaits_word = False
+        sender = Sender(self, incoming, is_old=is_old)
+        may_stay = not is_old and not self._callers.is_closing
+        sender.keeps = may_stay and parser.should_keep_alive()
         self._heard = incoming
-        if self._current is None:
+        if self._current is None and not self._is_held:
             self._begin(incoming, sender)
         else:
             self._waiting.append((incoming, sender))
-            self._pause()
 
     def on_body(self, data: bytes) -> None:
+        self._loose = 0
         if incoming := self._heard:
             incoming.take(data)
             if incoming.may_wait:
@@ -244,7 +268,10 @@ class Caller(asyncio.Protocol):
             self._not_http(_NO_PROXY)
             return
         headers = [one for one in self._headers if one[0].lower() not in _UPGRADE]
-        lines = [b"%b %b HTTP/1.1\r\n" % (method, self._url)]
+        if not self._parser.should_keep_alive():
+            headers.append((b"Connection", b"close"))
+        version = self._parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b\r\n" % (method, self._url, version)]
         lines += [b"%b: %b\r\n" % header for header in headers]
         self._parser = httptools.HttpRequestParser(self)
         self.data_received(b"".join((*lines, b"\r\n", rest)))
@@ -253,6 +280,10 @@ class Caller(asyncio.Protocol):
         """All was answered that is there: on to the next request, if there may be one."""
         if self._is_deaf:
             self._hang_up()
+        elif self.is_paused:
+            # Who takes nothing is not served any further.
+            self._is_held = True
+            self._pause()
         elif self._waiting:
             self._begin(*self._waiting.popleft())
         else:
@@ -262,18 +293,25 @@ class Caller(asyncio.Protocol):
     def _begin(self, incoming: Incoming, sender: Sender) -> None:
         self._current = incoming, sender
         self.ticker.unset(self._late)
-        if not self._waiting:
-            # Who goes is noticed only where something is read.
-            self._resume()
-        task = self.ticker.loop.create_task(self._callers.serve(incoming, sender))
+        self._task = task = self.ticker.loop.create_task(self._callers.serve(incoming, sender))
         self._callers.tasks.add(task)
         task.add_done_callback(self._done)
+        if not self._waiting:
+            later, self._later = self._later, b""
+            if later:
+                self.data_received(later)
+            # Who goes is noticed only where something is read.
+            self._resume()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._callers.tasks.discard(task)
         if not task.cancelled() and (problem := task.exception()):
             log.error("a request has failed", exc_info=problem)
-            self._drop()
+        if self._task is task:
+            self._task = None
+            if self._current:
+                # Its client would wait for the end of the answer for ever.
+                self._drop()
 
     def _not_http(self, words: str, status: int = 400) -> None:
         """Say what is wrong, if nobody else can. Whatever comes now cannot be told from anything
@@ -313,6 +351,20 @@ class Caller(asyncio.Protocol):
         """Close it, after what was written."""
         if self._transport:
             self._transport.close()
+
+    def _watch_unsent(self) -> None:
+        """A client that does not read is let go: to close its connection would wait for ever."""
+        if self._transport:
+            self._unsent = self._transport.get_write_buffer_size()
+            self._stalled.at = perf_counter() + http.PATIENCE
+            self.ticker.set(self._stalled)
+
+    def _look(self) -> None:
+        """See whether a client has taken anything for a while."""
+        if self._transport and self._transport.get_write_buffer_size() < self._unsent:
+            self._watch_unsent()
+        else:
+            self._drop()
 
     def _give_up(self) -> None:
         """Nothing has happened for too long: also nobody takes what may still be to be written."""

@@ -21,6 +21,8 @@ from .ticker import Alarm, Ticker
 
 PATIENCE = 120.0
 """How many seconds a client may take to send a request, or to take anything of its reply."""
+_USUAL_NAME = 64
+"""Bytes of a name that is worth to be remembered."""
 MOST_UNREAD = 2**16
 """Bytes of a body that are taken before somebody asks for them."""
 _ONCE = frozenset({"host", "origin", "content-type", "content-length"})
@@ -81,7 +83,7 @@ class Head:
         size = len(target)
         headers = self.headers
         for raw, value in pairs:
-            name = _name(raw)
+            name = _name(raw) if len(raw) <= _USUAL_NAME else raw.decode("latin-1").lower()
             if name in headers and name in _ONCE:
                 self.doubled = name
             headers[name] = value.decode("latin-1")
@@ -147,7 +149,9 @@ class Incoming(Head):
         if self._come > limit:
             raise _too_large(limit)
         if self._problem:
-            raise self._problem
+            # It knows who has asked, and both would wait for the collector of garbage.
+            problem, self._problem = self._problem, None
+            raise problem
         self._task = asyncio.current_task(self._line.ticker.loop)
         parts, self._parts = self._parts, []
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -189,6 +193,7 @@ class Incoming(Head):
     def complete(self) -> None:
         """That was all."""
         self.is_complete = True
+        self.awaits_word = False
         self._wake()
 
     def fail(self, problem: ToolspeakError) -> None:
@@ -198,11 +203,11 @@ class Incoming(Head):
 
     def lose(self) -> None:
         """The client has closed the connection."""
-        if not self.is_complete:
-            self.fail(Gone())
         if self._task:
             self.is_gone = True
             self._task.cancel()
+        else:
+            self.fail(Gone())
 
     def unwatch(self) -> None:
         """Whatever the client does now, the task goes on."""
@@ -216,9 +221,12 @@ class Incoming(Head):
 class Sender:
     """Where the answer goes."""
 
-    def __init__(self, line: Line, *, is_head: bool = False, is_old: bool = False) -> None:
+    def __init__(
+        self, line: Line, incoming: Incoming | None = None, *, is_old: bool = False
+    ) -> None:
         self._line = line
-        self._is_head = is_head
+        self._incoming = incoming
+        self._is_head = incoming is not None and incoming.method == "HEAD"
         """Only the head of the answer is asked for."""
         self._is_chunked = not is_old
         """HTTP/1.0 knows where a stream ends only by the end of the connection."""
@@ -260,19 +268,21 @@ class Sender:
         self._line.ticker.loop.call_soon(self._flush)
 
     def _head(self, status: int, content_type: str) -> bytes:
-        self.has_begun = True
-        self.status = status
         headers = self.headers
         headers["content-type"] = content_type
         if status in _WITHOUT_BODY:
             del headers["content-type"], headers["content-length"]
-        if not self.keeps:
+        if not self.keeps or (self._incoming and self._incoming.awaits_word):
+            # Nobody can tell whether a body follows that was never asked for.
+            self.keeps = False
             headers["connection"] = "close"
         elif "connection" in headers:
             self.keeps = False
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         if lines.count("\n") != len(headers):
             raise ValueError("there is a line break in a header of the answer")
+        self.has_begun = True
+        self.status = status
         status_line = _STATUS.get(status) or f"HTTP/1.1 {status} \r\n"
         return f"{status_line}{_date(int(time()))}{lines}\r\n".encode("latin-1", "replace")
 

@@ -92,7 +92,7 @@ def _always(value: Any, request: Request) -> bool:
     return True
 
 
-def _never(value: Any) -> bool:
+def _never(value: Any, reply: Reply) -> bool:
     return False
 
 
@@ -123,8 +123,8 @@ class Wire(Struct, frozen=True, kw_only=True):
     where to ask nothing is an error."""
     is_asked_for: Callable[[Any, Request], bool] = _always
     """Whether a request's own client has asked for a frame, and not only we."""
-    is_as_written: Callable[[Any], bool] = _never
-    """Whether a whole reply is written as we would write it, so that it can leave as it came."""
+    is_as_written: Callable[[Any, Reply], bool] = _never
+    """Whether what came is written as we would write that reply, so that it can leave as it is."""
     window: Callable[[Json, int], Json] | None = None
     """Asks in a request for a window of so many tokens, where the upstream's own may be too small
     for it and the upstream would not tell."""

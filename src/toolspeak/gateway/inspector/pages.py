@@ -149,6 +149,9 @@ class Pages:
         # From here on we hear of it if nobody looks any more.
         await it.incoming.body(0)
         await it.sender.begin(200, "application/x-ndjson")
+        if it.incoming.method == "HEAD":
+            await it.sender.end()
+            return
         after = _number(it, "after")
         asked: list[Any] | None = None
         line: dict[str, Any] = {"epoch": self._recorder.epoch}

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from ...types import Reply, ToolCall
 
 Name = Annotated[str, Meta(min_length=1)]
 
@@ -24,7 +26,7 @@ class Function(Struct, forbid_unknown_fields=True):
 class Call(Struct, forbid_unknown_fields=True):
     function: Function
     id: str | None = None
-    type: Literal["function"] = "function"
+    type: Literal["function"] | UnsetType = UNSET
 
 
 class Message(Struct, forbid_unknown_fields=True):
@@ -46,7 +48,7 @@ class Choice(Struct, forbid_unknown_fields=True):
 
     message: Message
     finish_reason: Literal["stop", "tool_calls"]
-    index: Literal[0] = 0
+    index: Literal[0] | UnsetType = UNSET
     logprobs: None = None
     stop_reason: None = None
 
@@ -54,7 +56,7 @@ class Choice(Struct, forbid_unknown_fields=True):
 class Counts(Struct, forbid_unknown_fields=True):
     prompt_tokens: int
     completion_tokens: int
-    total_tokens: int | None = None
+    total_tokens: int = -1
     prompt_tokens_details: None = None
     completion_tokens_details: None = None
 
@@ -76,24 +78,36 @@ ALONG = ("system_fingerprint", "service_tier")
 """What is carried along, if it is there."""
 
 
-def is_as_written(frame: Any) -> bool:
-    """Whether a completion is what we would write, to the last field that clients rely on."""
+def is_as_written(frame: Any, reply: Reply) -> bool:
+    """Whether a completion is what we would write of that reply, to the last field that clients
+    rely on."""
     said = plain_completion(frame)
     if said is None or not (said.id and said.model and said.created and said.usage):
         return False
     (choice,) = said.choices
     message, calls = choice.message, choice.message.tool_calls
-    if said.object != "chat.completion" or message.role != "assistant":
+    if said.object != "chat.completion" or message.role != "assistant" or choice.index != 0:
         return False
-    if not calls:
+    if min(said.usage.prompt_tokens, said.usage.completion_tokens, said.usage.total_tokens) < 0:
+        return False
+    if calls is None:
         return choice.finish_reason == "stop" and message.content is not None
-    is_whole = all(call.id and call.function.arguments[:1] == "{" for call in calls)
-    return is_whole and choice.finish_reason == "tool_calls"
+    # A name may have been another one on the way, and a text an object.
+    is_same = [_told(call) for call in reply.calls] == [
+        (call.type, call.id, call.function.name, False, None) for call in calls
+    ]
+    is_json = all(call.function.arguments[:1] == "{" for call in calls)
+    return bool(calls) and is_same and is_json and choice.finish_reason == "tool_calls"
+
+
+def _told(call: ToolCall) -> tuple[str, str, str, bool, str | None]:
+    return "function", call.id, call.name, call.freeform, call.namespace
 
 
 def plain_completion(frame: Any) -> Completion | None:
     """A completion with nothing unusual in it; None for any other."""
     try:
         return msgspec.convert(frame, Completion)
-    except (msgspec.ValidationError, RecursionError):
+    except (msgspec.ValidationError, ValueError, RecursionError):
+        # Half a surrogate pair is no valid text, but it does come.
         return None

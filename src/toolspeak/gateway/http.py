@@ -149,9 +149,12 @@ class Incoming(Head):
         if self._come > limit:
             raise _too_large(limit)
         if self._problem:
-            # It knows who has asked, and both would wait for the collector of garbage.
             problem, self._problem = self._problem, None
-            raise problem
+            try:
+                raise problem
+            finally:
+                # It knows where it was raised, and both would wait for the collector of garbage.
+                del problem
         self._task = asyncio.current_task(self._line.ticker.loop)
         parts, self._parts = self._parts, []
         return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -310,7 +310,7 @@ def test_pieces_of_every_size_take_room(size: int) -> None:
         response = Response(connection, endpoint, lambda _: None)
         heard, kept, sender = Flow(0.0, room), Kept(0.0, room), Sender(Nowhere())
         response.keep(heard, kept)
-        sender.copy = kept
+        sender.keep(kept)
         for _ in range(200_000 // (size + 80)):
             await sender.more(await response.more(), 1.0)
         for flow in (heard, kept):
@@ -327,7 +327,8 @@ def test_what_leaves_at_last_takes_room() -> None:
     """Also where nothing more comes from the model."""
     nowhere = Nowhere()
     sender = Sender(nowhere)
-    sender.copy = kept = Kept(0.0, Room(50_000))
+    kept = Kept(0.0, Room(50_000))
+    sender.keep(kept)
     asyncio.run(sender.more(b"x" * 100_000, 1.0))
     assert (kept.pieces, kept.lost, nowhere.written) == ([], 100_000, 1)
 

@@ -245,6 +245,12 @@ class Sender:
         """How a failure is written into the stream that has begun."""
         self.copy: Flow | None = None
         """Where what leaves is kept, if somebody may want to look at it."""
+        self._said: list[float | bytes] | None = None
+        """The pieces of that."""
+
+    def keep(self, copy: Flow) -> None:
+        """Keep there what leaves."""
+        self.copy, self._said = copy, copy.said
 
     async def whole(self, status: int, body: bytes, content_type: str = "application/json") -> None:
         """An answer in one piece."""
@@ -291,11 +297,12 @@ class Sender:
 
     async def more(self, data: bytes, now: float) -> None:
         """More of the body, and when it leaves."""
-        if copy := self.copy:
-            copy.said += (now, data)
+        said = self._said
+        if said is not None:
+            said += (now, data)
             # What is small is counted with what comes from upstream.
-            if len(data) > LARGE:
-                copy.count()
+            if len(data) > LARGE and self.copy:
+                self.copy.count()
         self._write(data)
         if self._line.is_paused:
             await self._line.drained()

@@ -59,7 +59,8 @@ class Recorder:
             headers=headers,
             changed=record.at,
         )
-        record.kept = sender.copy = incoming.copy = kept
+        record.kept = incoming.copy = kept
+        sender.keep(kept)
         ring.active[key] = record
 
     async def summaries(self, after: float = 0.0) -> list[Summary]:

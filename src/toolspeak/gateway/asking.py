@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from time import perf_counter
 from typing import Any, Protocol
 
 from msgspec import Struct, structs
@@ -30,6 +29,7 @@ from .memory import Memory
 from .record import PREPARING, Question, Record
 from .response import Response
 from .upstream import Upstreams
+from .watches import HeldBack, Stopwatch
 
 _MOVABLE = frozenset({"upstream", "timeout", "overloaded", "rate_limit"})
 """Failures after which another upstream may do better."""
@@ -266,7 +266,7 @@ class Asking:
     ) -> list[Event] | None:
         answer = exchange.answer()
         passes = self._passes(exchange)
-        held = _HeldBack(answer, self.record)
+        held = HeldBack(answer, self.record)
         while True:
             batch, is_over = await self._batch(answer, response, outlet)
             fresh = ladder.feed(batch, in_call=answer.in_call)
@@ -359,48 +359,6 @@ class Asking:
     def _retry(self, reason: str) -> None:
         self._why = reason
         self.record.retried(reason)
-
-
-class _HeldBack:
-    """For how long what a model says is held back, until it is known what it is.
-
-    What leaves is not looked at: where a piece leaves only in part, the rest of it counts from the
-    next piece on.
-    """
-
-    def __init__(self, answer: Answer, record: Record) -> None:
-        self._answer = answer
-        self._record = record
-        self.since = 0.0
-        record.holds(0.0)
-
-    def look(self, *, is_free: bool) -> None:
-        """Look at a piece that has come; whether something leaves because of it."""
-        if not self.since:
-            self.since = 0.0 if is_free or not self._answer.words else perf_counter()
-        elif is_free:
-            self._record.holds(perf_counter() - self.since)
-            self.since = 0.0
-
-
-class Stopwatch:
-    """Adds up the time that is spent inside of it."""
-
-    def __init__(self) -> None:
-        self._passed = 0.0
-        self._began = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """The time so far: somebody may look in the midst of a wait."""
-        return self._passed + (perf_counter() - self._began if self._began else 0.0)
-
-    def __enter__(self) -> None:
-        self._began = perf_counter()
-
-    def __exit__(self, *problem: object) -> None:
-        self._passed += perf_counter() - self._began
-        self._began = 0.0
 
 
 def at_once(answer: Answer, response: Response, body: bytes) -> tuple[list[Event], Any]:

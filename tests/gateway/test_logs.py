@@ -126,7 +126,7 @@ def test_what_goes_wrong_inside_names_its_request(
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     handler.setFormatter(JsonLines())
-    monkeypatch.setattr("toolspeak.gateway.chat.with_tools", fails)
+    monkeypatch.setattr("toolspeak.gateway.chat.goes_on", fails)
     logger = logging.getLogger("toolspeak.gateway")
     logger.addHandler(handler)
     try:

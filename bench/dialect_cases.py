@@ -1,17 +1,22 @@
 """How many of other projects' format cases come out right, by dialect.
 
-    TOOLSPEAK_CORPUS=… python -m bench.dialect_cases [--auto] [--misses]
+    TOOLSPEAK_CORPUS=… python -m bench.dialect_cases [--misses]
 
 A row is right if the calls are the same and, where the row says what the text should be, so is the
 text, white space at its ends aside. `literal` rows were transcribed from an assertion; `recorded`
 rows are what that project's parser returned, quirks and all. Misses are listed, with the reason, in
-tests/dialects/corpus_misses.toml. `format only` admits the tools and arguments that a row expects,
-whatever its own tools say: those that were not offered, or do not fit their schema, make no call.
+tests/dialects/corpus_misses.toml.
+
+Most of those projects only read a format: a call of a tool that the row's own list does not have,
+or whose arguments do not fit its schema, is what they expect, and we do not make it. `read` is how
+many formats we read as they do, with the row's tools for nothing but the types of its arguments;
+`made` is how many end as they do, with everything that we check.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -23,11 +28,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from toolspeak import Reply, Tool, as_tools
-from toolspeak.fit import fit
+from toolspeak import Reply, as_tools
 from toolspeak.testing import parse
 
 Row = dict[str, Any]
+_KINDS, _HOW, _MODES = ("literal", "recorded"), ("read", "made"), ("named", "auto")
 
 
 def rows(corpus: Path) -> Iterator[tuple[str, Row]]:
@@ -37,29 +42,14 @@ def rows(corpus: Path) -> Iterator[tuple[str, Row]]:
             yield path.stem, json.loads(line)
 
 
-def options_of(row: Row, dialect: str) -> dict[str, Any]:
+def options_of(row: Row, dialect: str, how: str = "made") -> dict[str, Any]:
     """How to parse a row."""
     return {
         "dialect": dialect,
         "tools": as_tools(row.get("tools") or None),
+        "types_only": how == "read",
         "reasoning_open": row.get("enable_thinking"),
     }
-
-
-def format_only(row: Row) -> Row:
-    """The row with tools that admit the calls it expects: what is left to rate is the format."""
-    tools = {tool.name: tool for tool in as_tools(row.get("tools")) or ()}
-    if not tools:
-        return row
-    for call in row["expected_calls"]:
-        tool = tools.get(call["name"], Tool(name=call["name"]))
-        schema = {key: item for key, item in tool.parameters.items() if key != "required"}
-        wrong = {fault.path for fault in fit(call["arguments"], schema).faults}
-        declared = schema.get("properties", {}).items()
-        typed = {key: item for key, item in declared if f"$.{key}" not in wrong}
-        parameters = {**schema, "properties": typed} if typed else {}
-        tools[call["name"]] = Tool(name=call["name"], parameters=parameters)
-    return {**row, "tools": list(tools.values())}
 
 
 def is_right(row: Row, reply: Reply) -> bool:
@@ -82,39 +72,39 @@ def main() -> int:
     if not folder:
         print("TOOLSPEAK_CORPUS does not name the folder of recorded cases", file=sys.stderr)
         return 2
-    total: Counter[tuple[str, str]] = Counter()
-    table = Table("dialect", "literal: named", "auto", "recorded: named", "auto")
-    by_dialect: dict[str, Counter[tuple[str, str]]] = {}
+    total: Counter[tuple[str, str, str]] = Counter()
+    table = Table("dialect", "literal, read: named", "auto", "made: named", "auto")
+    for column in ("recorded, read: named", "auto", "made: named", "auto"):
+        table.add_column(column)
+    by_dialect: dict[str, Counter[tuple[str, str, str]]] = {}
     for dialect, row in rows(Path(folder)):
         count = by_dialect.setdefault(dialect, Counter())
-        count[kind_of(row), "all"] += 1
-        for mode, name in (("named", dialect), ("auto", "auto")):
-            reply = parse([row["text"]], **options_of(row, name))
+        count[kind_of(row), "", "all"] += 1
+        for how, mode in itertools.product(_HOW, _MODES):
+            options = options_of(row, dialect if mode == "named" else mode, how)
+            reply = parse([row["text"]], **options)
             right = is_right(row, reply)
-            count[kind_of(row), mode] += right
-            alone = parse([row["text"]], **options_of(format_only(row), name))
-            count[kind_of(row), f"{mode}, format only"] += is_right(row, alone)
+            count[kind_of(row), how, mode] += right
             if chosen.misses and not right:
                 calls = [(call.name, call.arguments) for call in reply.calls]
-                print(f"{row['id']} {mode}: {calls!r:.160} {reply.text!r:.160}")
+                print(f"{row['id']} {how}, {mode}: {calls!r:.160} {reply.text!r:.160}")
     for dialect, count in by_dialect.items():
         total.update(count)
         table.add_row(dialect, *_cells(count))
     table.add_section()
     table.add_row("all", *_cells(total))
-    Console(width=100).print(table)
-    for kind in ("literal", "recorded"):
-        for how in ("", ", format only"):
-            named, auto = (total[kind, m + how] / total[kind, "all"] for m in ("named", "auto"))
-            print(f"{kind}{how}: named {named:.1%}, auto {auto:.1%} of {total[kind, 'all']}")
+    Console(width=130).print(table)
+    for kind, how in itertools.product(_KINDS, _HOW):
+        rated = total[kind, "", "all"]
+        named, auto = (total[kind, how, mode] / rated for mode in _MODES)
+        print(f"{kind}, {how}: named {named:.1%}, auto {auto:.1%} of {rated}")
     return 0
 
 
-def _cells(count: Counter[tuple[str, str]]) -> list[str]:
+def _cells(count: Counter[tuple[str, str, str]]) -> list[str]:
     return [
-        f"{count[kind, mode]}/{count[kind, 'all']}" if count[kind, "all"] else ""
-        for kind in ("literal", "recorded")
-        for mode in ("named", "auto")
+        f"{count[kind, how, mode]}/{rated}" if (rated := count[kind, "", "all"]) else ""
+        for kind, how, mode in itertools.product(_KINDS, _HOW, _MODES)
     ]
 
 

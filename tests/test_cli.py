@@ -52,6 +52,10 @@ def test_parse_with_tools(capsys: Any, monkeypatch: Any, tmp_path: Path) -> None
     assert reply["text"] == CALL
     assert reply["rejected"][0]["code"] == "unknown-tool"
     assert reply["rejected"][0]["problem"] == "there is no tool named 'f'; did it mean g?"
+    typed = ("parse", "--tools", str(tools), "--types-only")
+    reply = json.loads(run(capsys, monkeypatch, *typed, stdin=CALL)[1])
+    assert [call["name"] for call in reply["calls"]] == ["f"]
+    assert [note["code"] for note in reply["notes"]] == ["unknown-tool"]
 
 
 def test_parse_bytes_that_are_no_text(capsys: Any, monkeypatch: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 import toolspeak as ts
 from toolspeak.judge import is_placeholder, placeholder_in
 from toolspeak.notes import NOTES
-from toolspeak.testing import chunks, parse
+from toolspeak.testing import chunks, events, parse
 
 TOOLS = [
     {
@@ -573,3 +573,113 @@ def test_a_message_to_a_tool_that_is_no_json_is_rejected_whole() -> None:
     assert [(one.name, one.code, one.raw) for one in found.rejected] == [
         ("get_weather", "malformed", block)
     ]
+
+
+def test_arguments_that_are_nested_too_deep_to_be_checked() -> None:
+    arguments = '{"a":' * 257 + "1" + "}" * 257
+    text = f'<tool_call>{{"name": "get_weather", "arguments": {arguments}}}</tool_call>'
+    reply = ts.extract(text, tools=TOOLS)
+    assert (reply.text, [one.code for one in reply.rejected]) == (text, ["invalid-arguments"])
+
+
+# Tools that only say of what type arguments are.
+
+UNDECLARED = '<tool_call>{"name": "get_tides", "arguments": {"days": "3"}}</tool_call>'
+UNFIT = '<tool_call>{"name": "get_weather", "arguments": {"days": "3"}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "note"),
+    [
+        (UNDECLARED, ("get_tides", {"days": "3"}), "unknown-tool"),
+        (UNFIT, ("get_weather", {"days": 3}), "invalid-arguments"),
+    ],
+)
+@pytest.mark.parametrize("arguments", ["validated", "incremental"])
+def test_tools_for_types_only(
+    text: str, expected: tuple[str, dict[str, Any]], note: str, arguments: str
+) -> None:
+    assert not calls(text)
+    assert calls(text, types_only=True) == [expected]
+    for size in (1, 5, len(text)):
+        pieces = chunks(text, size)
+        reply = parse(pieces, tools=TOOLS, types_only=True, arguments=arguments)
+        assert [(call.name, call.arguments) for call in reply.calls] == [expected]
+        assert (reply.text, reply.rejected) == ("", ())
+        assert note in {one.code for one in reply.notes}
+
+
+def test_structured_calls_with_tools_for_types_only() -> None:
+    message = {
+        "role": "assistant",
+        "tool_calls": [
+            {"id": "call_1", "function": {"name": "get_tides", "arguments": "{}"}},
+            {"id": "call_2", "function": {"name": "get_weather", "arguments": '{"days": "3"}'}},
+        ],
+    }
+    assert not calls(message)
+    assert calls(message, types_only=True) == [("get_tides", {}), ("get_weather", {"days": 3})]
+
+
+ECHO = '{"name": "get_tides", "arguments": {"place": "x1", "days": 3}}'
+AGAIN = '<tool_call>{"arguments": {"days": 3, "place": "x1"}, "name": "get_tides"}</tool_call>'
+
+
+@pytest.mark.parametrize("tools", [None, [], TOOLS])
+@pytest.mark.parametrize("name", ["get_tides", "get_weather"])
+def test_echoes_with_tools_for_types_only(tools: Any, name: str) -> None:
+    context = [
+        {"role": "user", "content": "Read it."},
+        {"role": "tool", "tool_call_id": "c", "content": ECHO.replace("get_tides", name)},
+    ]
+    options = {"tools": tools, "types_only": True}
+    assert not calls(AGAIN.replace("get_tides", name), context=context, **options)
+    assert calls(AGAIN.replace("get_tides", name), **options)
+
+
+@pytest.mark.parametrize("tools", [None, [], TOOLS])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[get_tides(place="Rome")]',
+        '<|tools_prefix|>[{"get_tides": {"place": "Rome"}}]<|tools_suffix|>',
+        '<tool_call>["get_tides", {"place": "Rome"}]</tool_call>',
+        '{"content": "", "tool_calls": [{"name": "get_tides", "arguments": {"place": "Rome"}}]}',
+        "<tool_call><function=get_tides><parameter=place>Rome</parameter></function></tool_call>",
+    ],
+)
+def test_every_tool_may_be_called_with_tools_for_types_only(tools: Any, text: str) -> None:
+    assert calls(text, tools=tools, types_only=True) == [("get_tides", {"place": "Rome"})]
+
+
+def test_text_beside_calls_with_tools_for_types_only() -> None:
+    text = '{"content": "Hello", "tool_calls": [{"name": "get_tides", "arguments": {}}]}'
+    assert ts.extract(text, tools=TOOLS, types_only=True).text == "Hello"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'The record is {"name": "John", "parameters": {"age": 3}} in the table.',
+        'x [{"name": "Bob", "args": {}}] y',
+        "I do get_weather(days=3) then",
+    ],
+)
+def test_prose_is_no_call_of_an_undeclared_tool(text: str) -> None:
+    assert not calls(text, types_only=True, trust="lenient")
+
+
+def test_what_is_malformed_is_no_call_whatever_tools_are_for() -> None:
+    assert not calls('<tool_call>{"name": "f", "arguments": [1]}</tool_call>', types_only=True)
+
+
+@pytest.mark.parametrize("options", [{"tools": None}, {}, {"types_only": True}])
+def test_a_name_that_stands_for_no_call(options: dict[str, Any]) -> None:
+    text = (
+        f'Action:\n{FENCE}json\n[{{"tool_name": "directly-answer", "parameters": {{}}}}]\n{FENCE}'
+    )
+    assert not calls(text, dialect="command_r_plus", **options)
+    found = events([text], dialect="command_r_plus", arguments="incremental", **options)
+    assert not any(isinstance(event, ts.CallStart) for event in found)
+    declared = {**options, "tools": [{"name": "directly-answer"}]}
+    assert calls(text, dialect="command_r_plus", **declared) == [("directly-answer", {})]

@@ -30,6 +30,7 @@ def extract(
     reply: Any,
     *,
     tools: Iterable[Any] | None = None,
+    types_only: bool = False,
     dialect: str | Dialect | Sequence[Dialect] = AUTO,
     trust: Trust = "standard",
     capabilities: Capabilities | None = None,
@@ -40,19 +41,21 @@ def extract(
 ) -> Reply:
     """The calls in a reply: its text, or an API's whole answer.
 
-    Structured calls count before anything that stands in the text. `context` is the conversation so
-    far: a call that only repeats one from a tool result or a document is not made.
+    Structured calls count before anything that stands in the text. With `types_only`, a call that
+    is of no declared tool, or does not fit its schema, is made all the same. `context` is the
+    conversation so far: a call that only repeats one from a tool result or a document is not made.
     """
     taken = Native(reply) if isinstance(reply, str) else native(reply)
     declared = as_tools(tools)
     if taken.drafts:
-        result = fold(_structured(taken, declared, new_id))
+        result = fold(_structured(taken, declared, new_id, types_only=types_only))
     else:
         if reasoning_open is None and capabilities:
             reasoning_open = capabilities.reasoning_open
         parser = Parser(
             dialect=dialect,
             tools=declared,
+            types_only=types_only,
             trust=trust,
             context=context,
             reasoning_open=False if taken.reasoning else reasoning_open,
@@ -74,10 +77,11 @@ def _apart(text: str) -> tuple[str, str]:
 
 
 def _structured(
-    taken: Native, tools: Sequence[Any] | None, new_id: Callable[[], str]
+    taken: Native, tools: Sequence[Any] | None, new_id: Callable[[], str], *, types_only: bool
 ) -> Iterator[Event]:
     """Calls that came as structures: names and arguments are checked, nothing else."""
-    judge = Judge(None if tools is None else Toolset(tools), "lenient")
+    toolset = None if tools is None else Toolset(tools)
+    judge = Judge(toolset, "lenient", types_only=types_only)
     ledger = calls.Ledger(new_id)
     count = 0
     text, thought = _apart(taken.text)

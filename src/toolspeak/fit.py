@@ -79,7 +79,8 @@ def fit(arguments: dict[str, Any], schema: Mapping[str, Any] | Validator, source
     try:
         validator = schema if isinstance(schema, Validator) else validator_for(schema)
         return _checked(arguments, validator, source)
-    except RecursionError:
+    except (RecursionError, ValueError):
+        # The validator has a limit of its own, which it tells as a wrong value.
         problem = "the arguments or the tool's schema are nested too deeply to be checked"
         return Fit(arguments, faults=(Fault("$", problem),))
 

@@ -71,10 +71,23 @@ class Verdict(Struct, frozen=True):
 class Judge:
     """Decides on the drafts of one reply."""
 
-    def __init__(self, tools: Toolset | None, trust: Trust, echoes: Echoes | None = None) -> None:
+    def __init__(
+        self,
+        tools: Toolset | None,
+        trust: Trust,
+        echoes: Echoes | None = None,
+        *,
+        types_only: bool = False,
+    ) -> None:
         self.tools = tools
-        self._trust = trust
+        self._trust: Trust = trust
         self._echoes = echoes
+        self.types_only = types_only
+        """Whether tools say only of which types arguments are, and not which calls may be made."""
+
+    def checking(self) -> Judge:
+        """The same, where only calls of declared tools are made, and only if they fit."""
+        return Judge(self.tools, self._trust, self._echoes) if self.types_only else self
 
     def weigh(self, draft: Draft, source: str, raw: str = "") -> Verdict:
         """What a draft comes to. `source` is the text it was read from, `raw` the same with all
@@ -84,7 +97,10 @@ class Judge:
         arguments, problem, mended = arguments_of(draft)
         name, remarks = self._name(draft.name, arguments)
         if name is None:
-            return Verdict(draft.name, code="unknown-tool", problem=self._unknown(draft.name))
+            unknown, name = self._unknown(draft.name), without_prefix(draft.name)
+            if not self.types_only or not name:
+                return Verdict(draft.name, code="unknown-tool", problem=unknown)
+            remarks = (*_renamed(draft.name, name), ("unknown-tool", unknown, source))
         if arguments is None:
             return Verdict(name, code="bad-arguments", problem=problem, path="$.arguments")
         if draft.repairs or mended:
@@ -92,12 +108,14 @@ class Judge:
                 (code := f"repaired-{repair}", NOTES[code], source)
                 for repair in (*draft.repairs, *mended)
             )
-        if self.tools is not None:
+        if self.tools is not None and name in self.tools.tools:
             fit = self.tools.fit(name, arguments, source)
             if fit.faults:
-                fault = fit.faults[0]
+                path = fit.faults[0].path
                 problem = "; ".join(f"{one.path}: {one.problem}" for one in fit.faults[:3])
-                return Verdict(name, code="invalid-arguments", problem=problem, path=fault.path)
+                if not self.types_only:
+                    return Verdict(name, code="invalid-arguments", problem=problem, path=path)
+                remarks += (("invalid-arguments", problem, path),)
             arguments = fit.arguments
             if not fit.checked:
                 message = f"the schema of {name!r} is not valid; what could be checked was"
@@ -123,10 +141,8 @@ class Judge:
     ) -> tuple[str | None, tuple[tuple[str, str, str], ...]]:
         if not name:
             return self._guessed(arguments)
-        found = self.tools.find(name) if self.tools else without_prefix(name)
-        if found in (None, name):
-            return found, ()
-        return found, (("renamed", f"{name!r} means the tool {found!r}", name),)
+        found = self.tools.find(name) if self.tools else without_prefix(name) or None
+        return found, _renamed(name, found) if found else ()
 
     def _guessed(
         self, arguments: dict[str, Any] | None
@@ -143,6 +159,11 @@ class Judge:
             return f"there is no tool named {name!r}"
         near = ", ".join(self.tools.nearest(name))
         return f"there is no tool named {name!r}; did it mean {near}?"
+
+
+def _renamed(name: str, found: str) -> tuple[tuple[str, str, str], ...]:
+    """What there is to say of a tool that goes by another name."""
+    return (("renamed", f"{name!r} means the tool {found!r}", name),) if found != name else ()
 
 
 def placeholder_in(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> str:

@@ -20,6 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="try the dialects of this model first")
     parser.add_argument("--tools", help="a JSON file with the tools that were offered")
     parser.add_argument(
+        "--types-only",
+        action="store_true",
+        help="make calls of other tools too, and calls that do not fit: tools only give types",
+    )
+    parser.add_argument(
         "--trust",
         choices=("strict", "standard", "lenient"),
         default="standard",
@@ -59,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
         options.model,
         options.dialect,
         tools=as_tools(read_json(options.tools)) if options.tools else None,
+        types_only=options.types_only,
         trust=options.trust,
         context=read_json(options.context) if options.context else (),
         reasoning_open={"yes": True, "no": False, "unknown": None}[options.reasoning_open],

@@ -34,7 +34,7 @@ class Attempts:
         self._reader = desk.reader
         self._output = desk.output
         self._grammar = grammar
-        self._exhaustive = exhaustive
+        self.exhaustive = exhaustive
         self._open: dict[str, None] = {}
         """What may still close the calls so far, each once, until text comes."""
         self._debt = 0
@@ -78,7 +78,7 @@ class Attempts:
         self._desk.steps_back = self._desk.embedded = False
         if faulty:
             return (yield from self._attempt(faulty[0]))
-        if foreign and not self._exhaustive:
+        if foreign and not self.exhaustive:
             self._say_unread(foreign)
             return True
         return self._desk.cut_off and self.cut_short()
@@ -100,13 +100,13 @@ class Attempts:
 
     def _answered(self) -> bool:
         """Whether the calls so far are all: models go on with explanations and examples."""
-        if self._exhaustive or not self._desk.count:
+        if self.exhaustive or not self._desk.count:
             return False
         return self._complete or self._output.since > _LONGEST_LINK
 
     def come_too_late(self) -> bool:
         """Whether calls rest on what only others could say: on results that the model invents."""
-        if self.turn_is_over and not self._exhaustive:
+        if self.turn_is_over and not self.exhaustive:
             self._remark_on_chatter()
             return True
         return False
@@ -123,7 +123,7 @@ class Attempts:
 
     def cut_short(self) -> bool:
         """The text ends inside a call: what is there of it is text, and holds no calls itself."""
-        if self._exhaustive:
+        if self.exhaustive:
             return False
         rest = self._reader.text[self._reader.at :]
         self._reader.at = len(self._reader.text)
@@ -150,7 +150,7 @@ class Attempts:
         ends = bool(form.closer) or form.body in JSON_SLOTS | CALL_SLOTS
         strict = (self._grammar.scope.strict and ends) or inert
         made = desk.count
-        if strict or self._exhaustive:
+        if strict or self.exhaustive:
             desk.defer()
         try:
             found = yield from desk.bounded(body)
@@ -167,7 +167,7 @@ class Attempts:
             if any(isinstance(event, CallEnd) for event in tentative):
                 self._output.edge()
             self._output.emit(*tentative)
-            if self._exhaustive and any(isinstance(event, CallRejected) for event in tentative):
+            if self.exhaustive and any(isinstance(event, CallRejected) for event in tentative):
                 return False
             yield from self._closers(form)
             return True
@@ -287,7 +287,8 @@ class Attempts:
             if match is None:
                 return False
             if match[1]:
-                self._output.note("wrong-closer", f"{match[0]} closes {form.opener}", match[0])
+                if not self._desk.shows:
+                    self._output.note("wrong-closer", f"{match[0]} closes {form.opener}", match[0])
                 reader.at = match.end()
                 return True
             if reader.ended or match.end() < len(reader.text):

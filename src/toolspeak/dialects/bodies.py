@@ -280,7 +280,8 @@ def _call(desk: Desk, form: Form, *, bare: bool) -> Found:
         return False
     if form.body == "builtin" and not name.endswith(".call"):
         return False
-    known = bool(form.opener) or desk.declared(name) is not None
+    spelled = desk.declared(name) if bare else desk.may_call(name)
+    known = bool(form.opener) or spelled is not None
     if not known and (bare or not desk.embedded):
         return False
     if bare and desk.tools is None:

@@ -50,7 +50,8 @@ class Desk:
     ) -> None:
         self.reader = Reader()
         self.output = Output()
-        self.judge = judge
+        self._judge = judge
+        self._checking = judge.checking()
         self.tools = judge.tools
         self.incremental = incremental
         self.max_call = max_call
@@ -78,6 +79,8 @@ class Desk:
         """Calls in other dialects are read, but not made."""
         self.embedded = False
         """What is read stands in prose: it counts only if it calls a declared tool."""
+        self.shows = False
+        """What is read is an example: none of it counts."""
         self.steps_back = False
         """Other forms are still to be tried at this marker."""
         self.dialect: Dialect | None = None
@@ -141,9 +144,18 @@ class Desk:
             return without_prefix(name)
         return self.tools.find(name)
 
+    @property
+    def takes_any(self) -> bool:
+        """Whether any tool may be called, be it declared or not."""
+        return self.tools is None or (self._judge.types_only and not self.embedded)
+
+    def may_call(self, name: str) -> str | None:
+        """The spelling in which a tool of that name may be called; None if it may not."""
+        return self.declared(name) or (without_prefix(name) or None if self.takes_any else None)
+
     def may_be_tool(self, beginning: str) -> bool:
-        """Whether a declared tool's name begins like this; any may if none are declared."""
-        return self.tools is None or self.tools.begins(beginning)
+        """Whether the name of a tool that may be called begins like this."""
+        return self.takes_any or self.tools is None or self.tools.begins(beginning)
 
     # What the bodies report.
 
@@ -160,12 +172,12 @@ class Desk:
 
     def begin(self, form: Form, name: str, identity: str) -> bool:
         """Start to stream a call's arguments; False if that is not wanted or not possible."""
-        if not self.incremental or self.tentative is not None or not name:
+        if not self.incremental or self.tentative is not None or self.shows or not name:
             return False
-        declared = self.declared(name)
-        if not declared:
+        spelled = self.may_call(name)
+        if not spelled or self._means_nothing(form, name):
             return False
-        self._started = CallStart(self.count, self._identity(identity), declared, form.dialect.name)
+        self._started = CallStart(self.count, self._identity(identity), spelled, form.dialect.name)
         self._streamed = []
         self._started_as = identity
         self.output.emit(self._started)
@@ -193,17 +205,26 @@ class Desk:
             draft = structs.replace(draft, repairs=repairs)
             self.liberties.clear()
         held = self.reader.held()
-        verdict = self.judge.weigh(draft, held[start:], held[self._mark :])
+        judge = self._checking if self.embedded else self._judge
+        verdict = judge.weigh(draft, held[start:], held[self._mark :])
         if self.only_expected and form.dialect not in self.expected and not verdict.code:
             problem = f"this is {form.dialect.name}, which is not what is expected here"
             verdict = Verdict(verdict.name, code="unexpected-dialect", problem=problem)
-        if verdict.code == "unknown-tool" and draft.name in form.dialect.nothing:
+        if self.shows:
+            problem = "words that announce an example stand before it"
+            verdict = Verdict(verdict.name, code="example", problem=problem)
+        if verdict.code in ("", "unknown-tool") and self._means_nothing(form, draft.name):
             raw = self._commit(start)
             self.remark("no-calls", f"the model says that it makes no call: {draft.name}", raw)
         elif verdict.arguments is None:
             self._reject(verdict, start)
         else:
             self._accept(form, verdict, draft.id, start)
+
+    def _means_nothing(self, form: Form, name: str) -> bool:
+        """Whether a dialect says by that name that there is no call, and no tool has it."""
+        is_none = without_prefix(name) in form.dialect.nothing
+        return is_none and not (self.tools and self.tools.find(name))
 
     def _is_blank(self, draft: Draft) -> bool:
         """Whether a bare value is empty: the text may have been cut off before it."""
@@ -287,7 +308,7 @@ class Desk:
             self.retract()
             is_call = verdict.code == "unknown-tool" and verdict.name
             raise Prose(self.reader.offset() if is_call else 0)
-        if self.steps_back:
+        if self.steps_back and not self.shows:
             self.retract()
             raise Faulty
         raw = self.reader.held()[start:]

@@ -82,6 +82,10 @@ class Markers:
         """Whether `text[at:]` is the beginning of a longer literal."""
         return len(text) - at < self._longest and text[at:] in self._prefixes
 
+    def are_far(self, text: str) -> bool:
+        """Whether nothing in a text could even begin a literal."""
+        return self._first.search(text) is None
+
     def certain(self, text: str, at: int) -> int:
         """Up to where `text[at:]` holds nothing that could become a literal."""
         for begun in self._first.finditer(text, max(at, len(text) - self._longest + 1)):
@@ -109,6 +113,10 @@ class Both:
                 self._found[markers] = markers.search(text, at)
         found = [match for match in self._found.values() if match]
         return min(found, key=lambda match: (match.start(), -match.end()), default=None)
+
+    def are_far(self, text: str) -> bool:
+        """Whether nothing in a text could even begin a literal."""
+        return all(markers.are_far(text) for markers in self._sets)
 
     def certain(self, text: str, at: int) -> int:
         """Up to where `text[at:]` holds nothing that could become a literal."""

@@ -181,6 +181,8 @@ def _hand_in(desk: Desk, form: Form, read: Read, start: int) -> bool:
     name_is_key = form.dialect.keys == NAME_IS_KEY
     declared = desk.tools.tools if desk.tools else None
     found = list(drafts(read.value, declared, name_is_key=name_is_key))
+    if desk.takes_any and declared is not None and any(draft.problem for draft in found):
+        found = list(drafts(read.value, None, name_is_key=name_is_key))
     _say_content(desk, read.value, found)
     for draft in found:
         repairs = (*read.repairs, *draft.repairs, *("other-keys",) * bool(draft.others))
@@ -190,7 +192,7 @@ def _hand_in(desk: Desk, form: Form, read: Read, start: int) -> bool:
 
 def _say_content(desk: Desk, value: Any, found: list[Draft]) -> None:
     """The text that stands beside the calls, if they are calls: else all of it stays text."""
-    good = all(not draft.problem and desk.declared(draft.name) for draft in found)
+    good = all(not draft.problem and desk.may_call(draft.name) for draft in found)
     beside = isinstance(value, dict) and "tool_calls" in value
     if found and good and beside and isinstance(value.get("content"), str):
         desk.say_before_calls(value["content"])

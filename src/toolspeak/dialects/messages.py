@@ -89,7 +89,7 @@ class Messages:
 
     def _is_tool(self, name: str, *, is_ours: bool) -> bool:
         """Whether a header that lacks its channel says all the same that it is a call's."""
-        return is_ours if self._desk.tools is None else self._desk.declared(name) is not None
+        return is_ours if self._desk.takes_any else self._desk.declared(name) is not None
 
     def _is_boundary(self) -> bool:
         """Whether a message may begin here: with a line, or where another one has ended."""

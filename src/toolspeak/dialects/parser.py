@@ -13,7 +13,7 @@ what no form can read becomes text again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from .. import calls
@@ -27,13 +27,14 @@ from ..types import Note
 from .attempts import Attempts
 from .desk import Desk, TooLong
 from .echoes import Echoes
-from .grammar import Both, Marker, Markers, grammar_of, markers_of, unconditional
+from .grammar import Both, Marker, grammar_of, markers_of, unconditional
 from .messages import Messages
 from .reader import Found, Steps
 from .registry import AUTO, EVERYTHING, scope_of
 from .scan import MORE
 from .surroundings import Surroundings
 from .template import Dialect
+from .thinking import Thinking
 from .whole import WholeMessage
 
 _NESTED = 4
@@ -49,9 +50,11 @@ class Parser:
     """Reads the calls out of a model's text, however it is cut into chunks.
 
     `tools` in any provider's shape give the types of arguments and the names that count; None
-    checks neither. `trust` says what may become a call, and `context`, the conversation so far,
-    which calls would only be echoes. `reasoning_open` says whether the text starts inside reasoning
-    that the prompt has opened; None leaves it to what follows.
+    checks neither. With `types_only`, a call of another tool, or one that does not fit, is made all
+    the same, with a note: for those who answer such calls themselves. `trust` says what may become
+    a call, and `context`, the conversation so far, which calls would only be echoes.
+    `reasoning_open` says whether the text starts inside reasoning that the prompt has opened; None
+    leaves it to what follows.
     """
 
     _exhaustive = False
@@ -61,6 +64,7 @@ class Parser:
         *,
         dialect: str | Dialect | Sequence[Dialect] = AUTO,
         tools: Iterable[Any] | None = None,
+        types_only: bool = False,
         trust: Trust = "standard",
         context: Any = (),
         reasoning_open: bool | None = None,
@@ -75,7 +79,7 @@ class Parser:
         toolset = None if self._declared is None else Toolset(self._declared)
         context = tuple(context) if isinstance(context, Iterator) else context
         guard = Echoes(context, self._calls_in, self._makes_calls) if context else None
-        judge = Judge(toolset, trust, guard)
+        judge = Judge(toolset, trust, guard, types_only=types_only)
         self._desk = Desk(judge, incremental=incremental, max_call=max_call, new_id=new_id)
         self._reader = self._desk.reader
         self._output = self._desk.output
@@ -89,6 +93,8 @@ class Parser:
         self._messages = Messages(self._desk, self._attempts)
         self._whole_message = WholeMessage(self._desk, self._grammar)
         self._around = Surroundings(self._desk, trust)
+        keeps = trust == "lenient"
+        self._thinking = Thinking(self._desk, self._attempts, self._grammar, keeps=keeps)
         self._markers = self._grammar.markers
         if self._grammar.names:
             self._markers = Both(self._grammar.markers, self._grammar.names)
@@ -97,13 +103,10 @@ class Parser:
         self._desk.only_expected = scope.strict and bool(scope.named)
         self._dialect = dialect
         self._trust: Trust = trust
+        self._types_only = types_only
         self._context = context
         self._new_id = new_id
         self._reasoning_open = reasoning_open
-        self._thoughts: list[str] = []
-        """Reasoning that holds what looks like calls, where trust is lenient."""
-        self._unclosed: list[Markers] = []
-        """What is known not to close any reasoning in the rest of the text."""
         self._said_cut_off = False
         self._machine = self._run()
         next(self._machine)
@@ -120,7 +123,8 @@ class Parser:
             reader.at = scanner.step(reader.text, reader.at)
             if scanner.state == MORE:
                 return []
-        next(self._machine)
+        if not reader.pass_on(text):
+            next(self._machine)
         return self._output.drain()
 
     @property
@@ -148,7 +152,8 @@ class Parser:
         """Every call that any text holds, for the guard against echoes."""
         for _ in range(_NESTED):
             inside: list[str] = []
-            for event in Everything(tools=self._declared, trust="lenient").events([text]):
+            parser = Everything(tools=self._declared, types_only=self._types_only, trust="lenient")
+            for event in parser.events([text]):
                 if isinstance(event, CallEnd):
                     yield calls.key_of(event.call.name, event.call.arguments)
                     inside.extend(strings_in(event.call.arguments))
@@ -158,8 +163,13 @@ class Parser:
 
     def _makes_calls(self, text: str) -> bool:
         """Whether an earlier reply of the same model made a call, as far as anybody may think."""
-        trust = "standard" if self._trust == "strict" else self._trust
-        parser = Parser(dialect=self._dialect, tools=self._declared, trust=trust)
+        trust: Trust = "standard" if self._trust == "strict" else self._trust
+        parser = Parser(
+            dialect=self._dialect,
+            tools=self._declared,
+            types_only=self._types_only,
+            trust=trust,
+        )
         return any(isinstance(event, CallEnd) for event in parser.events([text]))
 
     # Text, up to the next marker.
@@ -167,37 +177,18 @@ class Parser:
     def _run(self) -> Steps:
         yield
         yield from self._beginning()
-        while marker := (yield from self._next(self._markers, self._output.say)):
+        while marker := (yield from self._reader.next_marker(self._markers, self._output.say)):
             if not (yield from self._marker(marker)):
                 self._output.say(marker)
                 self._reader.at += len(marker)
-        if self._thoughts and not self._desk.count:
+        if self._thinking.of_calls and not self._desk.count:
             self._act_on_thoughts()
         self._output.close(calls=self._desk.count > 0)
-
-    def _next(
-        self, markers: Markers | Both, let_go: Callable[[str], None]
-    ) -> Generator[None, None, str]:
-        """Let go of everything up to the next marker, which is returned; "" if there is none."""
-        reader = self._reader
-        while True:
-            text, at = reader.text, reader.at
-            match = markers.search(text, at)
-            certain = len(text) if reader.ended else markers.certain(text, at)
-            if match and (match.start() < certain or reader.ended):
-                let_go(text[at : match.start()])
-                reader.at = match.start()
-                return match[0]
-            let_go(text[at:certain])
-            reader.at = certain
-            if reader.ended:
-                return ""
-            yield
 
     def _beginning(self) -> Steps:
         """What only the start of a message can hold."""
         if self._reasoning_open and self._grammar.ends_thought:
-            yield from self._think(self._grammar.ends_thought, ())
+            yield from self._thinking.read(self._grammar.ends_thought)
         for literal in self._grammar.start:
             if (yield from self._reader.literal(literal)):
                 break
@@ -218,6 +209,8 @@ class Parser:
         if marker.forms or marker.frames:
             if (yield from self._around.show(literal, marker)):
                 return False
+            if marker.forms and self._around.announce():
+                return (yield from self._example(literal, marker))
             if marker.forms and self._attempts.come_too_late():
                 return False
             if (yield from self._call_or_message(literal, marker)):
@@ -239,6 +232,18 @@ class Parser:
             return False
         may_be_words = marker.word_start or marker.bare
         return not may_be_words or not self._around.mention(literal)
+
+    def _example(self, literal: str, marker: Marker) -> Found:
+        """Read what is announced as an example: all of it is text. If it cannot be read, it may
+        still be what encloses one."""
+        self._desk.shows = True
+        found = yield from self._attempts.forms(marker.forms)
+        self._desk.shows = False
+        self._around.shown(0 if found else len(literal))
+        if not found:
+            told = f"{literal} stands behind words that announce an example"
+            self._output.note("example", told, literal)
+        return found
 
     def _call_or_message(self, literal: str, marker: Marker) -> Found:
         """A call, or a message with a header, if one begins here."""
@@ -265,7 +270,7 @@ class Parser:
             if (yield from self._around.are_code(marker)):
                 return False
             self._reader.at += len(literal)
-            yield from self._think((marker.thought,), ())
+            yield from self._thinking.read((marker.thought,))
         yield from self._whole()
         return True
 
@@ -287,7 +292,8 @@ class Parser:
         if marker.inert:
             self._output.say(literal)
             self._reader.at += len(literal)
-            yield from self._next(markers_of((marker.inert,)), self._output.say)
+            ends = markers_of((marker.inert,))
+            yield from self._reader.next_marker(ends, self._output.say)
             return True
         self._remark_on(literal)
         return False
@@ -365,7 +371,7 @@ class Parser:
         follows = yield from self._messages.read(dialect, opener, only_calls=only_calls)
         if follows == "thought":
             assert dialect.frame is not None
-            yield from self._think(dialect.frame.ends, dialect.frame.openers)
+            yield from self._thinking.read(dialect.frame.ends, dialect.frame.openers)
         return bool(follows)
 
     def _remark_on(self, literal: str) -> None:
@@ -381,52 +387,15 @@ class Parser:
 
     # Reasoning.
 
-    def _think(self, closers: tuple[str, ...], before: tuple[str, ...]) -> Steps:
-        """Reasoning up to and with the first of `closers`, or up to the first of `before`."""
-        self._output.begin_thought()
-        ends = markers_of(closers)
-        markers = markers_of((*closers, *before, *self._grammar.thoughts))
-        while marker := (yield from self._next(markers, self._output.think)):
-            if marker in before:
-                break
-            if marker in closers:
-                self._reader.at += len(marker)
-                break
-            if not (yield from self._call_in_thought(ends)):
-                break
-        self._output.end_thought()
-
-    def _call_in_thought(self, ends: Markers) -> Found:
-        """A call opens inside reasoning: it is a thought if the reasoning is closed after it, and
-        the end of the reasoning if not. Returns whether the reasoning goes on."""
-        reader, limit = self._reader, self._desk.max_call
-        reader.hold()
-        closer = ""
-        try:
-            if ends not in self._unclosed:
-                closer = yield from self._desk.bounded(reader.until_marker(ends))
-        except TooLong:
-            pass
-        if reader.offset() > limit:
-            # Too much to hold: whatever it is, it is part of the reasoning.
-            reader.seek(limit)
-            self._output.think(reader.release())
-            return True
-        if closer:
-            thought = reader.release().removesuffix(closer)
-            self._output.think(thought)
-            if self._trust == "lenient" and not self._attempts.turn_is_over:
-                self._thoughts.append(thought)
-            return False
-        self._unclosed.append(ends)
-        reader.restore()
-        self._output.note("reasoning-unclosed", "a call ends reasoning that was never closed")
-        return False
-
     def _act_on_thoughts(self) -> None:
         """The reply makes no call, but its reasoning does: that is what the model meant to do."""
-        inner = Parser(tools=self._declared, context=self._context, new_id=self._new_id)
-        found = list(inner.events(["\n".join(self._thoughts)]))
+        inner = Parser(
+            tools=self._declared,
+            types_only=self._types_only,
+            context=self._context,
+            new_id=self._new_id,
+        )
+        found = list(inner.events(["\n".join(self._thinking.of_calls)]))
         if any(isinstance(event, CallEnd) for event in found):
             self._output.note("from-reasoning", "the only calls stood inside reasoning")
             kinds = (CallStart, ArgumentsDelta, CallEnd, Note)
@@ -463,9 +432,6 @@ class Everything(Parser):
     """Reads all calls that a text holds, in whatever dialect and wherever they stand."""
 
     _exhaustive = True
-
-    def _think(self, closers: tuple[str, ...], before: tuple[str, ...]) -> Steps:
-        yield from ()
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Generator
 from typing import Protocol
 
-from .grammar import Markers
+from .grammar import Both, Markers
 
 _SPACE = re.compile(r"[\s\ufeff]*+")
 
@@ -44,6 +44,7 @@ class Reader:
         "refused",
         "scanner",
         "text",
+        "waiting",
     )
 
     def __init__(self) -> None:
@@ -56,6 +57,9 @@ class Reader:
         """How far in the whole text anything was read before it was given back."""
         self.scanner: Scanner | None = None
         """What waits for more text, if it is only to find the end of a value."""
+        self.waiting: tuple[Markers | Both, Callable[[str], None]] | None = None
+        """What is looked for in the next text, and where all before that goes, while nothing is
+        kept back."""
         self.refused = ""
         """A text that the JSON decoder could not read: it is not asked again about the same."""
         self._held: list[str] | None = None
@@ -121,6 +125,35 @@ class Reader:
         self._held = None
 
     # Reading: each returns when it knows, whatever the chunks were.
+
+    def next_marker(
+        self, markers: Markers | Both, let_go: Callable[[str], None]
+    ) -> Generator[None, None, str]:
+        """Let go of everything up to the next marker, which is returned; "" if there is none."""
+        while True:
+            text, at = self.text, self.at
+            match = markers.search(text, at)
+            certain = len(text) if self.ended else markers.certain(text, at)
+            if match and (match.start() < certain or self.ended):
+                let_go(text[at : match.start()])
+                self.at = match.start()
+                return match[0]
+            let_go(text[at:certain])
+            self.at = certain
+            if self.ended:
+                return ""
+            self.waiting = (markers, let_go) if certain == len(text) else None
+            yield
+            self.waiting = None
+
+    def pass_on(self, text: str) -> bool:
+        """Let go of text that has just arrived, if it is only more of what is let go of anyway, as
+        nearly all is: what waits need not be woken for it."""
+        if not self.waiting or not self.waiting[0].are_far(text):
+            return False
+        self.at = len(self.text)
+        self.waiting[1](text)
+        return True
 
     def space(self) -> Generator[None, None, str]:
         """Read white space; returns it once something else, or the end, is in sight."""

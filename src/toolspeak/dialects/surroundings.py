@@ -57,6 +57,8 @@ class Surroundings:
         self._reader = desk.reader
         self._output = desk.output
         self._trust = trust
+        self._shown = -1
+        """Where in the whole text the last example that was announced has ended."""
 
     def mention(self, literal: str) -> bool:
         """Whether what begins here is part of a URL or an argument of something else; or code
@@ -73,20 +75,35 @@ class Surroundings:
 
     def show(self, literal: str, marker: Marker) -> Found:
         """Whether a call that begins here is only shown: it stands in inline code, in a fence or in
-        HTML for code, is recited from the prompt, or said to be an example. A fence that is all of
-        the reply is dealt with before."""
+        HTML for code, or is recited from the prompt. A fence that is all of the reply is dealt with
+        before."""
         if self._trust == "lenient":
             return False
         if _RECITED.search(self._output.tail):
             where = "behind the words with which a prompt shows it"
-        elif marker.forms and _ANNOUNCED.search(self._output.tail):
-            where = "behind words that announce an example"
         elif (yield from self.are_code(marker)):
             where = "inside of code"
         else:
             return False
         self._output.note("example", f"{literal} stands {where}: it is an example", literal)
         return True
+
+    def announce(self) -> bool:
+        """Whether what begins here is an example: words say so right before it, or it follows on
+        another one, as several do in a row."""
+        if self._trust == "lenient":
+            return False
+        tail, between = self._output.tail, self._place() - self._shown
+        if self._shown >= 0 and between <= len(tail) and not tail[len(tail) - between :].strip():
+            return True
+        return _ANNOUNCED.search(tail) is not None
+
+    def shown(self, size: int = 0) -> None:
+        """An example ends so far from here."""
+        self._shown = self._place() + size
+
+    def _place(self) -> int:
+        return self._reader.base + self._reader.at
 
     def are_code(self, marker: Marker) -> Found:
         """Whether the text has come to a place inside of code. Backticks that are not paired before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any, ClassVar
 
 import pytest
@@ -251,10 +252,10 @@ def test_one_that_cannot_be_written_keeps_no_others_from_it(
     """Not even if nobody has foreseen why."""
     ring, write = Ring(), ring_module._write  # pyright: ignore[reportPrivateUsage]
 
-    def odd(records: list[Record], paper: bytearray) -> None:
-        if any(record.id == "req_1" for record in records):
+    def odd(record: Record, paper: bytearray, at: int) -> None:
+        if record.id == "req_1":
             raise MemoryError
-        write(records, paper)
+        write(record, paper, at)
 
     monkeypatch.setattr(ring_module, "_write", odd)
     for number in range(3):
@@ -264,15 +265,19 @@ def test_one_that_cannot_be_written_keeps_no_others_from_it(
     assert len(caplog.records) == 1
 
 
-def test_what_found_no_room_counts_until_it_is_written_down() -> None:
-    """What the model said is kept beside the bytes, also where those are not."""
+def test_nothing_of_a_request_that_is_over_stays_as_it_was() -> None:
+    """What the model said is there beside the bytes, also where there was no room for those."""
     ring = Ring()
     ring.room.left = 0
     for number in range(3):
         record = served(EVERY_PART, number)
         kept = record.kept = Kept(0.0, ring.room, key=record.id)
         kept.take(b"x" * 400_000)
+        before = sys.getrefcount(record)
+        ring.active[record.id] = record
         ring.end(record)
+        assert sys.getrefcount(record) == before
+    ring.write()
     assert len(ring.over()) == 3
 
 
@@ -294,8 +299,7 @@ class Dripping:
     def __init__(self, piece: bytes) -> None:
         self._piece = piece
 
-    async def read(self, deadline: float) -> bytes:
-        assert deadline
+    def take(self) -> bytes:
         return self._piece
 
 
@@ -335,17 +339,43 @@ def test_what_leaves_at_last_takes_room() -> None:
 
 def test_a_large_one_is_written_down_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ring, write = Ring(), ring_module._write  # pyright: ignore[reportPrivateUsage]
-    written: list[int] = []
+    written: list[str] = []
 
-    def counted(records: list[Record], paper: bytearray) -> None:
-        written.append(len(records))
-        write(records, paper)
+    def counted(record: Record, paper: bytearray, at: int) -> None:
+        written.append(record.id)
+        write(record, paper, at)
 
     monkeypatch.setattr(ring_module, "_write", counted)
     for number, size in enumerate((100, 100, 5_000_000, 100)):
         ring.end(served(EVERY_PART, number, body=b"x" * size))
     ring.write()
-    assert written == [2, 1, 1]
+    assert written == [one.summary.id for one in ring.over()] == [f"req_{n}" for n in range(4)]
+    blocks = ring._over  # pyright: ignore[reportPrivateUsage]
+    assert [block.count for block in blocks] == [2, 1, 1]
+
+
+def test_less_room_than_when_they_were_written() -> None:
+    """The last that fit stay."""
+    ring = Ring()
+    for number in range(15):
+        ring.end(served(EVERY_PART, number, body=b"x" * 2000))
+    ring.resize(1000, 30_000)
+    ring.write()
+    kept = [one.summary.id for one in ring.over()]
+    assert len(kept) > 5
+    assert kept == [f"req_{n}" for n in range(15 - len(kept), 15)]
+    assert ring.size <= 30_000
+
+
+def test_one_that_cannot_be_written_leaves_nothing_on_the_paper() -> None:
+    """Half of it may stand there already, and the next one is shorter."""
+    ring, odd = Ring(), UNWRITABLE["half a character"]
+    long = Reply(parts=(Text("x" * 10_000), *odd.parts))
+    for number, reply in enumerate((EVERY_PART, long, Reply(), odd, EVERY_PART)):
+        ring.end(served(reply, number))
+    ring.write()
+    assert [one.summary.id for one in ring.over()] == [f"req_{n}" for n in range(5)]
+    assert [one.record.reply for one in ring.over()] == [EVERY_PART, long, Reply(), odd, EVERY_PART]
 
 
 def test_what_cannot_be_read_hides_no_others(caplog: pytest.LogCaptureFixture) -> None:

@@ -108,6 +108,9 @@ class Kept(Flow, gc=False):
     """When something was last said of it, in seconds since 1970."""
 
     def take_body(self, data: bytes) -> None:
-        """What the client has sent is there."""
-        if self.fits(len(data)):
+        """What the client has sent is there. Every request comes by here."""
+        size, room = len(data), self.room
+        if size <= room.left:
+            room.left -= size
+            self.weight += size
             self.body = data

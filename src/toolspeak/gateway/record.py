@@ -96,10 +96,10 @@ class Record(Struct, array_like=True):
     tools: int = 0
     mode: str = ""
     """How the model was given tools."""
-    questions: list[Question] = field(default_factory=list[Question])
-    retries: list[str] = field(default_factory=list[str])
+    questions: list[Question] = []
+    retries: list[str] = []
     """Why upstreams were asked more than once."""
-    failures: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    failures: list[tuple[str, str]] = []
     """Upstreams that have failed, and the kind of each failure."""
     overhead: float | None = None
     """Seconds that were not spent on waiting for upstreams."""
@@ -112,7 +112,7 @@ class Record(Struct, array_like=True):
     failure: Failure | None = None
     status: int = 0
     ended: float = 0.0
-    answered: dict[str, str] = field(default_factory=dict[str, str])
+    answered: dict[str, str] = {}
     """The headers of the answer."""
     kept: Kept | None = None
     spans: Spans | None = None

@@ -24,15 +24,18 @@ _TICK = 1e-6
 _AS_IT_IS = 4000
 """Bytes that Python itself needs for a request that cannot be written down, about."""
 _MOST_PAPER = 2**20
-_MOST_UNWRITTEN = 2**16
-"""Bytes of requests that are written down together: more would drive all else out of the caches."""
+_MOST_TOGETHER = 2**16
+"""Bytes of requests that make a block: more would drive all else out of the caches."""
 _AT_ONCE = 32
-"""How many requests are written down together, at most."""
+"""How many requests make a block, at most."""
+_HEAD = 5
+"""Bytes at the beginning of a block, for how many requests it has."""
 _BLOCKS = 16
 """What is kept has about so many blocks, or more, since a block is only forgotten as a whole."""
 _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 """Half a character, a number that no machine has, a nest: models write such things."""
 _write = msgspec.msgpack.Encoder().encode_into
+"""A value, where to write it, and at which place there."""
 _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _read = msgspec.msgpack.Decoder(Record).decode
 
@@ -83,12 +86,13 @@ class Ring:
         """Those that ended last are last."""
         self._count = 0
         """How many requests that are."""
-        self._ended: list[Record] = []
-        """Those that are over, and not written down yet."""
-        self._unwritten = 0
-        """Bytes of what came and went by them, about."""
-        self._paper = bytearray()
-        """Where requests are written down, always in the same place."""
+        self._paper = bytearray(_HEAD)
+        """Where requests are written down as they end, always in the same place: nothing of them
+        stays where the next one could have it."""
+        self._end = _HEAD
+        """Where on it the last one ends."""
+        self._written = 0
+        """How many are on it."""
         self.size = 0
         """Bytes of all that are over."""
         self.changed = 0.0
@@ -100,7 +104,7 @@ class Ring:
         self.room.left += _for_active(max_bytes) - _for_active(self.max_bytes)
         self.most, self.max_bytes = most, max_bytes
         self._at_once = min(_AT_ONCE, max(1, most // _BLOCKS))
-        self._most_unwritten = min(_MOST_UNWRITTEN, max_bytes // _BLOCKS)
+        self._most_together = min(_MOST_TOGETHER, max_bytes // _BLOCKS)
 
     def end(self, record: Record) -> None:
         """A request is over. Every one pays for this, so it calls nothing that it can do itself."""
@@ -108,69 +112,76 @@ class Ring:
         if kept is None:
             return
         self.active.pop(kept.key, None)
-        weight, lost = kept.weight, kept.lost
+        weight = kept.weight
         for question in record.questions:
             if question.heard:
                 weight += question.heard.weight
-                lost += question.heard.lost
         self.room.left += weight
         # Never the same time twice: so nothing is missed that is newer than another.
         now = time()
         self.changed = kept.changed = now if now > self.changed else self.changed + _TICK
-        record.spans = None
-        # What was said is there beside the bytes, also where those are not.
-        size = weight + lost
-        if size > self._most_unwritten:
-            # It must not take those before it along when it has to go.
-            self.write()
-        self._ended.append(record)
-        self._unwritten += size
-        if len(self._ended) >= self._at_once or self._unwritten > self._most_unwritten:
+        if record.spans:
+            record.spans = None
+        try:
+            self._note(record)
+        except Exception:
+            log.exception("the inspector cannot write down a request")
+
+    def _note(self, record: Record) -> None:
+        """Write it down."""
+        begin, paper = self._end, self._paper
+        try:
+            _write(record, paper, begin)
+        except Exception as problem:
+            self._unwritable(record, problem)
+            return
+        end = len(paper)
+        if end - begin > self._most_together:
+            self._large(record, begin, end)
+            return
+        self._end = end
+        self._written += 1
+        if end > self._most_together or self._written >= self._at_once:
             self.write()
 
     def write(self) -> None:
-        """Write down those that have ended: before somebody looks, and else a few at once, since
-        what is done again and again is done faster."""
-        ended, self._ended, self._unwritten = self._ended, [], 0
-        if ended:
-            for block in self._blocks(ended):
-                self._add(block)
+        """Make a block of what is on the paper: before somebody looks, and else a few at once."""
+        count, end = self._written, self._end
+        self._written, self._end = 0, _HEAD
+        if count:
+            self._paper[:_HEAD] = _head(count)
+            said = self._copied(0, end)
+            if len(said) <= self.max_bytes:
+                self._add(Block(said, count, len(said)))
+            else:
+                # There may be less room than when they were written.
+                for one in _split(said):
+                    self._add(Block(_head(1) + bytes(one), 1, _HEAD + len(bytes(one))))
 
-    def _blocks(self, records: list[Record]) -> list[Block]:
-        """All of them together, if that is possible."""
-        if len(records) > 1:
-            try:
-                together = self._written(records)
-                if together.size <= self.max_bytes:
-                    return [together]
-            except Exception:  # noqa: S110 - it is told of below
-                pass
-        # One that cannot be written must not keep others from it.
-        blocks: list[Block] = []
-        for record in records:
-            try:
-                blocks.append(self._alone(record))
-            except Exception:
-                log.exception("the inspector cannot write down a request")
-        return blocks
+    def _large(self, record: Record, begin: int, end: int) -> None:
+        """One that must not take those before it along when it has to go."""
+        said = _head(1) + self._copied(begin, end)
+        self.write()
+        if end > _MOST_PAPER:
+            self._paper = bytearray(_HEAD)
+        if len(said) <= self.max_bytes:
+            self._add(Block(said, 1, len(said)))
+        else:
+            self._as_it_is(_without_bytes(record))
 
-    def _written(self, records: list[Record]) -> Block:
-        _write(records, self._paper)
-        said = bytes(self._paper)
-        if len(said) > _MOST_PAPER:
-            self._paper = bytearray()
-        return Block(said, len(records), len(said))
+    def _unwritable(self, record: Record, problem: Exception) -> None:
+        """One that is kept as it is. It keeps no others from being written."""
+        self.write()
+        if not isinstance(problem, _UNWRITABLE):
+            raise problem
+        self._as_it_is(record if _size(record) <= self.max_bytes else _without_bytes(record))
 
-    def _alone(self, record: Record) -> Block:
-        """One that cannot be written down with others, or not at all."""
-        try:
-            block = self._written([record])
-        except _UNWRITABLE:
-            block = Block([record], 1, _size(record))
-        if block.size > self.max_bytes:
-            bare = _without_bytes(record)
-            block = Block([bare], 1, _size(bare))
-        return block
+    def _as_it_is(self, record: Record) -> None:
+        self._add(Block([record], 1, _size(record)))
+
+    def _copied(self, begin: int, end: int) -> bytes:
+        with memoryview(self._paper) as paper:
+            return bytes(paper[begin:end])
 
     def _add(self, block: Block) -> None:
         """Keep what is written down; the oldest have to go if there is no room for it."""
@@ -203,6 +214,11 @@ class Ring:
             named = (one for one in reversed(self.active.values()) if one.id == key)
             active = next(named, None)
         return _copied(active) if active else None
+
+
+def _head(count: int) -> bytes:
+    """The beginning of a list of so many values, as msgpack has it."""
+    return b"\xdd" + count.to_bytes(_HEAD - 1, "big")
 
 
 def _copied(record: Record) -> Record:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from .jsonish import dumps
 
@@ -22,13 +22,13 @@ class Tool(Struct, frozen=True, kw_only=True):
 
     name: str
     description: str = ""
-    parameters: dict[str, Any] = field(default_factory=dict[str, Any])
+    parameters: dict[str, Any] = {}
     namespace: str | None = None
     freeform: bool = False
     """The call carries text (`{"input": …}`) instead of an object."""
     strict: bool | None = None
     """The model is held to the schema, where its maker can do that."""
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    extra: dict[str, Any] = {}
 
 
 class ToolCall(Struct, frozen=True, kw_only=True, tag="call"):
@@ -41,7 +41,7 @@ class ToolCall(Struct, frozen=True, kw_only=True, tag="call"):
     freeform: bool = False
     raw: str = ""
     """The text that the call was read from, where it came as text."""
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    extra: dict[str, Any] = {}
 
     @property
     def arguments_json(self) -> str:
@@ -58,7 +58,7 @@ class Text(Struct, frozen=True, tag="text"):
     """What somebody said."""
 
     text: str
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    extra: dict[str, Any] = {}
 
 
 class Reasoning(Struct, frozen=True, tag="reasoning"):
@@ -66,7 +66,7 @@ class Reasoning(Struct, frozen=True, tag="reasoning"):
 
     text: str
     signature: str | None = None
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    extra: dict[str, Any] = {}
 
 
 class Image(Struct, frozen=True, tag="image"):
@@ -78,7 +78,7 @@ class Image(Struct, frozen=True, tag="image"):
     media_type: str = "image/png"
     detail: str | None = None
     """How closely to look: `low`, `high`, `auto`."""
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    extra: dict[str, Any] = {}
 
 
 class Document(Struct, frozen=True, tag="document"):
@@ -91,7 +91,7 @@ class Document(Struct, frozen=True, tag="document"):
     data: str | None = None
     """Base64."""
     media_type: str = "text/plain"
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    extra: dict[str, Any] = {}
 
 
 class Other(Struct, frozen=True, tag="other"):
@@ -107,7 +107,7 @@ class ToolResult(Struct, frozen=True, kw_only=True, tag="result"):
     name: str
     content: str | tuple[Text | Image | Document | Other, ...]
     is_error: bool = False
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    extra: dict[str, Any] = {}
 
     @property
     def text(self) -> str:
@@ -126,7 +126,7 @@ class Message(Struct, frozen=True):
 
     role: Role
     parts: tuple[Part, ...]
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    extra: dict[str, Any] = {}
 
 
 class ToolChoice(Struct, frozen=True):
@@ -175,14 +175,14 @@ class Request(Struct, frozen=True, kw_only=True):
     stream: bool = False
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
-    sampling: dict[str, float] = field(default_factory=dict[str, float])
+    sampling: dict[str, float] = {}
     """`temperature`, `top_p`, `top_k`, `seed`, `presence_penalty`, `frequency_penalty`."""
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    metadata: dict[str, Any] = {}
     """`user_id` says on whose behalf."""
     wire: str = ""
     notes: tuple[Note, ...] = ()
     """What could not be taken over from the client's own words."""
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    extra: dict[str, Any] = {}
 
 
 class Note(Struct, frozen=True, tag="note"):
@@ -216,7 +216,7 @@ class Usage(Struct, frozen=True):
     """The part of the prompt that was read from a cache."""
     cache_written: int = 0
     reasoning: int = 0
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    extra: dict[str, Any] = {}
 
 
 FailureKind = Literal[
@@ -269,7 +269,7 @@ class Reply(Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     wire: str = ""
     """The API that it came by, whose every `extra` is."""
-    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    extra: dict[str, Any] = {}
 
     @property
     def text(self) -> str:

@@ -948,16 +948,16 @@ def test_the_gateway_breaks_in_mid_stream(
 ) -> None:
     here = places("openai_chat", is_patient=True)
     here.upstream.does(pauses)
-    expected = response_module.Response._expect  # pyright: ignore[reportPrivateUsage]
-    seen: list[float] = []
+    heard_of = response_module.Response.heard
+    seen: list[bool] = []
 
-    def breaks(self: Any, seconds: float, now: float) -> None:
-        seen.append(seconds)
-        if len(seen) == 4:
+    def breaks(self: Any, *, is_complete: bool) -> None:
+        seen.append(is_complete)
+        if len(seen) == 3:
             raise ZeroDivisionError
-        expected(self, seconds, now)
+        heard_of(self, is_complete=is_complete)
 
-    monkeypatch.setattr(response_module.Response, "_expect", breaks)
+    monkeypatch.setattr(response_module.Response, "heard", breaks)
     heard = ask(here.url, client)
     assert (heard.status, heard.text) == (200, "Hello")
     assert heard.headers["x-request-id"] in heard.error

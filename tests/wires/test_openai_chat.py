@@ -39,10 +39,11 @@ from toolspeak import (
 )
 from toolspeak.wires import WIRES, Envelope, StreamDecoder
 from toolspeak.wires.framing import sse
-from toolspeak.wires.openai_chat import reply_in
-from toolspeak.wires.openai_chat.plain import plain_completion
+from toolspeak.wires.openai_chat.plain import Completion
 
 CHAT = WIRES["openai_chat"]
+SLOW = structs.replace(CHAT, plain_text=None)
+"""The same, with every piece of a stream read in full."""
 
 
 def read(**body: Any) -> Request:
@@ -950,33 +951,110 @@ CHANGES: list[tuple[str, Any, bool]] = [
 ]
 
 
-def _none(frame: Any) -> None:
-    """Nothing is plain."""
+def _events(value: Any) -> list[Event]:
+    """What a whole reply says, with ids that are counted."""
+    ids = iter(range(100))
+    return list(CHAT.decode_reply(value, new_id=lambda: f"new_{next(ids)}"))
 
 
 @pytest.mark.parametrize(("path", "value", "leaves"), CHANGES)
-def test_a_plain_completion_is_read_like_any_other(
-    path: str, value: Any, leaves: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    body = changed(path, value)
-    ids = iter(range(100))
-    fast = list(CHAT.decode_reply(body, new_id=lambda: f"new_{next(ids)}"))
-    monkeypatch.setattr(reply_in, "plain_completion", _none)
-    ids = iter(range(100))
-    slow = list(CHAT.decode_reply(body, new_id=lambda: f"new_{next(ids)}"))
+def test_a_plain_completion_is_read_like_any_other(path: str, value: Any, leaves: bool) -> None:
+    body = json.dumps(changed(path, value)).encode()
+    read = CHAT.read(body)
+    fast, slow = _events(read), _events(json.loads(body))
     assert fast == slow
-    monkeypatch.undo()
-    assert CHAT.is_as_written(body, fold(fast)) is leaves
+    assert CHAT.is_as_written(read, fold(fast)) is leaves
 
 
 def test_the_plain_completion_is_plain() -> None:
     reply = fold(CHAT.decode_reply(PLAIN))
-    assert plain_completion(PLAIN)
-    assert CHAT.is_as_written(PLAIN, reply)
-    assert not CHAT.is_as_written([PLAIN], reply)
-    assert plain_completion(changed("choices", [])) is None
+    plain = CHAT.read(json.dumps(PLAIN).encode())
+    assert isinstance(plain, Completion)
+    assert CHAT.is_as_written(plain, reply)
+    assert not CHAT.is_as_written(PLAIN, reply)
+    assert not isinstance(CHAT.read(json.dumps(changed("choices", [])).encode()), Completion)
     (said, call) = reply.parts
     assert isinstance(call, ToolCall)
     for other in ({"name": "g"}, {"id": "call_2"}, {"freeform": True}, {"namespace": "n"}):
         meant = structs.replace(reply, parts=(said, structs.replace(call, **other)))
-        assert not CHAT.is_as_written(PLAIN, meant)
+        assert not CHAT.is_as_written(plain, meant)
+
+
+FIRST = {"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"content": "Hi"}}]}
+MORE: dict[str, Any] = {
+    "id": "c",
+    "object": "chat.completion.chunk",
+    "model": "m",
+    "choices": [{"index": 0, "delta": {"content": " there"}, "finish_reason": None}],
+}
+PIECES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]] = [
+    ({}, {}, {}, True),
+    ({}, {"logprobs": None, "stop_reason": None}, {"role": "assistant"}, True),
+    ({"usage": None, "error": None, "never_seen": [1]}, {}, {"tool_calls": None}, True),
+    ({}, {}, {"refusal": None, "reasoning_content": None, "function_call": None}, True),
+    ({}, {}, {"content": "\u2028 <tool_call>"}, True),
+    ({}, {}, {"content": ""}, False),
+    ({}, {}, {"content": None}, False),
+    ({}, {}, {"content": [{"type": "text", "text": "x"}]}, False),
+    ({}, {}, {"content": "\ud800"}, False),
+    ({}, {}, {"refusal": "No."}, False),
+    ({}, {}, {"reasoning_content": "hm"}, False),
+    ({}, {}, {"never_seen": 1}, False),
+    ({}, {}, {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f"}}]}, False),
+    ({}, {"finish_reason": "stop"}, {}, False),
+    ({}, {"finish_reason": "length"}, {}, False),
+    ({}, {"logprobs": {"content": []}}, {}, False),
+    ({}, {"index": 1}, {}, False),
+    ({}, {"index": None}, {}, False),
+    ({}, {"message": {"content": "x"}}, {}, False),
+    ({"usage": {"prompt_tokens": 1, "completion_tokens": 2}}, {}, {}, False),
+    ({"error": {"message": "no"}}, {}, {}, False),
+    ({"choices": []}, {}, {}, False),
+    ({"choices": None}, {}, {}, False),
+    ({"choices": [MORE["choices"][0], MORE["choices"][0]]}, {}, {}, False),
+]
+
+
+@pytest.mark.parametrize(("frame", "choice", "delta", "is_plain"), PIECES)
+@pytest.mark.parametrize("in_call", [False, True])
+def test_a_piece_that_is_only_text_is_read_like_any_other(
+    frame: dict[str, Any],
+    choice: dict[str, Any],
+    delta: dict[str, Any],
+    is_plain: bool,
+    in_call: bool,
+) -> None:
+    said = {**MORE["choices"][0]["delta"], **delta}
+    choices = [{**MORE["choices"][0], "delta": said, **choice}]
+    piece = json.dumps({**MORE, "choices": choices, **frame}).encode()
+    assert CHAT.plain_text is not None
+    assert bool(CHAT.plain_text(piece)) is is_plain
+    call = {"index": 0, "id": "b", "function": {"name": "g", "arguments": "{"}}
+    begun = [sse(FIRST), sse({"choices": [{"delta": {"tool_calls": [call]}}]})][: 1 + in_call]
+    end = [sse({"choices": [{"delta": {}, "finish_reason": "stop"}]}), b"data: [DONE]\n\n"]
+    pieces = [*begun, b"data: " + piece + b"\n\n", b"data: " + piece + b"\n\n", *end]
+    fast, slow = (StreamDecoder(wire, new_id=lambda: "new") for wire in (CHAT, SLOW))
+    told = [[event for data in pieces for event in one.feed(data)] for one in (fast, slow)]
+    assert told[0] == told[1]
+    assert (fast.frames, fast.complete, fast.in_call) == (slow.frames, slow.complete, slow.in_call)
+    assert fast.finish() == slow.finish()
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b'{"id":"\xff","choices":[{"index":0,"delta":{"content":" x"},"finish_reason":null}]}',
+        b'{"choices":[{"index":0,"delta":{"content":" x"},"finish_reason":null}],"\xff":1}',
+        b'{"n":%b,"choices":[{"delta":{"content":" x"},"finish_reason":null}]}' % (b"9" * 5000),
+        '{"id":"ü","choices":[{"delta":{"content":" ö"},"finish_reason":null}]}'.encode(),
+    ],
+)
+def test_how_a_stream_is_cut_makes_no_difference_to_what_is_no_text(piece: bytes) -> None:
+    first, more = sse(FIRST), b"data: " + piece + b"\n\n"
+    cuts = ([first, more], [first + more], [first, more[:9], more[9:]])
+    found = [
+        [event for data in pieces for event in decoder.feed(data)]
+        for pieces in cuts
+        for decoder in [StreamDecoder(CHAT)]
+    ]
+    assert [fold(one) for one in found] == [fold(found[0])] * len(cuts)

@@ -167,20 +167,16 @@ class Answer:
             exchange.text_reader if reads_text else None,
             exchange.new_id,
         )
+        self.read = exchange.wire.read
+        """What the body of a whole reply holds."""
         self.words = 0
         """How many times the model says something in the last piece, known or not what."""
         self.heard: list[Event] = []
         """What a whole reply says, before it is understood."""
-
-    @property
-    def frames(self) -> int:
+        self.frames = 0
         """How many frames of a stream have come. Comments and white space are none."""
-        return self._decoder.frames
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the reply is all there, even if its stream goes on."""
-        return self._decoder.complete
+        self.is_complete = False
+        """Whether a reply that is streamed is all there, even if its stream goes on."""
 
     @property
     def in_call(self) -> bool:
@@ -190,11 +186,16 @@ class Answer:
     def feed(self, data: bytes) -> list[Event]:
         """What more of a stream means."""
         self.words = 0
-        return self.understood(self._decoder.feed(data))
+        decoder = self._decoder
+        said = decoder.feed(data)
+        self.frames, self.is_complete = decoder.frames, decoder.complete
+        return self.understood(said)
 
     def finish(self) -> list[Event]:
         """The stream is over."""
-        return self.understood(self._decoder.finish())
+        said = self._decoder.finish()
+        self.frames, self.is_complete = self._decoder.frames, self._decoder.complete
+        return self.understood(said)
 
     def take_passed(self) -> bytes:
         """What the client may get as it came."""
@@ -206,7 +207,7 @@ class Answer:
         return self.understood([failure])
 
     def whole(self, body: Any) -> list[Event]:
-        """What a reply means that came in one piece."""
+        """What a reply means that came in one piece, as its API's `read` gives it."""
         self.heard = self._decoder.whole(body)
         return self.understood(self.heard)
 

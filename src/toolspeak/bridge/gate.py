@@ -6,6 +6,8 @@ is certain, and so does a call that was not made. Where a call is required every
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ..calls import Key, key_of
 from ..events import (
     ArgumentsDelta,
@@ -25,6 +27,15 @@ from ..types import Failure, Note, Reply
 _MOST_WORDS = 65_536
 """How many characters of a reply are remembered, for what is said of it."""
 _WORDS = (TextDelta, ReasoningDelta, ArgumentsDelta)
+
+
+class Source(Protocol):
+    """What events come from."""
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a call has begun that is not over."""
+        ...
 
 
 class Sent:
@@ -80,7 +91,7 @@ class Gate:
         """What it comes to."""
         return fold(self.events)
 
-    def feed(self, events: list[Event], *, in_call: bool = False) -> list[Event]:
+    def feed(self, events: list[Event], source: Source | None = None) -> list[Event]:
         """The events that may leave now. What comes before a call is no refusal: it does not wait
         for the end of that."""
         if not self._is_open:
@@ -89,19 +100,16 @@ class Gate:
         free: list[Event] = []
         for event in events:
             self._remember(event)
-            if type(event) is TextDelta and self._flows:
+            is_held = self._waits or self._held or self._beginning or not self._may_speak
+            if type(event) is TextDelta and not is_held and self._sent.has_spoken:
+                # Words leave as they come, as some have before.
                 free.append(event)
             else:
                 free += self._noted(self._let(event))
-        if in_call and self._held and self._stuck is None and not self._waits:
+        may_leave = self._held and self._stuck is None and not self._waits
+        if may_leave and source is not None and source.in_call:
             free += self._noted(self._released())
         return free
-
-    @property
-    def _flows(self) -> bool:
-        """Whether words leave as they come, as some have before."""
-        is_held = self._waits or self._held or self._beginning
-        return self._sent.has_spoken and self._may_speak and not is_held
 
     def rest(self) -> list[Event]:
         """What has not left, but the end."""

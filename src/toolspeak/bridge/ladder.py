@@ -23,7 +23,7 @@ from ..types import Failure, Message, Note, Reply, Request, Text, ToolChoice, Us
 from .corrections import CONTINUE, correction
 from .exchange import Exchange
 from .forms import formed
-from .gate import Gate, Sent
+from .gate import Gate, Sent, Source
 from .led import Led
 from .outcome import KINDS, Kind, Outcome, outcome_of, stuck_call
 from .plan import Target, plan_for, plan_with
@@ -153,9 +153,9 @@ class Ladder:
         """Whether an answer has to have a form that the upstream is not told of."""
         return self._request.response_format is not None and self.plan.mode != "native"
 
-    def feed(self, events: list[Event], *, in_call: bool = False) -> list[Event]:
-        """What may leave of what came; `in_call`: a call has begun that is not over."""
-        return self._gate.feed(events, in_call=in_call)
+    def feed(self, events: list[Event], source: Source | None = None) -> list[Event]:
+        """What may leave of what came, and what it comes from, if that is in pieces."""
+        return self._gate.feed(events, source)
 
     # What comes next.
 

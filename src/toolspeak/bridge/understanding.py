@@ -126,7 +126,12 @@ class Understanding:
     def _found(self, events: Iterable[Event]) -> list[Event]:
         """What was found in the text, with calls in one piece."""
         found: list[Event] = []
+        is_plain = not self._mark.character
         for event in events:
+            if is_plain and type(event) is TextDelta:
+                # Of all that there is, nearly all is this.
+                found.append(event)
+                continue
             match event:
                 case TextDelta() | ReasoningDelta():
                     found.append(self._restored(event))

@@ -22,7 +22,6 @@ from ..bridge.plan import involves_tools
 from ..errors import WireError
 from ..events import ArgumentsDelta, Event, ReasoningDelta, Started, TextDelta, fold
 from ..types import Failure, Note, Reply, Request
-from ..wires.framing import decode_json
 from .catalog import Endpoint, Served
 from .failing import UpstreamFailed
 from .memory import Memory
@@ -254,7 +253,7 @@ class Asking:
 
     def _passes(self, exchange: Exchange) -> bool:
         """Whether the reply can leave as it comes."""
-        return self._may_pass and exchange.is_transparent and not involves_tools(self.request)
+        return self._may_pass and not involves_tools(self.request) and exchange.is_transparent
 
     async def _stream(
         self,
@@ -269,7 +268,7 @@ class Asking:
         held = HeldBack(answer, self.record)
         while True:
             batch, is_over = await self._batch(answer, response, outlet)
-            fresh = ladder.feed(batch, in_call=answer.in_call)
+            fresh = ladder.feed(batch, answer)
             if held.since or not fresh:
                 held.look(is_free=bool(fresh))
             self._unsent = self._unsent + fresh if self._unsent else fresh
@@ -325,8 +324,10 @@ class Asking:
 
     def _keep(self, events: list[Event]) -> None:
         """Keep what leaves, as far as somebody may ask for it."""
-        keeps_all = self._keeps_words
-        self._kept += events if keeps_all else [one for one in events if type(one) not in _WORDS]
+        if self._keeps_words:
+            self._kept += events
+        elif len(events) != 1 or type(events[0]) not in _WORDS:
+            self._kept += [one for one in events if type(one) not in _WORDS]
 
     # What is learned from it.
 
@@ -366,7 +367,7 @@ def at_once(answer: Answer, response: Response, body: bytes) -> tuple[list[Event
     if response.is_page:
         raise response.page()
     try:
-        value = decode_json(body)
+        value = answer.read(body)
     except WireError as problem:
         events = answer.feed(body) + answer.finish()
         if answer.frames:
@@ -377,7 +378,7 @@ def at_once(answer: Answer, response: Response, body: bytes) -> tuple[list[Event
 
 def _is_utf_8(body: bytes) -> bool:
     """Whether a JSON object is written as all clients read it."""
-    return body[:1] == b"{" and b"\0" not in body[:4]
+    return body[:1] == b"{" and body.find(b"\0", 0, 4) < 0
 
 
 def _is_refusal(exchange: Exchange, failure: Failure) -> bool:

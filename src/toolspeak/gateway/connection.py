@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection: a request goes out, and its reply comes in piece by piece.
 
     await connection.answer(data, deadline)       connection.status, connection.headers
-    while piece := await connection.read(deadline): …
+    while (piece := connection.take()) is None:   await connection.something(deadline)
 
 This does for a gateway what a general client would do at three to twenty times the cost. Finding
 the parts of a reply is httptools' work; here is only waiting, and what may go wrong.
@@ -47,6 +47,8 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
         self._waiter: asyncio.Future[None] | None = None
         self._alarm = Alarm(self._ring)
+        self._parser: Any = httptools.HttpResponseParser(self)
+        """For one reply after the other: a connection is used again only after a whole one."""
         self._has_asked = False
         self._forget()
 
@@ -89,7 +91,6 @@ class Connection(asyncio.Protocol):
         the connection is closed."""
         self._forget()
         self._has_asked = True
-        self._parser = httptools.HttpResponseParser(self)
         try:
             if not self.is_open:
                 raise Disconnected(_NO_ANSWER)
@@ -97,21 +98,19 @@ class Connection(asyncio.Protocol):
             while not self._has_head:
                 if self._problem:
                     raise self._problem
-                await self._something(deadline)
+                await self.something(deadline)
         except BaseException:
             self.close()
             # It knows what was asked, and both would wait for the collector of garbage.
             self._problem = None
             raise
 
-    async def read(self, deadline: float) -> bytes:
-        """What has come of the body, or comes next, at most until then; b"" at its end."""
-        while not self._pieces:
+    def take(self) -> bytes | None:
+        """What has come of the body by now; b"" at its end, and None if more has to come first."""
+        if not self._pieces:
             if self._problem:
                 raise self._problem
-            if self.is_complete:
-                return b""
-            await self._something(deadline)
+            return b"" if self.is_complete else None
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces = []
         self._held = 0
@@ -139,7 +138,7 @@ class Connection(asyncio.Protocol):
         self.rest()
         return inner
 
-    def _something(self, deadline: float) -> asyncio.Future[None]:
+    def something(self, deadline: float) -> asyncio.Future[None]:
         """To wait for until something comes."""
         self._alarm.at = deadline
         self._ticker.set(self._alarm)
@@ -194,6 +193,9 @@ class Connection(asyncio.Protocol):
             else:
                 self._problem = HttpProblem("broke off in the middle of its reply")
         self._wake()
+        # They know us, and would wait with us for the collector of garbage.
+        self._parser = None
+        self._alarm.ring = _nothing
         self._on_lost(self)
 
     @property
@@ -256,3 +258,7 @@ class Connection(asyncio.Protocol):
         if self._unpacker.unconsumed_tail:
             self._fail(HttpProblem(f"sent more than {_MOST_UNPACKED} bytes in one piece"))
         return data
+
+
+def _nothing() -> None:
+    """Nobody waits any more."""

@@ -263,8 +263,11 @@ class Sender:
         self.headers["content-length"] = str(len(body))
         head = self._head(status, content_type)
         self.has_ended = True
-        if self.copy:
-            self.copy.take(body)
+        said = self._said
+        if said is not None:
+            said += (perf_counter(), body)
+            if len(body) > LARGE and self.copy:
+                self.copy.count()
         self._line.write(head if self._is_head else head + body)
         self._line.answered(self)
 

@@ -41,6 +41,7 @@ class Response:
     ) -> None:
         self._connection = connection
         self._endpoint = endpoint
+        self._idle = endpoint.settings.idle_timeout
         self._let_go = let_go
         self._is_over = False
         self._said: list[float | bytes] | None = None
@@ -82,15 +83,19 @@ class Response:
 
     def heard(self, *, is_complete: bool) -> None:
         """What came so far makes sense. Comments and white space do not."""
-        patience = _AFTER_THE_END if is_complete else self._endpoint.settings.idle_timeout
-        self._expect(patience, self.came)
+        # Every piece of a stream comes by here.
+        self._patience = _AFTER_THE_END if is_complete else self._idle
+        self._deadline = self.came + self._patience
+        self._sense = self._size
 
     async def more(self) -> bytes:
         """The next piece of the body, b"" at its end."""
         if self._is_over:
             return b""
+        connection = self._connection
         try:
-            data = await self._connection.read(self._deadline)
+            while (data := connection.take()) is None:
+                await connection.something(self._deadline)
         except TimeoutError:
             raise failed(self._endpoint, f"said nothing for {self._patience:g} s", 504) from None
         except HttpProblem as problem:

@@ -26,11 +26,10 @@ async def remember_tools(
 ) -> None:
     """Remember the tools with which the calls of a reply were made."""
     if request.tools and (calls := reply.calls):
-        if request.wire not in _WITHOUT_IDS and all(map(_is_known_by_id, calls)):
-            handles = [_handle(call.id, call) for call in calls]
-        else:
+        said: str | None = None
+        if request.wire in _WITHOUT_IDS or not all(map(_is_known_by_id, calls)):
             said = next(_said(reversed(request.messages)), "")
-            handles = [handle for call in calls for handle in _handles(said, call)]
+        handles = [handle for call in calls for handle in _handles(said, call)]
         await memory.remember_tools(client, model, handles, request.tools)
 
 
@@ -75,21 +74,20 @@ def _said(messages: Iterable[Message]) -> Iterator[str]:
                 yield text
 
 
-def _handles(said: str, call: ToolCall) -> list[str]:
+def _handles(said: str | None, call: ToolCall) -> list[str]:
     """What a call is remembered by, the best last. Not all have ids, and an id such as `call_1` is
-    that of many; but what the user said may be written in another way the next time."""
-    keys = (said,) if call.extra.get(GIVEN_ID) == "" else (call.id, said)
-    return [_handle(key, call) for key in keys]
+    that of many; but what the user said may be written in another way the next time. None if the
+    id is enough."""
+    name, arguments = key_of(call.name, call.arguments)
+    what = f"\0{name}\0{arguments}"
+    if said is None:
+        return [call.id + what]
+    return [said + what] if call.extra.get(GIVEN_ID) == "" else [call.id + what, said + what]
 
 
 def _is_known_by_id(call: ToolCall) -> bool:
     """Whether a call's id is its own, and was not made up because it had none."""
     return len(call.id) >= _TELLING and call.extra.get(GIVEN_ID) != ""
-
-
-def _handle(key: str, call: ToolCall) -> str:
-    name, arguments = key_of(call.name, call.arguments)
-    return f"{key}\0{name}\0{arguments}"
 
 
 def _rebuilt(calls: Iterable[ToolCall]) -> tuple[Tool, ...]:

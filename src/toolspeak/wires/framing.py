@@ -53,37 +53,33 @@ class _Lines:
     """Lines that end in LF, CR or both, without their ends."""
 
     def __init__(self) -> None:
-        self._begun: list[bytes] = []
+        self.begun: list[bytes] = []
         """The pieces of a line whose end has not come."""
         self._size = 0
-        self._after_return = False
+        self.after_return = False
+        """What comes next may be the rest of a line's end."""
 
     def feed(self, data: bytes) -> list[bytes]:
         if not data:
             return []
-        follows_return, self._after_return = self._after_return, data.endswith(b"\r")
+        follows_return, self.after_return = self.after_return, data.endswith(b"\r")
         if follows_return and data[:1] == b"\n":
             data = data[1:]
         lines = data.splitlines()
         is_whole = data.endswith((b"\n", b"\r"))
         last = b"" if is_whole or not lines else lines.pop()
-        if lines and self._begun:
+        if lines and self.begun:
             lines[0] = self.rest() + lines[0]
         if last:
-            self._begun.append(last)
+            self.begun.append(last)
             self._size += len(last)
             if self._size > MAX_FRAME:
                 raise WireError(f"a line of more than {MAX_FRAME} bytes")
         return lines
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether what comes next may be part of a line, or of its end."""
-        return bool(self._begun) or self._after_return
-
     def rest(self) -> bytes:
-        rest = b"".join(self._begun)
-        self._begun, self._size = [], 0
+        rest = b"".join(self.begun)
+        self.begun, self._size = [], 0
         return rest
 
 
@@ -98,7 +94,9 @@ class ServerSentEvents:
         self._first = True
 
     def feed(self, data: bytes) -> Iterable[Frame]:
-        if self._is_between and _is_one_event(data):
+        lines = self._lines
+        begun = self._first or self._data or self._event or lines.begun or lines.after_return
+        if not begun and _is_one_event(data):
             return (Frame(data[6:-2]),)
         return self._all(data)
 
@@ -112,11 +110,6 @@ class ServerSentEvents:
         data = frame.bytes.replace(b"\n", b"\ndata: ")
         event = b"event: %b\n" % frame.event.encode() if frame.event else b""
         return b"%bdata: %b\n\n" % (event, data)
-
-    @property
-    def _is_between(self) -> bool:
-        """Whether nothing of the next event has come."""
-        return not (self._first or self._data or self._event or self._lines.has_begun)
 
     def _all(self, data: bytes) -> Iterator[Frame]:
         for line in self._lines.feed(data):
@@ -147,9 +140,9 @@ def _is_one_event(data: bytes) -> bool:
     """Whether this is one whole event without a name, and nothing else, as nearly all are."""
     return (
         data[:6] == b"data: "
-        and data[-2:] == b"\n\n"
         and data.find(b"\n") == len(data) - 2
-        and b"\r" not in data
+        and data[-1:] == b"\n"
+        and data.find(b"\r") < 0
     )
 
 

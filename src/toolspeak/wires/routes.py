@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 _PATHS = {
     "/v1/chat/completions": "openai_chat",
@@ -35,7 +35,7 @@ class Route(Struct, frozen=True):
     """None: the body says it."""
     array: bool = False
     """The stream is one JSON array."""
-    implied: dict[str, str] = field(default_factory=dict[str, str])
+    implied: dict[str, str] = {}
     """Fields that a body may leave out, though they tell what it asks for."""
 
 

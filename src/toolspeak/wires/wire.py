@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ..calls import new_id
 from ..errors import WireError
-from ..events import Event, Finish, Started
+from ..events import Event, Finish, Started, TextDelta
 from ..types import (
     Failure,
     FailureKind,
@@ -121,6 +121,11 @@ class Wire(Struct, frozen=True, kw_only=True):
     loads_by: Json | None = None
     """What a reply says beside nothing to a client that asks nothing, to load a model by that; None
     where to ask nothing is an error."""
+    read: Callable[[bytes], Any] = decode_json
+    """What the body of a whole reply holds, as the decoder takes it."""
+    plain_text: Callable[[str | bytes], str | None] | None = None
+    """The text of a frame that holds nothing else, as nearly all of a stream do, once a reply has
+    begun; None for any other."""
     is_asked_for: Callable[[Any, Request], bool] = _always
     """Whether a request's own client has asked for a frame, and not only we."""
     is_as_written: Callable[[Any, Reply], bool] = _never
@@ -222,6 +227,7 @@ class StreamDecoder:
         self._wire = wire
         self._passes = passes
         """Which frames a client gets as they are."""
+        self._plain_text = None if passes else wire.plain_text
         self.passed: list[bytes] = []
         """Those that came and are fine."""
         self._new_framing = framing or wire.framing
@@ -234,16 +240,13 @@ class StreamDecoder:
         """How many frames have come."""
         self.done = False
         """The end of the stream was announced."""
+        self.complete = False
+        """The reply is all there, even if its stream goes on."""
 
     @cached_property
     def _framing(self) -> Framing:
         """What finds the frames; a reply that comes whole needs none."""
         return self._new_framing()
-
-    @property
-    def complete(self) -> bool:
-        """Whether the reply is all there, even if its stream goes on."""
-        return self._decoder.complete or self.done
 
     @property
     def in_call(self) -> bool:
@@ -252,7 +255,13 @@ class StreamDecoder:
 
     def feed(self, data: bytes) -> list[Event]:
         """What more bytes say."""
-        return self._guarded(self._frames(self._framing.feed(data)))
+        frames = self._framing.feed(data)
+        if self._plain_text and self._said and type(frames) is tuple and not self._calls.is_open:
+            text = self._plain_text(frames[0].data)
+            if text and not self._over:
+                self.frames += 1
+                return [TextDelta(text)]
+        return self._guarded(self._frames(frames))
 
     def value(self, frame: Any) -> list[Event]:
         """What a frame says that is decoded already."""
@@ -260,7 +269,7 @@ class StreamDecoder:
 
     def whole(self, reply: Any) -> list[Event]:
         """What a reply says that comes in one piece, and is decoded already."""
-        self.done = True
+        self.done = self.complete = True
         return self.value(reply) + self._guarded(self._end())
 
     def finish(self) -> list[Event]:
@@ -311,4 +320,5 @@ class StreamDecoder:
             self._over = True
             message = f"the upstream's reply cannot be read: {error}"
             said.append(Failure("upstream", message, 502, param=error.failure.param))
+        self.complete = self.done or self._decoder.complete
         return said

@@ -8,7 +8,7 @@ data: {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "call_1", "funct
 from ..framing import ServerSentEvents
 from ..wire import Wire
 from .failures import decode_failure, encode_failure
-from .plain import is_as_written
+from .plain import is_as_written, plain_text, read
 from .reply_in import Decoder
 from .reply_out import Encoder, encode_reply, is_asked_for
 from .request_in import decode_request
@@ -26,6 +26,8 @@ WIRE = Wire(
     decode_failure=decode_failure,
     encode_failure=encode_failure,
     framing=ServerSentEvents,
+    read=read,
+    plain_text=plain_text,
     is_asked_for=is_asked_for,
     is_as_written=is_as_written,
     mute_on=frozenset({"order"}),

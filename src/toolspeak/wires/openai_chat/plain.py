@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ...types import Reply, ToolCall
+from ..framing import decode_json
 
 Name = Annotated[str, Meta(min_length=1)]
 
@@ -74,15 +75,57 @@ class Completion(Struct, forbid_unknown_fields=True):
     kv_transfer_params: None = None
 
 
+class Delta(Struct, forbid_unknown_fields=True):
+    """More words, and nothing else."""
+
+    content: str
+    role: str | None = None
+    tool_calls: None = None
+    refusal: None = None
+    function_call: None = None
+    reasoning: None = None
+    reasoning_content: None = None
+
+
+class Piece(Struct, forbid_unknown_fields=True):
+    delta: Delta
+    finish_reason: None = None
+    index: Literal[0] | UnsetType = UNSET
+    logprobs: None = None
+    stop_reason: None = None
+
+
+class Chunk(Struct):
+    """A piece of a stream in which the model goes on talking."""
+
+    choices: Annotated[list[Piece], Meta(min_length=1, max_length=1)]
+    usage: None = None
+    error: None = None
+
+
+_completion = msgspec.json.Decoder(Completion).decode
+_chunk = msgspec.json.Decoder(Chunk).decode
+_SHORT = 4000
+"""Bytes of a chunk. In a longer one, a number may stand that is too long to be one."""
 ALONG = ("system_fingerprint", "service_tier")
 """What is carried along, if it is there."""
 
 
-def is_as_written(frame: Any, reply: Reply) -> bool:
+def read(body: bytes) -> Any:
+    """A completion with nothing unusual in it; any other as the value that it is."""
+    try:
+        return _completion(body)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        # Half a surrogate pair is no valid text, but it does come.
+        return decode_json(body)
+
+
+def is_as_written(said: Any, reply: Reply) -> bool:
     """Whether a completion is what we would write of that reply, to the last field that clients
     rely on."""
-    said = plain_completion(frame)
-    if said is None or not (said.id and said.model and said.created and said.usage):
+    if not isinstance(said, Completion):
+        return False
+    if not (said.id and said.model and said.created and said.usage):
         return False
     (choice,) = said.choices
     message, calls = choice.message, choice.message.tool_calls
@@ -104,10 +147,14 @@ def _told(call: ToolCall) -> tuple[str, str, str, bool, str | None]:
     return "function", call.id, call.name, call.freeform, call.namespace
 
 
-def plain_completion(frame: Any) -> Completion | None:
-    """A completion with nothing unusual in it; None for any other."""
+def plain_text(data: str | bytes) -> str | None:
+    """The text of a chunk that holds nothing else; None for any other."""
+    if len(data) > _SHORT:
+        return None
     try:
-        return msgspec.convert(frame, Completion)
-    except (msgspec.ValidationError, ValueError, RecursionError):
-        # Half a surrogate pair is no valid text, but it does come.
+        if not data.isascii() and isinstance(data, bytes):
+            # What is not asked for is not looked at, and may be no text at all.
+            data.decode()
+        return _chunk(data).choices[0].delta.content
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None

@@ -22,7 +22,7 @@ from ...types import (
 from ..assembly import CUTS, Calls
 from ..fields import Fields, Json
 from .failures import decode_failure
-from .plain import ALONG, Completion, plain_completion
+from .plain import ALONG, Completion
 from .request_in import part, reasoning
 from .words import NAME, STOPS, THOUGHTS
 
@@ -46,11 +46,7 @@ class Decoder:
         return self._raw_stop is not None
 
     def feed(self, frame: Any) -> Iterable[Event]:
-        if self._started:
-            text = _only_text(frame)
-            return self._calls.beside(TextDelta(text)) if text else self._all(frame)
-        plain = plain_completion(frame)
-        return self._plainly(plain) if plain else self._all(frame)
+        return self._plainly(frame) if isinstance(frame, Completion) else self._all(frame)
 
     def _plainly(self, said: Completion) -> list[Event]:
         """The same as `_all`, for what nearly every whole completion looks like."""
@@ -184,29 +180,6 @@ class Decoder:
             yield from self._calls.more(slot, arguments)
         elif arguments is not None:
             yield from self._calls.end(slot, arguments)
-
-
-def _only_text(frame: Any) -> str | None:
-    """The text of a chunk that holds nothing else, as nearly all do; None for any other."""
-    try:
-        (choice,) = frame["choices"]
-        delta = choice["delta"]
-        text = delta["content"]
-        beside = (frame.get("usage"), frame.get("error"), choice["finish_reason"])
-    except (KeyError, TypeError, ValueError):
-        return None
-    is_plain = (
-        type(text) is str
-        and beside == _NOTHING_BESIDE
-        and not choice.get("index")
-        and all(map(_AROUND_TEXT.__contains__, (*delta, *choice)))
-    )
-    return text if is_plain else None
-
-
-_NOTHING_BESIDE = (None, None, None)
-_AROUND_TEXT = frozenset({"role", "content", "index", "delta", "finish_reason"})
-"""The fields of a choice and of its delta that are read, or say nothing."""
 
 
 class _Slot:

@@ -137,6 +137,7 @@ def _wants_usage(request: Request) -> bool:
 
 _LAST = b',"logprobs":null,"finish_reason":%b}]}\n\n'
 _MORE = _LAST % b"null"
+_TALKED = b"}" + _MORE
 
 
 class Encoder:
@@ -150,6 +151,9 @@ class Encoder:
         self._sent_arguments = self._freeform = False
 
     def feed(self, event: Event) -> bytes:
+        if type(event) is TextDelta and self._head and event.text and not event.extra:
+            # Nearly all of a stream is this.
+            return self._talks + encode_line(event.text) + _TALKED
         if not self._head:
             is_start = isinstance(event, Started)
             begun = self._begin(event if is_start else Started())
@@ -160,6 +164,7 @@ class Encoder:
         self._same = event.wire == NAME
         self._head = _head(self._envelope, event, ".chunk")
         self._before = encode_line(self._head)[:-1] + b',"choices":[{"index":0,"delta":'
+        self._talks = b'data: %b{"content":' % self._before
         return self._chunk({"role": "assistant", "content": ""})
 
     def _event(self, event: Event) -> bytes:

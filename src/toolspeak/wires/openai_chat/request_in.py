@@ -102,6 +102,8 @@ def _limit(fields: Fields) -> tuple[int | None, Json]:
 
 
 def _message(item: Any, path: str, history: History, notes: list[Note]) -> Message:
+    if said := _words(item):
+        return said
     fields = Fields(item, path)
     role = fields.need("role", str)
     match role:
@@ -124,6 +126,17 @@ def _message(item: Any, path: str, history: History, notes: list[Note]) -> Messa
         case _:
             expected = "`system`, `developer`, `user`, `assistant` or `tool`"
             raise WireError(f"Expected {expected}, got `{role}`", fields.at("role"))
+
+
+def _words(item: Any) -> Message | None:
+    """A message that is nothing but what somebody says to the model, as most are."""
+    if type(item) is dict and len(item) == 2:
+        match item:
+            case {"role": "user" | "system" | "developer" as role, "content": str(text)} if text:
+                return Message(role, (Text(text),))
+            case _:
+                pass
+    return None
 
 
 def _result(fields: Fields, history: History) -> ToolResult:

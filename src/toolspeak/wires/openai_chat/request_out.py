@@ -52,6 +52,8 @@ from .words import (
 )
 
 _LONGEST_ID = 40
+_PEOPLE = frozenset({"system", "developer", "user"})
+"""Those who speak to a model."""
 _AUDIO = {"wav": "wav", "x-wav": "wav", "wave": "wav", "mp3": "mp3", "mpeg": "mp3"}
 """The kinds of recordings that are taken, by what they are called elsewhere."""
 
@@ -94,8 +96,14 @@ def _messages(messages: Iterable[Message], names: Names, unsaid: Unsaid) -> Iter
     them: nothing may stand between the results of one turn."""
     shown: list[Json] = []
     for index, message in enumerate(messages):
-        path = f"$.messages[{index}]"
         rest: Sequence[Part] = message.parts
+        if not shown and message.role in _PEOPLE and not message.extra and len(rest) == 1:
+            (part,) = rest
+            if isinstance(part, Text) and not part.extra:
+                # As most are.
+                yield {"role": message.role, "content": part.text}
+                continue
+        path = f"$.messages[{index}]"
         results = [part for part in rest if isinstance(part, ToolResult)]
         if results:
             rest = [part for part in rest if not isinstance(part, ToolResult)]

@@ -15,11 +15,13 @@ from collections.abc import AsyncIterator
 from importlib import import_module
 from typing import Any
 
+SERVED = "fake-model"
+"""What the upstream calls the model: most name the version that answers, not what was asked for."""
 CALL = {
-    "id": "chatcmpl-1",
+    "id": "chatcmpl-abc123",
     "object": "chat.completion",
-    "created": 1,
-    "model": "m",
+    "created": 1760000000,
+    "model": SERVED,
     "choices": [
         {
             "index": 0,
@@ -50,14 +52,17 @@ CHUNKS, EVERY = 200, 0.01
 def _chunk(number: int) -> bytes:
     delta = {"content": f"word {number} "}
     choice = {"index": 0, "delta": delta, "finish_reason": None}
-    value = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    return b"data: " + json.dumps(value | {"choices": [choice]}).encode() + b"\n\n"
+    return _frame({"choices": [choice]})
 
 
-_LAST = (
-    b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m",'
-    b'"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-)
+def _frame(said: dict[str, Any]) -> bytes:
+    head = {key: CALL[key] for key in ("id", "created", "model")}
+    value = {"object": "chat.completion.chunk", **head, **said}
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+_STOP = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+_LAST = _frame(_STOP) + b"data: [DONE]\n\n"
 
 
 def _whole(value: Any) -> bytes:

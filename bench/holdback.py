@@ -86,6 +86,10 @@ REQUEST = Request(
 )
 
 
+class _Source(Struct, frozen=True):
+    in_call: bool
+
+
 class Waited(Struct, frozen=True):
     """How many characters came while prose waited: over a set of replies."""
 
@@ -137,8 +141,8 @@ def left(events: Sequence[Event], dialect: str, *, ladder: bool) -> Iterator[tup
         came += _size(event)
         understood = list(understanding.feed(event))
         is_native_call = isinstance(event, (CallStart, ArgumentsDelta))
-        in_call = is_native_call or understanding.in_call
-        for one in steps.feed(understood, in_call=in_call) if ladder else understood:
+        source = _Source(is_native_call or understanding.in_call)
+        for one in steps.feed(understood, source) if ladder else understood:
             yield came, _text(one)
     for one in (steps.end() or steps.give_up() or ()) if ladder else ():
         yield came, _text(one)

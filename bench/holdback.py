@@ -139,7 +139,7 @@ def left(events: Sequence[Event], dialect: str, *, ladder: bool) -> Iterator[tup
     is_native_call = False
     for event in events:
         came += _size(event)
-        understood = list(understanding.feed(event))
+        understood = understanding.feed([event])
         is_native_call = isinstance(event, (CallStart, ArgumentsDelta))
         source = _Source(is_native_call or understanding.in_call)
         for one in steps.feed(understood, source) if ladder else understood:

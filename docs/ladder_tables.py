@@ -74,7 +74,7 @@ def outcome_for(kind: Kind) -> tuple[Outcome, Exchange]:
     )
     exchange = Exchange(request, TARGET)
     read = exchange.answer().understanding.feed
-    reply = fold([*read(TextDelta(EXAMPLES[kind])), *read(Finish("stop"))])
+    reply = fold(read([TextDelta(EXAMPLES[kind]), Finish("stop")]))
     stuck = stuck_call(messages, TARGET.repeats)
     return outcome_of(reply, request, exchange.offered, stuck), exchange
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Any, assert_never
+from typing import Any
 
 from msgspec import Struct
 
@@ -141,36 +141,34 @@ def fold(events: Iterable[Event]) -> Reply:
     started, finish, failure = _NOT_STARTED, _NOT_FINISHED, None
     has_calls = False
     for event in events:
-        # In the order of how often they come.
-        match event:
-            case TextDelta() | ReasoningDelta():
-                content.append(event)
-            case ArgumentsDelta():
-                pass
-            case CallStart():
-                dialect = event.dialect if event.index == 0 else dialect
-            case CallEnd():
-                content.append(event.call)
-                has_calls = True
-            case Started():
-                started = event
-            case Finish():
-                finish = event
-            case Note():
-                notes.append(event)
-            case PartAdded():
-                content.append(event.part)
-            case Reclassify():
-                content, has_calls = _as_reasoning(content), False
-            case CallRejected():
-                if event.rejection:
-                    rejected.append(event.rejection)
-            case Failure():
-                failure = event
-            case _:
-                assert_never(event)
+        # In the order of how often they come; a match would take twice as long.
+        if isinstance(event, _WORDS):
+            content.append(event)
+        elif isinstance(event, ArgumentsDelta):
+            pass
+        elif isinstance(event, CallStart):
+            if event.index == 0:
+                dialect = event.dialect
+        elif isinstance(event, CallEnd):
+            content.append(event.call)
+            has_calls = True
+        elif isinstance(event, Finish):
+            finish = event
+        elif isinstance(event, Started):
+            started = event
+        elif isinstance(event, Note):
+            notes.append(event)
+        elif isinstance(event, PartAdded):
+            content.append(event.part)
+        elif isinstance(event, Reclassify):
+            content, has_calls = _as_reasoning(content), False
+        elif isinstance(event, CallRejected):
+            if event.rejection:
+                rejected.append(event.rejection)
+        else:
+            failure = event
     return Reply(
-        parts=tuple(_parts(content)),
+        parts=_parts(content),
         rejected=tuple(rejected),
         notes=tuple(notes),
         dialect=dialect if has_calls else None,
@@ -185,6 +183,7 @@ def fold(events: Iterable[Event]) -> Reply:
     )
 
 
+_WORDS = (TextDelta, ReasoningDelta)
 _NOT_STARTED, _NOT_FINISHED = Started(), Finish()
 _NOTHING: dict[str, Any] = {}
 
@@ -245,11 +244,14 @@ def _as_reasoning(content: list[_Content]) -> list[_Content]:
     return [*thought, ReasoningDelta("".join(said).strip())]
 
 
-def _parts(content: list[_Content]) -> Iterator[Part]:
+def _parts(content: list[_Content]) -> tuple[Part, ...]:
     """What came in pieces, put together."""
-    if len(content) == 1 and isinstance(content[0], ToolCall):
-        yield content[0]
-        return
+    if len(content) == 1 and isinstance(call := content[0], ToolCall):
+        return (call,)
+    return tuple(_joined(content))
+
+
+def _joined(content: list[_Content]) -> Iterator[Part]:
     for kind, run in groupby(content, type):
         if kind is TextDelta:
             yield from _texts(run)

@@ -409,11 +409,25 @@ def test_what_comes_after_the_body_has_an_end(gateway: Running) -> None:
 
 
 def test_long_names_of_headers_are_not_remembered() -> None:
-    names = http._name  # pyright: ignore[reportPrivateUsage]
-    before = names.cache_info().currsize
+    names = http._NAMES  # pyright: ignore[reportPrivateUsage]
+    before = len(names)
     head = http.Head("GET", "/", [(b"X" * 1000, b"1"), (b"Accept", b"2")])
     assert head.headers == {"x" * 1000: "1", "accept": "2"}
-    assert names.cache_info().currsize <= before + 1
+    assert len(names) <= before + 1
+
+
+def test_not_all_names_of_headers_are_remembered() -> None:
+    names = http._NAMES  # pyright: ignore[reportPrivateUsage]
+    for number in range(2000):
+        assert names[b"X-%d" % number] == f"x-{number}"
+    assert len(names) <= 512
+
+
+def test_a_header_that_decides_may_not_stand_there_twice() -> None:
+    twice = [(b"Host", b"a"), (b"X-One", b"1"), (b"x-one", b"2"), (b"HOST", b"b")]
+    assert http.Head("GET", "/", twice).doubled == "host"
+    assert http.Head("GET", "/", twice[:3]).doubled == ""
+    assert http.Head("GET", "/ab", twice[:2]).size == len("/abHostaX-One1")
 
 
 def test_who_comes_while_all_ends_is_not_waited_for() -> None:

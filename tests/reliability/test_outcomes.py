@@ -152,6 +152,6 @@ def outcome(kind: Kind, text: str, *, thought: str = "", stop: Any = "stop") -> 
     )
     exchange = Exchange(request, Target(model="m", tools="prompt", dialect="hermes"))
     read = exchange.answer().understanding.feed
-    thoughts = read(ReasoningDelta(thought)) if thought else ()
-    reply = fold([*thoughts, *read(TextDelta(text)), *read(Finish(stop))])
+    thoughts = [ReasoningDelta(thought)] if thought else []
+    reply = fold(read([*thoughts, TextDelta(text), Finish(stop)]))
     return outcome_of(reply, request, exchange.offered, stuck_call(messages, 3)).kind

@@ -169,10 +169,8 @@ class Answer:
         )
         self.read = exchange.wire.read
         """What the body of a whole reply holds."""
-        self.words = 0
-        """How many times the model says something in the last piece, known or not what."""
         self.heard: list[Event] = []
-        """What a whole reply says, before it is understood."""
+        """What a whole reply says, or the last piece of one, before it is understood."""
         self.frames = 0
         """How many frames of a stream have come. Comments and white space are none."""
         self.is_complete = False
@@ -183,17 +181,21 @@ class Answer:
         """Whether a call has begun that is not over."""
         return self._decoder.in_call or self.understanding.in_call
 
+    @property
+    def speaks(self) -> bool:
+        """Whether the model says something in the last piece, known or not what."""
+        return not _WORDS.isdisjoint(map(type, self.heard))
+
     def feed(self, data: bytes) -> list[Event]:
         """What more of a stream means."""
-        self.words = 0
         decoder = self._decoder
-        said = decoder.feed(data)
+        self.heard = said = decoder.feed(data)
         self.frames, self.is_complete = decoder.frames, decoder.complete
         return self.understood(said)
 
     def finish(self) -> list[Event]:
         """The stream is over."""
-        said = self._decoder.finish()
+        self.heard = said = self._decoder.finish()
         self.frames, self.is_complete = self._decoder.frames, self._decoder.complete
         return self.understood(said)
 
@@ -213,8 +215,4 @@ class Answer:
 
     def understood(self, events: Iterable[Event]) -> list[Event]:
         """What these events mean, by whatever way they came."""
-        understood: list[Event] = []
-        for event in events:
-            self.words += type(event) in _WORDS
-            understood += self.understanding.feed(event)
-        return understood
+        return self.understanding.feed(events)

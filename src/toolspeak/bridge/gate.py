@@ -116,8 +116,13 @@ class Gate:
         if self._is_open:
             held, self._held = self._held, []
             return held
-        self.finish = next((one for one in self.events if isinstance(one, Finish)), Finish())
-        return [one for one in self.events if not isinstance(one, Finish)]
+        rest: list[Event] = []
+        for event in self.events:
+            if isinstance(event, Finish):
+                self.finish = event
+            else:
+                rest.append(event)
+        return rest
 
     def _remember(self, event: Event) -> None:
         """Keep what happens, but not all the words of a long reply."""

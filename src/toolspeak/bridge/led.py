@@ -96,8 +96,7 @@ class Led:
             written = ToolCall(id=new_id(), name=tool.name, arguments=arguments)
             call = self._offered.meant(written)
             start = CallStart(at, call.id, call.name, "constrained", call.namespace, call.freeform)
-            for event in (start, ArgumentsDelta(at, call.input), CallEnd(at, call)):
-                events += understanding.feed(event)
+            events += understanding.feed((start, ArgumentsDelta(at, call.input), CallEnd(at, call)))
         return events if understanding.made else []
 
     def _begun(self) -> Guide | None:

@@ -164,9 +164,11 @@ def _said(text: str, request: Request, tools: tuple[Tool, ...]) -> Kind:
     return "false-refusal" if found.kind == "false" else "refusal"
 
 
-def stuck_call(messages: Iterable[Message], most: int, polling: Iterable[str] = ()) -> Key | None:
+def stuck_call(messages: Sequence[Message], most: int, polling: Iterable[str] = ()) -> Key | None:
     """The call that was made last, if so many times in a row with the same result, and without a
     word of the user. Tools that are `polling` are there for that."""
+    if not messages or _are_words(messages[-1]):
+        return None
     made: dict[str, Key] = {}
     last: tuple[Key, object] | None = None
     runs = 0
@@ -189,3 +191,9 @@ def stuck_call(messages: Iterable[Message], most: int, polling: Iterable[str] = 
     if last is None or runs < most or any(fnmatchcase(last[0][0], name) for name in polling):
         return None
     return last[0]
+
+
+def _are_words(message: Message) -> bool:
+    """Whether a message ends with something that the user says."""
+    last = message.parts[-1] if message.role == "user" and message.parts else None
+    return isinstance(last, Text) and bool(last.text.strip())

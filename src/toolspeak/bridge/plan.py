@@ -5,6 +5,7 @@ All policy is here, and what comes out is a value that can be printed.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -55,9 +56,18 @@ def plan_for(request: Request, target: Target) -> Plan:
 
 def plan_with(target: Target, mode: ToolsMode, reason: str) -> Plan:
     """The plan of that mode."""
-    dialect, which = _dialect(target, mode)
+    known = target.capabilities
+    return _plan(mode, reason, target.dialect, target.model, known.reasoning_open)
+
+
+@lru_cache(maxsize=256)
+def _plan(
+    mode: ToolsMode, reason: str, given: str | None, model: str, reasoning_open: bool | None
+) -> Plan:
+    """Most requests are planned as others before."""
+    dialect, which = _dialect(mode, given, model)
     reasons = (reason, which) if which else (reason,)
-    return Plan(mode, dialect, target.capabilities.reasoning_open, reasons)
+    return Plan(mode, dialect, reasoning_open, reasons)
 
 
 def involves_tools(request: Request) -> bool:
@@ -84,13 +94,13 @@ def _mode(target: Target) -> tuple[ToolsMode, str]:
             return "native", "whether the model has tools of its own will be seen"
 
 
-def _dialect(target: Target, mode: ToolsMode) -> tuple[str | None, str]:
+def _dialect(mode: ToolsMode, given: str | None, model: str) -> tuple[str | None, str]:
     """The dialect that a model is asked to speak, or expected to fall into; and why that one."""
     if mode == "constrained":
         return CONSTRAINED, ""
-    if target.dialect:
-        return target.dialect, f"the configuration says {target.dialect}"
-    known = next(iter(for_model(target.model)), None)
+    if given:
+        return given, f"the configuration says {given}"
+    known = next(iter(for_model(model)), None)
     if known:
         return known.name, f"models of this name speak {known.name}"
     return (DEFAULT_DIALECT, "") if mode == "prompt" else (None, "")

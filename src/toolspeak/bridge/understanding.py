@@ -80,11 +80,18 @@ class Understanding:
         """Whether a call has begun in the text that is not over."""
         return self._reader is not None and self._reader.in_call
 
-    def feed(self, event: Event) -> Iterable[Event]:
-        """What an event comes to."""
-        # By its type, since every piece of a stream comes by here: a match asks one after another.
-        read = self._READS.get(type(event))
-        return read(self, event) if read else (event,)
+    def feed(self, events: Iterable[Event]) -> list[Event]:
+        """What these events come to."""
+        understood: list[Event] = []
+        for event in events:
+            # By its type, since every piece of a stream comes by here: a match would ask one after
+            # the other.
+            read = self._READS.get(type(event))
+            if read:
+                understood += read(self, event)
+            else:
+                understood.append(event)
+        return understood
 
     def _text(self, event: TextDelta) -> Iterable[Event]:
         if not self._read_text or event.extra:
@@ -230,5 +237,9 @@ class Understanding:
 
 def _ids(request: Request) -> set[str]:
     """Those of the calls that were made before."""
-    parts = (part for message in request.messages for part in message.parts)
-    return {part.id for part in parts if isinstance(part, ToolCall)}
+    return {
+        part.id
+        for message in request.messages
+        for part in message.parts
+        if isinstance(part, ToolCall)
+    }

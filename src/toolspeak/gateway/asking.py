@@ -137,7 +137,9 @@ class Asking:
 
     async def _ask_one(self, endpoint: Endpoint, target: Target) -> list[Event]:
         """Ask one upstream, in another way if it does not understand, or does not obey."""
-        target = self._target = await self._with_verdict(target)
+        if target.tools == "auto":
+            target = await self._with_verdict(target)
+        self._target = target
         before = self._ladder.usage if self._ladder else None
         streams = self._outlet is not None
         ladder = self._ladder = Ladder(self.request, target, streams=streams, usage=before)
@@ -182,8 +184,6 @@ class Asking:
         ladder.plan = plan_for(self.request, structs.replace(target, learned="prompt"))
 
     async def _with_verdict(self, target: Target) -> Target:
-        if target.tools != "auto":
-            return target
         learned = await self._services.memory.verdict(target.upstream, target.model)
         return structs.replace(target, learned=learned) if learned else target
 

@@ -78,8 +78,10 @@ class Connection(asyncio.Protocol):
     def is_reusable(self) -> bool:
         """Whether another request can be sent: the last one has left, its reply has come, and
         leaves the connection open."""
-        is_done = self.is_complete and self._may_stay and self.is_open
-        return is_done and not self._transport.get_write_buffer_size()
+        transport = self._transport
+        if not self.is_complete or not self._may_stay or transport is None:
+            return False
+        return not transport.is_closing() and not transport.get_write_buffer_size()
 
     @property
     def is_over(self) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
+from itertools import chain
 from time import perf_counter, time
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -21,8 +22,8 @@ from .ticker import Alarm, Ticker
 
 PATIENCE = 120.0
 """How many seconds a client may take to send a request, or to take anything of its reply."""
-_USUAL_NAME = 64
-"""Bytes of a name that is worth to be remembered."""
+_USUAL_NAME, _MOST_NAMES = 64, 512
+"""Bytes of a header's name that is worth to be remembered, and how many of those are."""
 MOST_UNREAD = 2**16
 """Bytes of a body that are taken before somebody asks for them."""
 _ONCE = frozenset({"host", "origin", "content-type", "content-length"})
@@ -68,41 +69,48 @@ class Line(Protocol):
         ...
 
 
+class _Names(dict[bytes, str]):
+    """The names of headers as they are looked up; they are the same few again and again."""
+
+    def __missing__(self, raw: bytes) -> str:
+        name = raw.decode("latin-1").lower()
+        if len(raw) <= _USUAL_NAME:
+            if len(self) >= _MOST_NAMES:
+                self.clear()
+            self[raw] = name
+        return name
+
+
+_NAMES = _Names()
+
+
 class Head:
     """What stands before the body of a request."""
 
-    def __init__(self, method: str, target: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+    def __init__(self, method: str, target: str, pairs: Collection[tuple[bytes, bytes]]) -> None:
         self.method = method
         self.target = target
         """The path with the query, as they were sent."""
         path, _, self.query = target.partition("?")
         self.path = unquote(path) if "%" in path else path
-        self.headers: dict[str, str] = {}
-        self.doubled = ""
+        self.headers = {_NAMES[raw]: value.decode("latin-1") for raw, value in pairs}
+        self.doubled = _doubled(pairs) if len(self.headers) < len(pairs) else ""
         """A header that stands there twice and may not."""
-        size = len(target)
-        headers = self.headers
-        for raw, value in pairs:
-            name = _name(raw) if len(raw) <= _USUAL_NAME else raw.decode("latin-1").lower()
-            if name in headers and name in _ONCE:
-                self.doubled = name
-            headers[name] = value.decode("latin-1")
-            size += len(raw) + len(value)
-        self.size = size
+        self.size = len(target) + sum(map(len, chain.from_iterable(pairs)))
         """Bytes of all that."""
 
 
-@lru_cache(maxsize=512)
-def _name(raw: bytes) -> str:
-    """The name of a header; they are the same few again and again."""
-    return raw.decode("latin-1").lower()
+def _doubled(pairs: Iterable[tuple[bytes, bytes]]) -> str:
+    """A header that stands there twice and may not; "" if there is none."""
+    names = [_NAMES[raw] for raw, _ in pairs]
+    return next((name for name in names if name in _ONCE and names.count(name) > 1), "")
 
 
 class Incoming(Head):
     """What a client asks."""
 
     def __init__(
-        self, line: Line, method: str, target: str, pairs: Iterable[tuple[bytes, bytes]]
+        self, line: Line, method: str, target: str, pairs: Collection[tuple[bytes, bytes]]
     ) -> None:
         super().__init__(method, target, pairs)
         self._line = line
@@ -290,13 +298,13 @@ class Sender:
             headers["connection"] = "close"
         elif "connection" in headers:
             self.keeps = False
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        if lines.count("\n") != len(headers):
+        lines = "\r\n".join(map(": ".join, headers.items()))
+        if lines.count("\n") != len(headers) - 1:
             raise ValueError("there is a line break in a header of the answer")
         self.has_begun = True
         self.status = status
         status_line = _STATUS.get(status) or f"HTTP/1.1 {status} \r\n"
-        return f"{status_line}{_date(int(time()))}{lines}\r\n".encode("latin-1", "replace")
+        return f"{status_line}{_date(int(time()))}{lines}\r\n\r\n".encode("latin-1", "replace")
 
     async def more(self, data: bytes, now: float) -> None:
         """More of the body, and when it leaves."""

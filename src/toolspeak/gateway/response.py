@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from math import ceil, isfinite
 from time import perf_counter, time
 from typing import Any
@@ -30,7 +31,8 @@ _TOO_LONG = (
     "(Shorten the conversation, offer fewer tools, or choose a model with a larger context.)"
 )
 _SHOWN = 1000
-_PAGES = ("text/html", "application/xhtml+xml")
+_UNKNOWN = "application/octet-stream"
+_PAGES = frozenset({"text/html", "application/xhtml+xml"})
 
 
 class Response:
@@ -56,11 +58,10 @@ class Response:
         self._expect(endpoint.settings.first_byte_timeout, self.came)
         self.status = connection.status
         self.headers = connection.headers
-        kind = connection.headers.get("content-type", "application/octet-stream")
-        self.content_type = kind.partition(";")[0].strip().lower()
+        self.content_type = _kind(connection.headers.get("content-type", _UNKNOWN))
         self.is_page = self.content_type in _PAGES
         """Whether it is made for people to look at."""
-        self.flows = not self.is_page and self.content_type != "application/json"
+        self.flows = self.content_type != "application/json" and not self.is_page
         """Whether it is a stream, and no value or page that is only read whole."""
 
     def __enter__(self) -> Response:
@@ -217,3 +218,9 @@ def _number(text: str, otherwise: float) -> float:
         return float(text)
     except ValueError:
         return otherwise
+
+
+@lru_cache(maxsize=64)
+def _kind(given: str) -> str:
+    """What a content type names, without what may stand behind it."""
+    return given.partition(";")[0].strip().lower()

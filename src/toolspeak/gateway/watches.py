@@ -27,7 +27,7 @@ class HeldBack:
     def look(self, *, is_free: bool) -> None:
         """Look at a piece that has come; whether something leaves because of it."""
         if not self.since:
-            self.since = 0.0 if is_free or not self._answer.words else perf_counter()
+            self.since = 0.0 if is_free or not self._answer.speaks else perf_counter()
         elif is_free:
             self._record.holds(perf_counter() - self.since)
             self.since = 0.0

@@ -254,6 +254,8 @@ class Unsaid:
 
     def notes(self) -> tuple[Note, ...]:
         """Everything that was noted."""
+        if not self._notes:
+            return ()
         return tuple(
             Note(code, f"{message} ({count} places)" if count > 1 else message, path)
             for (code, _), (message, path, count) in self._notes.items()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -270,7 +271,7 @@ class StreamDecoder:
     def whole(self, reply: Any) -> list[Event]:
         """What a reply says that comes in one piece, and is decoded already."""
         self.done = self.complete = True
-        return self.value(reply) + self._guarded(self._end())
+        return self._guarded(chain(self._decoder.feed(reply), self._end()))
 
     def finish(self) -> list[Event]:
         """The connection is closed."""
@@ -314,8 +315,7 @@ class StreamDecoder:
                 if isinstance(event, Failure):
                     self._over = True
                     break
-                if not self._said:
-                    self._said = _says(event)
+                self._said = self._said or _says(event)
         except WireError as error:
             self._over = True
             message = f"the upstream's reply cannot be read: {error}"

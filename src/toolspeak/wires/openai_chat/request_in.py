@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...errors import WireError
@@ -16,6 +16,7 @@ from ...types import (
     Reasoning,
     Request,
     ResponseFormat,
+    Role,
     Text,
     Thinking,
     Tool,
@@ -47,6 +48,13 @@ from .words import (
 )
 
 _NUMBERS = frozenset((*SAMPLING, *EXTENSIONS))
+_SETTINGS = _NUMBERS | {
+    *("metadata", "user", "max_tokens", NEWER_LIMIT, "stop", "reasoning_effort", "response_format"),
+    *("tool_choice", "function_call", "parallel_tool_calls", "stream_options"),
+}
+_OFFERS = frozenset({"tools", "functions"})
+_PEOPLE: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user"}
+"""Those who speak to a model."""
 _CALLS = frozenset({"tool_calls", "function_call"})
 _PACKED = {"content", "tool_calls", "tool_call_id", "reasoning_content"}
 """What a message holds that is kept as JSON in another's content."""
@@ -56,43 +64,46 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     """What a client asks for."""
     fields = Fields(body)
     notes: list[Note] = []
-    history = History()
-    sampling = fields.numbers(_NUMBERS)
-    metadata = fields.take("metadata", dict) or {}
-    if user := fields.text("user"):
-        metadata = {**metadata, "user_id": user}
-    given = fields.take("parallel_tool_calls", bool)
-    limit, carried = _limit(fields)
-    tools, hosted = _tools(fields)
-    choice, beside = _tool_choice(fields)
+    settings, carried = _settings(fields) if fields.has_any(_SETTINGS) else ({}, {})
+    tools, hosted = _tools(fields) if fields.has_any(_OFFERS) else (None, ())
     streams = fields.take("stream", bool)
-    options = fields.take("stream_options", dict)
-    named, stop = fields.text("model") or model, fields.texts("stop")
-    thinking = Thinking(effort=fields.take("reasoning_effort", str))
-    form = _response_format(fields)
-    messages = [_message(item, path, history, notes) for item, path in fields.each("messages")]
-    extra = {**fields.rest(), **carried, **beside}
-    if options is not None:
-        extra["stream_options"] = options
+    named = fields.text("model") or model
+    messages = _messages(fields.take("messages", list) or (), notes)
+    extra = {**fields.rest(), **carried} if carried or fields.are_left() else {}
     if hosted:
         extra[HOSTED] = hosted
     return Request(
         model=named,
-        messages=tuple(messages),
+        messages=messages,
         tools=tools,
-        tool_choice=choice,
-        parallel_tool_calls=given is not False,
-        response_format=form,
-        thinking=thinking,
         stream=bool(streams if stream is None else stream),
-        max_tokens=limit,
-        stop=stop,
-        sampling=sampling,
-        metadata=metadata,
         wire=NAME,
         notes=tuple(notes),
         extra=extra,
+        **settings,
     )
+
+
+def _settings(fields: Fields) -> tuple[Json, Json]:
+    """How the model is to answer, as a `Request` has it; and what rides along."""
+    metadata = fields.take("metadata", dict) or {}
+    if user := fields.text("user"):
+        metadata = {**metadata, "user_id": user}
+    limit, carried = _limit(fields)
+    choice, beside = _tool_choice(fields)
+    options = fields.take("stream_options", dict)
+    settings: Json = {
+        "sampling": fields.numbers(_NUMBERS),
+        "metadata": metadata,
+        "parallel_tool_calls": fields.take("parallel_tool_calls", bool) is not False,
+        "max_tokens": limit,
+        "tool_choice": choice,
+        "stop": fields.texts("stop"),
+        "thinking": Thinking(effort=fields.take("reasoning_effort", str)),
+        "response_format": _response_format(fields),
+    }
+    told = {} if options is None else {"stream_options": options}
+    return settings, {**carried, **beside, **told}
 
 
 def _limit(fields: Fields) -> tuple[int | None, Json]:
@@ -101,9 +112,22 @@ def _limit(fields: Fields) -> tuple[int | None, Json]:
     return (older, {}) if newer is None else (newer, {OWN_LIMIT: NEWER_LIMIT})
 
 
+def _messages(items: Iterable[Any], notes: list[Note]) -> tuple[Message, ...]:
+    history = History()
+    said: list[Message] = []
+    for item in items:
+        if type(item) is dict and len(item) == 2:
+            # Nothing but what somebody says to the model, as most are.
+            role, text = item.get("role"), item.get("content")
+            who = _PEOPLE.get(role) if type(role) is str else None
+            if who and type(text) is str and text:
+                said.append(Message(who, (Text(text),)))
+                continue
+        said.append(_message(item, f"$.messages[{len(said)}]", history, notes))
+    return tuple(said)
+
+
 def _message(item: Any, path: str, history: History, notes: list[Note]) -> Message:
-    if said := _words(item):
-        return said
     fields = Fields(item, path)
     role = fields.need("role", str)
     match role:
@@ -126,17 +150,6 @@ def _message(item: Any, path: str, history: History, notes: list[Note]) -> Messa
         case _:
             expected = "`system`, `developer`, `user`, `assistant` or `tool`"
             raise WireError(f"Expected {expected}, got `{role}`", fields.at("role"))
-
-
-def _words(item: Any) -> Message | None:
-    """A message that is nothing but what somebody says to the model, as most are."""
-    if type(item) is dict and len(item) == 2:
-        match item:
-            case {"role": "user" | "system" | "developer" as role, "content": str(text)} if text:
-                return Message(role, (Text(text),))
-            case _:
-                pass
-    return None
 
 
 def _result(fields: Fields, history: History) -> ToolResult:

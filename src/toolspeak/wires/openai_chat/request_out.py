@@ -16,6 +16,7 @@ from ...types import (
     Request,
     ResponseFormat,
     Text,
+    Thinking,
     Tool,
     ToolCall,
     ToolResult,
@@ -52,6 +53,7 @@ from .words import (
 )
 
 _LONGEST_ID = 40
+_AS_IT_LIKES = Thinking()
 _PEOPLE = frozenset({"system", "developer", "user"})
 """Those who speak to a model."""
 _AUDIO = {"wav": "wav", "x-wav": "wav", "wave": "wav", "mp3": "mp3", "mpeg": "mp3"}
@@ -63,24 +65,13 @@ def encode_request(request: Request) -> Outgoing:
     unsaid = Unsaid(NAME, request.wire)
     names = names_of(request, OPENAI_NAMES)
     extra = dict(unsaid.carried(request.extra, "$"))
-    limit = extra.pop(OWN_LIMIT, "max_tokens")
     conversation = request.messages if unsaid.same else joined(request)
     body: Json = {
         "model": request.model,
         "messages": list(_messages(conversation, names, unsaid)),
         **_tools(request, names, unsaid, extra.pop(HOSTED, [])),
-        **present(
-            response_format=_format_out(request.response_format),
-            reasoning_effort=effort_of(request.thinking, unsaid),
-            stop=list(request.stop) or None,
-            user=user_id(request, unsaid),
-        ),
-        **({} if request.max_tokens is None else {limit: request.max_tokens}),
-        **sampling_out(request, SAMPLING, unsaid, extensions=EXTENSIONS),
+        **_settings(request, unsaid, extra.pop(OWN_LIMIT, "max_tokens")),
     }
-    metadata = {key: value for key, value in request.metadata.items() if key != "user_id"}
-    if metadata:
-        body["metadata"] = metadata
     options = extra.pop("stream_options", {})
     if request.stream:
         body |= {"stream": True, "stream_options": {**options, "include_usage": True}}
@@ -263,9 +254,12 @@ def _tools(request: Request, names: Names, unsaid: Unsaid, hosted: list[Json]) -
     tools = own + hosted
     if not tools:
         return {"tools": []} if request.tools is not None and unsaid.same else {}
-    parallel = None if request.parallel_tool_calls else False
-    choice = _choice(request, names, unsaid)
-    return {"tools": tools} | present(tool_choice=choice, parallel_tool_calls=parallel)
+    out: Json = {"tools": tools}
+    if (choice := _choice(request, names, unsaid)) is not None:
+        out["tool_choice"] = choice
+    if not request.parallel_tool_calls:
+        out["parallel_tool_calls"] = False
+    return out
 
 
 @once_each
@@ -310,9 +304,27 @@ def _named(kind: str, name: str) -> Json:
     return {"type": kind, kind: {"name": name}}
 
 
-def _format_out(form: ResponseFormat | None) -> Json | None:
-    if form is None:
-        return None
+def _settings(request: Request, unsaid: Unsaid, limit: str) -> Json:
+    """How the model is to answer. Most requests say little of that."""
+    out: Json = {}
+    if request.response_format:
+        out["response_format"] = _format_out(request.response_format)
+    if request.thinking != _AS_IT_LIKES and (effort := effort_of(request.thinking, unsaid)):
+        out["reasoning_effort"] = effort
+    if request.stop:
+        out["stop"] = list(request.stop)
+    if request.metadata and (user := user_id(request, unsaid)):
+        out["user"] = user
+    if request.max_tokens is not None:
+        out[limit] = request.max_tokens
+    if request.sampling:
+        out |= sampling_out(request, SAMPLING, unsaid, extensions=EXTENSIONS)
+    if metadata := {key: value for key, value in request.metadata.items() if key != "user_id"}:
+        out["metadata"] = metadata
+    return out
+
+
+def _format_out(form: ResponseFormat) -> Json:
     if form.schema is None:
         return {"type": "json_object"}
     inner = present(

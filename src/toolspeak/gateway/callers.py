@@ -21,6 +21,7 @@ from ..wires import wire_of
 from ..wires.framing import encode_json
 from . import http
 from .http import Incoming, Sender
+from .outbox import Corked
 from .ticker import Alarm, Ticker
 
 log = logging.getLogger("toolspeak.gateway")
@@ -68,14 +69,13 @@ class Callers:
             task.cancel()
 
 
-class Caller(asyncio.Protocol):
+class Caller(Corked):
     """One connection of a client."""
 
     def __init__(self, callers: Callers) -> None:
+        super().__init__(callers.ticker)
         self._callers = callers
-        self.ticker = callers.ticker
         self._parser: Any = httptools.HttpRequestParser(self)
-        self._transport: Any = None
         self._current: tuple[Incoming, Sender] | None = None
         """What is being answered."""
         self._task: asyncio.Task[None] | None = None
@@ -114,11 +114,6 @@ class Caller(asyncio.Protocol):
             self.write(_CONTINUE)
         self._resume()
 
-    def write(self, data: bytes) -> None:
-        """Send that, if there is still somebody to send it to."""
-        if self._transport:
-            self._transport.write(data)
-
     async def drained(self) -> None:
         """Wait until the client takes more, or is gone."""
         await self._room.wait()
@@ -150,7 +145,7 @@ class Caller(asyncio.Protocol):
     # What the event loop tells.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        super().connection_made(transport)
         self._callers.connected.add(self)
         self._room.set()
         if self._callers.is_closing:
@@ -349,6 +344,7 @@ class Caller(asyncio.Protocol):
 
     def _hang_up(self) -> None:
         """Close it, after what was written."""
+        self.flush()
         if self._transport:
             self._transport.close()
 
@@ -374,8 +370,8 @@ class Caller(asyncio.Protocol):
 
     def _drop(self) -> None:
         """Close it at once."""
-        if self._transport:
-            self._transport.abort()
+        self.flush()
+        self.drop()
 
 
 def _target(url: bytes) -> str:

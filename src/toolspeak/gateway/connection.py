@@ -18,6 +18,7 @@ from typing import Any
 import httptools
 
 from ..errors import ToolspeakError
+from .outbox import Corked
 from .ticker import Alarm, Ticker
 
 _MOST_HEADERS = 2**16
@@ -37,14 +38,13 @@ class Disconnected(HttpProblem):
     """The connection was closed before a single byte of a reply had come."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(Corked):
     """A connection to a server, used for one request after the other."""
 
     def __init__(self, ticker: Ticker, on_lost: Callable[[Connection], None]) -> None:
-        self._ticker = ticker
+        super().__init__(ticker)
         self._on_lost = on_lost
         self._loop = ticker.loop
-        self._transport: Any = None
         self._waiter: asyncio.Future[None] | None = None
         self._alarm = Alarm(self._ring)
         self._parser: Any = httptools.HttpResponseParser(self)
@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
         try:
             if not self.is_open:
                 raise Disconnected(_NO_ANSWER)
-            self._transport.write(data)
+            self.write(data)
             while not self._has_head:
                 if self._problem:
                     raise self._problem
@@ -123,17 +123,16 @@ class Connection(asyncio.Protocol):
 
     def rest(self) -> None:
         """Nothing is asked for now."""
-        self._ticker.unset(self._alarm)
+        self.ticker.unset(self._alarm)
 
     def close(self) -> None:
         """Close it now, whatever is under way."""
         self.rest()
-        if self._transport:
-            self._transport.abort()
+        self.drop()
 
     async def with_tls(self, context: ssl.SSLContext, host: str) -> Connection:
         """The connection to a server at the other end of a tunnel."""
-        inner = Connection(self._ticker, self._on_lost)
+        inner = Connection(self.ticker, self._on_lost)
         safe = await self._loop.start_tls(self._transport, inner, context, server_hostname=host)
         assert safe
         inner.connection_made(safe)
@@ -143,7 +142,7 @@ class Connection(asyncio.Protocol):
     def something(self, deadline: float) -> asyncio.Future[None]:
         """To wait for until something comes."""
         self._alarm.at = deadline
-        self._ticker.set(self._alarm)
+        self.ticker.set(self._alarm)
         self._waiter = self._loop.create_future()
         return self._waiter
 
@@ -160,19 +159,15 @@ class Connection(asyncio.Protocol):
     def _fail(self, problem: HttpProblem) -> None:
         self._problem = self._problem or problem
         self._wake()
-        if self._transport:
-            self._transport.abort()
+        self.drop()
 
     # What the event loop tells.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         if not self._has_asked or self.is_complete:
             # Nobody asked: whatever it is, the next reply could not be told from it.
             self._may_stay = False
-            self._transport.abort()
+            self.drop()
             return
         self._has_begun = True
         try:

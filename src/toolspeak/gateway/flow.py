@@ -13,7 +13,8 @@ A_PIECE = 80
 UNCOUNTED = 2**15
 """After so many bytes in small pieces it is seen to whether there is room for them."""
 LARGE = 2**12
-"""Bytes of a piece for which that is seen to at once."""
+"""Bytes of a piece for which that is seen to at once. A body that is smaller takes no room: the
+request has more than that in memory by itself."""
 
 
 class Room(Struct, array_like=True, gc=False):
@@ -108,9 +109,6 @@ class Kept(Flow, gc=False):
     """When something was last said of it, in seconds since 1970."""
 
     def take_body(self, data: bytes) -> None:
-        """What the client has sent is there. Every request comes by here."""
-        size, room = len(data), self.room
-        if size <= room.left:
-            room.left -= size
-            self.weight += size
+        """What the client has sent is there."""
+        if len(data) <= LARGE or self.fits(len(data)):
             self.body = data

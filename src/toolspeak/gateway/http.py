@@ -247,18 +247,10 @@ class Sender:
         self.has_begun = False
         self.has_ended = False
         self.status = 0
-        self._held = b""
-        """The head of a stream, which leaves with what comes next."""
         self.told: Callable[[Failure], bytes] | None = None
         """How a failure is written into the stream that has begun."""
         self.copy: Flow | None = None
         """Where what leaves is kept, if somebody may want to look at it."""
-        self._said: list[float | bytes] | None = None
-        """The pieces of that."""
-
-    def keep(self, copy: Flow) -> None:
-        """Keep there what leaves."""
-        self.copy, self._said = copy, copy.said
 
     async def whole(self, status: int, body: bytes, content_type: str = "application/json") -> None:
         """An answer in one piece."""
@@ -271,11 +263,10 @@ class Sender:
         self.headers["content-length"] = str(len(body))
         head = self._head(status, content_type)
         self.has_ended = True
-        said = self._said
-        if said is not None:
-            said += (perf_counter(), body)
-            if len(body) > LARGE and self.copy:
-                self.copy.count()
+        if copy := self.copy:
+            copy.said += (perf_counter(), body)
+            if len(body) > LARGE:
+                copy.count()
         self._line.write(head if self._is_head else head + body)
         self._line.answered(self)
 
@@ -283,9 +274,7 @@ class Sender:
         """The head of an answer that comes in pieces."""
         if self._is_chunked:
             self.headers["transfer-encoding"] = "chunked"
-        # One write is one system call, which wakes the client: most often more follows at once.
-        self._held = self._head(status, content_type)
-        self._line.ticker.loop.call_soon(self._flush)
+        self._line.write(self._head(status, content_type))
 
     def _head(self, status: int, content_type: str) -> bytes:
         headers = self.headers
@@ -308,12 +297,11 @@ class Sender:
 
     async def more(self, data: bytes, now: float) -> None:
         """More of the body, and when it leaves."""
-        said = self._said
-        if said is not None:
-            said += (now, data)
+        if copy := self.copy:
+            copy.said += (now, data)
             # What is small is counted with what comes from upstream.
-            if len(data) > LARGE and self.copy:
-                self.copy.count()
+            if len(data) > LARGE:
+                copy.count()
         self._write(data)
         if self._line.is_paused:
             await self._line.drained()
@@ -327,18 +315,13 @@ class Sender:
         self._line.answered(self)
 
     def _write(self, data: bytes, end: bytes = b"") -> None:
-        """Write more of a stream, with its head if that waits."""
+        """Write more of a stream."""
+        if self._is_head:
+            return
         if data and self._is_chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data)
-        if self._is_head:
-            data = end = b""
-        if self._held:
-            data, self._held = self._held + data, b""
-        self._line.write(data + end if end else data)
-
-    def _flush(self) -> None:
-        if self._held:
-            self._write(b"")
+        if data or end:
+            self._line.write(data + end if end else data)
 
 
 @lru_cache(maxsize=1)

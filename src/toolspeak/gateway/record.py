@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from ..once import once_each
 from ..types import Failure, Note, Plan, Reply, Request, Text, ToolCall
 from .catalog import Server
-from .flow import Flow, Kept
+from .flow import LARGE, Flow, Kept
 
 if TYPE_CHECKING:
     from ..bridge import Exchange
@@ -159,8 +159,9 @@ class Record(Struct, array_like=True):
     def asks(self, exchange: Exchange, endpoint: Endpoint, why: str) -> Question:
         """An upstream is asked."""
         question = self._question(exchange, endpoint, why)
-        if self.kept and self.kept.fits(len(exchange.data)):
-            question.sent = exchange.data
+        if self.kept:
+            data = exchange.data
+            question.sent = data if len(data) <= LARGE or self.kept.fits(len(data)) else b""
         if self.spans:
             question.headers = self.spans.asks(question, exchange, endpoint)
         return question

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable
 from time import perf_counter
 
+from .outbox import Outbox
+
 EVERY = 0.1
 """How late an alarm may ring, in seconds."""
 
@@ -31,6 +33,8 @@ class Ticker:
         self._alarms: set[Alarm] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._next: asyncio.TimerHandle | None = None
+        self.outbox = Outbox(self)
+        """What leaves when a turn of the loop is over."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:

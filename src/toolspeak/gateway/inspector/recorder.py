@@ -51,7 +51,7 @@ class Recorder:
         ring, headers = self._ring, incoming.headers
         # Clients may say the same twice.
         key = f"req_{new_id()[5:]}" if "x-request-id" in headers else record.id
-        kept = Kept(
+        record.kept = incoming.copy = sender.copy = Kept(
             record.began,
             ring.room,
             key=key,
@@ -59,8 +59,6 @@ class Recorder:
             headers=headers,
             changed=record.at,
         )
-        record.kept = incoming.copy = kept
-        sender.keep(kept)
         ring.active[key] = record
 
     async def summaries(self, after: float = 0.0) -> list[Summary]:
@@ -81,7 +79,6 @@ class Recorder:
 
     async def _own(self, after: float = 0.0) -> list[Summary]:
         """The requests of this process, without secrets."""
-        self._ring.write()
         active = list(self._ring.active.values())
 
         def summaries() -> list[Summary]:
@@ -94,7 +91,6 @@ class Recorder:
         return await asyncio.to_thread(summaries) if is_new else []
 
     async def _shown(self, key: str) -> dict[str, Any] | None:
-        self._ring.write()
         active = self._ring.snapshot(key)
 
         def shown() -> dict[str, Any] | None:

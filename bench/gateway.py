@@ -3,10 +3,11 @@
     python -m bench.gateway [--rounds 5] [--seconds 2] [--litellm PATH]
 
 Each stands in front of the same upstream, in one process on one core; the load comes from another.
-They are measured in turn, several times, and the least of each figure counts: on a noisy machine it
-is the truest, and CPU time truer than any other. What a request sets in motion counts, also where
-it is done after the answer, as LiteLLM does its logging. `PATH` is LiteLLM's command, from an
-environment of its own: `pip install 'litellm[proxy]'`.
+They are measured in turn, round by round, and compared with each other within each round; what is
+shown is the median of all rounds. On a noisy machine those ratios are truer than any figure, and
+CPU time truer than any other. What a request sets in motion counts, also where it is done after the
+answer, as LiteLLM does its logging. `PATH` is LiteLLM's command, from an environment of its own:
+`pip install 'litellm[proxy]'`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from operator import sub, truediv
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -34,6 +36,7 @@ from bench.gateway_targets import CHUNKS
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 TARGETS = [sys.executable, "-m", "bench.gateway_targets"]
+LITELLM = "litellm proxy"
 KEY = "sk-" + "6b1f" * 16
 """LiteLLM starts only with a key that is hard to guess; the others ask for none."""
 _A_WAIT, _MOST_WAITS = 0.1, 100
@@ -64,15 +67,15 @@ _REQUEST = {
 
 
 class Measured(Struct):
-    """What one target cost."""
+    """What one target cost, in each round."""
 
     name: str
-    start: float = 0.0
-    idle_mb: float = 0.0
-    cpu_us: float = 0.0
-    p50_ms: float = 0.0
-    first_byte_ms: float = 0.0
-    chunk_us: float = 0.0
+    start: float
+    idle_mb: float
+    cpu_us: list[float] = []
+    p50_ms: list[float] = []
+    first_byte_ms: list[float] = []
+    chunk_us: list[float] = []
 
 
 # Targets.
@@ -208,25 +211,26 @@ async def _first_bytes(port: int, times: int) -> list[float]:
 
 
 class Target:
-    """Something that is measured, several times: on a noisy machine the least is the truest."""
+    """Something that is measured, several times."""
 
     def __init__(self, name: str, port: int, pid: int, start: float) -> None:
         self._port = port
         self.pid = pid
-        self.best = Measured(name, start, rss_of(pid))
+        self.measured = Measured(name, start, rss_of(pid))
 
     def warm(self) -> None:
         asyncio.run(_many(self._port, 1.0, 8))
         asyncio.run(_streams(self._port, 4))
 
     def measure(self, seconds: float) -> None:
-        """One round; what was less before stays."""
-        self._keep("cpu_us", self.cpu_us(seconds, to_rest=True))
+        """One round."""
+        measured = self.measured
+        measured.cpu_us.append(self.cpu_us(seconds, to_rest=True))
         _, alone = asyncio.run(_many(self._port, 0.3, 1))
-        self._keep("p50_ms", statistics.median(alone) * 1000)
+        measured.p50_ms.append(statistics.median(alone) * 1000)
         first = asyncio.run(_first_bytes(self._port, 20))
-        self._keep("first_byte_ms", statistics.median(first) * 1000)
-        self._keep("chunk_us", self.chunk_us())
+        measured.first_byte_ms.append(statistics.median(first) * 1000)
+        measured.chunk_us.append(self.chunk_us())
 
     def cpu_us(self, seconds: float, *, to_rest: bool = False) -> float:
         """What one request costs, if it is asked as often as possible for so long; `to_rest`: with
@@ -253,10 +257,6 @@ class Target:
         asyncio.run(_streams(self._port, 32))
         return (cpu_of(self.pid) - before) / (32 * CHUNKS) * 1e6
 
-    def _keep(self, what: str, amount: float) -> None:
-        known = getattr(self.best, what)
-        setattr(self.best, what, min(known, amount) if known else amount)
-
 
 def targets(url: str, folder: Path, litellm: str | None) -> Iterator[tuple[str, int, list[str]]]:
     """(name, port, command) of everything that is measured."""
@@ -280,7 +280,7 @@ def targets(url: str, folder: Path, litellm: str | None) -> Iterator[tuple[str, 
         )
         port = free_port()
         local = ["--host", "127.0.0.1", "--port", str(port)]
-        yield "litellm proxy", port, [litellm, "--config", str(config), *local]
+        yield LITELLM, port, [litellm, "--config", str(config), *local]
 
 
 def main() -> int:
@@ -313,9 +313,9 @@ def main() -> int:
                 target.measure(chosen.seconds)
                 progress.advance(task)
     if chosen.json:
-        print(json.dumps([structs.asdict(target.best) for target in found]))
+        print(json.dumps([structs.asdict(target.measured) for target in found]))
     else:
-        _show([target.best for target in found])
+        _show([target.measured for target in found])
     return 0
 
 
@@ -327,16 +327,31 @@ def _show(found: list[Measured]) -> None:
     for row in (bare, *rest):
         table.add_row(
             row.name,
-            f"{row.cpu_us:.0f}",
-            f"{row.cpu_us / bare.cpu_us:.2f}",
-            f"{row.p50_ms - direct.p50_ms:.2f}",
-            f"{row.first_byte_ms - direct.first_byte_ms:.2f}",
-            f"{row.chunk_us:.1f}",
-            f"{row.chunk_us / bare.chunk_us:.2f}",
+            f"{statistics.median(row.cpu_us):.0f}",
+            f"{_times(row.cpu_us, bare.cpu_us):.2f}",
+            f"{_added(row.p50_ms, direct.p50_ms):.2f}",
+            f"{_added(row.first_byte_ms, direct.first_byte_ms):.2f}",
+            f"{statistics.median(row.chunk_us):.1f}",
+            f"{_times(row.chunk_us, bare.chunk_us):.2f}",
             f"{row.idle_mb:.0f}",
             f"{row.start:.2f}",
         )
-    Console(width=130).print(table)
+    console = Console(width=130)
+    console.print(table)
+    native, *_, last = rest
+    if last.name == LITELLM:
+        less = _times(last.cpu_us, native.cpu_us)
+        console.print(f"A request costs {native.name} {less:.1f} times less CPU than {LITELLM}.")
+
+
+def _times(costs: list[float], others: list[float]) -> float:
+    """How many times as much something costs as another."""
+    return statistics.median(map(truediv, costs, others))
+
+
+def _added(taken: list[float], without: list[float]) -> float:
+    """How much longer something takes than without it."""
+    return statistics.median(map(sub, taken, without))
 
 
 if __name__ == "__main__":

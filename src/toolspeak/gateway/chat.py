@@ -137,7 +137,11 @@ class Chat:
         asking = self._asking
         reply = asking.reply(rest)
         self._record.replied(reply, asking.notes)
-        await self._remember(reply)
+        # Before the last byte leaves: what the client says next may need it.
+        memory, kept = self._gateway.memory, self._gateway.kept
+        await remember_tools(self._request, reply, memory, self._client, self._model)
+        if kept.keeps(self._request):
+            await kept.keep(reply, self._envelope, self._client)
         if outflow:
             await outflow.send(rest, asking.passed)
             await outflow.end()
@@ -163,12 +167,3 @@ class Chat:
             told = (*asking.notes, *notes)
             codes = dict.fromkeys([note.code for note in told]) if told else ()
             headers["x-toolspeak-notes"] = ",".join(codes)
-
-    # Remembering.
-
-    async def _remember(self, reply: Reply) -> None:
-        """Before the last byte leaves: what the client says next may need it."""
-        memory, kept = self._gateway.memory, self._gateway.kept
-        await remember_tools(self._request, reply, memory, self._client, self._model)
-        if kept.keeps(self._request):
-            await kept.keep(reply, self._envelope, self._client)

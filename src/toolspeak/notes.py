@@ -33,6 +33,7 @@ NOTES: dict[str, str] = {
     "renamed-tool": "A tool's name is one that an API refuses; it goes out under another.",
     "tools-rebuilt": "A request left its tools out, and they were made from its earlier calls.",
     "late-arguments": "Arguments came for a call that was over, or had never begun.",
+    "not-asked": "All that a call needs stands in the question: a very small model was not asked.",
     "asked-again": "A reply would not do, and the model was asked again; `where` says why.",
     "prompt-cut": "An upstream has read less than it was sent: its window is too small.",
     "dropped-prose": "The model was asked again after it had spoken; only its calls were taken.",

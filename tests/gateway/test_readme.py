@@ -13,6 +13,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 COMMANDS = re.findall(r"^curl .*?'$", (ROOT / "README.md").read_text(), re.M | re.S)
 
+WROTE = re.compile(r'"(?:(?:completion|output)_tokens|eval_count|candidatesTokenCount)":[1-9]')
+"""How many tokens came from the model, by whichever API."""
+
 
 def typed(command: str, url: str) -> str:
     """The answer to a command of the README."""
@@ -45,6 +48,8 @@ def test_a_command_makes_a_call(command: str, told: dict[str, Any]) -> None:
         answer = typed(variant, told["url"])
         assert "get_weather" in answer
         assert "Oslo" in answer
+        if variant == command:
+            assert WROTE.search(answer), "the model was not asked"
 
 
 def test_the_lines_to_paste_name_the_gateway_and_a_model(told: dict[str, Any]) -> None:

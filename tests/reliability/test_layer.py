@@ -250,6 +250,19 @@ class TestLed:
         if not client.stream:
             assert heard.headers["x-toolspeak-mode"] == "constrained"
             assert heard.headers["x-toolspeak-retries"] == "0"
+            assert heard.headers["x-toolspeak-notes"] == ""
+
+    @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+    def test_what_is_clear_is_not_asked_and_that_is_told(self, client: Client) -> None:
+        with ScriptedServer(says("nothing")) as server:
+            with running(behind(server.url, tools="constrained", weak=True)) as gateway:
+                heard = ask(gateway.url, client, asked(client))
+                text = gateway.gateway.metrics.text()
+            assert made(client, heard.raw) == [OSLO]
+            assert server.requests == []
+        assert 'toolspeak_notes_total{code="not-asked"} 1' in text
+        if not client.stream:
+            assert heard.headers["x-toolspeak-notes"] == "not-asked"
 
     @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
     def test_what_is_no_tools_business_is_answered(self, client: Client) -> None:

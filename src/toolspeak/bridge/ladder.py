@@ -201,6 +201,8 @@ class Ladder:
 
     def known(self) -> list[Event]:
         """The calls of a model that has made all decisions which they need."""
+        if self._led and not self._led.was_asked:
+            self.notes.append(Note("not-asked", NOTES["not-asked"]))
         return self._with_usage([*(self._led.calls() if self._led else ()), Finish("calls")])
 
     def give_up(self) -> list[Event] | None:

@@ -33,6 +33,8 @@ from .understanding import Understanding
 
 _DECISION = "a small model is led to its calls: one decision at a time"
 _NO_CALL = "a small model is led to its calls, and none of the tools fits what was asked"
+_CLEAR = "a small model is led to its calls, and all that they need stands in the question"
+_DECIDED = "a small model is led to its calls, and has made all decisions that they need"
 _RESULTS = "a small model is led: it has results to tell of, and is asked for words only"
 _MOST_STEPS = 16
 """How often a model is asked for one request; after that, the calls so far are all."""
@@ -57,14 +59,23 @@ class Led:
         return self._step is not None
 
     @property
+    def was_asked(self) -> bool:
+        """Whether the model has made any decision."""
+        return self._steps > 0
+
+    @property
     def _step(self) -> Step | None:
         return self._guide.step if self._guide and self._steps < _MOST_STEPS else None
 
     def exchange(self) -> Exchange:
-        """For the next decision; or for an answer, if there is no call to make."""
+        """For the next decision; or for an answer, if there is no call to make. By one that says
+        that the calls are known, nobody is asked."""
         step = self._step
         if step is None:
-            return self._answer()
+            answer = self._answer()
+            if self.calls():
+                answer.plan = Plan("constrained", reasons=(_DECIDED if self._steps else _CLEAR,))
+            return answer
         schema = ResponseFormat(step.schema, "arguments", strict=True)
         request = Request(
             model=self._request.model,

@@ -175,8 +175,9 @@ class Record(Struct, array_like=True):
             response.keep(question.heard, self.kept)
 
     def known(self, exchange: Exchange, endpoint: Endpoint, reply: Reply) -> None:
-        """The reply is known without a question: the model was led to it."""
-        self._question(exchange, endpoint, "known").understood(reply, "calls")
+        """The reply is known without a further question: the model was led to it."""
+        why = "decided" if self.questions else "known"
+        self._question(exchange, endpoint, why).understood(reply, "calls")
 
     def _question(self, exchange: Exchange, endpoint: Endpoint, why: str) -> Question:
         plan, path, model = exchange.plan, exchange.outgoing.path, exchange.target.model

@@ -40,6 +40,7 @@ from .summary import Summary, summary_of
 OUTCOMES: dict[str, str] = {
     **KINDS,
     "known": "what the model was to say was clear without asking it",
+    "decided": "the calls, for which the model has made all decisions",
     "preparing": "what the model is asked before the request itself",
     "fallback": "the upstream before has failed",
     "tools refused": "the upstream takes no tools: the model is told of them in the prompt",

@@ -309,6 +309,26 @@ def test_one_that_says_no_more(gateway: Running) -> None:
         assert rest(connection) == b""
 
 
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        (request(None, target="/health"), 200),
+        (request(None, target="/v1/models"), 200),
+        (request(None, target="/nowhere"), 404),
+        (request(b"no JSON"), 400),
+    ],
+    ids=["health", "models", "nowhere", "no JSON"],
+)
+def test_one_that_says_no_more_is_told_what_it_asked(
+    gateway: Running, asked: bytes, status: int
+) -> None:
+    for _ in range(20):
+        with connected(gateway.url) as connection:
+            connection.sendall(asked)
+            connection.shutdown(SHUT_WR)
+            assert rest(connection).startswith(b"HTTP/1.1 %d " % status)
+
+
 def test_connections_that_nobody_uses(
     model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
 from typing import Any, ClassVar
 
 import pytest
@@ -175,6 +179,72 @@ def test_one_that_is_larger_than_all_that_may_be_kept(reply: Reply) -> None:
     assert ring.size < 20_000
 
 
+def test_what_is_forgotten_is_forgotten_also_by_those_who_have_looked() -> None:
+    ring = Ring(most=10)
+    for number in range(10):
+        ring.end(served(EVERY_PART, number))
+    assert len(ring.over()) == 10
+    looked = ring._looked  # pyright: ignore[reportPrivateUsage]
+    for number in range(10, 14):
+        ring.end(served(EVERY_PART, number))
+    assert len(looked) == 6
+    ring.resize(0, 0)
+    assert (ring.size, ring.over(), looked) == (0, [], {})
+
+
+def test_what_takes_room_is_what_is_counted() -> None:
+    ring, reply = Ring(), Reply(parts=(Text("x"),))
+    records = [served(reply, number, body=b"x" * 3000) for number in range(300)]
+    tracemalloc.start()
+    try:
+        for record in records:
+            ring.end(record)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert ring.size < held < 1.1 * ring.size
+
+
+@pytest.mark.parametrize("name", ["every part", "half a character"])
+def test_the_request_was_served_whatever_goes_wrong_in_writing_it_down(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def odd(record: Record) -> None:
+        raise ValueError(record.id)
+
+    monkeypatch.setattr(ring_module, "summary_of", odd)
+    ring = Ring(max_bytes=1000)
+    ring.end(served({**WRITABLE, **UNWRITABLE}[name], body=b"x" * 5000))
+    assert len(caplog.records) == 1
+    assert (ring.size, ring.over()) == (0, [])
+
+
+def test_many_look_while_requests_come_and_go() -> None:
+    ring = Ring(most=50)
+    is_over = threading.Event()
+    looks: list[int] = []
+
+    def look() -> None:
+        while not is_over.is_set():
+            found = ring.over()
+            numbers = [int(one.summary.id[4:]) for one in found]
+            assert numbers == sorted(numbers)
+            looks.append(len(found))
+
+    with ThreadPoolExecutor(3) as threads:
+        looking = [threads.submit(look) for _ in range(3)]
+        for number in range(2000):
+            reply = UNWRITABLE["half a character"] if number % 7 == 0 else EVERY_PART
+            ring.end(served(reply, number))
+            if number % 100 == 0:
+                sleep(0.005)
+        is_over.set()
+        for one in looking:
+            one.result()
+    assert len(looks) > 3
+    assert len(ring.over()) == len(ring._looked) == 50  # pyright: ignore[reportPrivateUsage]
+
+
 def test_room_is_given_back() -> None:
     ring = Ring()
     before = ring.room.left
@@ -229,10 +299,10 @@ def test_one_that_cannot_be_written_keeps_no_others_from_it(
     """Not even if nobody has foreseen why."""
     ring, write = Ring(), ring_module._write  # pyright: ignore[reportPrivateUsage]
 
-    def odd(record: Record) -> bytes:
+    def odd(record: Record, paper: bytearray) -> None:
         if record.id == "req_1":
             raise MemoryError
-        return write(record)
+        write(record, paper)
 
     monkeypatch.setattr(ring_module, "_write", odd)
     for number in range(3):

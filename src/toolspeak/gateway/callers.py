@@ -169,7 +169,9 @@ class Caller(Corked):
         self._late.ring = self._stalled.ring = _nothing
 
     def eof_received(self) -> None:
-        """A client that says no more is gone, as far as any of ours is concerned."""
+        """A client that says no more is gone, as far as any of ours is concerned. It may still take
+        what it was told: with this the event loop closes the connection."""
+        self.flush()
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf and self._heard is None:

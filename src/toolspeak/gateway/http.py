@@ -287,13 +287,13 @@ class Sender:
             headers["connection"] = "close"
         elif "connection" in headers:
             self.keeps = False
-        lines = "\r\n".join(map(": ".join, headers.items()))
-        if lines.count("\n") != len(headers) - 1:
+        lines = "\r\n".join([_date(int(time())), *map(": ".join, headers.items())])
+        if lines.count("\n") != len(headers):
             raise ValueError("there is a line break in a header of the answer")
         self.has_begun = True
         self.status = status
         status_line = _STATUS.get(status) or f"HTTP/1.1 {status} \r\n"
-        return f"{status_line}{_date(int(time()))}{lines}\r\n\r\n".encode("latin-1", "replace")
+        return f"{status_line}{lines}\r\n\r\n".encode("latin-1", "replace")
 
     async def more(self, data: bytes, now: float) -> None:
         """More of the body, and when it leaves."""
@@ -326,7 +326,7 @@ class Sender:
 
 @lru_cache(maxsize=1)
 def _date(second: int) -> str:
-    return f"date: {formatdate(second, usegmt=True)}\r\n"
+    return f"date: {formatdate(second, usegmt=True)}"
 
 
 def _too_slow() -> Refused:

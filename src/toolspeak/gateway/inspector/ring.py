@@ -25,7 +25,9 @@ _AS_IT_IS = 4000
 """Bytes that Python itself needs for a request that cannot be written down, about."""
 _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 """Half a character, a number that no machine has, a nest: models write such things."""
-_write = msgspec.msgpack.Encoder().encode
+_MOST_PAPER = 2**20
+"""Bytes of what is written on that are kept for the next request."""
+_write = msgspec.msgpack.Encoder().encode_into
 _read = msgspec.msgpack.Decoder(Record).decode
 
 
@@ -70,6 +72,8 @@ class Ring:
         """Those that ended last are last."""
         self._looked: dict[int, tuple[Said, Over | None]] = {}
         """What is known of them since the last look; None of those that cannot be read."""
+        self._paper = bytearray()
+        """Where a request is written down: what is kept of it has no more room than it needs."""
         self.size = 0
         """Bytes of all that are over."""
         self.changed = 0.0
@@ -98,11 +102,11 @@ class Ring:
         if record.spans:
             record.spans = None
         try:
-            said = _write(record)
-            if len(said) > self.max_bytes:
-                said = AsItIs(_without_bytes(record))
-        except _UNWRITABLE:
-            said = AsItIs(record)
+            try:
+                _write(record, self._paper)
+                said = bytes(self._paper)
+            except _UNWRITABLE:
+                said = AsItIs(record)
             if len(said) > self.max_bytes:
                 said = AsItIs(_without_bytes(record))
         except Exception:
@@ -117,14 +121,24 @@ class Ring:
         """The oldest go where there is no room for them."""
         over = self._over
         while self.size > self.max_bytes or len(over) > self.most:
-            self.size -= len(over.popleft())
+            oldest = over.popleft()
+            self.size -= len(oldest)
+            if self._looked:
+                self._looked.pop(id(oldest), None)
+        if len(self._paper) > _MOST_PAPER:
+            self._paper = bytearray()
 
     def over(self) -> list[Over]:
         """Those that are over, the oldest first. Some thousands take a while, the first time."""
         known = self._looked
         kept = tuple(self._over)
-        self._looked = {id(said): known.get(id(said)) or (said, _look(said)) for said in kept}
-        return [one for _, one in self._looked.values() if one]
+        looked = {id(said): known.get(id(said)) or (said, _look(said)) for said in kept}
+        found = [one for _, one in looked.values() if one]
+        # From here on they are forgotten with what they are about; some of that went meanwhile.
+        self._looked = looked
+        for gone in set(looked).difference(map(id, tuple(self._over))):
+            looked.pop(gone, None)
+        return found
 
     def find(self, key: str, active: Record | None) -> Record | None:
         """The request of that key; or that one, or else the last that its client calls so."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -276,3 +277,13 @@ def test_a_found_server_is_asked() -> None:
             for name in ("anything", "org/phi-4", "vllm/org/phi-4"):
                 assert text_of(ask(gateway.url, body={**ASKED, "model": name})) == "Hi."
         assert [request.model for request in model.requests] == ["org/phi-4"] * 3
+
+
+def test_only_the_model_in_the_box_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    """It may begin to repeat itself, and would go on until its context is full."""
+    bounded = LocalModels(Config(embedded=True)).embedded
+    other = LocalModels(Config(gguf=str(tmp_path / "other.gguf"))).embedded
+    assert bounded
+    assert other
+    assert "--longest" in bounded._command()  # pyright: ignore[reportPrivateUsage]
+    assert "--longest" not in other._command()  # pyright: ignore[reportPrivateUsage]

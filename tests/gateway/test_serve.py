@@ -28,6 +28,8 @@ from tests.gateway.served import (
     text_of,
     until,
 )
+from toolspeak.cli import serve as cli_serve
+from toolspeak.clients import DEFAULT_URL, Gateway
 from toolspeak.gateway.embedded import bundled_model
 
 SERVE = [sys.executable, "-m", "toolspeak", "serve"]
@@ -346,3 +348,23 @@ def test_what_needs_a_new_start_is_told(gateway: Serving, config: Path) -> None:
     told = "server.workers, store, embedded: changes only when the gateway is started again"
     until(lambda: told in gateway.log)
     assert text_of(ask(gateway.url)) == BEGUN
+
+
+def test_the_lines_to_paste_are_those_that_work_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "a folder" / "toolspeak"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    monkeypatch.setattr(sys, "argv", [str(program), "serve"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    keyed = Gateway("http://127.0.0.1:1", "m", "YOUR_KEY")
+    lines = dict(cli_serve._lines(keyed))  # pyright: ignore[reportPrivateUsage]
+    where = "--url http://127.0.0.1:1 --key YOUR_KEY"
+    assert lines["Claude Code"] == f"'a folder/toolspeak' run claude {where}"
+    assert all("YOUR_KEY" in text for name, text in lines.items() if name != "others")
+    monkeypatch.setenv("PATH", str(program.parent))
+    open_ = Gateway(DEFAULT_URL, "m")
+    lines = dict(cli_serve._lines(open_))  # pyright: ignore[reportPrivateUsage]
+    assert lines["Claude Code"] == "toolspeak run claude"

@@ -175,7 +175,8 @@ def test_responses_are_kept_whichever_is_asked(gateway: Serving, model: Scripted
             kept = HTTP.get(url, headers={"connection": "close"}).json()
             assert kept["output"][0]["content"][0]["text"] == "There are 0 tools."
             more = {"model": "m", "input": "And?", "previous_response_id": identity}
-            assert ask(gateway.url, "/v1/responses", more).status_code == 200
+            said = ask(gateway.url, "/v1/responses", more)
+            assert (said.status_code, said.json()["previous_response_id"]) == (200, identity)
     roles = [message.role for message in model.requests[-1].messages]
     assert roles == ["user", "assistant", "user"]
 
@@ -391,6 +392,7 @@ def test_the_inspector_shows_what_all_have_served(gateway: Serving) -> None:
         HTTP.post(path, content=json.dumps(odd), headers=plain).headers["x-request-id"]
         for _ in range(6)
     }
+    assert seen() == served, "nobody has looked before"
     headers = {"authorization": f"Bearer {token}"}
     with HTTP.stream("GET", f"{gateway.url}/inspector/api/live", headers=headers) as stream:
         lines = stream.iter_lines()

@@ -18,7 +18,7 @@ from toolspeak.bridge.plan import Target
 from toolspeak.bridge.windows import cut_note, window_for
 from toolspeak.gateway.catalog import is_tiny
 from toolspeak.testing import ScriptedServer
-from toolspeak.types import Capabilities, Message, Text
+from toolspeak.types import Capabilities, Failure, Message, Text
 from toolspeak.wires.framing import encode_json
 
 CHAT = CLIENTS[0]
@@ -272,6 +272,19 @@ class TestLed:
             assert heard.text == "Hello you."
             [request] = server.requests
         assert (request.tools, request.response_format) == (None, None)
+
+    @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+    def test_what_may_be_too_long_for_it_is_shown_to_it_whole(self, client: Client) -> None:
+        """Its server says how long it is, and how long it may be."""
+        question = f"{'Mind the gap. ' * 200}How is the weather in Oslo?"
+        with ScriptedServer([Failure("context_length", "too long", 400)]) as server:
+            config = behind(server.url, tools="constrained", weak=True, context=512)
+            with running(config) as gateway:
+                heard = ask(gateway.url, client, client.body(question, tools=WEATHER))
+            assert "too long" in heard.raw.decode()
+            assert "Oslo" not in heard.raw.decode()
+            assert all(question in str(request.messages) for request in server.requests)
+            assert server.requests
 
     def test_results_are_told_of(self) -> None:
         body = asked(CHAT)

@@ -666,5 +666,8 @@ def test_a_prompt_that_is_too_long_is_said_in_the_words_that_clients_know() -> N
     told = "request (29196 tokens) exceeds the available context size (8192 tokens)"
     said = WIRES["anthropic"].encode_failure(Failure("context_length", told, 400))
     assert said["error"]["message"] == f"prompt is too long: 29196 tokens > 8192 maximum. {told}"
+    for status, kind in ((413, "request_too_large"), (400, "invalid_request_error")):
+        large = WIRES["anthropic"].encode_failure(Failure("too_large", "it is too much", status))
+        assert large["error"]["type"] == kind
     vague = WIRES["anthropic"].encode_failure(Failure("context_length", "it is too much", 400))
     assert vague["error"]["message"] == "prompt is too long: it is too much"

@@ -28,7 +28,7 @@ from .led import Led
 from .outcome import KINDS, Kind, Outcome, outcome_of, stuck_call
 from .plan import Target, plan_for, plan_with
 from .selecting import Selecting
-from .windows import cut_note
+from .windows import cut_note, surely_fits
 
 Action = Literal["again", "continue", "constrain", "prompt", "form"]
 ACTIONS: dict[Action, str] = {
@@ -101,6 +101,8 @@ class Ladder:
         """Why there were several attempts, and what else there is to be said of them."""
         self._must = request.tool_choice.mode == "required"
         is_led = self.plan.mode == "constrained" and target.weak
+        # What is led sees little of a request. One that is too long for the model shall be refused.
+        is_led = is_led and surely_fits(request, target.capabilities.context)
         self._led = Led(request, target) if is_led else None
         self._selecting = Selecting(request, target)
 

@@ -6,6 +6,9 @@ import argparse
 import json
 import logging
 import os
+import shlex
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,11 +18,12 @@ from msgspec import structs
 from rich.console import Console
 from rich.markup import escape
 
-from ..clients import CLIENTS, DEFAULT_URL, Gateway, snippets
+from ..clients import CLIENTS, DEFAULT_URL, NO_KEY, Gateway, snippets
 from ..errors import UsageError
 from ..printing import printable
 
 log = logging.getLogger("toolspeak.cli")
+_NAME = "toolspeak"
 
 if TYPE_CHECKING:
     from ..gateway.config import Loaded
@@ -173,13 +177,24 @@ def _announce(service: Service | Supervisor, console: Console, *, as_json: bool)
 def _lines(gateway: Gateway) -> Iterator[tuple[str, str]]:
     """How clients get to the gateway, in a line each."""
     where = "" if gateway.url == DEFAULT_URL else f" --url {gateway.url}"
+    where += "" if gateway.key == NO_KEY else f" --key {gateway.key}"
     for name, client in CLIENTS.items():
         if client.runs:
-            yield client.title, f"toolspeak run {name}{where}"
+            yield client.title, f"{_program()} run {name}{where}"
     for client in CLIENTS.values():
         if client.code and "\n" not in client.code.text:
             yield from ((one.client, one.text) for one in snippets(client, gateway))
     yield "others", "docs/clients/README.md"
+
+
+def _program() -> str:
+    """How this program is called in the folder where it was."""
+    here = Path(sys.argv[0]).absolute()
+    usual = shutil.which(_NAME)
+    if here.name != _NAME or (usual and here.exists() and here.samefile(usual)):
+        return _NAME
+    folder = Path.cwd()
+    return shlex.quote(str(here.relative_to(folder) if here.is_relative_to(folder) else here))
 
 
 def _inspector(service: Service | Supervisor) -> str:

@@ -18,6 +18,8 @@ from msgspec import Struct
 
 DEFAULT_URL = "http://127.0.0.1:7878"
 """Where a gateway listens if nothing else is said."""
+NO_KEY = "none"
+"""Most clients insist on a key, where none is needed too."""
 
 
 class Gateway(Struct, frozen=True):
@@ -25,8 +27,7 @@ class Gateway(Struct, frozen=True):
 
     url: str
     model: str
-    key: str = "none"
-    """Most clients insist on a key, where none is needed too."""
+    key: str = NO_KEY
 
 
 class File(Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,7 +14,7 @@ from ..errors import WireError
 from ..types import Message, Reply, Request
 from ..wires import Envelope, wire_of
 from ..wires.framing import encode_json
-from ..wires.openai_responses.words import INSTRUCTIONS
+from ..wires.openai_responses.words import CONTINUED, INSTRUCTIONS
 from .memory import Memory
 
 WIRE = "openai_responses"
@@ -58,6 +58,7 @@ class KeptResponses:
             problem = f"there is no response {previous!r}; it was not stored, or is too old"
             raise WireError(problem, f"$.{_PREVIOUS}", code="previous_response_not_found")
         extra = {key: value for key, value in request.extra.items() if key != _PREVIOUS}
+        extra[CONTINUED] = previous
         told = tuple(filter(_is_instruction, request.messages))
         said = (message for message in request.messages if not _is_instruction(message))
         return structs.replace(request, messages=(*told, *kept.messages, *said), extra=extra)

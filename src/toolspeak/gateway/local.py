@@ -66,7 +66,7 @@ def _embedded(config: Config) -> Embedded | None:
     is_wanted = config.embedded
     if is_wanted is None:
         is_wanted = bool(config.gguf) or not config.upstreams
-    gguf = Path(config.gguf) if config.gguf else bundled_model()
-    if not is_wanted or (gguf is None and not config.embedded):
+    is_there = bool(config.gguf) or bundled_model() is not None
+    if not is_wanted or not (is_there or config.embedded):
         return None
-    return Embedded(gguf)
+    return Embedded(Path(config.gguf) if config.gguf else None)

@@ -67,7 +67,10 @@ class Sharing:
 
     async def summaries(self) -> list[Summary]:
         """What all have served, the oldest first."""
-        await self._watch()
+        if await self._watch():
+            # The others have yet to notice that somebody looks.
+            await asyncio.sleep(_IDLE + _EVERY)
+            self._read_at = 0.0
         if monotonic() - self._read_at > _EVERY:
             # However many look, the store is asked once.
             self._read_at = monotonic()
@@ -99,11 +102,14 @@ class Sharing:
                 told += _decoded(data)
         return told
 
-    async def _watch(self) -> None:
-        """Say that somebody is looking."""
-        if monotonic() > self._watched_until - _WATCHED_FOR / 2:
-            self._watched_until = monotonic() + _WATCHED_FOR
-            await self._store.put(_WATCHED, b"1", _WATCHED_FOR)
+    async def _watch(self) -> bool:
+        """Say that somebody is looking; whether nobody was."""
+        if monotonic() <= self._watched_until - _WATCHED_FOR / 2:
+            return False
+        self._watched_until = monotonic() + _WATCHED_FOR
+        is_new = await self._store.get(_WATCHED) is None
+        await self._store.put(_WATCHED, b"1", _WATCHED_FOR)
+        return is_new
 
     async def _keep_telling(self) -> None:
         while True:

@@ -11,6 +11,7 @@ from ..fields import Json, present
 
 _TOO_LONG = "prompt is too long"
 """What clients of this API look for."""
+_TOO_LARGE = 413
 _TOKENS = re.compile(r"(\d+) tokens")
 _TYPES: dict[FailureKind, str] = {
     "bad_request": "invalid_request_error",
@@ -43,6 +44,8 @@ def decode_failure(status: int, body: Any) -> Failure:
 def encode_failure(failure: Failure) -> Json:
     """What has gone wrong, in this API's words."""
     kind = _TYPES.get(failure.kind, "api_error")
+    if failure.kind == "too_large" and failure.status != _TOO_LARGE:
+        kind = _TYPES["bad_request"]
     message = failure.message
     if failure.kind == "context_length" and not message.startswith(_TOO_LONG):
         message = f"{_TOO_LONG}: {_numbers(message)}"

@@ -36,7 +36,7 @@ from ..wire import Envelope
 from .items import image_item, is_refusal, of_the_message, said
 from .output import CallItem, MessageItem, OutputItem, ReasoningItem, WholeItem
 from .request_out import settings
-from .words import FILTERED, ID, INSTRUCTIONS, NAME, STOPS, STOPS_OUT
+from .words import CONTINUED, FILTERED, ID, INSTRUCTIONS, NAME, STOPS, STOPS_OUT
 
 _LONGEST = 48
 """What of a response's id is part of its items' ids, which have to be short."""
@@ -304,6 +304,8 @@ def _echo(request: Request, carried: Json) -> Json:
     first = request.messages[0] if request.messages else None
     if first is not None and first.extra.get(INSTRUCTIONS):
         asked["instructions"] = "".join(text.text for text in first.parts if isinstance(text, Text))
+    if previous := request.extra.get(CONTINUED):
+        asked["previous_response_id"] = previous
     return {key: asked.get(key, carried.get(key, usual)) for key, usual in _ECHOED.items()}
 
 

@@ -51,6 +51,7 @@ from .items import (
 from .request_in import choice_of, is_hosted
 from .words import (
     CHOICE,
+    CONTINUED,
     CUSTOM,
     EFFORTS,
     HOSTED_CHOICE,
@@ -276,6 +277,7 @@ def settings(request: Request, names: Names, unsaid: Unsaid) -> Json:
     """All that a request says beside its conversation."""
     extra = dict(unsaid.carried(request.extra, "$"))
     hosted = extra.pop(HOSTED, [])
+    extra.pop(CONTINUED, None)
     kept = [extra.pop(key, None) for key in (CHOICE, HOSTED_CHOICE, HOSTED_CHOICES)]
     body: Json = {}
     if tools := _tools(request, names, unsaid, hosted):

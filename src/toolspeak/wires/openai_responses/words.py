@@ -21,6 +21,8 @@ STOPS: dict[str, StopReason] = {
 FILTERED = "content_filter"
 STOPS_OUT = {"length": "max_output_tokens", "filter": FILTERED}
 
+CONTINUED = f"{OWN}previous_response_id"
+"""In a request: the response that it goes on from, where its conversation is there already."""
 INSTRUCTIONS = f"{OWN}instructions"
 """In the `extra` of a message: it stood beside the input."""
 CHOICE = f"{OWN}tool_choice"

@@ -97,7 +97,7 @@ def chat(model: str, question: str, **more: Any) -> tuple[str, dict[str, Any]]:
 def requests(boxed: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Some for the scripted model, one for the one in the box; the last is looked at closely."""
     yield chat("qwen2.5-7b", "What is a fjord?", tools=[])
-    yield chat(boxed, "What is the weather in Oslo?")
+    yield chat(boxed, "Ada is in Oslo. How is the weather there?")
     contents = [{"role": "user", "parts": [{"text": "And in Oslo tomorrow?"}]}]
     declared = [{"functionDeclarations": [TOOL]}]
     path = "/v1beta/models/qwen3-8b:streamGenerateContent?alt=sse"

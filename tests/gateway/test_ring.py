@@ -17,6 +17,7 @@ from toolspeak.gateway.catalog import Endpoint, Server
 from toolspeak.gateway.flow import UNCOUNTED, Flow, Kept, Room, weight_of
 from toolspeak.gateway.http import Sender
 from toolspeak.gateway.inspector import ring as ring_module
+from toolspeak.gateway.inspector import sharing
 from toolspeak.gateway.inspector.recorder import Recorder
 from toolspeak.gateway.inspector.ring import Ring
 from toolspeak.gateway.inspector.summary import summary_of
@@ -241,7 +242,7 @@ def test_many_look_while_requests_come_and_go() -> None:
         is_over.set()
         for one in looking:
             one.result()
-    assert len(looks) > 3
+    assert looks
     assert len(ring.over()) == len(ring._looked) == 50  # pyright: ignore[reportPrivateUsage]
 
 
@@ -459,3 +460,22 @@ def test_one_that_ends_while_somebody_looks_is_told_of_the_next_time() -> None:
     recorder.end(record)
     [told] = asyncio.run(recorder.summaries())
     assert told.is_over
+
+
+def test_the_first_look_waits_for_what_others_have_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody tells anything while nobody looks."""
+    monkeypatch.setattr(sharing, "_IDLE", 0.1)
+
+    async def looks() -> list[list[str]]:
+        store = MemoryStore()
+        recorders = [Recorder(Config(), store, is_shared=True, epoch="") for _ in range(2)]
+        for number, recorder in enumerate(recorders):
+            recorder.start()
+            recorder.end(served(EVERY_PART, number))
+        await asyncio.sleep(0.3)
+        found = [[one.id for one in await recorders[0].summaries()] for _ in range(2)]
+        for recorder in recorders:
+            recorder.stop()
+        return found
+
+    assert [sorted(ids) for ids in asyncio.run(looks())] == [["req_0", "req_1"]] * 2

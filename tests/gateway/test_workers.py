@@ -392,7 +392,6 @@ def test_the_inspector_shows_what_all_have_served(gateway: Serving) -> None:
         HTTP.post(path, content=json.dumps(odd), headers=plain).headers["x-request-id"]
         for _ in range(6)
     }
-    assert seen() == served, "nobody has looked before"
     headers = {"authorization": f"Bearer {token}"}
     with HTTP.stream("GET", f"{gateway.url}/inspector/api/live", headers=headers) as stream:
         lines = stream.iter_lines()

@@ -69,7 +69,7 @@ class Sharing:
         """What all have served, the oldest first."""
         if await self._watch():
             # The others have yet to notice that somebody looks.
-            await asyncio.sleep(_IDLE + _EVERY)
+            await asyncio.sleep(_IDLE + 2 * _EVERY)
             self._read_at = 0.0
         if monotonic() - self._read_at > _EVERY:
             # However many look, the store is asked once.

@@ -273,10 +273,15 @@ class TestLed:
             [request] = server.requests
         assert (request.tools, request.response_format) == (None, None)
 
+    @pytest.mark.parametrize(
+        "words", ["Mind the gap. ", "当心间隙。", "7 "], ids=["en", "zh", "digits"]
+    )
     @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-    def test_what_may_be_too_long_for_it_is_shown_to_it_whole(self, client: Client) -> None:
+    def test_what_may_be_too_long_for_it_is_shown_to_it_whole(
+        self, client: Client, words: str
+    ) -> None:
         """Its server says how long it is, and how long it may be."""
-        question = f"{'Mind the gap. ' * 200}How is the weather in Oslo?"
+        question = f"{words * 260}How is the weather in Oslo?"
         with ScriptedServer([Failure("context_length", "too long", 400)]) as server:
             config = behind(server.url, tools="constrained", weak=True, context=512)
             with running(config) as gateway:

@@ -12,11 +12,10 @@ from msgspec import to_builtins
 
 from ..schema import strings_in
 from ..types import Note, Request, Usage
+from ..wires.framing import encode_json
 
 _LETTERS_A_TOKEN = 3
 """Few texts have fewer: what has to fit a window is rather guessed too high."""
-_FEWEST_LETTERS_A_TOKEN = 2
-"""Hardly any has fewer than that."""
 _MOST_LETTERS_A_TOKEN = 8
 """Hardly any text has more: a prompt is rather guessed too short before it is called cut."""
 _USUAL, _ANSWER = 4096, 2048
@@ -31,11 +30,10 @@ def size_of(body: Any) -> int:
 
 
 def surely_fits(request: Request, context: int | None) -> bool:
-    """Whether a request is certainly no longer than a model can read, if that is known."""
-    if context is None:
-        return True
-    letters = size_of(to_builtins((request.messages, request.tools or ())))
-    return letters // _FEWEST_LETTERS_A_TOKEN <= context
+    """Whether a request is certainly no longer than a model can read, if that is known: no token
+    is less than a byte."""
+    told = to_builtins((request.messages, request.tools or ()))
+    return context is None or len(encode_json(told)) <= context
 
 
 def window_for(body: Any, most_answer: int | None, context: int | None) -> int | None:

@@ -122,7 +122,7 @@ def test_a_choice_of_none_offers_and_accepts_nothing(mode: ToolsMode) -> None:
 def test_a_forced_choice_is_said_and_constrained() -> None:
     choice = ToolChoice("required", ("now",))
     prompt = exchange(asked(tool_choice=choice), tools="prompt")
-    assert "has to be a call of now" in str(prompt.outgoing.body)
+    assert "must be a call to now" in str(prompt.outgoing.body)
     assert "get_weather" not in str(prompt.outgoing.body)
     bound = exchange(asked(tool_choice=choice), tools="constrained")
     schema = bound.outgoing.body["response_format"]["json_schema"]["schema"]
@@ -168,8 +168,8 @@ def test_results_stand_in_the_order_of_their_calls(together: bool) -> None:
     )
     history = (HISTORY[0], Message("assistant", (CALL, second)), *turns)
     text = exchange(asked(*history), tools="prompt").outgoing.body["messages"][-1]["content"]
-    assert text.index("rain") < text.index("sun") < text.index("Now make the next call")
-    assert text.count("Now make the next call") == 1
+    assert text.index("rain") < text.index("sun") < text.index("Make the next call")
+    assert text.count("Make the next call") == 1
 
 
 @pytest.mark.parametrize("name", ["functions.exec", "a.b", "mcp/files.read", "9 lives", "天气"])

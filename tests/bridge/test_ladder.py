@@ -133,9 +133,9 @@ class TestWhatComesNext:
     @pytest.mark.parametrize(
         ("said", "choice", "first", "second"),
         [
-            (REJECTED, "auto", "That call was not made.", "The call still does not fit."),
-            (CUT, "auto", "Your call was cut off", "The call was cut off again."),
-            (WORDS, "required", "You have to make a call now", "There is no other way"),
+            (REJECTED, "auto", "Your call was not executed.", "Your call is still invalid."),
+            (CUT, "auto", "Your call was cut off", "Your call was cut off again."),
+            (WORDS, "required", "You must call one of these tools now", "Do not answer in text."),
         ],
         ids=["invalid", "cut off", "missing"],
     )
@@ -222,7 +222,7 @@ class TestLoops:
         assert made.feed([*CALL, Finish("calls")]) == ([] if stops else CALL)
         assert (made.end() is None) == stops
         if stops:
-            assert "its result does not change" in str(following(made).request.messages[-1])
+            assert "its result has not changed" in str(following(made).request.messages[-1])
 
     def test_another_call_is_made(self) -> None:
         other = CallEnd(0, ToolCall(id="c1", name="now", arguments={"zone": "UTC"}))

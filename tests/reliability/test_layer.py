@@ -189,7 +189,7 @@ class TestLoops:
             assert made(CHAT, heard.raw) == ([] if requests > 1 else [OSLO])
             if requests > 1:
                 assert heard.text == "It rains."
-                assert "does not change" in str(server.requests[-1].messages[-1])
+                assert "has not changed" in str(server.requests[-1].messages[-1])
 
 
 NAMES = [f"tool_{number}" for number in range(40)]

@@ -17,38 +17,40 @@ from .outcome import Kind, Outcome
 
 WORDS: dict[Kind, tuple[str, str]] = {
     "invalid-call": (
-        "That call was not made. {problems}\nMake it again, with arguments that fit:\n{schemas}",
-        "The call still does not fit. {problems}",
+        "Your call was not executed. {problems}\nCall the tool again with arguments that match "
+        "this schema:\n{schemas}",
+        "Your call is still invalid. {problems}",
     ),
     "unknown-tool": (
-        "{problems} The tools are: {tools}.\nMake the call again with one of these.",
+        "Your call was not executed. {problems} The available tools are: {tools}.\nCall one of "
+        "these tools.",
         "Only these tools exist: {tools}.",
     ),
     "missing-call": (
-        "You have to make a call now, of one of these: {tools}.",
-        "There is no other way to go on than a call of {tools}.",
+        "You must call one of these tools now: {tools}.",
+        "Do not answer in text. Call one of these tools: {tools}.",
     ),
     "false-refusal": (
-        "You do have tools, they work, and they do what you need: {tools}. Their results come from "
-        "outside, so you need no access of your own.\nChoose one of them, and make the call.",
-        "Use {tools}.",
+        "You have working tools for this task: {tools}. They fetch the data for you, so you need "
+        "no access of your own.\nChoose one and call it now.",
+        "Call one of these tools: {tools}.",
     ),
     "truncated-call": (
-        "Your call was cut off before its end, and not made.\nMake it again, with shorter values.",
-        "The call was cut off again.",
+        "Your call was cut off and not executed.\nCall the tool again with shorter values.",
+        "Your call was cut off again.",
     ),
     "repeated-call": (
-        "You have made that call again and again, and its result does not change. Do not make it "
-        "any more.\nUse the result that you have, try something else, or answer the user.",
-        "Do not make that call again. Answer the user with what you know.",
+        "You have already made this call several times, and its result has not changed. Do not "
+        "repeat it.\nUse the result you have, try something else, or answer the user.",
+        "Do not repeat that call. Answer the user with what you know.",
     ),
     "empty": (
-        "You have said nothing.\nMake a call, or answer the user.",
+        "Your reply was empty.\nCall a tool or answer the user.",
         "Answer the user.",
     ),
 }
 """By what a reply comes to: the first and the second time."""
-CONTINUE = "Go on exactly where you stopped. Repeat nothing, and explain nothing."
+CONTINUE = "Continue exactly where you stopped. Do not repeat or explain anything."
 _ONLY = "Do not explain anything. Write only the call."
 _LIKE = "Write only the call, in this form, with your own values:\n{form}"
 _FREE = frozenset[Kind]({"repeated-call", "empty"})

@@ -39,7 +39,7 @@ from .offered import A_PROMPT, Offered
 from .plan import Target
 from .turns import MARKED, SYSTEM, alternating, as_user, joined, leading
 
-_GO_ON = "Now make the next call if one is needed. Otherwise answer the user."
+_GO_ON = "Make the next call if you need one. Otherwise answer the user."
 _OF_TOOLS = re.compile("tool|function|mcp|response_format", re.I)
 _MOST_STOPS = 4
 """How many stop sequences most servers take."""
@@ -117,7 +117,7 @@ class Prompting:
         request = self._request
         if request.tool_choice.mode == "required":
             which = " or ".join(tool.name for tool in tools) if len(tools) < 4 else "a tool"
-            yield f"Your next reply has to be a call of {which}, and nothing else."
+            yield f"Your next reply must be a call to {which} and nothing else."
         if not request.parallel_tool_calls and self._dialect.parallel:
             yield "Make only one call at a time."
         if request.response_format:

@@ -1,6 +1,6 @@
-"""What a model is told whose reply will not do: what was wrong with it, and what to write instead.
+"""Corrections: the messages that tell a model what was wrong with its reply.
 
-The first time with a reason, the second time with nothing but what to do.
+The first correction gives the reason; the second only says what to do.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from ..types import Rejection, Tool, ToolCall
 from .offered import Offered
 from .outcome import Kind, Outcome
 
-WORDS: dict[Kind, tuple[str, str]] = {
+CORRECTIONS: dict[Kind, tuple[str, str]] = {
     "invalid-call": (
-        "Your call was not executed. {problems}\nCall the tool again with arguments that match "
-        "this schema:\n{schemas}",
+        "Your call was not executed. {problems}\nCall the tool again with valid arguments.{schemas}",
         "Your call is still invalid. {problems}",
     ),
     "unknown-tool": (
@@ -31,8 +30,8 @@ WORDS: dict[Kind, tuple[str, str]] = {
         "Do not answer in text. Call one of these tools: {tools}.",
     ),
     "false-refusal": (
-        "You have working tools for this task: {tools}. They fetch the data for you, so you need "
-        "no access of your own.\nChoose one and call it now.",
+        "You have working tools for this task: {tools}. They run outside this conversation, so "
+        "you need no access of your own.\nChoose one and call it now.",
         "Call one of these tools: {tools}.",
     ),
     "truncated-call": (
@@ -49,56 +48,64 @@ WORDS: dict[Kind, tuple[str, str]] = {
         "Answer the user.",
     ),
 }
-"""By what a reply comes to: the first and the second time."""
+"""The first and the second correction for each kind of outcome."""
 CONTINUE = "Continue exactly where you stopped. Do not repeat or explain anything."
-_ONLY = "Do not explain anything. Write only the call."
-_LIKE = "Write only the call, in this form, with your own values:\n{form}"
-_FREE = frozenset[Kind]({"repeated-call", "empty"})
-"""After these, an answer is as good as a call."""
-_MOST = 5
-_LONGEST_SCHEMA = 1500
+_NO_PROSE = "Do not explain anything."
+_CALL_ONLY = "Write only the call."
+_CALL_FORM = "Write only the call, in this form, with your own values:\n{form}"
+_ANSWER_ALLOWED = frozenset[Kind]({"repeated-call", "empty"})
+"""Outcomes after which the model may also answer in text."""
+_MAX_PROBLEMS = 5
+_MAX_SCHEMA_LENGTH = 1500
 
 
 def correction(outcome: Outcome, offered: Offered, dialect: Dialect | None, *, again: bool) -> str:
-    """What to say of a reply. `dialect` is what calls are written in; None where the API has a
-    place of its own for them."""
-    meant = _meant(outcome.rejected, offered.tools)
-    words = WORDS[outcome.kind][again].format(
-        problems=" ".join(_problems(outcome.rejected)),
+    """Return the correction for `outcome`.
+
+    It shows the form of a call in `dialect`; None means that the API has structured calls. `again`
+    selects the second correction.
+    """
+    rejected_tools = _find_rejected_tools(outcome.rejected, offered.tools)
+    message = CORRECTIONS[outcome.kind][again].format(
+        problems=" ".join(_list_problems(outcome.rejected)),
         tools=", ".join(tool.name for tool in offered.tools),
-        schemas="\n".join(_schemas(meant)),
+        schemas=_list_schemas(rejected_tools),
     )
-    if outcome.kind in _FREE:
-        return words
-    if dialect is None:
-        return f"{words}\n{_ONLY}" if again else words
-    form = _form(meant[0] if meant else None, offered.tools, dialect)
-    return "\n".join((words, *((_ONLY,) if again else ()), _LIKE.format(form=form)))
+    if outcome.kind in _ANSWER_ALLOWED:
+        return message
+    lines = [message, _NO_PROSE] if again else [message]
+    if dialect:
+        tool = rejected_tools[0] if rejected_tools else None
+        lines.append(_CALL_FORM.format(form=_render_form(tool, offered.tools, dialect)))
+    elif again:
+        lines.append(_CALL_ONLY)
+    return "\n".join(lines)
 
 
-def _meant(rejected: Sequence[Rejection], tools: Sequence[Tool]) -> list[Tool]:
-    """The tools of calls that were not made."""
-    names = {one.name for one in rejected}
+def _find_rejected_tools(rejected: Sequence[Rejection], tools: Sequence[Tool]) -> list[Tool]:
+    names = {rejection.name for rejection in rejected}
     return [tool for tool in tools if tool.name in names]
 
 
-def _problems(rejected: Iterable[Rejection]) -> Iterable[str]:
-    seen = dict.fromkeys(f"{one.name or 'It'}: {one.problem.rstrip('.')}." for one in rejected)
-    return list(seen)[:_MOST]
+def _list_problems(rejected: Iterable[Rejection]) -> list[str]:
+    problems = (f"{one.name or 'It'}: {one.problem.rstrip('.')}." for one in rejected)
+    return list(dict.fromkeys(problems))[:_MAX_PROBLEMS]
 
 
-def _schemas(tools: Iterable[Tool]) -> Iterable[str]:
-    for tool in tools:
-        yield f"{tool.name}: {dumps(tool.parameters)[:_LONGEST_SCHEMA]}"
+def _list_schemas(tools: Sequence[Tool]) -> str:
+    if not tools:
+        return ""
+    schemas = [f"{tool.name}: {dumps(tool.parameters)[:_MAX_SCHEMA_LENGTH]}" for tool in tools]
+    return "\n".join(("\nParameters:", *schemas))
 
 
-def _form(tool: Tool | None, tools: Sequence[Tool], dialect: Dialect) -> str:
-    """What a call looks like. Its values are dots: nobody takes those for an argument."""
+def _render_form(tool: Tool | None, tools: Sequence[Tool], dialect: Dialect) -> str:
+    """Return a sample call to `tool`. Its values are dots, so that no model copies them."""
     shown = tool or tools[0]
-    named = required_of(shown.parameters) or list(properties(shown.parameters))[:1]
+    parameters = required_of(shown.parameters) or list(properties(shown.parameters))[:1]
     name = shown.name if tool or len(tools) == 1 else "NAME"
-    call = ToolCall(id="call_1", name=name, arguments=dict.fromkeys(named, "..."))
+    call = ToolCall(id="call_1", name=name, arguments=dict.fromkeys(parameters, "..."))
     try:
         return render_calls(dialect, [call], tools)
     except Unrepresentable:
-        return f"a call of {name}"
+        return f"a call to {name}"

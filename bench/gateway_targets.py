@@ -176,9 +176,9 @@ def proxy(port: int, url: str) -> None:
 
 def pair(port: int, other: str, url: str, mode: str) -> None:
     """Two gateways in one process: one without the inspector, and one with it."""
+    from toolspeak.config.settings import Config, Inspector, Model, Upstream
     from toolspeak.gateway.app import Gateway
     from toolspeak.gateway.server import Server, new_loop, settle
-    from toolspeak.gateway.settings import Config, Inspector, Model, Upstream
 
     async def serve() -> None:
         serving: list[Any] = []

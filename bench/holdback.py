@@ -44,9 +44,9 @@ from toolspeak import (
     ToolCall,
     render_calls,
 )
-from toolspeak.bridge import Target
-from toolspeak.bridge.ladder import Ladder
-from toolspeak.refusals import HELD_AT_MOST
+from toolspeak.engine import Target
+from toolspeak.engine.pipeline import Ladder
+from toolspeak.security.refusals import HELD_AT_MOST
 from toolspeak.testing import chunks
 
 CHUNK = 4

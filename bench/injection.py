@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Table
 
 from toolspeak import DIALECTS, Tool, ToolCall, extract, render_calls
-from toolspeak.judge import Trust
+from toolspeak.calls.validation import Trust
 
 TRUSTS: tuple[Trust, ...] = ("strict", "standard", "lenient")
 TOOLS = (

@@ -24,9 +24,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from toolspeak import ToolCall, as_tools
+from toolspeak.calls.validation import Trust
 from toolspeak.evaluation.grading import is_right
 from toolspeak.evaluation.questions import RELEVANCE, Question, read_questions
-from toolspeak.judge import Trust
 from toolspeak.testing import chunks, parse
 
 TRUSTS: tuple[Trust, ...] = ("strict", "standard", "lenient")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.table import Table
 
-from toolspeak.scrubbing import Scrubber, scrub
+from toolspeak.security.scrubbing import Scrubber, scrub
 from toolspeak.testing import chunks
 
 SIZE = 10_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolspeak.clients import CLIENTS, DEFAULT_URL, Client, Gateway, snippets
+from toolspeak.cli.clients import CLIENTS, DEFAULT_URL, Client, Gateway, snippets
 from toolspeak.wires import WIRES
 
 GATEWAY = Gateway(DEFAULT_URL, "MODEL")

@@ -16,13 +16,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from docs import (
-    client_parts,
-    errors_page,
-    observability_tables,
-    scrubbing_tables,
-    walk_picture,
-)
+from docs import client_parts, errors_page, observability_tables, scrubbing_tables, walk_picture
 from docs.ladder_picture import picture
 from docs.ladder_tables import tables
 from toolspeak import (

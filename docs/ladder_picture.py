@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from html import escape
 from textwrap import wrap
 
-from toolspeak.bridge.ladder import LADDER, Action
-from toolspeak.bridge.outcome import KINDS, Kind
-from toolspeak.bridge.plan import Target
+from toolspeak.engine.outcome import KINDS, Kind
+from toolspeak.engine.pipeline import LADDER, Action
+from toolspeak.engine.plan import Target
 
 WIDTH, MARGIN = 900, 24
 RUNGS, RUNG, GAP = 262, 106, 14

@@ -13,10 +13,10 @@ from toolspeak import (
     ToolResult,
     fold,
 )
-from toolspeak.bridge import Exchange, Target
-from toolspeak.bridge.corrections import correction
-from toolspeak.bridge.ladder import ACTIONS, LADDER
-from toolspeak.bridge.outcome import KINDS, Kind, Outcome, outcome_of, stuck_call
+from toolspeak.engine import Exchange, Target
+from toolspeak.engine.corrections import correction
+from toolspeak.engine.outcome import KINDS, Kind, Outcome, outcome_of, stuck_call
+from toolspeak.engine.pipeline import ACTIONS, LADDER
 from toolspeak.events import Finish, TextDelta
 
 CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from toolspeak.gateway.metrics import FAMILIES, Family
 from toolspeak.notes import REPAIRS
+from toolspeak.observe.metrics import FAMILIES, Family
 
 
 def tables() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolspeak.scrubbing.rules import NameRule, rules
+from toolspeak.security.scrubbing.rules import NameRule, rules
 
 
 def tables() -> dict[str, str]:

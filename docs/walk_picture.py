@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from toolspeak import DIALECTS
-from toolspeak.bridge.plan import Target
+from toolspeak.engine.plan import Target
 
 SOURCE = Path(__file__).parent.parent / "src" / "toolspeak"
 RETRIES = Target(model="").retries
@@ -22,14 +22,14 @@ THERE, BACK = 104, 232
 """Where the two rows of steps begin."""
 STEPS_THERE = (
     ("decode", "the client's API", "to one Request", "wires/*/request_in.py"),
-    ("plan", "native, prompt", "or constrained", "bridge/plan.py"),
-    ("prompt", "tools as the model", "knows them", "bridge/prompting.py"),
-    ("upstream", "in its API; sent,", "and sent again", "gateway/upstream.py"),
+    ("plan", "native, prompt", "or constrained", "engine/plan.py"),
+    ("prompt", "tools as the model", "knows them", "engine/prompt.py"),
+    ("upstream", "in its API; sent,", "and sent again", "upstream/client.py"),
 )
 STEPS_BACK = (
     ("encode", "in the client's own", "words, as it comes", "wires/*/reply_out.py"),
-    ("ladder", "will it do? if not,", "what is asked next", "bridge/ladder.py"),
-    ("judge", "is it a tool,", "do arguments fit?", "judge.py"),
+    ("ladder", "will it do? if not,", "what is asked next", "engine/pipeline.py"),
+    ("judge", "is it a tool,", "do arguments fit?", "calls/validation.py"),
     ("parse", "calls found in text,", f"in {len(DIALECTS)} dialects", "dialects/parser.py"),
 )
 CLIENTS = ("OpenAI Chat", "OpenAI Responses", "Anthropic", "Ollama", "Gemini")

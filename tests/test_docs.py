@@ -29,9 +29,9 @@ from toolspeak import (
     ToolResult,
     extract,
 )
-from toolspeak.clients import DEFAULT_URL
-from toolspeak.gateway.embedded import bundled_model
+from toolspeak.cli.clients import DEFAULT_URL
 from toolspeak.testing import ScriptedServer
+from toolspeak.upstream.embedded import bundled_model
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 import toolspeak as ts
-from toolspeak.judge import is_placeholder, placeholder_in
+from toolspeak.calls.validation import is_placeholder, placeholder_in
 from toolspeak.notes import NOTES
 from toolspeak.testing import chunks, events, parse
 

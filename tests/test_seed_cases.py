@@ -33,12 +33,12 @@ from toolspeak import (
 )
 from toolspeak.agent import AgentTool, Approvals, Policy
 from toolspeak.agent.approvals import Autonomy
-from toolspeak.bridge import Exchange, Target
-from toolspeak.bridge.offered import Offered
-from toolspeak.bridge.outcome import outcome_of
-from toolspeak.refusals import refusal
-from toolspeak.scrubbing import scrub
-from toolspeak.toolset import Toolset
+from toolspeak.calls.toolset import Toolset
+from toolspeak.engine import Exchange, Target
+from toolspeak.engine.outcome import outcome_of
+from toolspeak.engine.tool_names import Offered
+from toolspeak.security.refusals import refusal
+from toolspeak.security.scrubbing import scrub
 from toolspeak.wires import WIRES
 
 Case = dict[str, Any]

@@ -9,6 +9,8 @@ for event in parser.events(stream):
     ...
 """
 
+from .calls.tools import as_tools
+from .config.providers import format_tool_result, format_tools, parse_tool_calls
 from .dialects import (
     DIALECTS,
     Dialect,
@@ -18,6 +20,7 @@ from .dialects import (
     render_results,
     render_tools,
 )
+from .engine.instructions import augment_system_prompt
 from .errors import (
     ExtractionProblem,
     ToolspeakError,
@@ -42,9 +45,6 @@ from .events import (
     or_reasoning,
 )
 from .extract import Extraction, extract
-from .prompts import augment_system_prompt
-from .providers import format_tool_result, format_tools, parse_tool_calls
-from .tools import as_tools
 from .types import (
     Capabilities,
     Document,

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from . import calls
+from .calls import drafts as calls
+from .calls.native import Native, native
+from .calls.tools import as_tools
+from .calls.toolset import Toolset
+from .calls.validation import Judge, Trust
 from .dialects import Dialect, Parser
 from .dialects.registry import AUTO
 from .dialects.template import COMMON_THOUGHTS
 from .errors import ExtractionProblem
 from .events import CallEnd, CallRejected, CallStart, Event, ReasoningDelta, TextDelta, fold
-from .judge import Judge, Trust
-from .native import Native, native
-from .tools import as_tools
-from .toolset import Toolset
 from .types import Capabilities, Note, Rejection, Reply, ToolCall
 
 Extraction = Reply

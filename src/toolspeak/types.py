@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from .jsonish import dumps
+from ._util import dumps
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ToolsMode = Literal["native", "prompt", "constrained"]
@@ -308,3 +308,19 @@ class Plan(Struct, frozen=True):
     dialect: str | None = None
     reasoning_open: bool | None = None
     reasons: tuple[str, ...] = ()
+
+
+class Quirks(Struct, frozen=True, forbid_unknown_fields=True):
+    """In what a provider's requests differ from those of its wire."""
+
+    rename: dict[str, str] = {}
+    replace: dict[str, dict[str, str]] = {}
+    drop: tuple[str, ...] = ()
+    drop_in_messages: tuple[str, ...] = ()
+    call_ids: int | None = None
+    """How many letters and digits the id of a call has to have."""
+    roles: Literal["any", "system-first", "alternating"] = "system-first"
+    """Who may speak when: `any` as OpenAI has it, with developers and with instructions in between;
+    one system message, as the first; and then user and assistant in turns."""
+    after_results: str = ""
+    """What the assistant is to have said before the user may go on after results."""

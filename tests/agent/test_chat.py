@@ -18,11 +18,11 @@ from rich.console import Console
 
 from tests.agent.scripted import call
 from toolspeak import Event, Reply, Request, Text, TextDelta, ToolResult
+from toolspeak._util import printable
 from toolspeak.agent import Question
-from toolspeak.chat.display import Display, shortened
-from toolspeak.conversation import asked
+from toolspeak.agent.chat.display import Display, shortened
 from toolspeak.events import Finish, Started, events_of
-from toolspeak.printing import printable
+from toolspeak.security.conversation import asked
 from toolspeak.testing import ScriptedServer
 
 _PATIENCE = 60

@@ -40,8 +40,8 @@ from toolspeak.agent import (
 from toolspeak.agent.agent import LAST_TURN
 from toolspeak.agent.tools import Handler
 from toolspeak.events import events_of
-from toolspeak.gateway.embedded import bundled_model
 from toolspeak.testing import ScriptedServer
+from toolspeak.upstream.embedded import bundled_model
 
 
 def made(name: str, handler: Handler, *required: str, **options: Any) -> AgentTool:

@@ -11,9 +11,9 @@ import pytest
 
 from toolspeak.agent.mcp import load_servers
 from toolspeak.agent.mcp.backoff import Backoff
+from toolspeak.agent.mcp.endpoints import Address, Command
 from toolspeak.agent.mcp.naming import names_for
-from toolspeak.agent.mcp.places import Address, Command
-from toolspeak.gateway.problems import ConfigError
+from toolspeak.config.problems import ConfigError
 
 LONG = "a" * 80
 

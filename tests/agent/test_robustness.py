@@ -43,12 +43,12 @@ from toolspeak.agent import (
     Transcript,
     tool,
 )
-from toolspeak.agent.relay import Relay
+from toolspeak.agent.event_channel import Relay
 from toolspeak.agent.tools import Handler
+from toolspeak.config.settings import Config, Upstream
 from toolspeak.events import events_of
-from toolspeak.gateway.embedded import bundled_model
-from toolspeak.gateway.settings import Config, Upstream
 from toolspeak.testing import ScriptedServer
+from toolspeak.upstream.embedded import bundled_model
 
 
 def made(name: str, handler: Handler, **options: Any) -> AgentTool:

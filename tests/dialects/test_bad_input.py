@@ -22,7 +22,7 @@ from toolspeak import (
     Parser,
     TextDelta,
 )
-from toolspeak.judge import Trust
+from toolspeak.calls.validation import Trust
 from toolspeak.testing import chunks, events, parse, split_at
 
 MARKERS = sorted(

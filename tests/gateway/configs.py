@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from toolspeak.gateway.config import VARIABLES, Loaded, read
-from toolspeak.gateway.problems import ConfigError
-from toolspeak.gateway.settings import Config
+from toolspeak.config.loading import VARIABLES, Loaded, read
+from toolspeak.config.problems import ConfigError
+from toolspeak.config.settings import Config
 
 BOX = '[upstreams.box]\nprovider = "ollama"\n'
 QWEN = BOX + '[models.qwen]\nupstream = "box"\n'

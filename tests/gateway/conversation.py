@@ -38,9 +38,9 @@ from toolspeak import (
     ToolResult,
     render_calls,
 )
-from toolspeak.calls import new_id
+from toolspeak.calls.drafts import new_id
+from toolspeak.config.settings import Config, Model, Upstream
 from toolspeak.dialects.render import sample_call
-from toolspeak.gateway.settings import Config, Model, Upstream
 from toolspeak.testing import ScriptedServer
 from toolspeak.wires import WIRES
 

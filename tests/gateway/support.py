@@ -9,11 +9,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from toolspeak.config.settings import Config, Model, Upstream
 from toolspeak.gateway.app import Gateway
 from toolspeak.gateway.http import Incoming, Sender
 from toolspeak.gateway.server import Server
-from toolspeak.gateway.settings import Config, Model, Upstream
-from toolspeak.gateway.ticker import Ticker
+from toolspeak.upstream.timers import Ticker
 
 
 class Running:

@@ -21,7 +21,7 @@ from msgspec import structs
 from tests.gateway.served import HTTP, Held, Serving, serving, settings_for, until
 from tests.gateway.support import Running, behind, running
 from toolspeak import Finish, TextDelta
-from toolspeak.gateway.settings import Server
+from toolspeak.config.settings import Server
 from toolspeak.testing import ScriptedServer
 
 if TYPE_CHECKING:

@@ -18,24 +18,16 @@ import pytest
 from google import genai
 from msgspec import Struct, structs
 
-from tests.gateway.clients import (
-    CLIENTS,
-    STREAMED,
-    WHOLE,
-    Client,
-    ask,
-    bytes_of,
-    connected,
-)
+from tests.gateway.clients import CLIENTS, STREAMED, WHOLE, Client, ask, bytes_of, connected
 from tests.gateway.faulty import HELLO, Act, Asked, Faulty, answers
 from tests.gateway.support import Running, behind, running
+from toolspeak.config.settings import Config, Upstream
 from toolspeak.events import ArgumentsDelta, CallStart, Event, Finish, Started, TextDelta
 from toolspeak.gateway import http
-from toolspeak.gateway import response as response_module
-from toolspeak.gateway import upstream as upstream_module
-from toolspeak.gateway.settings import Config, Upstream
-from toolspeak.gateway.store import MemoryStore
+from toolspeak.store.base import MemoryStore
 from toolspeak.types import Failure
+from toolspeak.upstream import client as upstream_module
+from toolspeak.upstream import response as response_module
 from toolspeak.wires.framing import encode_json
 
 SAID = "Hello there."

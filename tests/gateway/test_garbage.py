@@ -16,15 +16,15 @@ import pytest
 from tests.gateway.support import Nowhere
 from tests.support import TOOLBOX
 from toolspeak import Message, Reply, Request, Text, ToolCall
+from toolspeak.config.settings import Config, Model, Upstream
 from toolspeak.events import events_of
 from toolspeak.gateway.app import Gateway
-from toolspeak.gateway.catalog import Endpoint
-from toolspeak.gateway.failing import UpstreamFailed
 from toolspeak.gateway.http import Incoming, Sender
-from toolspeak.gateway.settings import Config, Model, Upstream
-from toolspeak.gateway.ticker import Ticker
-from toolspeak.gateway.upstream import Upstreams
 from toolspeak.testing import ScriptedServer
+from toolspeak.upstream.catalog import Endpoint
+from toolspeak.upstream.client import Upstreams
+from toolspeak.upstream.failures import UpstreamFailed
+from toolspeak.upstream.timers import Ticker
 from toolspeak.wires import WIRES
 
 PATHS = {
@@ -119,4 +119,4 @@ def test_one_that_fails_leaves_nothing_of_what_was_asked(answers: bytes | None) 
 
 
 def _is_ours(one: Any) -> bool:
-    return type(one).__module__.startswith(("toolspeak.gateway", "toolspeak.bridge"))
+    return type(one).__module__.startswith(("toolspeak.gateway", "toolspeak.engine"))

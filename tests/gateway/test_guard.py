@@ -26,8 +26,8 @@ from tests.gateway.clients import (
 )
 from tests.gateway.faulty import Act, Asked, Faulty
 from tests.gateway.support import Running, behind, running
+from toolspeak.config.settings import Config, Server
 from toolspeak.events import Finish, TextDelta
-from toolspeak.gateway.settings import Config, Server
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure
 from toolspeak.wires.framing import encode_json

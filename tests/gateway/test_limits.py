@@ -24,8 +24,8 @@ from tests.gateway.clients import (
 )
 from tests.gateway.faulty import Asked, Faulty
 from tests.gateway.support import Running, behind, running
+from toolspeak.config.settings import Config, Limits
 from toolspeak.events import Finish, TextDelta
-from toolspeak.gateway.settings import Config, Limits
 from toolspeak.testing import ScriptedServer
 
 CHAT = WHOLE[0]

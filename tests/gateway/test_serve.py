@@ -29,8 +29,8 @@ from tests.gateway.served import (
     until,
 )
 from toolspeak.cli import serve as cli_serve
-from toolspeak.clients import DEFAULT_URL, Gateway
-from toolspeak.gateway.embedded import bundled_model
+from toolspeak.cli.clients import DEFAULT_URL, Gateway
+from toolspeak.upstream.embedded import bundled_model
 
 SERVE = [sys.executable, "-m", "toolspeak", "serve"]
 both_ends = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -34,14 +34,14 @@ from tests.gateway.served import (
     text_of,
     until,
 )
-from tests.gateway.test_store import Server as Redis
-from tests.gateway.test_store import needs_redis, plain_client
+from tests.store.test_store import Server as Redis
+from tests.store.test_store import needs_redis, plain_client
 from toolspeak import CallEnd, CallStart, Event, Finish, Request, TextDelta, ToolCall, ToolResult
+from toolspeak.config.settings import Config
 from toolspeak.gateway.app import Gateway
-from toolspeak.gateway.embedded import bundled_model
-from toolspeak.gateway.settings import Config
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure
+from toolspeak.upstream.embedded import bundled_model
 
 pytestmark = needs_redis
 WORKERS = ("--workers", "2")

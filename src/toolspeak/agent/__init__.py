@@ -13,10 +13,10 @@ Agent("embedded", tools=[get_weather], approval="full").run_sync("Is it cold in 
 from .agent import Agent
 from .approvals import Answer, Approvals, Approver, Decision, Policy, Question, Record, answer_of
 from .events import AgentEvent, ApprovalAsked, CallMade, Done, ResultGiven, Run
-from .inspecting import in_inspector
+from .inspector_approver import in_inspector
 from .mcp import McpServer, ServerFailed, load_servers
 from .models import FunctionModel, LiveModel, Model, ModelFailed
-from .opened import ToolSource
+from .resources import ToolSource
 from .tools import AgentTool, Fatal, Options, ToolFailed, tool
 from .transcript import Transcript
 

@@ -19,18 +19,18 @@ from ..errors import UsageError
 from ..events import Event
 from ..types import Message, Request, Text, ToolChoice
 from .approvals import Approvals, Autonomy, Policy
+from .event_channel import Relay
 from .events import AgentEvent, Done, Run
 from .loop import Prompt, Work
 from .models import Given, LiveModel, as_model
-from .opened import Opened, ToolSource
-from .relay import Relay
-from .round import Rules
+from .resources import Opened, ToolSource
 from .secrets import Scrub, Secrets
+from .tool_round import Rules
 from .tools import AgentTool, as_agent_tools
 from .transcript import Transcript
 
 if TYPE_CHECKING:
-    from ..gateway.settings import Config
+    from ..config.settings import Config
 
 log = logging.getLogger("toolspeak.agent")
 

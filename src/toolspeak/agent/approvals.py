@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from ..errors import UsageError
-from ..scrubbing import Use
+from ..security.scrubbing import Use
 from ..types import ToolCall
 from .secrets import scrubbed_arguments, told
 from .threads import in_thread

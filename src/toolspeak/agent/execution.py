@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from .._util import dumps
+from ..calls.coercion import fit
+from ..calls.toolset import Toolset
 from ..errors import ToolspeakError
-from ..fit import fit
-from ..jsonish import dumps
-from ..toolset import Toolset
 from ..types import Document, Image, Other, Text, ToolCall, ToolResult
 from .threads import in_thread
 from .tools import AgentTool, BadArguments, Content, Fatal, is_async

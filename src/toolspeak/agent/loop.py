@@ -12,31 +12,20 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from ..bridge.ladder import total
-from ..bridge.offered import Offered
-from ..bridge.outcome import Outcome, outcome_of
-from ..calls import Key, new_id
-from ..conversation import BY_US
+from ..calls.drafts import Key, new_id
 from ..dialects import Parser
+from ..engine.outcome import Outcome, outcome_of
+from ..engine.pipeline import total
+from ..engine.tool_names import Offered
 from ..errors import UsageError
 from ..events import Event, ReasoningDelta, TextDelta, fold
-from ..types import (
-    Failure,
-    Message,
-    Note,
-    Part,
-    Reply,
-    StopReason,
-    Text,
-    Tool,
-    ToolCall,
-    Usage,
-)
+from ..security.conversation import BY_US
+from ..types import Failure, Message, Note, Part, Reply, StopReason, Text, Tool, ToolCall, Usage
 from .approvals import ECHO
 from .events import AgentEvent, Done, Run, Stop
 from .execution import failed
 from .models import ModelFailed
-from .round import Round
+from .tool_round import Round
 from .tools import AgentTool, Fatal
 from .transcript import Transcript
 

@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec import structs
 
-from ..bridge import Target
-from ..bridge.ladder import Ladder, NoCall
+from ..engine import Target
+from ..engine.pipeline import Ladder, NoCall
 from ..errors import ToolspeakError, UsageError
 from ..events import Event, Finish, Started, TextDelta, events_of
 from ..types import Capabilities, Failure, Reasoning, Reply, Request, Text, ToolCall, ToolsMode
-from .relay import Relay
+from .event_channel import Relay
 from .threads import in_thread
 
 if TYPE_CHECKING:
-    from ..gateway.asking import Asking, Services
-    from ..gateway.catalog import Catalog, Served
-    from ..gateway.local import LocalModels
-    from ..gateway.settings import Config
-    from ..gateway.ticker import Ticker
-    from ..gateway.upstream import Upstreams
+    from ..config.settings import Config
+    from ..upstream.catalog import Catalog, Served
+    from ..upstream.client import Upstreams
+    from ..upstream.local import LocalModels
+    from ..upstream.model_call import Asking, Services
+    from ..upstream.timers import Ticker
 
 ModelFunction = Callable[[Request], Any]
 """Gives text, in which calls are looked for, or what a reply is made of: calls, text, thoughts."""
@@ -144,7 +144,7 @@ class LiveModel:
         self._opening = asyncio.Lock()
 
     async def ask(self, request: Request) -> AsyncGenerator[Event]:
-        from ..gateway.asking import Asking
+        from ..upstream.model_call import Asking
 
         opened = await self._open()
         relay = Relay[list[Event]]()
@@ -185,7 +185,7 @@ class _Outlet:
 
 
 async def _all_of(asking: Asking, relay: Relay[list[Event]]) -> None:
-    from ..gateway.failing import UpstreamFailed
+    from ..upstream.failures import UpstreamFailed
 
     try:
         rest = await asking.ask()
@@ -199,11 +199,11 @@ class _Opened:
     """What it takes to ask."""
 
     def __init__(self, name: str, catalog: Callable[[], Catalog], local: LocalModels) -> None:
-        from ..gateway.asking import Services
-        from ..gateway.memory import Memory
-        from ..gateway.store import MemoryStore
-        from ..gateway.ticker import Ticker
-        from ..gateway.upstream import Upstreams
+        from ..store.base import MemoryStore
+        from ..upstream.client import Upstreams
+        from ..upstream.memory import Memory
+        from ..upstream.model_call import Services
+        from ..upstream.timers import Ticker
 
         self._name = name
         self._catalog = catalog
@@ -228,7 +228,7 @@ class _Opened:
 
     async def _first_model(self) -> str:
         """The model that a server lists first."""
-        from ..gateway.discovery import models_at
+        from ..upstream.discovery import models_at
 
         endpoint = self._catalog().endpoint(_SERVER)
         assert endpoint is not None
@@ -247,10 +247,10 @@ class _Opened:
 async def _opened(name: str, config: Config | None) -> _Opened:
     """All that it takes to ask the model of that name. Nothing is looked for or loaded that it does
     not need."""
-    from ..gateway.catalog import EMBEDDED, Catalog
-    from ..gateway.config import load
-    from ..gateway.discovery import PLACES
-    from ..gateway.local import LocalModels
+    from ..config.loading import load
+    from ..upstream.catalog import EMBEDDED, Catalog
+    from ..upstream.discovery import PLACES
+    from ..upstream.local import LocalModels
 
     config = config or load(None, os.environ)
     is_embedded = name in ("", EMBEDDED)
@@ -282,7 +282,7 @@ def _is_known(catalog: Catalog, name: str) -> bool:
 
 def _with_server(config: Config, address: str) -> tuple[Config, str]:
     """The configuration with a server that speaks OpenAI's API, and a model of it."""
-    from ..gateway.settings import Upstream
+    from ..config.settings import Upstream
 
     base_url, _, model = address.partition("#")
     server = Upstream(provider="custom", wire="openai_chat", base_url=base_url)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import structs
 
-from ..scrubbing import Use, Vault, scrub
+from ..security.scrubbing import Use, Vault, scrub
 from ..types import Document, ToolCall, ToolResult
 from .execution import changed, shortened
 from .threads import in_thread

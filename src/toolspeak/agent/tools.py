@@ -16,9 +16,9 @@ from typing import Any, TypeVar, overload
 
 from msgspec import Struct, structs
 
-from ..callables import arguments_of, tool_of
+from ..calls.callables import arguments_of, tool_of
+from ..calls.tools import as_tools
 from ..errors import ToolspeakError, UsageError
-from ..tools import as_tools
 from ..types import Document, Image, Other, Text, Tool
 
 Handler = Callable[[dict[str, Any]], Any]

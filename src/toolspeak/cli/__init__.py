@@ -9,15 +9,15 @@ from io import TextIOWrapper
 from types import ModuleType
 
 from .. import __version__
+from .._util import printable
 from ..errors import ToolspeakError
-from ..printing import printable
 from . import (
     chat,
     check,
     completion,
     convert,
     dialects,
-    eval,  # noqa: A004 - its command
+    eval,  # noqa: A004 - the name of a command
     explain,
     mcp,
     parse,

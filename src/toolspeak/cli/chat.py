@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
+from .._util import state_folder
 from ..errors import UsageError
-from ..folders import state_folder
 from .serve import Settings, add_sources
 
 
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        from ..chat import Session
+        from ..agent.chat import Session
     except ModuleNotFoundError as missing:
         needed = f"the agent needs {missing.name}"
         raise UsageError(f"{needed}: pip install 'toolspeak[agent,local]'") from None
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _session(options: argparse.Namespace, console: Console) -> Any:
     from ..agent import Approvals, Transcript, in_inspector
-    from ..chat import Display, Keyboard, Session, Setup
+    from ..agent.chat import Display, Keyboard, Session, Setup
 
     config = Settings(options, Console(stderr=True, highlight=False)).read()
     setup = Setup(

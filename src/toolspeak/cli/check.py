@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..gateway.config import Loaded, read
-from ..gateway.names import find
-from ..gateway.problems import ConfigError
-from ..gateway.settings import Config, hidden, hidden_address, shown
+from ..config.loading import Loaded, read
+from ..config.model_names import find
+from ..config.problems import ConfigError
+from ..config.settings import Config, hidden, hidden_address, shown
 from .io import write_json
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
+from ..config.providers import PROVIDERS
 from ..dialects import DIALECTS
-from ..providers import PROVIDERS
 from ..types import ToolsMode
 from ..wires import WIRES
 from .parser import CommandParser
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from . import parsers  # It has all commands, this one among them.
+    from . import parsers
 
     _, commands = parsers()
     print("\n".join(_SHELLS[options.shell](commands)))

@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..calls.tools import as_tools
 from ..errors import UsageError, WireError
 from ..events import Event, fold
-from ..tools import as_tools
 from ..types import Note, Request
 from ..wires import WIRES, Envelope, StreamDecoder, wire_of
 from ..wires.framing import decode_json, encode_json

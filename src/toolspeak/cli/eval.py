@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, get_args
 from rich.console import Console
 from rich.text import Text
 
+from .._util import printable
 from ..errors import UsageError
 from ..evaluation.answers import Answer, Answers
 from ..evaluation.questions import OWN, chosen, read_questions
@@ -29,13 +30,12 @@ from ..evaluation.report import (
     remarks,
     table,
 )
-from ..printing import printable
 from ..types import ToolsMode
 from .io import write_json
 from .serve import Settings
 
 if TYPE_CHECKING:
-    from ..evaluation.running import Asked
+    from ..evaluation.runner import Asked
 
 INTERRUPTED = 130
 """What a shell expects of a program that Ctrl-C has ended."""
@@ -121,8 +121,8 @@ def _count(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        from ..gateway.logs import set_up
         from ..gateway.server import new_loop
+        from ..observe.logs import set_up
     except ModuleNotFoundError as missing:
         raise UsageError(
             f"the gateway needs {missing.name}: pip install 'toolspeak[gateway,local]'"
@@ -207,7 +207,7 @@ class _Evaluation:
         return INTERRUPTED
 
     def _gateway(self) -> AbstractAsyncContextManager[Asked]:
-        from ..evaluation.running import Wanted, own_gateway, running_gateway
+        from ..evaluation.runner import Wanted, own_gateway, running_gateway
 
         options = self._options
         wanted = Wanted(options.timeout, options.max_tokens, options.retries)
@@ -219,7 +219,7 @@ class _Evaluation:
         return own_gateway(config, os.environ, options.model, _modes(options.modes), wanted)
 
     async def _ask(self, asked: Asked) -> None:
-        from ..evaluation.running import run
+        from ..evaluation.runner import run
         from .progress import Bar
 
         self._model, self._modes = asked.model, asked.modes

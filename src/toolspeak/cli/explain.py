@@ -16,10 +16,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from .._util import dumps, printable
 from ..errors import UsageError
-from ..gateway.inspector.client import Inspector
-from ..jsonish import dumps
-from ..printing import printable
+from ..observe.inspector.client import Inspector
 from .io import write_json
 
 _SHOWN = 2000

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
+from ..calls.tools import as_tools
 from ..errors import UsageError
 from ..events import fold
-from ..tools import as_tools
 from ..wires import WIRES
 from . import convert as converting
 from . import dialects as listing
@@ -21,7 +21,7 @@ from .render import rendered
 from .serve import Settings, add_sources
 
 if TYPE_CHECKING:
-    from ..agent.mcp.serving import Offer
+    from ..agent.mcp.export import Offer
 
 _INSTRUCTIONS = (
     "Toolspeak reads tool calls out of what models write, in any dialect (parse, dialects, "
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         options.host, options.port = _place(options.http)
     settings = Settings(options, Console(stderr=True, highlight=False))
     try:
-        from ..agent.mcp.serving import serve_http, serve_stdio
+        from ..agent.mcp.export import serve_http, serve_stdio
     except ModuleNotFoundError as missing:
         raise UsageError(
             f"an MCP server needs {missing.name}: pip install 'toolspeak[agent]'"
@@ -75,7 +75,7 @@ def _place(text: str) -> tuple[str, int]:
 
 def _offer(settings: Settings) -> Offer:
     from ..agent import tool
-    from ..agent.mcp.serving import Offer
+    from ..agent.mcp.export import Offer
     from ..agent.tools import as_agent_tools
 
     async def probe(model: Annotated[str, "As clients name it; the default if empty."] = "") -> Any:
@@ -148,7 +148,7 @@ def dialects(
 
 async def _probed(model: str, settings: Settings) -> Any:
     try:
-        from ..gateway.probing import advice
+        from ..evaluation.probe import advice
     except ModuleNotFoundError as missing:
         raise UsageError(
             f"a probe needs {missing.name}: pip install 'toolspeak[gateway,local]'"

@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import Any
 
+from ..calls.tools import as_tools
 from ..dialects import Parser, for_model
 from ..events import fold
 from ..testing import chunks
-from ..tools import as_tools
 from ..types import Reply
 from .io import read_json, read_text, write_json
 

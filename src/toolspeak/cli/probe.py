@@ -16,15 +16,15 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from .._util import printable
 from ..errors import UsageError
-from ..printing import printable
 from .io import write_json
 from .serve import Settings, add_sources
 
 if TYPE_CHECKING:
-    from ..gateway.catalog import Catalog, Served
-    from ..gateway.config import Loaded
-    from ..gateway.probing import Advice, Report
+    from ..config.loading import Loaded
+    from ..evaluation.probe import Advice, Report
+    from ..upstream.catalog import Catalog, Served
 
 _VALUES: dict[Any, str] = {True: "yes", False: "no", None: "unknown"}
 _INTERRUPTED = 130
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        from ..gateway.probing import advice, save
+        from ..evaluation.probe import advice, save
     except ModuleNotFoundError as missing:
         raise UsageError(
             f"the gateway needs {missing.name}: pip install 'toolspeak[gateway,local]'"
@@ -81,11 +81,11 @@ async def probed(
     model: str, loaded: Loaded, say: Callable[[str], None]
 ) -> tuple[Report, Served, bool]:
     """The report on a model, which one that is, and whether gateways that run now know it."""
-    from ..gateway.catalog import Catalog
-    from ..gateway.local import LocalModels
-    from ..gateway.probing import probe
-    from ..gateway.ticker import Ticker
-    from ..gateway.upstream import Upstreams
+    from ..evaluation.probe import probe
+    from ..upstream.catalog import Catalog
+    from ..upstream.client import Upstreams
+    from ..upstream.local import LocalModels
+    from ..upstream.timers import Ticker
 
     local = LocalModels(loaded.config)
     ticker = Ticker()
@@ -107,7 +107,7 @@ async def probed(
 
 def _served(catalog: Catalog, model: str, problem: str) -> Served:
     """The model of that name, or the default one; `problem` is why there is no embedded one."""
-    from ..gateway.catalog import UnknownModel
+    from ..upstream.catalog import UnknownModel
 
     try:
         return catalog.exactly(model or catalog.default)
@@ -119,8 +119,8 @@ def _served(catalog: Catalog, model: str, problem: str) -> Served:
 
 async def _share(report: Report, served: Served, loaded: Loaded) -> bool:
     """Tell the gateways that share a store what to do where `tools` is auto."""
-    from ..gateway.memory import Memory
-    from ..gateway.store import MemoryStore, open_store
+    from ..store.base import MemoryStore, open_store
+    from ..upstream.memory import Memory
 
     store = open_store(loaded.config.store)
     if isinstance(store, MemoryStore) or served.target.tools != "auto":
@@ -168,7 +168,7 @@ class _Printed:
         return f"{report.mode}, in the dialect {report.dialect}" if report.dialect else report.mode
 
     def _findings(self) -> Iterable[Sequence[str]]:
-        from ..gateway.probing.trials import TITLES
+        from ..evaluation.probe.trials import TITLES
 
         for name, finding in self._report.findings.items():
             value = finding.value
@@ -176,7 +176,7 @@ class _Printed:
             yield TITLES[name], word, finding.seen
 
     def _scores(self) -> Iterable[Sequence[str]]:
-        from ..gateway.probing.questions import CALLS, QUESTIONS
+        from ..evaluation.probe.questions import CALLS, QUESTIONS
 
         answers = len(QUESTIONS) - len(CALLS)
         for score in self._report.scores:

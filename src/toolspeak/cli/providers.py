@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..providers import PROVIDERS, Provider
+from ..config.providers import PROVIDERS, Provider
 from .io import write_json
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..calls import arguments_of, drafts, new_id
+from .._util import dumps
+from ..calls.drafts import arguments_of, drafts, new_id
+from ..calls.tools import as_tools
 from ..dialects import render_calls, render_results, render_tools
 from ..errors import UsageError
-from ..jsonish import dumps
-from ..tools import as_tools
 from ..types import ToolCall, ToolResult
 from .io import read_json
 

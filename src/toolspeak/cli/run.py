@@ -17,11 +17,10 @@ from urllib.request import ProxyHandler, Request, build_opener
 import msgspec
 from msgspec import Struct
 
-from ..clients import CLIENTS, DEFAULT_URL, Client, Gateway, Launch, launch
+from .._util import printable, state_folder
+from ..config import running_instances as whereabouts
 from ..errors import UsageError
-from ..folders import state_folder
-from ..gateway import whereabouts
-from ..printing import printable
+from .clients import CLIENTS, DEFAULT_URL, Client, Gateway, Launch, launch
 
 RUNNABLE = {name: client for name, client in CLIENTS.items() if client.runs}
 _SECONDS = 10

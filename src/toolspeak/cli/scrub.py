@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import UsageError
-from ..scrubbing import Found, Scrubber
+from ..security.scrubbing import Found, Scrubber
 from .io import write_json
 
 _CHUNK = 1 << 16

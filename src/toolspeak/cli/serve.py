@@ -18,17 +18,17 @@ from msgspec import structs
 from rich.console import Console
 from rich.markup import escape
 
-from ..clients import CLIENTS, DEFAULT_URL, NO_KEY, Gateway, snippets
+from .._util import printable
 from ..errors import UsageError
-from ..printing import printable
+from .clients import CLIENTS, DEFAULT_URL, NO_KEY, Gateway, snippets
 
 log = logging.getLogger("toolspeak.cli")
 _NAME = "toolspeak"
 
 if TYPE_CHECKING:
-    from ..gateway.config import Loaded
+    from ..config.loading import Loaded
+    from ..config.settings import Config
     from ..gateway.server import Service
-    from ..gateway.settings import Config
     from ..gateway.workers import Supervisor
 
 
@@ -63,10 +63,10 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        from ..gateway.logs import set_up
+        from ..config.running_instances import Whereabouts, noted
         from ..gateway.server import Service
-        from ..gateway.whereabouts import Whereabouts, noted
         from ..gateway.workers import Supervisor
+        from ..observe.logs import set_up
     except ModuleNotFoundError as missing:
         raise UsageError(
             f"the gateway needs {missing.name}: pip install 'toolspeak[gateway,local]'"
@@ -114,7 +114,7 @@ class Settings:
 
     def loaded(self) -> Loaded:
         """The same, with the file that it comes from."""
-        from ..gateway.config import read
+        from ..config.loading import read
 
         said = {
             f"TOOLSPEAK_{name.upper()}": str(value)
@@ -148,7 +148,7 @@ def _safe(text: str) -> str:
 
 def _announce(service: Service | Supervisor, console: Console, *, as_json: bool) -> None:
     """Where it listens, which models it has, and how clients get there."""
-    from ..gateway.catalog import Catalog
+    from ..upstream.catalog import Catalog
 
     catalog = Catalog(service.config, os.environ, service.found())
     key = {"key": "YOUR_KEY"} if service.config.server.keys else {}

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..calls import Draft
-from ..schema import from_text, properties
-from .desk import Desk
+from ..calls.drafts import Draft
+from ..calls.schema import from_text, properties
+from .call_sink import Desk
 from .elements import parse_elements
 from .grammar import markers_of
 from .header import read_header

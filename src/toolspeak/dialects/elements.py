@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..calls import equal
-from ..schema import branch, from_text, properties, resolve, to_text, types_of
+from ..calls.drafts import equal
+from ..calls.schema import branch, from_text, properties, resolve, to_text, types_of
 from .tagged import Arguments, BadBody, CannotCarry, unwrapped
 from .template import Dialect
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ..toolset import PREFIXES, variants
+from ..calls.toolset import PREFIXES, variants
 from .template import (
     CALL_SLOTS,
     COMMON_THOUGHTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from .desk import Desk
+from .call_sink import Desk
 from .grammar import markers_of
 from .reader import Steps
 from .tagged import attributes_of, tag_pattern, unescape

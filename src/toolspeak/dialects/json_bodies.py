@@ -13,9 +13,9 @@ from typing import Any
 
 from msgspec import structs
 
-from .. import jsonish
-from ..calls import Draft, drafts
-from .desk import Desk
+from ..calls import json_values as jsonish
+from ..calls.drafts import Draft, drafts
+from .call_sink import Desk
 from .grammar import markers_of
 from .json_objects import Read, loaded, passing_on, passing_on_arguments, read_object
 from .reader import Found, Steps

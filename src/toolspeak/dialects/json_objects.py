@@ -12,11 +12,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from .. import jsonish
-from ..calls import ARGUMENT_KEYS
-from ..jsonish import decoder, is_deeper
-from ..literals import MAX_DEPTH, unescape
-from .desk import Desk
+from ..calls import json_values as jsonish
+from ..calls.drafts import ARGUMENT_KEYS
+from ..calls.json_values import decoder, is_deeper
+from ..calls.lenient_json import MAX_DEPTH, unescape
+from .call_sink import Desk
 from .grammar import markers_of
 from .reader import Found, Steps
 from .scan import DONE, MORE, BracketScanner, JsonScanner, scan

@@ -6,10 +6,10 @@ import re
 from collections.abc import Generator
 from typing import Literal
 
-from ..calls import Draft
-from ..schema import properties, required_of
-from .attempts import Attempts
-from .desk import Desk
+from ..calls.drafts import Draft
+from ..calls.schema import properties, required_of
+from .call_sink import Desk
+from .form_matching import Attempts
 from .grammar import markers_of
 from .json_bodies import read_arguments
 from .reader import Found

@@ -16,26 +16,26 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from .. import calls
+from ..calls import drafts as calls
+from ..calls.schema import strings_in
+from ..calls.tools import as_tools
+from ..calls.toolset import Toolset
+from ..calls.validation import Judge, Trust
 from ..errors import UsageError
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassify
-from ..judge import Judge, Trust
-from ..schema import strings_in
-from ..tools import as_tools
-from ..toolset import Toolset
+from ..security.echo_guard import Echoes
 from ..types import Note
-from .attempts import Attempts
-from .desk import Desk, TooLong
-from .echoes import Echoes
+from .bare_message import WholeMessage
+from .call_sink import Desk, TooLong
+from .form_matching import Attempts
 from .grammar import Both, Marker, grammar_of, markers_of, unconditional
+from .marker_context import Surroundings
 from .messages import Messages
 from .reader import Found, Steps
+from .reasoning import Thinking
 from .registry import AUTO, EVERYTHING, scope_of
 from .scan import MORE
-from .surroundings import Surroundings
 from .template import Dialect
-from .thinking import Thinking
-from .whole import WholeMessage
 
 _NESTED = 4
 """How deeply calls may be hidden in other calls' arguments."""

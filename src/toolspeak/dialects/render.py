@@ -14,11 +14,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ..calls.json_values import depth_of
+from ..calls.lenient_json import MAX_DEPTH
+from ..calls.schema import branch, properties, required_of, resolve, types_of
+from ..calls.tools import as_tools, first_sentence, shortened
 from ..errors import Unrepresentable
-from ..jsonish import depth_of
-from ..literals import MAX_DEPTH
-from ..schema import branch, properties, required_of, resolve, types_of
-from ..tools import as_tools, first_sentence, shortened
 from ..types import Tool, ToolCall, ToolResult
 from .elements import render_elements
 from .registry import get

@@ -6,8 +6,8 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from ..calls import equal
-from ..schema import properties, to_text, type_of
+from ..calls.drafts import equal
+from ..calls.schema import properties, to_text, type_of
 from .scan import DONE
 from .tagged import (
     CDATA_CLOSE,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Generator
 from functools import lru_cache
 
-from ..literals import MAX_DEPTH
+from ..calls.lenient_json import MAX_DEPTH
 from .reader import Reader, Scanner
 
 MORE, DONE, BAD = 0, 1, 2

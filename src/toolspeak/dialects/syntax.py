@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
-from ..calls import Draft, equal
-from ..jsonish import without_fence
-from ..literals import MAX_DEPTH, NotAValue, Unfinished, ValueReader, is_joined, unescape
-from ..schema import from_text, properties, required_of, resolve, type_of, types_of
+from ..calls.drafts import Draft, equal
+from ..calls.json_values import without_fence
+from ..calls.lenient_json import MAX_DEPTH, NotAValue, Unfinished, ValueReader, is_joined, unescape
+from ..calls.schema import from_text, properties, required_of, resolve, type_of, types_of
 from .tagged import Arguments, BadBody, CannotCarry
 
 CALL_NAME = re.compile(r"[A-Za-z_](?:[\w.\-]|\\_)*")

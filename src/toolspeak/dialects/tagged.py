@@ -17,9 +17,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from .. import jsonish
-from ..calls import ARGUMENT_KEYS, equal
-from ..schema import from_text, properties, types_of
+from ..calls import json_values as jsonish
+from ..calls.drafts import ARGUMENT_KEYS, equal
+from ..calls.schema import from_text, properties, types_of
 from .scan import DONE, MORE
 from .template import Dialect, Form, Literal, Piece, Slot, Tag, markers, pieces
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import hmac
 
-from .hosts import is_loopback
-from .settings import Config
+from ..config.hosts import is_loopback
+from ..config.settings import Config
 
 
 class Access:

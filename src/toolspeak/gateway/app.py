@@ -10,37 +10,37 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..calls import new_id
+from ..calls.drafts import new_id
+from ..config.settings import Config
 from ..errors import WireError
+from ..observe.inspector.paths import CHAT, ROOT
+from ..observe.logs import REQUEST_ID, log_request
+from ..observe.metrics import Metrics, SharedMetrics
+from ..observe.tally import tally
+from ..observe.telemetry import open_tracing
+from ..store.base import MemoryStore, Store, open_store
 from ..types import Failure
+from ..upstream.catalog import Catalog, Found, UnknownModel
+from ..upstream.client import Upstreams
+from ..upstream.failures import UpstreamFailed
+from ..upstream.memory import Memory
+from ..upstream.model_call import Services
+from ..upstream.record import CLOSED, Record
+from ..upstream.timers import Ticker
 from ..wires import wire_of
 from ..wires.framing import encode_json
 from ..wires.routes import Route, route
-from .asking import Services
-from .catalog import Catalog, Found, UnknownModel
-from .chat import Chat
-from .counting import count
-from .failing import UpstreamFailed
+from .chat_handler import Chat
 from .guard import Guard, wants_page
 from .http import Gone, Incoming, Refused, Sender
-from .inspector.pages import Pages
-from .inspector.paths import CHAT, ROOT
-from .inspector.recorder import Recorder
-from .kept import KeptResponses
-from .listing import Listing
-from .logs import REQUEST_ID, log_request
-from .memory import Memory
-from .metrics import Metrics, SharedMetrics
-from .record import CLOSED, Record
-from .settings import Config
-from .store import MemoryStore, Store, open_store
-from .tally import tally
-from .telemetry import open_tracing
-from .ticker import Ticker
-from .upstream import Upstreams
+from .inspector_recorder import Recorder
+from .inspector_routes import Pages
+from .model_list import Listing
+from .response_store import KeptResponses
+from .token_count import count
 
 if TYPE_CHECKING:
-    from .tracing import Tracing
+    from ..observe.tracing import Tracing
 
 log = logging.getLogger("toolspeak.gateway")
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 from urllib.parse import parse_qs
 
+from ..config.hosts import is_loopback
+from ..config.settings import Config
+from ..observe.inspector.paths import API, ROOT
 from ..types import Failure, Request
 from .access import Access
-from .hosts import is_loopback
 from .http import Head, Refused
-from .inspector.paths import API, ROOT
-from .settings import Config
 
 _OPEN = frozenset({"/health", "/ready"})
 """What anybody may ask who can reach the gateway: it tells nothing."""

@@ -12,13 +12,13 @@ from time import perf_counter, time
 from typing import Any, Protocol
 from urllib.parse import unquote
 
+from ..calls.json_values import is_deeper
+from ..config.settings import Limits
 from ..errors import ToolspeakError, WireError
-from ..jsonish import is_deeper
 from ..types import Failure
+from ..upstream.capture import LARGE, Flow, Kept
+from ..upstream.timers import Alarm, Ticker
 from ..wires.framing import decode_json
-from .flow import LARGE, Flow, Kept
-from .settings import Limits
-from .ticker import Alarm, Ticker
 
 PATIENCE = 120.0
 """How many seconds a client may take to send a request, or to take anything of its reply."""

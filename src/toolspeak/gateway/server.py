@@ -16,14 +16,14 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
+from ..config.checks import problems
+from ..config.problems import ConfigError, at
+from ..config.settings import Config, hidden_address
 from ..errors import UsageError
+from ..upstream.local import LocalModels
 from .access import Access
 from .app import Gateway
-from .callers import Callers
-from .checks import problems
-from .local import LocalModels
-from .problems import ConfigError, at
-from .settings import Config, hidden_address
+from .server_protocol import Callers
 
 log = logging.getLogger("toolspeak.gateway")
 ENDS = (signal.SIGTERM, signal.SIGINT)

@@ -21,12 +21,12 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
+from ..config.settings import Config
+from ..observe.logs import set_up
+from ..store.socket import SocketStore, StoreServer
+from ..upstream.catalog import Found
 from .app import Gateway
-from .catalog import Found
-from .logs import set_up
 from .server import Listening, Server, new_loop, settle
-from .settings import Config
-from .store_socket import SocketStore, StoreServer
 
 log = logging.getLogger("toolspeak.gateway")
 _FIRST_PAUSE = 0.5

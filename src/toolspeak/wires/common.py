@@ -10,10 +10,9 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from .. import jsonish
-from ..calls import Draft, arguments_of
-from ..once import once_each
-from ..tools import text_schema
+from .._util import dumps, once_each
+from ..calls.drafts import Draft, arguments_of
+from ..calls.tools import text_schema
 from ..types import (
     Document,
     Failure,
@@ -156,7 +155,7 @@ def call_from_text(
     decoded, problem, repairs = arguments_of(Draft(name, arguments))
     if decoded is None:
         notes.append(Note("bad-arguments", problem, path))
-    if isinstance(arguments, str) and (decoded is None or jsonish.dumps(decoded) != arguments):
+    if isinstance(arguments, str) and (decoded is None or dumps(decoded) != arguments):
         extra[WRITTEN] = arguments
     notes.extend(
         Note(f"repaired-{repair}", f"in the history of {name!r}", path) for repair in repairs

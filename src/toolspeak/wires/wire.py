@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from ..calls import new_id
+from ..calls.drafts import new_id
 from ..errors import WireError
 from ..events import Event, Finish, Started, TextDelta
 from ..types import (

@@ -25,7 +25,7 @@ from .naming import prefix_of
 from .server import McpServer
 
 if TYPE_CHECKING:
-    from ...gateway.drafts import Draft
+    from ...config.drafts import Draft
 
 _OUTER = ("mcpServers", "servers")
 _CURSOR = re.compile(r"\$\{env:(\w+)\}")
@@ -63,8 +63,8 @@ def load_servers(
 
     `${NAME}` and `${NAME:-default}` come from the environment. A `ConfigError` tells all that is
     wrong at once, each with its place."""
-    from ...gateway.drafts import Draft
-    from ...gateway.problems import ConfigError
+    from ...config.drafts import Draft
+    from ...config.problems import ConfigError
 
     draft = Draft(str(path), _read(Path(path)))
     outer = next((key for key in _OUTER if key in draft.values), _OUTER[0])
@@ -77,7 +77,7 @@ def load_servers(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    from ...gateway.problems import ConfigError
+    from ...config.problems import ConfigError
 
     try:
         value = json.loads(_CURSOR.sub(r"${\1}", path.read_text("utf-8-sig")))
@@ -102,7 +102,7 @@ def _is_disabled(entry: Any) -> bool:
 
 
 def _servers(draft: Draft, outer: str, options: dict[str, Any]) -> tuple[McpServer, ...]:
-    from ...gateway.problems import Problem, at
+    from ...config.problems import Problem, at
 
     entries = draft.values[outer]
     if not isinstance(entries, dict):
@@ -125,7 +125,7 @@ def _server(
     draft: Draft, path: str, name: str, entry: Any, options: dict[str, Any]
 ) -> McpServer | None:
     """The server that an entry means; None, and a problem, if it means none."""
-    from ...gateway.problems import Problem
+    from ...config.problems import Problem
 
     if problem := _unclear(entry):
         draft.add(Problem(problem, path))

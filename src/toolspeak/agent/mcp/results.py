@@ -8,7 +8,7 @@ from typing import Any
 
 import mcp_types as sdk
 
-from ...jsonish import dumps
+from ..._util import dumps
 from ...types import Document, Image, Text
 from ..tools import ToolFailed
 

@@ -16,9 +16,9 @@ from ...errors import UsageError
 from ...types import Tool
 from ..tools import AgentTool, Content, Handler, Options, ToolFailed
 from .backoff import Backoff
+from .endpoints import Address, Command, Place, checked_headers
 from .failures import NotSent, NotStarted, ServerFailed
 from .naming import names_for
-from .places import Address, Command, Place, checked_headers
 
 if TYPE_CHECKING:
     from mcp_types import Tool as SdkTool

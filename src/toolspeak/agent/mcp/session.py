@@ -21,11 +21,11 @@ from pydantic import ValidationError
 from ... import __version__
 from ..tools import ToolFailed
 from . import transports
+from .endpoints import Address, Command, Place
 from .failures import NotSent, NotStarted, ServerFailed, root_of, words_for
-from .journeys import Journey
-from .listing import Listing
-from .places import Address, Command, Place
+from .request_state import Journey
 from .results import sendable
+from .tool_list import Listing
 
 # What the SDK has to say is for those who have set up where it goes.
 logging.getLogger("mcp").addHandler(logging.NullHandler())

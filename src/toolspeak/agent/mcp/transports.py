@@ -20,8 +20,8 @@ from mcp.client._transport import ReadStream, TransportStreams  # pyright: ignor
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
-from .journeys import on_request, on_response
-from .places import Address, Command
+from .endpoints import Address, Command
+from .request_state import on_request, on_response
 
 log = logging.getLogger("toolspeak.agent")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ...scrubbing import scrub
+from ...security.scrubbing import scrub
 
 _SECRET = re.compile(
     r"key|token(?!iz)|secret|passw|passphrase|credential|cookie|dsn"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...calls import RESERVED_KEYS
+from ...calls.drafts import RESERVED_KEYS
 from ..template import CHATML_TURN, NAME_IS_KEY, THINK, Dialect, Keys
 
 _COHERE_TURN = (

@@ -13,17 +13,7 @@ from ..common import GIVEN_ID, set_apart
 from ..fields import OWN, Json
 from .failures import decode_failure
 from .request_in import is_other, media
-from .words import (
-    BOOKKEEPING,
-    CANDIDATE,
-    NAME,
-    STOPS,
-    TOTAL,
-    USED,
-    Cased,
-    number_of,
-    signature_in,
-)
+from .words import BOOKKEEPING, CANDIDATE, NAME, STOPS, TOTAL, USED, Cased, number_of, signature_in
 
 
 class Decoder:

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import structs
 
-from ... import jsonish
+from ..._util import dumps
+from ...calls.openapi import plain_schema
 from ...errors import WireError
-from ...openapi import plain_schema
 from ...types import (
     Document,
     Image,
@@ -228,13 +228,13 @@ def said_by(response: Any) -> tuple[str, bool]:
     if isinstance(response, str):
         return response, False
     if not isinstance(response, dict):
-        return ("" if response is None else jsonish.dumps(response)), False
+        return ("" if response is None else dumps(response)), False
     is_error = bool(response.get("error"))
     if len(response) == 1:
         [(key, value)] = response.items()
         if isinstance(value, str) and (key in _SAID or is_error):
             return value, is_error
-    return jsonish.dumps(response), is_error
+    return dumps(response), is_error
 
 
 def response_of(text: str, is_error: bool) -> Json:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
+from ...calls.openapi import plain_schema
 from ...errors import WireError
-from ...openapi import plain_schema
 from ...types import (
     Document,
     Image,

@@ -9,7 +9,7 @@ import base64
 import re
 from typing import Any
 
-from ...openapi import camel
+from ...calls.openapi import camel
 from ...types import StopReason
 from ..fields import OWN, Fields, Json, T
 

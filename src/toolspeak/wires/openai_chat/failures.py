@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...types import (
-    Failure,
-)
-from ..common import (
-    NO_STATUS,
-    STATUSES,
-    failure_from,
-)
+from ...types import Failure
+from ..common import NO_STATUS, STATUSES, failure_from
 from ..fields import Json, present
 
 _TYPES = {

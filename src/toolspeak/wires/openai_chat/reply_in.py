@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ...events import (
-    Event,
-    Finish,
-    PartAdded,
-    ReasoningDelta,
-    Started,
-    TextDelta,
-)
-from ...types import (
-    Image,
-    Note,
-    Text,
-    Usage,
-)
+from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
+from ...types import Image, Note, Text, Usage
 from ..assembly import CUTS, Calls
 from ..fields import Fields, Json
 from .failures import decode_failure

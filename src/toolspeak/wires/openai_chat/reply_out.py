@@ -16,20 +16,8 @@ from ...events import (
     Started,
     TextDelta,
 )
-from ...types import (
-    Failure,
-    Image,
-    Reasoning,
-    Reply,
-    Request,
-    StopReason,
-    Text,
-    ToolCall,
-    Usage,
-)
-from ..common import (
-    url_of,
-)
+from ...types import Failure, Image, Reasoning, Reply, Request, StopReason, Text, ToolCall, Usage
+from ..common import url_of
 from ..fields import OWN, Json
 from ..framing import encode_line, sse
 from ..wire import Envelope

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ...once import once_each
+from ..._util import once_each
 from ...types import (
     Document,
     Image,
@@ -41,16 +41,7 @@ from ..common import (
 from ..fields import HOSTED, WRITTEN, Json, Unsaid, present
 from ..names import Names
 from ..wire import Outgoing
-from .words import (
-    DETAILS,
-    EXTENSIONS,
-    NAME,
-    OWN_DETAILS,
-    OWN_LIMIT,
-    OWN_NAME,
-    OWN_OUTER,
-    SAMPLING,
-)
+from .words import DETAILS, EXTENSIONS, NAME, OWN_DETAILS, OWN_LIMIT, OWN_NAME, OWN_OUTER, SAMPLING
 
 _LONGEST_ID = 40
 _AS_IT_LIKES = Thinking()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ... import jsonish
+from ..._util import dumps
 from ...types import Image, Other, Reasoning, Text, ToolCall
 from ..fields import OWN, Fields, Json, present
 from .words import ID, ITEM, MADE_ID, STATUS, TEXTS
@@ -137,7 +137,7 @@ def input_of(call: ToolCall) -> str:
     given = call.arguments.get("input")
     if not call.freeform or isinstance(given, str):
         return call.input
-    return "" if given is None else jsonish.dumps(given)
+    return "" if given is None else dumps(given)
 
 
 def call_item(call: ToolCall, name: str, text: str) -> Json:

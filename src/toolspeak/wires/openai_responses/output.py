@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from ... import jsonish
-from ...calls import equal
+from ...calls import json_values as jsonish
+from ...calls.drafts import equal
 from ...events import CallStart
 from ...types import Reasoning, Text, ToolCall
 from ..fields import Json

@@ -18,15 +18,7 @@ from ...events import (
     TextDelta,
     events_of,
 )
-from ...types import (
-    Failure,
-    Image,
-    Other,
-    Reply,
-    Request,
-    Text,
-    Usage,
-)
+from ...types import Failure, Image, Other, Reply, Request, Text, Usage
 from ..common import names_of
 from ..fields import Json, Unsaid
 from ..framing import sse

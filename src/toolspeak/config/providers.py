@@ -1,0 +1,86 @@
+"""The providers: where they are, what they speak, and in what they differ from others.
+
+format_tools("anthropic", tools)      parse_tool_calls("ollama", response)
+format_tool_result("openai", call_id, name, text)
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from importlib import resources
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from ..calls.native import native
+from ..calls.tools import as_tools
+from ..errors import UsageError
+from ..extract import extract
+from ..types import Message, Quirks, Rejection, Request, ToolCall, ToolResult
+from ..wires import wire_of
+
+Shape = dict[str, Any]
+
+
+class Provider(Struct, frozen=True, forbid_unknown_fields=True):
+    """One row of `providers.toml`."""
+
+    title: str
+    wire: str
+    base_url: str = ""
+    keys: tuple[str, ...] = ()
+    tools: bool | Literal["model"] = "model"
+    """Whether its models call tools natively; "model": some do."""
+    schema: bool = False
+    """Whether an answer can be held to a JSON schema."""
+    headers: dict[str, str] = {}
+    quirks: Quirks = Quirks()
+
+
+def _load() -> dict[str, Provider]:
+    table = resources.files("toolspeak").joinpath("config", "providers.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(table), dict[str, Provider])
+
+
+PROVIDERS = _load()
+
+
+def provider_of(name: str) -> Provider:
+    """The provider of that name."""
+    if name not in PROVIDERS:
+        raise UsageError(f"there is no provider {name!r}; known are {', '.join(PROVIDERS)}")
+    return PROVIDERS[name]
+
+
+# Tools, calls and results in a provider's own shape.
+
+
+def format_tools(provider: str, tools: Iterable[Any]) -> list[Shape]:
+    """The tools as the provider's API takes them."""
+    request = Request(model="", messages=(), tools=as_tools(tools) or ())
+    return wire_of(provider_of(provider).wire).encode_request(request).body.get("tools", [])
+
+
+def parse_tool_calls(
+    provider: str, response: Any, *, rejected: list[Rejection] | None = None
+) -> tuple[ToolCall, ...]:
+    """The structured calls in a provider's response. One that cannot be read does not spoil the
+    others: it is left out, and `rejected`, if given, takes it with the reason."""
+    provider_of(provider)
+    if not native(response).drafts:
+        return ()
+    reply = extract(response)
+    if rejected is not None:
+        rejected += reply.rejected
+    return reply.calls
+
+
+def format_tool_result(provider: str, call_id: str, name: str, text: str) -> Shape:
+    """The message that gives a tool's result back."""
+    result = ToolResult(call_id=call_id, name=name, content=text)
+    request = Request(model="", messages=(Message("tool", (result,)),))
+    body = wire_of(provider_of(provider).wire).encode_request(request).body
+    [message] = body.get("messages") or body["contents"]
+    return message

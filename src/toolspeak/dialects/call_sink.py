@@ -1,0 +1,334 @@
+"""Where bodies hand in what they read: a draft becomes a call, or is rejected and stays text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from msgspec import structs
+
+from .._util import dumps
+from ..calls.drafts import Draft, Ledger
+from ..calls.json_values import same
+from ..calls.toolset import without_prefix
+from ..calls.validation import Judge, Verdict
+from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event, TextDelta
+from ..types import Note, Rejection, ToolCall
+from .output import SHOWN, Output
+from .reader import Reader
+from .template import Dialect, Form
+
+_Result = TypeVar("_Result")
+
+
+class TooLong(Exception):
+    """A call is longer than allowed. Never leaves the parser."""
+
+
+class Faulty(Exception):
+    """A form has found its markers but no body it can read; another form may. Stays inside too."""
+
+
+class Prose(Exception):
+    """What looked like a call names no declared tool: it is prose. Stays inside too."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        """How much of it is a call all the same: nothing in its arguments is another."""
+
+
+class Desk:
+    """What a body needs to know, and where it reports."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        *,
+        incremental: bool,
+        max_call: int,
+        new_id: Callable[[], str],
+    ) -> None:
+        self.reader = Reader()
+        self.output = Output()
+        self._judge = judge
+        self._checking = judge.checking()
+        self.tools = judge.tools
+        self.incremental = incremental
+        self.max_call = max_call
+        self._ledger = Ledger(new_id)
+        self.count = 0
+        """Calls so far."""
+        self.rejections = 0
+        """Rejections since the last commit: their text is still to be said."""
+        self.tentative: list[Event] | None = None
+        """Calls that count only if the whole message is nothing else."""
+        self._started: CallStart | None = None
+        """A call whose arguments are being streamed."""
+        self._streamed: list[str] = []
+        self._started_as = ""
+        """The id that the call was begun with."""
+        self._mark = 0
+        """Where the last tentative call ended, since the hold."""
+        self.cut_off = False
+        """The text ended inside a body: nothing in it is a call of its own."""
+        self.listed = False
+        """The last calls stood in a list: they are all there are of an answer in prose."""
+        self.expected: tuple[Dialect, ...] = ()
+        """Dialects that somebody has named."""
+        self.only_expected = False
+        """Calls in other dialects are read, but not made."""
+        self.embedded = False
+        """What is read stands in prose: it counts only if it calls a declared tool."""
+        self.shows = False
+        """What is read is an example: none of it counts."""
+        self.steps_back = False
+        """Other forms are still to be tried at this marker."""
+        self.dialect: Dialect | None = None
+        """The dialect of the last call."""
+        self.closed = False
+        """The marker that closes the call was read with its body."""
+        self.unclosed = False
+        """The bracket is missing that closes the list of calls."""
+        self.liberties: dict[str, None] = {}
+        """Repairs that the way to the next call took."""
+        self.fence: tuple[str, ...] = ()
+        """What closes a code fence that stands around a body without being part of the form."""
+
+    def begin_trial(self) -> None:
+        """Calls from here on count only if the trial succeeds."""
+        self.defer()
+        self.rejections = 0
+        self.liberties.clear()
+        self.closed = self.unclosed = False
+        self.fence = ()
+        self.cut_off = self.steps_back = self.embedded = False
+        self.reader.hold()
+
+    def defer(self) -> None:
+        """Keep back what happens from here on."""
+        self.tentative = []
+        self._mark = 0
+
+    def deferred(self) -> list[Event]:
+        """What was kept back; from here on nothing is."""
+        tentative, self.tentative = self.tentative, None
+        self._mark = 0
+        return tentative or []
+
+    def forget_calls(self, count: int = 0) -> None:
+        """Only the first `count` calls so far were calls."""
+        self.count = count
+        self._ledger.forget(count)
+
+    def bounded(self, steps: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
+        """Run something that holds text, but not for longer than a call may be."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                return stop.value
+            if self.reader.offset() > self.max_call:
+                steps.close()
+                raise TooLong
+            yield
+
+    # Tools.
+
+    def schema(self, name: str) -> dict[str, Any]:
+        """The parameters that a tool declares; nothing if it is not known."""
+        return self.tools.schema(name) if self.tools else {}
+
+    def declared(self, name: str) -> str | None:
+        """The declared spelling of a tool's name; None if no tool has it."""
+        if self.tools is None:
+            return without_prefix(name)
+        return self.tools.find(name)
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether any tool may be called, be it declared or not."""
+        return self.tools is None or (self._judge.types_only and not self.embedded)
+
+    def may_call(self, name: str) -> str | None:
+        """The spelling in which a tool of that name may be called; None if it may not."""
+        return self.declared(name) or (without_prefix(name) or None if self.takes_any else None)
+
+    def may_be_tool(self, beginning: str) -> bool:
+        """Whether the name of a tool that may be called begins like this."""
+        return self.takes_any or self.tools is None or self.tools.begins(beginning)
+
+    # What the bodies report.
+
+    def fenced(self, ticks: str) -> None:
+        """The body stands in a code fence, which will have to be closed."""
+        self.fence = (ticks,) if ticks else ()
+
+    def say_before_calls(self, text: str) -> None:
+        """Text that stands inside the same value as the calls."""
+        if self.tentative is not None:
+            self.tentative.append(TextDelta(text))
+        else:
+            self.output.say(text)
+
+    def begin(self, form: Form, name: str, identity: str) -> bool:
+        """Start to stream a call's arguments; False if that is not wanted or not possible."""
+        if not self.incremental or self.tentative is not None or self.shows or not name:
+            return False
+        spelled = self.may_call(name)
+        if not spelled or self._means_nothing(form, name):
+            return False
+        self._started = CallStart(self.count, self._identity(identity), spelled, form.dialect.name)
+        self._streamed = []
+        self._started_as = identity
+        self.output.emit(self._started)
+        return True
+
+    def more(self, json: str) -> None:
+        """More of the arguments of the call that was begun."""
+        if json and self._started:
+            self._streamed.append(json)
+            self.output.emit(ArgumentsDelta(self._started.index, json))
+
+    def draft(self, form: Form, draft: Draft, start: int) -> None:
+        """A block has been read, from `start` since the hold to here."""
+        if self.reader.extent() > self.max_call:
+            raise TooLong
+        if draft.bare and not form.opener:
+            problem = "an object with a name but no arguments, and no marker that says it is a call"
+            draft = structs.replace(draft, problem=problem)
+        if form.body == "line" and self._is_blank(draft):
+            draft = structs.replace(draft, problem="nothing stands where the value should")
+        if self.fence and form.opener:
+            self.liberties["code-fence"] = None
+        if self.liberties:
+            repairs = tuple(dict.fromkeys((*draft.repairs, *self.liberties)))
+            draft = structs.replace(draft, repairs=repairs)
+            self.liberties.clear()
+        held = self.reader.held()
+        judge = self._checking if self.embedded else self._judge
+        verdict = judge.weigh(draft, held[start:], held[self._mark :])
+        if self.only_expected and form.dialect not in self.expected and not verdict.code:
+            problem = f"this is {form.dialect.name}, which is not what is expected here"
+            verdict = Verdict(verdict.name, code="unexpected-dialect", problem=problem)
+        if self.shows:
+            problem = "words that announce an example stand before it"
+            verdict = Verdict(verdict.name, code="example", problem=problem)
+        if verdict.code in ("", "unknown-tool") and self._means_nothing(form, draft.name):
+            raw = self._commit(start)
+            self.remark("no-calls", f"the model says that it makes no call: {draft.name}", raw)
+        elif verdict.arguments is None:
+            self._reject(verdict, start)
+        else:
+            self._accept(form, verdict, draft.id, start)
+
+    def _means_nothing(self, form: Form, name: str) -> bool:
+        """Whether a dialect says by that name that there is no call, and no tool has it."""
+        is_none = without_prefix(name) in form.dialect.nothing
+        return is_none and not (self.tools and self.tools.find(name))
+
+    def _is_blank(self, draft: Draft) -> bool:
+        """Whether a bare value is empty: the text may have been cut off before it."""
+        values = list(draft.arguments.values()) if isinstance(draft.arguments, dict) else []
+        return self.reader.held().rstrip().endswith(">") and not "".join(map(str, values)).strip()
+
+    def _accept(self, form: Form, verdict: Verdict, identity: str, start: int) -> None:
+        again = (
+            self.embedded
+            and self.output.since
+            and self._ledger.holds(verdict.name, verdict.arguments or {})
+        )
+        raw = self._commit(start)
+        if again:
+            self.retract()
+            self.remark("repeated", "the same call stands in the text again", raw)
+            return
+        self.dialect = form.dialect
+        self.steps_back = False
+        arguments = dict(verdict.arguments or {})
+        if self._ledger.repeats(identity, verdict.name, arguments):
+            self.retract()
+            self.remark("repeated", "the same call with the same id stands there again", raw)
+            return
+        for remark in verdict.remarks:
+            self.remark(*remark)
+        started, self._started = self._streamed_start(arguments), None
+        if started is None:
+            identity = self._identity(identity)
+            started = CallStart(self.count, identity, verdict.name, form.dialect.name)
+            events: list[Event] = [started, ArgumentsDelta(self.count, dumps(arguments))]
+        else:
+            events = []
+            if identity not in ("", self._started_as):
+                message = f"the id {identity!r} came after the arguments had been passed on"
+                self.remark("id-replaced", message, identity)
+        self._ledger.record(started.id, verdict.name, arguments)
+        call = ToolCall(id=started.id, name=verdict.name, arguments=arguments, raw=raw)
+        events.append(CallEnd(self.count, call))
+        self.count += 1
+        if self.tentative is None:
+            self.output.emit(*events)
+        else:
+            self.tentative.extend(events)
+
+    def _streamed_start(self, arguments: dict[str, Any]) -> CallStart | None:
+        """The start of this call, if its arguments were streamed and are what came out of them."""
+        if self._started and not same("".join(self._streamed), arguments):
+            self.retract()
+        return self._started
+
+    def remark(self, code: str, message: str, where: str = "") -> None:
+        """A remark on a call; it counts only if the call does."""
+        if self.tentative is None:
+            self.output.note(code, message, where)
+        else:
+            self.tentative.append(Note(code, message, where[:SHOWN]))
+
+    def _identity(self, given: str) -> str:
+        identity = self._ledger.claim(given)
+        if given and identity != given:
+            self.remark("id-replaced", f"the id {given!r} is taken by another call", given)
+        return identity
+
+    def _commit(self, start: int) -> str:
+        """A call is certain: its text cannot be given back. Returns that text."""
+        text = self.reader.held()
+        if self.tentative is not None:
+            raw, self._mark = text[self._mark :], len(text)
+            return raw or text
+        raw = text[start:] if self.rejections else text
+        if self.rejections:
+            self.output.say(text[:start])
+            self.rejections = 0
+        self.reader.hold()
+        self.output.edge()
+        return raw
+
+    def _reject(self, verdict: Verdict, start: int) -> None:
+        if self.embedded and (verdict.code == "unknown-tool" or not self.declared(verdict.name)):
+            self.retract()
+            is_call = verdict.code == "unknown-tool" and verdict.name
+            raise Prose(self.reader.offset() if is_call else 0)
+        if self.steps_back and not self.shows:
+            self.retract()
+            raise Faulty
+        raw = self.reader.held()[start:]
+        self.rejections += 1
+        started, self._started = self._started, None
+        if started:
+            self._ledger.release(started.id)
+        code, problem = verdict.code, verdict.problem
+        rejection = Rejection(raw[:SHOWN], code, problem, verdict.path, verdict.name or None)
+        rejected = CallRejected(rejection, started.index if started else None)
+        if self.tentative is None:
+            self.output.emit(rejected)
+        else:
+            self.tentative.append(rejected)
+        self.remark(code, problem, raw)
+
+    def retract(self) -> None:
+        """Take back a call that was begun and cannot be read to its end."""
+        started, self._started = self._started, None
+        if started:
+            self._ledger.release(started.id)
+            self.output.emit(CallRejected(None, started.index))

@@ -1,0 +1,218 @@
+"""The walk of one request: what is sent to the upstream, and what its reply means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import structs
+
+from ..calls.drafts import new_id
+from ..dialects import Dialect, Parser
+from ..dialects.registry import AUTO, get
+from ..errors import Unrepresentable
+from ..events import ArgumentsDelta, CallStart, Event, PartAdded, ReasoningDelta, TextDelta
+from ..security.escaping import NO_MARK, mark_for
+from ..types import Failure, Message, Note, Plan, Request, ToolChoice
+from ..wires import Outgoing, StreamDecoder, Wire, wire_of
+from ..wires.framing import encode_json
+from . import constrained
+from .context_window import window_for
+from .plan import DEFAULT_DIALECT, Target, involves_tools, plan_for
+from .prompt import Prompting, foreign_texts
+from .quirks import apply_quirks
+from .reply_reader import TextReader, Understanding
+from .roles import settled
+from .tool_names import Offered
+
+_WORDS = frozenset({TextDelta, ReasoningDelta, CallStart, ArgumentsDelta, PartAdded})
+"""What a model says, as it comes."""
+
+
+class Exchange:
+    """One request to one model, by one plan."""
+
+    def __init__(
+        self,
+        request: Request,
+        target: Target,
+        plan: Plan | None = None,
+        new_id: Callable[[], str] = new_id,
+        begun: str = "",
+        context: tuple[Message, ...] | None = None,
+    ) -> None:
+        self.request = request
+        self._context = request.messages if context is None else context
+        """What was said by others: a call that stands there is nobody's wish."""
+        self._begun = begun
+        """What an earlier reply has said of a call that this one is to go on with."""
+        self.target = target
+        self.plan = plan or plan_for(request, target)
+        self.offered = Offered(request)
+        self.mark = NO_MARK
+        self.new_id = new_id
+        self.wire: Wire = wire_of(target.wire)
+        self._notes: tuple[Note, ...] = ()
+        """What was changed before the wire had it."""
+        self.sent = self._for_model()
+        """The request as the upstream gets it."""
+        if self.sent.model != target.model:
+            self.sent = structs.replace(self.sent, model=target.model)
+        self.outgoing = self._outgoing()
+        self.data = encode_json(self.outgoing.body)
+        """The body of what is sent."""
+
+    @property
+    def is_transparent(self) -> bool:
+        """Whether the client may get the reply as it is: there is nothing to read in it, and it
+        knows the API and the model by the same names."""
+        request, target = self.request, self.target
+        same = (request.wire, request.model) == (target.wire, target.model)
+        return same and not involves_tools(request)
+
+    def passes(self, frame: Any) -> bool:
+        """Whether the client may get a frame of such a reply: it asked for it itself."""
+        return self.wire.is_asked_for(frame, self.request)
+
+    def answer(self) -> Answer:
+        """For reading one reply."""
+        return Answer(self)
+
+    def _outgoing(self) -> Outgoing:
+        written = self.wire.encode_request(self.sent)
+        body, lost = apply_quirks(written.body, self.target.quirks)
+        if self.wire.window:
+            context = self.target.capabilities.context
+            tokens = window_for(body, self.sent.max_tokens, context)
+            body = self.wire.window(body, tokens) if tokens else body
+        notes = (*self.request.notes, *self._notes, *written.notes, *lost)
+        if body is written.body and notes == written.notes:
+            return written
+        return structs.replace(written, body=body, notes=notes)
+
+    def _for_model(self) -> Request:
+        if self.plan.mode == "native":
+            return self._for_native()
+        self.mark = mark_for(self.request, foreign_texts(self.request))
+        if self.plan.mode == "constrained":
+            wanted = constrained.response_format(self.request, self.offered)
+            # What is chosen among the tools and an answer should be likely, and no surprise.
+            sampling = {"temperature": 0.0, **self.request.sampling}
+            return structs.replace(self._as_chat(), response_format=wanted, sampling=sampling)
+        try:
+            return self._as_chat()
+        except Unrepresentable as problem:
+            reasons = (*self.plan.reasons, str(problem))
+            self.plan = structs.replace(self.plan, dialect=DEFAULT_DIALECT, reasons=reasons)
+            return self._as_chat()
+
+    def _as_chat(self) -> Request:
+        dialect = self.dialect or get(DEFAULT_DIALECT)
+        prompting = Prompting(self.request, self.offered, dialect, self.mark)
+        self._notes = prompting.notes()
+        return prompting.request(self.target, examples=self.plan.mode == "prompt")
+
+    def _for_native(self) -> Request:
+        """In turns that the model's template takes. A choice that cannot be forced on a model while
+        it thinks is enforced afterwards."""
+        request = self.request
+        messages, self._notes = settled(request.messages, self.target)
+        if self._notes:
+            request = structs.replace(request, messages=messages)
+        thinks = request.thinking.enabled and self.target.wire == "anthropic"
+        if thinks and request.tool_choice.mode == "required":
+            return structs.replace(request, tool_choice=ToolChoice(names=request.tool_choice.names))
+        return request
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """What the model is expected to write calls in."""
+        if self.plan.mode == "constrained":
+            return constrained.DIALECT
+        return get(self.plan.dialect) if self.plan.dialect else None
+
+    def text_reader(self) -> TextReader:
+        """What finds the calls in the model's text."""
+        parser = Parser(
+            dialect=self.dialect or AUTO,
+            tools=self.offered.tools,
+            trust=self.target.trust,
+            context=self._context,
+            reasoning_open=self.plan.reasoning_open,
+            new_id=self.new_id,
+        )
+        # It goes on in the first text of the reply, if at all.
+        begun, self._begun = self._begun, ""
+        if begun:
+            parser.feed(begun)
+        is_constrained = self.plan.mode == "constrained"
+        return constrained.ConstrainedReader(parser) if is_constrained else parser
+
+
+class Answer:
+    """Reads the reply to an exchange: bytes in any pieces, or one value."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._decoder = StreamDecoder(
+            exchange.wire,
+            exchange.outgoing.names,
+            new_id=exchange.new_id,
+            passes=exchange.passes if exchange.is_transparent else None,
+        )
+        reads_text = bool(exchange.offered.tools) or exchange.plan.mode != "native"
+        self.understanding = Understanding(
+            exchange.request,
+            exchange.offered,
+            exchange.mark,
+            exchange.text_reader if reads_text else None,
+            exchange.new_id,
+        )
+        self.read = exchange.wire.read
+        """What the body of a whole reply holds."""
+        self.heard: list[Event] = []
+        """What a whole reply says, or the last piece of one, before it is understood."""
+        self.frames = 0
+        """How many frames of a stream have come. Comments and white space are none."""
+        self.is_complete = False
+        """Whether a reply that is streamed is all there, even if its stream goes on."""
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a call has begun that is not over."""
+        return self._decoder.in_call or self.understanding.in_call
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the model says something in the last piece, known or not what."""
+        return not _WORDS.isdisjoint(map(type, self.heard))
+
+    def feed(self, data: bytes) -> list[Event]:
+        """What more of a stream means."""
+        decoder = self._decoder
+        self.heard = said = decoder.feed(data)
+        self.frames, self.is_complete = decoder.frames, decoder.complete
+        return self.understood(said)
+
+    def finish(self) -> list[Event]:
+        """The stream is over."""
+        self.heard = said = self._decoder.finish()
+        self.frames, self.is_complete = self._decoder.frames, self._decoder.complete
+        return self.understood(said)
+
+    def take_passed(self) -> bytes:
+        """What the client may get as it came."""
+        passed, self._decoder.passed = self._decoder.passed, []
+        return b"".join(passed)
+
+    def fail(self, failure: Failure) -> list[Event]:
+        """The stream has broken off."""
+        return self.understood([failure])
+
+    def whole(self, body: Any) -> list[Event]:
+        """What a reply means that came in one piece, as its API's `read` gives it."""
+        self.heard = self._decoder.whole(body)
+        return self.understood(self.heard)
+
+    def understood(self, events: Iterable[Event]) -> list[Event]:
+        """What these events mean, by whatever way they came."""
+        return self.understanding.feed(events)

@@ -1,0 +1,328 @@
+"""The attempts that are made for one request: what the client gets of each, and what comes next.
+
+    ladder = Ladder(request, target, streams=True)
+    exchange = ladder.exchange()                   ask by that
+    ladder.feed(events)                            what may leave of what came
+    ladder.end()                                   the rest; None if the model is to be asked again
+
+The first thing that a model is asked may be another: which tools it needs, or, if it is small, what
+the arguments of a call are. The client hears nothing of that.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import structs
+
+from ..calls.drafts import Key
+from ..errors import ToolspeakError
+from ..events import Event, Finish, TextDelta, fold
+from ..notes import NOTES
+from ..types import Failure, Message, Note, Reply, Request, Text, ToolChoice, Usage
+from .attempt import Exchange
+from .context_window import cut_note, surely_fits
+from .corrections import CONTINUE, correction
+from .holdback import Gate, Sent, Source
+from .led import Led
+from .outcome import KINDS, Kind, Outcome, outcome_of, stuck_call
+from .plan import Target, plan_for, plan_with
+from .response_format import formed
+from .tool_selection import Selecting
+
+Action = Literal["again", "continue", "constrain", "prompt", "form"]
+ACTIONS: dict[Action, str] = {
+    "again": "asked again, with what was wrong; the second time with nothing but what to write",
+    "continue": "asked to go on where it stopped",
+    "constrain": "held to a JSON schema that only valid calls fit, where the upstream can",
+    "prompt": "told of the tools in the prompt, where it was given them by its API",
+    "form": "held to the form that was asked for, without its tools",
+}
+LADDER: dict[Kind, tuple[Action, ...]] = {
+    "invalid-call": ("again", "constrain", "again"),
+    "unknown-tool": ("again", "constrain", "again"),
+    "missing-call": ("constrain", "prompt", "again", "again"),
+    "false-refusal": ("again", "constrain", "again"),
+    "truncated-call": ("continue", "again", "again"),
+    "repeated-call": ("again", "again"),
+    "unformed-answer": ("form",),
+    "empty": ("again", "again"),
+}
+"""What is done about a reply that will not do: the first of these that can be, then the next."""
+
+
+_ARE_CALLS = frozenset[Kind]({"calls", "repeated-call"})
+
+
+class NoCall(ToolspeakError):
+    """A call was required, and the model has made none."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        why = "; ".join(one.problem for one in outcome.rejected) or KINDS[outcome.kind]
+        super().__init__(f"a call was required, and the model has made none: {why}")
+        self.failure = Failure("upstream", str(self), 502, "no_tool_call")
+
+
+class Ladder:
+    """The attempts for one request at one upstream."""
+
+    def __init__(
+        self, request: Request, target: Target, *, streams: bool, usage: Usage | None = None
+    ) -> None:
+        self._request = request
+        self._target = target
+        self._streams = streams
+        self.plan = plan_for(request, target)
+        self._whole_request = request
+        """With all tools: the model may have chosen some of them."""
+        self._asked = request
+        self._is_forming = False
+        """Whether the model is held to the form of its answer."""
+        self._begun = ""
+        """The beginning of a call that the next reply is to go on with."""
+        self.outcomes: list[Outcome] = []
+        """What the replies so far have come to."""
+        self._used: dict[Kind, int] = {}
+        self.usage = usage
+        """Of all attempts, and of others before."""
+        self._stuck: Key | None = None
+        if target.repeats:
+            self._stuck = stuck_call(request.messages, target.repeats, target.polling)
+        self.reply = Reply()
+        """The last one, as far as it was kept."""
+        self._folded: list[Event] = []
+        """What it was made of."""
+        self._first: list[Event] = []
+        """What was held of the first reply, which is as good as any if none will do."""
+        self._sent = Sent()
+        self._speaker: int | None = None
+        """Which attempt it was whose words have left first; None if it is the one that runs."""
+        self.notes: list[Note] = []
+        """Why there were several attempts, and what else there is to be said of them."""
+        self._must = request.tool_choice.mode == "required"
+        is_led = self.plan.mode == "constrained" and target.weak
+        # What is led sees little of a request. One that is too long for the model shall be refused.
+        is_led = is_led and surely_fits(request, target.capabilities.context)
+        self._led = Led(request, target) if is_led else None
+        self._selecting = Selecting(request, target)
+
+    @property
+    def reason(self) -> str:
+        """Why the model is asked again; "" if that is no fault of its."""
+        return self.outcomes[-1].kind if self.outcomes else ""
+
+    def exchange(self) -> Exchange | None:
+        """For the next attempt; None if the calls are known without."""
+        self._exchange = self._next_exchange()
+        has_tools = bool(self._exchange.offered.tools)
+        self._may_speak = not self.outcomes or not self._sent.has_spoken
+        if self._sent.has_spoken and self._speaker is None:
+            self._speaker = len(self.outcomes) - 1
+        self._gate = Gate(
+            self._sent,
+            is_open=self._streams and not self.is_preparing,
+            has_tools=has_tools,
+            waits=self._is_forming or (has_tools and (self._must or self._is_formed())),
+            is_last=not self.outcomes and not (self._target.retries and has_tools),
+            may_speak=self._may_speak,
+            stuck=self._stuck,
+        )
+        return None if self._led and self._led.calls() else self._exchange
+
+    @property
+    def last(self) -> Exchange:
+        """The one that was made last, whether or not it is asked by."""
+        return self._exchange
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether the client has nothing to hear of what the model is asked now."""
+        return self._led.is_asking if self._led else self._selecting.is_asking
+
+    def _next_exchange(self) -> Exchange:
+        if self._led and self._must and not (self._led.is_asking or self._led.calls()):
+            # Nothing that it was led to fits: it is left to itself.
+            self._led = None
+        if self._led:
+            return self._led.exchange()
+        if self._selecting.is_asking:
+            return self._selecting.exchange()
+        # What we have said of a reply that would not do repeats what it said, and is no request.
+        said = self._whole_request.messages
+        return Exchange(self._asked, self._target, self.plan, begun=self._begun, context=said)
+
+    def _is_formed(self) -> bool:
+        """Whether an answer has to have a form that the upstream is not told of."""
+        return self._request.response_format is not None and self.plan.mode != "native"
+
+    def feed(self, events: list[Event], source: Source | None = None) -> list[Event]:
+        """What may leave of what came, and what it comes from, if that is in pieces."""
+        return self._gate.feed(events, source)
+
+    # What comes next.
+
+    def end(self) -> list[Event] | None:
+        """The end of the reply for the client; None if the model is to be asked again."""
+        reply = self.reply = self._gate.reply
+        self._folded = self._gate.events
+        self.usage = total(self.usage, reply.usage)
+        if cut := cut_note(self._exchange.outgoing.body, self._exchange.data, reply.usage):
+            self.notes.append(cut)
+        if self.is_preparing:
+            self._prepared(reply.text)
+            return None
+        outcome = outcome_of(reply, self._request, self._exchange.offered, self._stuck)
+        if self._has_left_out(outcome):
+            # It needs a tool that it has not chosen.
+            self._request = self._asked = self._whole_request
+            return None
+        self.outcomes.append(outcome)
+        action = self._next(outcome)
+        if action is None:
+            return self._last(outcome, reply)
+        if len(self.outcomes) == 1:
+            self._first = [*self._gate.rest(), self._gate.finish]
+        self._prepare(action, outcome, reply)
+        return None
+
+    def reply_of(self, events: list[Event]) -> Reply:
+        """What these events come to: most often to the last reply, of which that is known."""
+        return self.reply if events == self._folded else fold(events)
+
+    def unprepared(self) -> None:
+        """The upstream does not take what comes before the request: it is made without."""
+        self._led, self._selecting.is_asking = None, False
+
+    def _prepared(self, text: str) -> None:
+        """Hear what the model was asked before the request itself."""
+        if self._led is None:
+            self._request = self._asked = self._selecting.hear(text)
+        elif not self._led.hear(text):
+            # It is left to itself.
+            self._led = None
+
+    def known(self) -> list[Event]:
+        """The calls of a model that has made all decisions which they need."""
+        if self._led and not self._led.was_asked:
+            self.notes.append(Note("not-asked", NOTES["not-asked"]))
+        return self._with_usage([*(self._led.calls() if self._led else ()), Finish("calls")])
+
+    def give_up(self) -> list[Event] | None:
+        """The end of the first reply, where another could not be had; None if there is none, or it
+        will not do by any means."""
+        return self._with_usage(self._first) if self._first_will_do else None
+
+    @property
+    def _first_will_do(self) -> bool:
+        """Whether the client can get the first reply, if no other will do either."""
+        has_spoken = self._sent.has_spoken and self._speaker != 0
+        if not self._first or self._sent.has_called or has_spoken:
+            return False
+        return not self._must or self.outcomes[0].kind in _ARE_CALLS
+
+    def _has_left_out(self, outcome: Outcome) -> bool:
+        """Whether a model has called a tool that is there, but was not among those it chose."""
+        chosen, offered = self._request.tools or (), self._whole_request.tools or ()
+        if outcome.kind != "unknown-tool" or len(chosen) == len(offered) or self._sent.has_spoken:
+            return False
+        return any(one.name == tool.name for one in outcome.rejected for tool in offered)
+
+    def _next(self, outcome: Outcome) -> Action | None:
+        """What is to be done about a reply; None if nothing is, or nothing is left to be done."""
+        is_late = self._sent.is_sealed or len(self.outcomes) > self._target.retries
+        if is_late or not self._exchange.offered.tools:
+            return None
+        actions = LADDER.get(outcome.kind, ())
+        for at in range(self._used.get(outcome.kind, 0), len(actions)):
+            if self._can(actions[at], outcome):
+                self._used[outcome.kind] = at + 1
+                return actions[at]
+        return None
+
+    def _can(self, action: Action, outcome: Outcome) -> bool:
+        match action:
+            case "again":
+                return True
+            case "continue":
+                return self.plan.mode != "native" and bool(outcome.rejected)
+            case "constrain":
+                can = self._target.capabilities.constrained is True
+                return can and self.plan.mode != "constrained"
+            case "prompt":
+                return self.plan.mode == "native"
+            case "form":
+                return not self._sent.has_spoken
+
+    def _prepare(self, action: Action, outcome: Outcome, reply: Reply) -> None:
+        told = f"{KINDS[outcome.kind]}: the model was {ACTIONS[action]}"
+        self.notes.append(Note("asked-again", told, outcome.kind))
+        self._begun = ""
+        if action == "form":
+            self._is_forming = True
+            self._asked = structs.replace(self._request, tools=None, tool_choice=ToolChoice())
+            return
+        if action in ("constrain", "prompt"):
+            mode = "constrained" if action == "constrain" else "prompt"
+            self.plan = plan_with(self._target, mode, KINDS[outcome.kind])
+            self._asked = self._request
+            return
+        if action == "continue":
+            self._begun, said = outcome.rejected[-1].raw, CONTINUE
+        else:
+            again = "again" in LADDER[outcome.kind][: self._used[outcome.kind] - 1]
+            dialect = None if self.plan.mode == "native" else self._exchange.dialect
+            offered = self._exchange.offered
+            said = correction(outcome, offered, dialect, again=again)
+        turns = (
+            Message("assistant", (Text(reply.text.strip() or "…"),)),
+            Message("user", (Text(said),)),
+        )
+        self._asked = structs.replace(self._request, messages=(*self._request.messages, *turns))
+
+    def _last(self, outcome: Outcome, reply: Reply) -> list[Event]:
+        if outcome.kind in LADDER and self._first_will_do:
+            return self._with_usage(self._first)
+        if self._must and outcome.kind not in _ARE_CALLS and self._exchange.offered.tools:
+            raise NoCall(outcome)
+        rest = self._in_form(self._gate.rest())
+        if not self._may_speak and (text := reply.text.strip()):
+            if outcome.kind == "calls":
+                self.notes.append(Note("dropped-prose", NOTES["dropped-prose"]))
+            elif outcome.kind not in LADDER:
+                # Without it, the client would be left with the beginning of another reply.
+                rest.append(TextDelta(f"\n\n{text}"))
+        return self._with_usage([*rest, self._gate.finish])
+
+    def _in_form(self, events: list[Event]) -> list[Event]:
+        """An answer out of its code fence, where that is not what was asked for."""
+        wanted = self._request.response_format if self._request.tools else None
+        if wanted is None:
+            return events
+        text = "".join(one.text for one in events if isinstance(one, TextDelta))
+        form = formed(text, wanted) if text else None
+        if form is None or form == text:
+            return events
+        others = [one for one in events if not isinstance(one, TextDelta)]
+        return [*others, TextDelta(form)]
+
+    def _with_usage(self, events: list[Event]) -> list[Event]:
+        """The end of a reply, with what all attempts have used, and why there were several."""
+        *held, finish = events
+        assert isinstance(finish, Finish)
+        if finish.usage is not self.usage:
+            finish = structs.replace(finish, usage=self.usage)
+        return [*held, *self.notes, finish]
+
+
+def total(one: Usage | None, other: Usage | None) -> Usage | None:
+    """What all attempts have used."""
+    if one is None or other is None:
+        return one or other
+    return Usage(
+        input=one.input + other.input,
+        output=one.output + other.output,
+        cached=one.cached + other.cached,
+        cache_written=one.cache_written + other.cache_written,
+        reasoning=one.reasoning + other.reasoning,
+        extra=other.extra,
+    )

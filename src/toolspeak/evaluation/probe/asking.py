@@ -1,0 +1,173 @@
+"""Asks one model, through the bridge or around it. What an upstream refuses is a reply too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import structs
+
+from ...dialects import Parser
+from ...engine import Answer, Exchange, Target
+from ...engine.pipeline import Ladder
+from ...errors import WireError
+from ...events import Event, Reclassify, fold
+from ...types import Failure, Plan, Reply, Request, ToolsMode
+from ...upstream.catalog import Served
+from ...upstream.client import Upstreams
+from ...upstream.failures import UpstreamFailed
+from ...upstream.model_call import at_once
+from ...wires import Outgoing
+from ...wires.framing import decode_json, encode_json
+from .questions import Question, chat, request_for, user
+
+_REFUSALS = frozenset({400, 404, 405, 415, 422, 500, 501})
+"""What upstreams answer to requests that they do not take. After anything else nothing is known."""
+_ROOM, _ROOM_TO_THINK = 160, 4000
+"""Tokens: none of the questions needs many, but a model that thinks before it speaks does."""
+_PATIENCE = 5.0
+_HELLO = "How many days does a week have? Answer with one number."
+
+
+class Asker:
+    """Asks a model, and keeps the answers: the same question is not asked twice."""
+
+    def __init__(
+        self, served: Served, upstreams: Upstreams, on_question: Callable[[str], None]
+    ) -> None:
+        self.endpoint = served.endpoint
+        self.target: Target = structs.replace(served.target, tools="auto")
+        self.context = served.context
+        """What the configuration says."""
+        self.asked = 0
+        self._upstreams = upstreams
+        self._on_question = on_question
+        self._what = ""
+        self._room = _ROOM_TO_THINK
+        self._sampling = {"temperature": 0.0}
+        self._answers: dict[tuple[str, ToolsMode, str | None], Reply] = {}
+
+    @property
+    def written(self) -> list[str]:
+        """The dialects of calls that the model wrote into its text, though it had tools."""
+        native = (reply for (_, mode, _), reply in self._answers.items() if mode == "native")
+        return [dialect for reply in native if (dialect := dialect_of(reply))]
+
+    def begin(self, what: str) -> None:
+        """Say what is being found out."""
+        self._what = what
+        self._on_question(what)
+
+    async def greet(self) -> Reply:
+        """The first question, which has to be answered: else there is nothing to probe. Some models
+        can only be asked with the temperature that they have."""
+        greeting = chat(user(_HELLO))
+        reply = await self.plain(greeting)
+        if reply.failure:
+            self._sampling = {}
+            reply = await self.plain(greeting)
+        if reply.failure:
+            raise UpstreamFailed(reply.failure)
+        thinks, _ = thoughts(reply)
+        self._room = _ROOM_TO_THINK if thinks else _ROOM
+        return reply
+
+    async def question(
+        self, question: Question, mode: ToolsMode, dialect: str | None = None
+    ) -> Reply:
+        """What the model says to a question, with the tools given in this way."""
+        key = question.title, mode, dialect
+        if key not in self._answers:
+            dialect = dialect or self.target.dialect
+            target = structs.replace(self.target, tools=mode, dialect=dialect, retries=0)
+            self._answers[key] = await self._walk(request_for(question), target)
+        return self._answers[key]
+
+    async def plain(self, request: Request, **fields: Any) -> Reply:
+        """What the model says to a request that is sent as it stands, with these fields."""
+        quirks = structs.replace(self.target.quirks, roles="any", after_results="")
+        target = structs.replace(self.target, quirks=quirks)
+        return fold(await self._ask(Exchange(self._sized(request), target, Plan("native")), fields))
+
+    async def look_up(self, path: str, body: Any = None, *, at_root: bool = False) -> Any:
+        """What the upstream tells at a path; None if it tells nothing there."""
+        endpoint = self.endpoint
+        if at_root:
+            root = endpoint.base_url.removesuffix("/v1")
+            endpoint = structs.replace(endpoint, base_url=root)
+        data = None if body is None else encode_json(body)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                with await self._upstreams.ask(endpoint, path, data) as response:
+                    told = await response.body()
+                    return decode_json(told) if response.status == 200 else None
+        except (UpstreamFailed, WireError, TimeoutError):
+            return None
+
+    async def _walk(self, request: Request, target: Target) -> Reply:
+        """What comes of a request that nothing is done about; a small model is led all the same."""
+        ladder = Ladder(self._sized(request), target, streams=False)
+        while exchange := ladder.exchange():
+            events = await self._ask(exchange)
+            if failures := ladder.feed(events):
+                return fold(failures)
+            rest = ladder.end()
+            if rest is not None:
+                return fold(rest)
+        return fold(ladder.known())
+
+    def _sized(self, request: Request) -> Request:
+        sampling = {**self._sampling, **request.sampling}
+        return structs.replace(request, max_tokens=self._room, sampling=sampling)
+
+    async def _ask(self, exchange: Exchange, fields: dict[str, Any] | None = None) -> list[Event]:
+        outgoing = exchange.outgoing
+        if fields:
+            outgoing = structs.replace(outgoing, body={**outgoing.body, **fields})
+        self.asked += 1
+        self._on_question(self._what)
+        events = await self._said(exchange.answer(), outgoing)
+        for event in events:
+            if isinstance(event, Failure) and event.status not in _REFUSALS:
+                raise UpstreamFailed(event)
+        return events
+
+    async def _said(self, answer: Answer, outgoing: Outgoing) -> list[Event]:
+        """What comes back. There is no use in asking again what is refused, even with a 500."""
+        try:
+            response = await self._upstreams.send(
+                self.endpoint,
+                outgoing.path,
+                encode_json(outgoing.body),
+                is_final=lambda failure: failure.status in _REFUSALS,
+            )
+        except UpstreamFailed as problem:
+            return [problem.failure]
+        with response:
+            if response.status >= 300:
+                return [(await response.problem()).failure]
+            return at_once(answer, response, await response.body())[0]
+
+
+def why(failure: Failure, longest: int = 100) -> str:
+    """What an upstream says about a request that it does not take, in few words."""
+    said = " ".join(failure.message.split())
+    said = said if len(said) <= longest else f"{said[: longest - 1]}…"
+    return f"{failure.status}: {said}"
+
+
+def dialect_of(reply: Reply) -> str | None:
+    """What a model wrote its calls in; None where they came by other means."""
+    return reply.dialect if any(call.raw for call in reply.calls) else None
+
+
+def thoughts(reply: Reply) -> tuple[str, bool]:
+    """Where a model's thoughts stand, if it has any: in a "field" of the reply, or in its "text";
+    and whether they begin without a mark there, as the prompt has opened them."""
+    if reply.reasoning:
+        return "field", False
+    parser = Parser()
+    events = [*parser.feed(reply.text), *parser.finish()]
+    is_open = any(isinstance(event, Reclassify) for event in events)
+    return ("text", is_open) if fold(events).reasoning else ("", False)

@@ -1,0 +1,125 @@
+"""How the gateway logs: lines for people, or one JSON object on each for programs.
+
+    {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "logger": "toolspeak.gateway",
+     "message": "request", "request_id": "req_…", "path": "/v1/messages", "status": 200, …}
+
+Nothing that a client or a model has said is logged, but the name of the model.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+from ..config.settings import LogFormat
+from ..upstream.record import Record
+
+log = logging.getLogger("toolspeak.gateway")
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+"""The request that is being served here."""
+_TEXT = "%(levelname)s %(message)s"
+_LONGEST = 200
+"""Clients may make up any name of a model."""
+
+
+def set_up(form: LogFormat, level: int) -> None:
+    """Log in that form, to the standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def log_request(record: Record) -> None:
+    """Log a request that is over."""
+    if log.isEnabledFor(logging.INFO):
+        log.info(_text(record), extra={"fields": fields(record)})
+
+
+class JsonLines(logging.Formatter):
+    """Every record as a line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {
+            "time": at.replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+        }
+        given: dict[str, Any] | None = getattr(record, "fields", None)
+        if given:
+            line |= {"message": "request", **given}
+        else:
+            line["message"] = record.getMessage()
+            if identity := REQUEST_ID.get():
+                line["request_id"] = identity
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        # In ASCII: what cannot be written would be lost.
+        return json.dumps(line, default=str)
+
+
+def fields(record: Record) -> dict[str, Any]:
+    """What is logged of a request."""
+    said: dict[str, Any] = {
+        "request_id": record.id,
+        "method": record.method,
+        "path": record.path[:_LONGEST],
+        "wire": record.wire,
+        "status": record.status,
+        "ms": _ms(record.seconds),
+    }
+    if record.served:
+        said |= {
+            "model": record.model[:_LONGEST],
+            "upstream": record.upstream,
+            "mode": record.mode,
+            "stream": record.stream,
+            "tools": record.tools,
+            "calls": len(record.calls),
+            "retries": len(record.retries),
+            "notes": record.codes,
+            "overhead_ms": None if record.overhead is None else _ms(record.overhead),
+        }
+    # Its message may repeat what was asked.
+    said["failure"] = record.failure.kind if record.failure else None
+    if record.spans:
+        said["trace_id"] = record.spans.trace_id
+    return said
+
+
+def _text(record: Record) -> str:
+    """The same in few words."""
+    told = ", ".join(_parts(record))
+    return f"{record.id}: {record.method} {record.path[:_LONGEST]!r}: {record.status} {told}"
+
+
+def _parts(record: Record) -> Iterator[str]:
+    yield f"in {_ms(record.seconds):g} ms"
+    if record.failure:
+        yield record.failure.kind
+    if record.served:
+        yield f"{record.model[:_LONGEST]!r} at {record.upstream}"
+        if record.mode:
+            yield record.mode
+        yield from (_several(count, what) for count, what in _counts(record) if count)
+        yield from record.codes
+
+
+def _counts(record: Record) -> Iterator[tuple[int, str]]:
+    yield record.tools, "tool"
+    yield len(record.calls), "call"
+    yield len(record.retries), "retry"
+
+
+def _several(count: int, what: str) -> str:
+    if count == 1:
+        return f"1 {what}"
+    return f"{count} retries" if what == "retry" else f"{count} {what}s"
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 2)

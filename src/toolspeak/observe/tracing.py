@@ -1,0 +1,446 @@
+"""Requests as spans of OpenTelemetry, by its conventions for generative AI.
+
+    POST /v1/chat/completions        what a client has asked: `http.*` and `toolspeak.*`
+        chat qwen3:8b                every question to an upstream: `gen_ai.*`, and why it was asked
+        chat qwen3:8b
+
+A client's `traceparent` is the parent of all that, and each upstream gets one of its own. Usage and
+the like stand only with the questions: who adds up would count it twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
+from time import monotonic
+from typing import Any, assert_never
+from urllib.parse import urlsplit
+
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.trace import (
+    Span,
+    SpanKind,
+    StatusCode,
+    Tracer,
+    format_trace_id,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from .. import __version__
+from .._util import dumps
+from ..config.settings import Config, secrets_of
+from ..engine import Exchange
+from ..types import (
+    Document,
+    Failure,
+    Image,
+    Message,
+    Note,
+    Other,
+    Part,
+    Reasoning,
+    Reply,
+    Request,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from ..upstream.catalog import Endpoint
+from ..upstream.failures import secrets_at
+from ..upstream.record import Question, Record
+from .inspector.masking import Covering
+
+log = logging.getLogger("toolspeak.gateway")
+Value = str | bool | int | float | list[str]
+_PROPAGATOR = TraceContextTextMapPropagator()
+_GRACE = 5.0
+"""How many seconds the last spans have to leave when the gateway is stopped."""
+_UNTRACED = frozenset({"/", "/health", "/ready", "/metrics"})
+"""Machines ask for these all day."""
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+_MODEL = re.compile(r"(?<=/models/)[^:]+")
+_RESPONSE = re.compile(r"(?<=/responses/)[\w.\-]+")
+_PORTS = {"http": 80, "https": 443}
+_PROVIDERS = {"gemini": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
+"""What the conventions call a provider, where that is not our name for it."""
+_BY_WIRE = {"openai_chat": "openai", "openai_responses": "openai", "gemini": "gcp.gemini"}
+"""For upstreams of which nobody has said who they are."""
+_SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
+_WHOLE = ("top_k", "seed")
+
+
+class Tracing:
+    """Makes spans of requests, and sends them where the configuration says."""
+
+    def __init__(self, config: Config, exporter: SpanExporter | None = None) -> None:
+        self._exporter = exporter or OTLPSpanExporter(_endpoint(config.telemetry.otlp))
+        self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+        # It sends them from a thread of its own, and drops what is too much.
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
+        self._tracer = self._provider.get_tracer("toolspeak", __version__)
+        self._secrets = frozenset(secrets_of(config))
+        # To find the secrets in all that was said may take longer than others like to wait.
+        self._aside = ThreadPoolExecutor(1) if config.telemetry.content else None
+        self._is_open = True
+
+    def begin(self, record: Record, headers: Mapping[str, str]) -> None:
+        """A request has come in."""
+        if record.path not in _UNTRACED:
+            record.spans = _Spans(self._tracer, record, _PROPAGATOR.extract(headers, Context()))
+
+    def end(self, record: Record) -> None:
+        """It is over."""
+        if not isinstance(record.spans, _Spans) or not self._is_open:
+            return
+        if self._aside and record.is_chat:
+            secrets = {one for q in record.questions for one in secrets_at(q.server)}
+            content = _Content(self._secrets | secrets)
+            self._aside.submit(self._end, record, record.spans, content)
+        else:
+            self._end(record, record.spans, None)
+
+    def _end(self, record: Record, spans: _Spans, content: _Content | None) -> None:
+        try:
+            spans.end(record, content)
+        except Exception:
+            # The client has its answer, and shall not notice.
+            log.exception("%s could not be traced", record.id)
+
+    async def close(self) -> None:
+        """Send what is left, if that does not take too long."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        closing = Thread(target=self._close, daemon=True)
+        closing.start()
+        deadline = monotonic() + _GRACE
+        while closing.is_alive() and monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        if closing.is_alive():
+            log.warning("the last traces could not be sent")
+            self._exporter.shutdown()
+
+    def _close(self) -> None:
+        if self._aside:
+            self._aside.shutdown()
+        self._provider.shutdown()
+
+
+class _Spans:
+    """The spans of one request."""
+
+    def __init__(self, tracer: Tracer, record: Record, parent: Context) -> None:
+        self._tracer = tracer
+        self._offset = record.at - record.began
+        self._server = tracer.start_span(
+            _method(record), parent, SpanKind.SERVER, _clean(_begun(record)), (), _ns(record.at)
+        )
+        self._context = set_span_in_context(self._server, parent)
+        self._clients: list[tuple[Question, Exchange, Span]] = []
+        context = self._server.get_span_context()
+        self.trace_id = format_trace_id(context.trace_id) if context.is_valid else ""
+
+    def asks(self, question: Question, exchange: Exchange, endpoint: Endpoint) -> Mapping[str, str]:
+        """An upstream is asked; the headers that tell it of the trace."""
+        asked = _clean(_asked(question, exchange.request, endpoint))
+        name = f"chat {asked['gen_ai.request.model']}"
+        at = self._at(question.at)
+        span = self._tracer.start_span(name, self._context, SpanKind.CLIENT, asked, (), at)
+        self._clients.append((question, exchange, span))
+        headers: dict[str, str] = {}
+        _PROPAGATOR.inject(headers, set_span_in_context(span, self._context))
+        return headers
+
+    def end(self, record: Record, content: _Content | None) -> None:
+        """All that is known by now."""
+        for question, exchange, span in self._clients:
+            if span.is_recording():
+                self._end_client(question, exchange, span, content)
+            # One that a client did not wait for has no end of its own.
+            span.end(self._at(question.ended or record.ended))
+        if self._server.is_recording():
+            self._end_server(record, content)
+        self._server.end(self._at(record.ended))
+
+    def _end_client(
+        self, question: Question, exchange: Exchange, span: Span, content: _Content | None
+    ) -> None:
+        span.set_attributes(_clean(_answered(question)))
+        at = self._at(question.ended or question.at)
+        if reply := question.reply:
+            for call in reply.calls:
+                span.add_event("toolspeak.call", _clean(_call(call, content)), at)
+            for rejection in reply.rejected:
+                span.add_event("toolspeak.rejected", {"toolspeak.note.code": rejection.code}, at)
+            for note in reply.notes:
+                span.add_event("toolspeak.note", _clean(_note(note, content)), at)
+        if content:
+            span.set_attributes(_clean(content.of(exchange.request, question.reply)))
+        if question.failure:
+            _fail(span, question.failure, content)
+
+    def _end_server(self, record: Record, content: _Content | None) -> None:
+        span = self._server
+        if record.is_chat or record.status < 400:
+            # Any other path is one that a client has made up.
+            route = _route(record.path)
+            span.update_name(f"{_method(record)} {route}")
+            span.set_attribute("http.route", route)
+        span.set_attributes(_clean(_served(record)))
+        told = [note for q, *_ in self._clients if q.reply for note in q.reply.notes]
+        for note in record.notes:
+            if note not in told:
+                span.add_event("toolspeak.note", _clean(_note(note, content)))
+        if record.failure and max(record.status, record.failure.status) >= 500:
+            _fail(span, record.failure, content)
+
+    def _at(self, moment: float) -> int:
+        """A moment of this process in nanoseconds since 1970."""
+        return _ns(self._offset + moment)
+
+
+# What spans say.
+
+
+def _begun(record: Record) -> dict[str, Value]:
+    method = _method(record)
+    return {
+        "http.request.method": method if method in _METHODS else "_OTHER",
+        "url.path": record.path,
+        "toolspeak.request_id": record.id,
+        "toolspeak.wire": record.wire,
+    }
+
+
+def _served(record: Record) -> dict[str, Value]:
+    said: dict[str, Value] = {"http.response.status_code": record.status}
+    if record.served:
+        said |= {
+            "toolspeak.model": record.model,
+            "toolspeak.upstream": record.upstream,
+            "toolspeak.mode": record.mode,
+            "toolspeak.stream": record.stream,
+            "toolspeak.calls.tools": record.tools,
+            "toolspeak.calls.drafts": len(record.calls),
+            "toolspeak.retries": len(record.retries),
+            "toolspeak.notes": record.codes,
+        }
+    if record.overhead is not None:
+        said["toolspeak.overhead_ms"] = round(record.overhead * 1000, 3)
+    if record.held is not None:
+        said["toolspeak.holdback_ms"] = round(record.held * 1000, 3)
+    return said
+
+
+def _asked(question: Question, request: Request, endpoint: Endpoint) -> dict[str, Value]:
+    """What is known when an upstream is asked."""
+    asked: dict[str, Value] = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": _provider(endpoint),
+        "gen_ai.request.model": question.model,
+        "gen_ai.request.stream": request.stream,
+        **dict(_address(endpoint)),
+        "toolspeak.upstream": endpoint.name,
+        "toolspeak.wire": endpoint.wire,
+        "toolspeak.mode": question.plan.mode,
+        **dict(_settings(request)),
+    }
+    if question.why:
+        asked["toolspeak.why"] = question.why
+    return asked
+
+
+def _settings(request: Request) -> Iterator[tuple[str, Value]]:
+    if request.max_tokens is not None:
+        yield "gen_ai.request.max_tokens", request.max_tokens
+    if request.stop:
+        yield "gen_ai.request.stop_sequences", list(request.stop)
+    if request.response_format:
+        yield "gen_ai.output.type", "json"
+    for name in _SAMPLING:
+        if name in request.sampling:
+            value = request.sampling[name]
+            yield f"gen_ai.request.{name}", int(value) if name in _WHOLE else float(value)
+
+
+def _answered(question: Question) -> dict[str, Value]:
+    """What is known when there is an answer, or none to come."""
+    said: dict[str, Value] = {}
+    if question.status:
+        said["http.response.status_code"] = question.status
+    if question.retries:
+        said["toolspeak.retries"] = question.retries
+    if question.outcome:
+        said["toolspeak.outcome"] = question.outcome
+    return said | dict(_reply(question.reply)) if question.reply else said
+
+
+def _reply(reply: Reply) -> Iterator[tuple[str, Value]]:
+    if reply.id:
+        yield "gen_ai.response.id", reply.id
+    if reply.model:
+        yield "gen_ai.response.model", reply.model
+    if reason := reply.raw_stop_reason or reply.stop_reason:
+        yield "gen_ai.response.finish_reasons", [reason]
+    if reply.dialect:
+        yield "toolspeak.dialect", reply.dialect
+    if calls := reply.calls:
+        yield "toolspeak.calls.drafts", [call.name for call in calls]
+    if usage := reply.usage:
+        yield "gen_ai.usage.input_tokens", usage.input
+        yield "gen_ai.usage.output_tokens", usage.output
+        if usage.cached:
+            yield "gen_ai.usage.cache_read.input_tokens", usage.cached
+        if usage.cache_written:
+            yield "gen_ai.usage.cache_creation.input_tokens", usage.cache_written
+        if usage.reasoning:
+            yield "gen_ai.usage.reasoning.output_tokens", usage.reasoning
+
+
+def _call(call: ToolCall, content: _Content | None) -> dict[str, Value]:
+    said: dict[str, Value] = {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.id}
+    if content:
+        said["gen_ai.tool.call.arguments"] = content.written(call.arguments)
+    return said
+
+
+def _note(note: Note, content: _Content | None) -> dict[str, Value]:
+    """What a note is about may be anything that was said."""
+    said: dict[str, Value] = {"toolspeak.note.code": note.code}
+    if content:
+        said["toolspeak.note.message"] = content.text(note.message)
+    return said
+
+
+def _fail(span: Span, failure: Failure, content: _Content | None) -> None:
+    span.set_attribute("error.type", failure.kind)
+    # Servers repeat in their errors what they were asked.
+    span.set_status(StatusCode.ERROR, content.text(failure.message) if content else None)
+
+
+def _provider(endpoint: Endpoint) -> str:
+    provider = endpoint.settings.provider
+    if provider in ("", "custom"):
+        return _BY_WIRE.get(endpoint.wire, endpoint.wire)
+    return _PROVIDERS.get(provider, provider)
+
+
+def _address(endpoint: Endpoint) -> Iterator[tuple[str, Value]]:
+    address = urlsplit(endpoint.base_url)
+    if address.hostname:
+        yield "server.address", address.hostname
+        yield "server.port", address.port or _PORTS.get(address.scheme, 443)
+
+
+# What was said, where that is wanted.
+
+
+class _Content:
+    """Messages in the words of the conventions, without their secrets."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._covering = Covering(secrets)
+
+    def text(self, text: str) -> str:
+        return self._covering.text(text)
+
+    def written(self, value: Any) -> str:
+        return dumps(self._covering.value(value))
+
+    def of(self, request: Request, reply: Reply | None) -> dict[str, Value]:
+        """All that was asked and answered."""
+        said: dict[str, Value] = {
+            "gen_ai.input.messages": self.written([_message(one) for one in request.messages])
+        }
+        if request.tools:
+            tools = [
+                {
+                    "type": "function",
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters,
+                }
+                for tool in request.tools
+            ]
+            said["gen_ai.tool.definitions"] = self.written(tools)
+        if reply:
+            answer = _message(Message("assistant", reply.parts))
+            answer["finish_reason"] = reply.raw_stop_reason or reply.stop_reason or ""
+            said["gen_ai.output.messages"] = self.written([answer])
+        return said
+
+
+def _message(message: Message) -> dict[str, Any]:
+    return {"role": message.role, "parts": [_part(part) for part in message.parts]}
+
+
+def _part(part: Part) -> dict[str, Any]:
+    match part:
+        case Text():
+            return {"type": "text", "content": part.text}
+        case Reasoning():
+            return {"type": "reasoning", "content": part.text}
+        case ToolCall():
+            call = {"id": part.id, "name": part.name, "arguments": part.arguments}
+            return {"type": "tool_call", **call}
+        case ToolResult():
+            return {"type": "tool_call_response", "id": part.call_id, "response": part.text}
+        case Document():
+            return {"type": "document", "content": part.text}
+        case Image() | Other():
+            return {"type": type(part).__name__.lower()}
+        case _:
+            assert_never(part)
+
+
+# Small things.
+
+
+def _endpoint(otlp: str) -> str:
+    address = otlp.rstrip("/")
+    return address if address.endswith("/v1/traces") else f"{address}/v1/traces"
+
+
+def _resource() -> Resource:
+    """Who we are; the environment may say otherwise."""
+    resource = Resource({SERVICE_VERSION: __version__}).merge(Resource.create())
+    name = str(resource.attributes.get(SERVICE_NAME, ""))
+    is_unknown = not name or name.startswith("unknown_service")
+    return resource.merge(Resource({SERVICE_NAME: "toolspeak"})) if is_unknown else resource
+
+
+def _method(record: Record) -> str:
+    """Clients may make up any."""
+    return record.method if record.method in _METHODS else "HTTP"
+
+
+def _route(path: str) -> str:
+    return _RESPONSE.sub("{id}", _MODEL.sub("{model}", path))
+
+
+def _clean(attributes: dict[str, Value]) -> dict[str, Value]:
+    """Half a surrogate pair would cost all spans that are sent with it."""
+    return {key: _cleaned(value) for key, value in attributes.items()}
+
+
+def _cleaned(value: Value) -> Value:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case list():
+            return [one.encode("utf-8", "replace").decode() for one in value]
+        case _:
+            return value
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * 1e9)

@@ -1,0 +1,245 @@
+"""Which model a name means, where it is, and how it is to be used.
+
+gpt-4o            an alias or a wildcard of the configuration, or else the default model
+ollama/qwen3:8b   a model of an upstream: configured, found on this machine, or of a provider
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct, structs
+
+from ..config.loading import completed
+from ..config.model_names import look_up, named
+from ..config.providers import PROVIDERS
+from ..config.settings import Config, Model, Upstream
+from ..engine import Target
+from ..errors import ToolspeakError
+from ..types import Capabilities, Failure, Quirks
+
+EMBEDDED = "embedded"
+_MOST_RESOLVED = 1000
+"""Clients may make up any name, and each stands for the default model."""
+_UNKNOWN = "custom"
+"""The row for servers that name no provider."""
+_NATIVE: dict[Any, bool | None] = {True: True, False: False}
+
+
+class Server(Struct, frozen=True, array_like=True):
+    """Where an upstream is, and what it is shown to be let in."""
+
+    name: str
+    wire: str
+    base_url: str
+    key: str
+    headers: Mapping[str, str]
+
+
+class Endpoint(Server, frozen=True):
+    """An upstream with all that is known of it."""
+
+    settings: Upstream
+    quirks: Quirks = Quirks()
+    native_tools: bool | None = None
+    constrained: bool | None = None
+
+
+class Found(Struct, frozen=True):
+    """A server on this machine that nobody has configured, and its models."""
+
+    name: str
+    """The provider's, as a rule."""
+    upstream: Upstream
+    models: tuple[str, ...] = ()
+    settings: Model | None = None
+    """How all of its models are to be used, where that is known."""
+
+
+class Served(Struct, frozen=True):
+    """A model, ready to be asked."""
+
+    name: str
+    """What the client called it."""
+    endpoint: Endpoint
+    target: Target
+    context: int | None = None
+    fallbacks: tuple[Endpoint, ...] = ()
+
+
+class UnknownModel(ToolspeakError):
+    """No model of that name can be served."""
+
+    def __init__(
+        self, problem: str, kind: Literal["not_found", "unauthorized"] = "not_found"
+    ) -> None:
+        super().__init__(problem)
+        status, code = (404, "model_not_found") if kind == "not_found" else (401, None)
+        self.failure = Failure(kind, problem, status, code, "model")
+
+
+class Catalog:
+    """All models that can be asked for."""
+
+    def __init__(
+        self, config: Config, environ: Mapping[str, str], found: tuple[Found, ...] = ()
+    ) -> None:
+        self._config = config
+        self._environ = environ
+        self.found = found
+        self._found = {server.name: server for server in found}
+        self._resolved: dict[str, Served] = {}
+
+    def resolve(self, name: str) -> Served:
+        """The model that a name means, or else the default one."""
+        served = self._resolved.get(name)
+        if served is None:
+            model = self.model(name) or (self.model(self.default) if self.default else None)
+            if model is None:
+                raise self.unknown(name)
+            if len(self._resolved) >= _MOST_RESOLVED:
+                self._resolved.clear()
+            served = self._resolved[name] = self._served(name, model)
+        return served
+
+    def exactly(self, name: str) -> Served:
+        """The model that a name means, and never the default one in its place."""
+        model = self.model(name)
+        if model is None:
+            raise self.unknown(name)
+        return self._served(name, model)
+
+    @property
+    def default(self) -> str:
+        """The model for requests that name none that is known: one of a local server if there is
+        one, and the embedded one if not."""
+        if self._config.default:
+            return self._config.default
+        servers = sorted(self._found.values(), key=lambda server: server.name == EMBEDDED)
+        return next((f"{server.name}/{m}" for server in servers for m in server.models), "")
+
+    def names(self) -> list[str]:
+        """Every model that can be named, without those of providers that only a key makes known."""
+        configured = (name for name in self._config.models if "*" not in name)
+        aliases = (name for name in self._config.aliases if "*" not in name)
+        found = (f"{server.name}/{m}" for server in self._found.values() for m in server.models)
+        return list(dict.fromkeys((*configured, *aliases, *found)))
+
+    def endpoint(self, name: str) -> Endpoint | None:
+        """The upstream of that name: configured, found, or a provider whose key is known."""
+        if name in self._config.upstreams:
+            return self._endpoint(name, self._config.upstreams[name])
+        if name in self._found:
+            return self._endpoint(name, completed(self._found[name].upstream, self._environ))
+        row = PROVIDERS.get(name)
+        upstream = completed(Upstream(provider=name), self._environ) if row else Upstream()
+        is_open = row is not None and bool(row.base_url) and (upstream.key or not row.keys)
+        return self._endpoint(name, upstream) if is_open else None
+
+    # From a name to a model.
+
+    def model(self, name: str) -> Model | None:
+        """What the configuration says of a name, or what is found on this machine. The default
+        model stands in for no other here."""
+        target = named(self._config, name)
+        if target:
+            return structs.replace(target.model, model=target.attempts[0].model)
+        match = look_up(self._config, name)
+        return self._elsewhere(match.name if match else name)
+
+    def _elsewhere(self, name: str) -> Model | None:
+        """`upstream/model`, or the name of a model that a server on this machine has."""
+        upstream, slash, model = name.partition("/")
+        if slash and model and self.endpoint(upstream):
+            return self._model_of(upstream, model)
+        for server in self._found.values():
+            if name in server.models:
+                return self._model_of(server.name, name)
+        if slash and upstream in PROVIDERS and PROVIDERS[upstream].keys:
+            keys = " or ".join(PROVIDERS[upstream].keys)
+            raise UnknownModel(f"{upstream} needs a key: set {keys}", "unauthorized")
+        return None
+
+    def _model_of(self, upstream: str, model: str) -> Model:
+        server = self._found.get(upstream)
+        settings = server.settings if server and server.settings else Model(upstream)
+        return structs.replace(settings, upstream=upstream, model=model)
+
+    def _served(self, name: str, model: Model) -> Served:
+        endpoint = self.endpoint(model.upstream)
+        if endpoint is None:
+            raise UnknownModel(f"the upstream {model.upstream!r} is not there any more")
+        others = (self.endpoint(other) for other in endpoint.settings.fallbacks)
+        return Served(
+            name,
+            endpoint,
+            target_of(model, endpoint),
+            model.context,
+            tuple(other for other in others if other),
+        )
+
+    def unknown(self, name: str) -> UnknownModel:
+        """What to raise for a name that is not known."""
+        known = self.names()
+        known = known or [f"{upstream}/…" for upstream in self._config.upstreams]
+        near = difflib.get_close_matches(name, known, 3, 0.4) or known[:3]
+        if not near:
+            what = f"there is no model {name!r}, and no other" if name else "there is no model"
+            problem = f"{what} to ask: start a local server, or set a provider's key"
+            return UnknownModel(problem)
+        return UnknownModel(f"there is no model {name!r}; there are {', '.join(near)}")
+
+    def _endpoint(self, name: str, upstream: Upstream) -> Endpoint:
+        row = PROVIDERS.get(upstream.provider) or PROVIDERS[_UNKNOWN]
+        return Endpoint(
+            name=name,
+            wire=upstream.wire,
+            base_url=upstream.base_url.rstrip("/"),
+            key=upstream.key,
+            headers=upstream.headers,
+            settings=upstream,
+            quirks=row.quirks,
+            native_tools=_NATIVE.get(row.tools),
+            constrained=row.schema or None,
+        )
+
+
+def is_tiny(model: str) -> bool:
+    """Whether the name of a model tells that it has few parameters: `SmolLM2-135M`, `qwen:0.5b`."""
+    sizes = (float(size[1]) * _UNITS[size[2].lower()] for size in _PARAMETERS.finditer(model))
+    return max(sizes, default=_TINY + 1) <= _TINY
+
+
+_PARAMETERS = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])", re.I)
+_UNITS = {"m": 1e6, "b": 1e9}
+_TINY = 0.6e9
+"""Up to about here, models cannot tell which tool fits."""
+
+
+def target_of(model: Model, endpoint: Endpoint) -> Target:
+    """A model of an upstream as the bridge wants to know it."""
+    return Target(
+        upstream=endpoint.name,
+        model=model.model,
+        wire=endpoint.wire,
+        capabilities=Capabilities(
+            native_tools=endpoint.native_tools,
+            constrained=endpoint.constrained,
+            system_role=model.system_role,
+            reasoning_open=model.reasoning_open,
+            context=model.context,
+        ),
+        tools=model.tools,
+        dialect=model.dialect,
+        trust=model.trust,
+        compact=model.compact,
+        retries=model.retries,
+        repeats=model.repeats,
+        polling=model.polling,
+        select=model.select,
+        weak=is_tiny(model.model) if model.weak == "auto" else model.weak,
+        quirks=endpoint.quirks,
+    )

@@ -1,0 +1,72 @@
+"""What goes wrong with an upstream, told without what only that upstream may know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from msgspec import structs
+
+from ..config.settings import HARMLESS, hidden, hidden_address
+from ..errors import ToolspeakError
+from ..types import Failure
+from .catalog import Endpoint, Server
+from .http_pool import basic
+
+_SHORTEST_SECRET = 4
+_TEXTS = ("message", "code", "param", "details")
+
+
+class UpstreamFailed(ToolspeakError):
+    """There is no reply, or no more of it."""
+
+    def __init__(self, failure: Failure, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.headers = headers or {}
+        """What the client has to be told beside it."""
+
+
+def failed(endpoint: Endpoint, what: str, status: int = 502) -> UpstreamFailed:
+    """What to raise if an upstream does that."""
+    where = hidden_address(endpoint.base_url)
+    kind = "timeout" if status == 504 else "upstream"
+    failure = Failure(kind, f"the upstream {endpoint.name} ({where}) {what}", status)
+    return UpstreamFailed(discreet(failure, endpoint))
+
+
+def discreet(failure: Failure, endpoint: Endpoint) -> Failure:
+    """A failure without what nobody but the upstream may know, should it repeat that."""
+    secrets = sorted(secrets_at(endpoint), key=len, reverse=True)
+    if not secrets:
+        return failure
+    texts = {name: _without(secrets, getattr(failure, name)) for name in _TEXTS}
+    return structs.replace(failure, **texts)
+
+
+def _without(secrets: list[str], value: Any) -> Any:
+    match value:
+        case str():
+            for secret in secrets:
+                value = value.replace(secret, hidden(secret))
+            return value
+        case dict():
+            return {_without(secrets, key): _without(secrets, item) for key, item in value.items()}
+        case list():
+            return [_without(secrets, item) for item in value]
+        case _:
+            return value
+
+
+def secrets_at(server: Server) -> Iterator[str]:
+    """What nobody but an upstream may know."""
+    address = urlsplit(server.base_url)
+    given = [server.key]
+    if address.password:
+        given += [unquote(address.password), basic(address).removeprefix("Basic ")]
+    for name, value in server.headers.items():
+        if name.lower() not in HARMLESS:
+            # `Bearer` and the like are no secret, what stands behind them is.
+            given += [value, value.rpartition(" ")[2]]
+    yield from {secret for secret in given if len(secret) >= _SHORTEST_SECRET}

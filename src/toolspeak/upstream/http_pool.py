@@ -1,0 +1,267 @@
+"""Connections to servers that are kept for the next request: directly, through a proxy, with TLS.
+
+connection = pool.idle(origin) or await pool.connect(origin, timeout)
+…
+pool.release(connection)        it is used again if it can be, and closed if not
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from base64 import b64encode
+from functools import cache, lru_cache
+from time import perf_counter
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohappyeyeballs
+from msgspec import Struct
+
+from ..config.hosts import is_loopback
+from ..config.settings import hidden_address
+from .http_connection import Connection, Disconnected, HttpProblem
+from .timers import Alarm, Ticker
+
+_KEPT_SECONDS = 30.0
+"""Most servers close what was not used for a minute or two; some after five seconds."""
+_SECOND_ADDRESS = 0.25
+"""When to try a server's next address while the first one is silent."""
+IN_PATHS = "/%:@!$&'()*+,;=~-._"
+"""What stands for itself in the path of an address."""
+_PORTS = {"http": 80, "https": 443}
+
+
+class Origin(Struct, frozen=True):
+    """The far end of a connection, and the way there."""
+
+    scheme: str
+    host: str
+    port: int
+    proxy: str = ""
+
+    @property
+    def place(self) -> str:
+        """The host and the port."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def netloc(self) -> str:
+        """The same without a port that goes without saying."""
+        return self.place.removesuffix(f":{_PORTS[self.scheme]}")
+
+
+class Address(Struct, frozen=True):
+    """Where an API is, taken apart."""
+
+    origin: Origin
+    path: str
+    """What stands before the paths of the API; all of the address, for a proxy that is asked to
+    fetch it."""
+    head: str
+    """The headers that come from the address itself."""
+    authorization: str
+    """The one that a user and a password in the address make, where no other is given."""
+
+
+class CannotConnect(HttpProblem):
+    """There is no connection to the server."""
+
+    def __init__(self, words: str, *, is_timeout: bool = False) -> None:
+        super().__init__(words)
+        self.is_timeout = is_timeout
+
+
+class Pool:
+    """Connections that are in use, and those that wait for it."""
+
+    def __init__(self, ticker: Ticker) -> None:
+        self._ticker = ticker
+        self._idle: dict[Origin, list[tuple[float, Connection]]] = {}
+        self._origins: dict[Connection, Origin] = {}
+        """All that are open."""
+        self._sweeping = Alarm(self._sweep)
+
+    def idle(self, origin: Origin) -> Connection | None:
+        """One that was used before, if there is one and it may be used."""
+        idle = self._idle.get(origin)
+        while idle:
+            _, connection = idle.pop()
+            if connection.is_reusable:
+                return connection
+        return None
+
+    async def connect(self, origin: Origin, timeout: float) -> Connection:
+        """A new one."""
+        connection = await self._connected(origin, timeout)
+        self._origins[connection] = origin
+        return connection
+
+    def release(self, connection: Connection) -> None:
+        """It is not needed any more."""
+        origin = self._origins.get(connection)
+        if origin is None or not connection.is_reusable:
+            connection.close()
+            return
+        connection.rest()
+        now = perf_counter()
+        if not self._idle:
+            self._sweeping.at = now + _KEPT_SECONDS
+            self._ticker.set(self._sweeping)
+        self._idle.setdefault(origin, []).append((now, connection))
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._ticker.unset(self._sweeping)
+        for connection in list(self._origins):
+            connection.close()
+        self._idle.clear()
+
+    def _sweep(self) -> None:
+        """Close what was not used for long."""
+        now = perf_counter()
+        oldest = now - _KEPT_SECONDS
+        for origin, idle in list(self._idle.items()):
+            for since, connection in idle:
+                if since <= oldest:
+                    connection.close()
+            self._idle[origin] = [one for one in idle if one[0] > oldest and one[1].is_open]
+            if not self._idle[origin]:
+                del self._idle[origin]
+        if self._idle:
+            self._sweeping.at = now + _KEPT_SECONDS / 2
+            self._ticker.set(self._sweeping)
+
+    def _lost(self, connection: Connection) -> None:
+        self._origins.pop(connection, None)
+
+    # Connecting.
+
+    async def _connected(self, origin: Origin, timeout: float) -> Connection:
+        try:
+            async with asyncio.timeout(timeout):
+                if origin.proxy:
+                    return await self._through_proxy(origin)
+                tls = _tls() if origin.scheme == "https" else None
+                return await self._direct(origin.host, origin.port, tls)
+        except TimeoutError:
+            words = f"cannot be reached in {timeout:g} s"
+            raise CannotConnect(words, is_timeout=True) from None
+        except (OSError, ssl.SSLError, UnicodeError) as problem:
+            raise CannotConnect(f"cannot be reached: {_words(problem)}") from None
+
+    async def _direct(self, host: str, port: int, tls: ssl.SSLContext | None) -> Connection:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        plain = await aiohappyeyeballs.start_connection(
+            found, happy_eyeballs_delay=_SECOND_ADDRESS, interleave=1
+        )
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A server that has gone without a word is noticed in the end.
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            name = host if tls else None
+            _, connection = await loop.create_connection(
+                self._new, sock=plain, ssl=tls, server_hostname=name
+            )
+        except BaseException:
+            plain.close()
+            raise
+        return connection
+
+    async def _through_proxy(self, origin: Origin) -> Connection:
+        """To a server behind a proxy; one with TLS through a tunnel."""
+        proxy = urlsplit(origin.proxy)
+        if proxy.scheme not in _PORTS or not proxy.hostname:
+            shown = hidden_address(origin.proxy)
+            raise CannotConnect(f"cannot be reached by the proxy {shown}: give an http:// one")
+        tls = _tls() if proxy.scheme == "https" else None
+        port = proxy.port or _PORTS[proxy.scheme]
+        connection = await self._direct(proxy.hostname, port, tls)
+        if origin.scheme == "http":
+            return connection
+        try:
+            return await self._tunnelled(connection, origin, proxy)
+        except BaseException:
+            connection.close()
+            raise
+
+    async def _tunnelled(
+        self, connection: Connection, origin: Origin, proxy: SplitResult
+    ) -> Connection:
+        where = origin.place
+        lines = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{_proxy_authorization(proxy)}\r\n"
+        try:
+            await connection.answer(lines.encode("latin-1"), perf_counter() + 3600)
+        except Disconnected:
+            raise CannotConnect("cannot be reached: the proxy closed the connection") from None
+        if connection.status != 200:
+            raise CannotConnect(f"cannot be reached: the proxy answered {connection.status}")
+        return await connection.with_tls(_tls(), origin.host)
+
+    def _new(self) -> Connection:
+        return Connection(self._ticker, self._lost)
+
+
+@lru_cache(maxsize=256)
+def address_of(base_url: str) -> Address:
+    """Where an API is, by its address and what the environment says of proxies."""
+    parts = urlsplit(base_url)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise CannotConnect("cannot be reached: its base_url is no http:// or https:// address")
+    try:
+        port = parts.port or _PORTS[parts.scheme]
+    except ValueError as problem:
+        raise CannotConnect(f"cannot be reached: {problem}") from None
+    origin = Origin(parts.scheme, _ascii(parts.hostname), port, _proxy(parts))
+    head = f"Host: {origin.netloc}\r\n"
+    authorization = "" if parts.username is None else f"Authorization: {basic(parts)}\r\n"
+    path = quote(parts.path.rstrip("/"), safe=IN_PATHS)
+    if origin.proxy and parts.scheme == "http":
+        head += _proxy_authorization(urlsplit(origin.proxy))
+        path = f"http://{origin.netloc}{path}"
+    return Address(origin, path, head, authorization)
+
+
+def _proxy(address: SplitResult) -> str:
+    """The proxy that the environment names for an address; none for this machine."""
+    host = address.hostname or ""
+    if is_loopback(host) or proxy_bypass(host):
+        return ""
+    found = getproxies()
+    proxy = found.get(address.scheme) or found.get("all") or ""
+    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+
+
+def _proxy_authorization(proxy: SplitResult) -> str:
+    return "" if proxy.username is None else f"Proxy-Authorization: {basic(proxy)}\r\n"
+
+
+def basic(address: SplitResult) -> str:
+    """How a user and a password in an address are shown to a server."""
+    both = f"{unquote(address.username or '')}:{unquote(address.password or '')}"
+    return f"Basic {b64encode(both.encode()).decode()}"
+
+
+def _ascii(host: str) -> str:
+    try:
+        return host if host.isascii() else host.encode("idna").decode()
+    except UnicodeError as problem:
+        raise CannotConnect(f"cannot be reached: {problem}") from None
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Certificates are read once: it takes a while."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _words(problem: Exception) -> str:
+    """What is wrong, without the address, which is told anyway."""
+    number = getattr(problem, "errno", None) or 0
+    is_plain = number > 0 and not isinstance(problem, ssl.SSLError)
+    return (os.strerror(number) if is_plain else str(problem)) or type(problem).__name__

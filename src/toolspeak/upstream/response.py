@@ -1,0 +1,226 @@
+"""A reply of an upstream whose head has come: the body, or what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from math import ceil, isfinite
+from time import perf_counter, time
+from typing import Any
+
+from msgspec import structs
+
+from ..config.settings import hidden_address
+from ..errors import WireError
+from ..types import Failure
+from ..wires import wire_of
+from ..wires.framing import decode_json
+from .capture import A_PIECE, UNCOUNTED, Flow
+from .catalog import Endpoint
+from .failures import UpstreamFailed, discreet, failed
+from .http_connection import Connection, HttpProblem
+
+_MOST_BODY = 64 * 2**20
+"""How long a whole reply may be, and what comes in a stream and says nothing."""
+_MOST_OF_AN_ERROR = 2**16
+_PATIENCE_WITH_ERRORS = 5.0
+_AFTER_THE_END = 2.0
+"""How many seconds a reply that is complete may take to end."""
+_TOO_LONG = (
+    "(Shorten the conversation, offer fewer tools, or choose a model with a larger context.)"
+)
+_SHOWN = 1000
+_UNKNOWN = "application/octet-stream"
+_PAGES = frozenset({"text/html", "application/xhtml+xml"})
+
+
+class Response:
+    """A reply whose head has come. It is let go of at the end of `with`."""
+
+    def __init__(
+        self, connection: Connection, endpoint: Endpoint, let_go: Callable[[Connection], None]
+    ) -> None:
+        self._connection = connection
+        self._endpoint = endpoint
+        self._idle = endpoint.settings.idle_timeout
+        self._let_go = let_go
+        self._is_over = False
+        self._said: list[float | bytes] | None = None
+        """Where what comes is kept, if somebody may want to look at it."""
+        self._flows: tuple[Flow, ...] = ()
+        self._size = 0
+        """Bytes that have come."""
+        self._due = _MOST_BODY
+        """After so many it has to be looked whether those were too many."""
+        self.came = perf_counter()
+        """When the last piece did."""
+        self._expect(endpoint.settings.first_byte_timeout, self.came)
+        self.status = connection.status
+        self.headers = connection.headers
+        self.content_type = _kind(connection.headers.get("content-type", _UNKNOWN))
+        self.is_page = self.content_type in _PAGES
+        """Whether it is made for people to look at."""
+        self.flows = self.content_type != "application/json" and not self.is_page
+        """Whether it is a stream, and no value or page that is only read whole."""
+
+    def __enter__(self) -> Response:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._let_go(self._connection)
+
+    def _expect(self, seconds: float, now: float) -> None:
+        """From now on, something that makes sense has to come within that time."""
+        self._patience = seconds
+        self._deadline = now + seconds
+        # What has come by now made sense, or is of no matter.
+        self._sense = self._size
+
+    def heard(self, *, is_complete: bool) -> None:
+        """What came so far makes sense. Comments and white space do not."""
+        # Every piece of a stream comes by here.
+        self._patience = _AFTER_THE_END if is_complete else self._idle
+        self._deadline = self.came + self._patience
+        self._sense = self._size
+
+    async def more(self) -> bytes:
+        """The next piece of the body, b"" at its end."""
+        if self._is_over:
+            return b""
+        connection = self._connection
+        try:
+            while (data := connection.take()) is None:
+                await connection.something(self._deadline)
+        except TimeoutError:
+            raise failed(self._endpoint, f"said nothing for {self._patience:g} s", 504) from None
+        except HttpProblem as problem:
+            raise failed(self._endpoint, str(problem)) from None
+        self.came = now = perf_counter()
+        if not data:
+            # Others need not wait until the client has taken it all.
+            self._release()
+            return data
+        said = self._said
+        if said is not None:
+            said += (now, data)
+            self._due -= A_PIECE
+        self._size += len(data)
+        if self._size > self._due:
+            self._weigh()
+        return data
+
+    def keep(self, heard: Flow, sent: Flow) -> None:
+        """Keep what comes there. It is seen to now and then whether there is still room for it, and
+        for what is sent to the client in turn."""
+        self._said = heard.said
+        self._flows = heard, sent
+        self._due = self._size + UNCOUNTED
+
+    def _weigh(self) -> None:
+        for flow in self._flows:
+            flow.count()
+        if self._size - self._sense > _MOST_BODY:
+            raise failed(self._endpoint, f"sent more than {_MOST_BODY} bytes that are no reply")
+        self._due = self._size + UNCOUNTED if self._flows else self._sense + _MOST_BODY
+
+    async def body(self) -> bytes:
+        """All of the body, which has to come to an end."""
+        parts: list[bytes] = []
+        while data := await self.more():
+            parts.append(data)
+            if self._connection.is_over:
+                # Most often all of it has come by now.
+                self._release()
+                break
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def problem(self) -> UpstreamFailed:
+        """What an answer says that is no reply."""
+        said = await self._beginning()
+        status = self.status if 400 <= self.status < 600 else 502
+        if self.status < 400:
+            place = hidden_address(self.headers.get("location", ""))
+            what = f"sends us on to {place!r}; set its base_url to where it is"
+            failure = failed(self._endpoint, what).failure
+        elif self.is_page:
+            failure = structs.replace(self.page().failure, status=status)
+        else:
+            failure = wire_of(self._endpoint.wire).decode_failure(status, _read(said))
+            if failure.kind == "context_length":
+                failure = structs.replace(failure, message=f"{failure.message} {_TOO_LONG}")
+        asked = retry_after(self.headers)
+        headers = {} if asked is None else {"retry-after": str(ceil(asked))}
+        return self.failed(failure, headers)
+
+    def failed(self, failure: Failure, headers: Mapping[str, str] | None = None) -> UpstreamFailed:
+        """What to raise for a failure that the upstream tells."""
+        return UpstreamFailed(self.discreet(failure), headers)
+
+    def discreet(self, failure: Failure) -> Failure:
+        """A failure without what nobody but the upstream may know, should it repeat that."""
+        return discreet(failure, self._endpoint)
+
+    def page(self) -> UpstreamFailed:
+        """What to raise for a web page."""
+        what = "sent a web page in place of a reply; is its base_url right?"
+        return failed(self._endpoint, what)
+
+    def unreadable(self, problem: Exception) -> UpstreamFailed:
+        """What to raise for a reply that cannot be read."""
+        return failed(self._endpoint, f"sent a reply that cannot be read: {problem}")
+
+    async def _beginning(self) -> bytes:
+        """As much of the body as there is to an error."""
+        self._expect(_PATIENCE_WITH_ERRORS, perf_counter())
+        parts: list[bytes] = []
+        try:
+            while self._size - self._sense < _MOST_OF_AN_ERROR and (data := await self.more()):
+                parts.append(data)
+        except UpstreamFailed:
+            pass
+        return b"".join(parts)
+
+
+def _read(said: bytes) -> Any:
+    """What an error says: a value, or words."""
+    try:
+        return decode_json(said)
+    except WireError:
+        return said.decode("utf-8", "replace")[:_SHOWN]
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """How long an upstream asks to wait."""
+    if milliseconds := headers.get("retry-after-ms"):
+        headers = {"retry-after": str(_number(milliseconds, 0.0) / 1000)}
+    given = headers.get("retry-after", "")
+    if not given:
+        return None
+    try:
+        seconds = float(given)
+        return max(0.0, seconds) if isfinite(seconds) else None
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(given).timestamp() - time())
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _number(text: str, otherwise: float) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return otherwise
+
+
+@lru_cache(maxsize=64)
+def _kind(given: str) -> str:
+    """What a content type names, without what may stand behind it."""
+    return given.partition(";")[0].strip().lower()

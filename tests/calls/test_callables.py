@@ -1,0 +1,256 @@
+"""Tools out of Python functions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from functools import partial, update_wrapper
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pydantic
+import pytest
+
+from toolspeak import UsageError, as_tools
+from toolspeak.calls.callables import arguments_of, tool_of
+from toolspeak.calls.coercion import fit
+
+
+class Station:
+    """Where the weather is measured."""
+
+    def measure(self, what: Literal["wind", "rain"], times: int = 1) -> str:
+        """Measure something."""
+        return what * times
+
+
+MEASURE: Any = Station().measure
+
+
+def test_a_bound_method_is_a_tool() -> None:
+    tool = tool_of(MEASURE)
+    assert (tool.name, tool.description) == ("measure", "Measure something.")
+    assert tool.parameters["required"] == ["what"]
+
+
+@pytest.mark.parametrize(
+    ("function", "left", "required"),
+    [
+        (partial(MEASURE, "wind"), ["times"], []),
+        (partial(MEASURE, times=2), ["what"], ["what"]),
+        (partial(partial(MEASURE, "rain"), times=3), [], []),
+        (update_wrapper(partial(MEASURE, "wind"), MEASURE), ["times"], []),
+    ],
+)
+def test_what_a_partial_fills_in_is_no_parameter(
+    function: Any, left: list[str], required: list[str]
+) -> None:
+    tool = tool_of(function)
+    assert (tool.name, tool.description) == ("measure", "Measure something.")
+    assert list(tool.parameters["properties"]) == left
+    assert tool.parameters["required"] == required
+
+
+def test_a_type_that_cannot_be_resolved_is_named() -> None:
+    def look_up(city: City, days: int) -> Weather:  # noqa: F821 # pyright: ignore
+        raise NotImplementedError
+
+    with pytest.raises(UsageError, match=r"'city' of 'look_up'.*'City'.*\$\[0\].city"):
+        as_tools([look_up])
+    tool = tool_of(partial(look_up, "Oslo"))
+    assert tool.parameters["properties"] == {"days": {"type": "integer"}}
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda: None, "__name__"),
+        (partial(lambda: None), "__name__"),
+        (partial(MEASURE, 1, 2, 3), "too many positional arguments"),
+        (partial(MEASURE, place=1), "unexpected keyword argument 'place'"),
+    ],
+)
+def test_functions_that_are_no_tools(function: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        as_tools([function])
+
+
+@dataclass
+class Place:
+    """Where something is."""
+
+    latitude: float
+    longitude: float = 0.0
+
+
+class Forecast(msgspec.Struct):
+    """What is to come."""
+
+    days: int
+    unit: Literal["c", "f"] = "c"
+
+
+class Person(pydantic.BaseModel):
+    """Somebody."""
+
+    name: str
+    age: Annotated[int, pydantic.Field(ge=0)] = 0
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+def everything(
+    place: Place,
+    forecast: Forecast,
+    person: Person,
+    people: list[Person],
+    when: date,
+    /,
+    colour: Colour = Colour.RED,
+    tags: set[str] = frozenset(),  # type: ignore[assignment]
+    *,
+    ratio: float = 0.5,
+    note: str | None = None,
+) -> None:
+    """Take everything."""
+
+
+GIVEN: dict[str, Any] = {
+    "place": {"latitude": 1},
+    "forecast": {"days": 3},
+    "person": {"name": "Ada"},
+    "people": [{"name": "Bob", "age": 4}],
+    "when": "2026-01-02",
+    "colour": "red",
+    "tags": ["a"],
+    "ratio": 2,
+    "other": "is left out",
+}
+
+
+def test_arguments_are_what_the_parameters_are() -> None:
+    positional, named = arguments_of(everything, GIVEN)
+    assert positional == [
+        Place(1.0),
+        Forecast(3),
+        Person(name="Ada"),
+        [Person(name="Bob", age=4)],
+        date(2026, 1, 2),
+    ]
+    assert named == {"colour": Colour.RED, "tags": {"a"}, "ratio": 2.0}
+
+
+def test_their_schemas_are_what_the_arguments_fit() -> None:
+    schema = tool_of(everything).parameters
+    fitted = {key: value for key, value in GIVEN.items() if key != "other"}
+    assert not fit(fitted, schema).faults
+    faults = fit({**fitted, "person": {"age": -1}}, schema).faults
+    assert {fault.path for fault in faults} == {"$.person"} | {"$.person.age"}
+    assert schema["required"] == ["place", "forecast", "person", "people", "when"]
+
+
+def test_defaults_are_told() -> None:
+    properties = tool_of(everything).parameters["properties"]
+    assert properties["ratio"]["default"] == 0.5
+    assert "default" not in properties["note"]
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({"place": {"latitude": "north"}}, "$.place.latitude"),
+        ({"forecast": {"days": 1, "unit": "k"}}, "$.forecast.unit"),
+        ({"person": {}}, "$.person"),
+        ({"when": "tomorrow"}, "$.when"),
+    ],
+)
+def test_arguments_that_are_not(given: dict[str, Any], path: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(path)):
+        arguments_of(everything, given)
+
+
+def test_a_function_that_takes_all() -> None:
+    def takes(first: int, **rest: Any) -> None: ...
+
+    assert arguments_of(takes, {"first": 1, "second": 2}) == ([], {"first": 1, "second": 2})
+
+
+def test_a_partial_needs_no_more() -> None:
+    filled = partial(MEASURE, "wind")
+    assert arguments_of(filled, {"times": 2, "what": "rain"}) == ([], {"times": 2})
+
+
+def test_classes_of_the_same_name_are_two() -> None:
+    def first() -> type:
+        @dataclass
+        class Item:
+            a: int
+
+        return Item
+
+    def second() -> type:
+        @dataclass
+        class Item:
+            b: str
+
+        return Item
+
+    one, other = first(), second()
+
+    def take(x: Any, y: Any) -> None: ...
+
+    take.__annotations__.update(x=one, y=list[other])  # type: ignore[valid-type]
+    schema = tool_of(take).parameters
+    assert not fit({"x": {"a": 1}, "y": [{"b": "c"}]}, schema).faults
+    assert fit({"x": {"b": "c"}, "y": []}, schema).faults
+
+
+def test_an_unknown_argument_is_told() -> None:
+    def take(a: int = 1) -> None: ...
+
+    def take_all(a: int = 1, **rest: Any) -> None: ...
+
+    assert fit({"aa": 5}, tool_of(take).parameters).faults
+    assert not fit({"aa": 5}, tool_of(take_all).parameters).faults
+
+
+def test_what_is_annotated_beside_a_description_counts() -> None:
+    def take(n: Annotated[int, "How many.", msgspec.Meta(le=3)]) -> None: ...
+
+    [schema] = tool_of(take).parameters["properties"].values()
+    assert schema == {"type": "integer", "maximum": 3, "description": "How many."}
+
+
+def test_a_path_is_a_text() -> None:
+    def take(path: Path, others: list[Path]) -> None: ...
+
+    assert tool_of(take).parameters["properties"]["path"]["type"] == "string"
+    _, named = arguments_of(take, {"path": "a/b", "others": ["c"]})
+    assert named == {"path": Path("a/b"), "others": [Path("c")]}
+
+
+def test_long_descriptions_of_parameters() -> None:
+    def take(first: int, second: int) -> None:
+        """Take two.
+
+        Args:
+            first: The first of them,
+                which is long.
+            second: The second.
+
+        Returns:
+            Nothing.
+        """
+
+    properties = tool_of(take).parameters["properties"]
+    assert properties["first"]["description"] == "The first of them, which is long."
+    assert properties["second"]["description"] == "The second."
+
+
+def test_a_lambda_with_a_name() -> None:
+    assert tool_of(eval("lambda x: x"), name="same").name == "same"

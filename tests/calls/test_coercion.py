@@ -1,0 +1,295 @@
+"""Arguments that fit their schema: validated first, coerced only where they fail."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from toolspeak.calls.coercion import fit, validator_for
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "count": {"type": "integer"},
+        "ratio": {"type": "number"},
+        "id": {"type": "string"},
+        "live": {"type": "boolean"},
+        "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "either": {"type": ["integer", "boolean"]},
+        "mode": {"enum": ["On", "Off"]},
+        "version": {"const": 3},
+        "days": {"type": "array", "items": {"type": "integer"}},
+        "points": {"type": "array", "items": {"$ref": "#/$defs/point"}},
+        "limits": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "small": {"type": "integer", "format": "uint32"},
+        "shape": {
+            "oneOf": [
+                {
+                    "type": "object",
+                    "properties": {"kind": {"const": "circle"}, "r": {"type": "number"}},
+                    "required": ["kind", "r"],
+                },
+                {"type": "string"},
+            ]
+        },
+        "tags": {"type": "object", "propertyNames": {"maxLength": 3}},
+        "names": {"type": "array", "items": {"type": "string"}},
+    },
+    "$defs": {
+        "point": {
+            "type": "object",
+            "properties": {"x": {"type": "number"}},
+            "additionalProperties": False,
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"count": "3"}, {"count": 3}),
+        ({"count": "-3"}, {"count": -3}),
+        ({"count": str(10**30)}, {"count": 10**30}),
+        ({"ratio": "1.5"}, {"ratio": 1.5}),
+        ({"live": "true"}, {"live": True}),
+        ({"live": "False"}, {"live": False}),
+        ({"id": 7}, {"id": "7"}),
+        ({"maybe": "7"}, {"maybe": 7}),
+        ({"maybe": "null"}, {"maybe": None}),
+        ({"either": "7"}, {"either": 7}),
+        ({"either": "true"}, {"either": True}),
+        ({"mode": "on"}, {"mode": "On"}),
+        ({"version": "3"}, {"version": 3}),
+        ({"days": "[1, 2]"}, {"days": [1, 2]}),
+        ({"days": 1}, {"days": [1]}),
+        ({"days": "1"}, {"days": [1]}),
+        ({"days": ["1", 2]}, {"days": [1, 2]}),
+        ({"points": [{"x": "1.5"}]}, {"points": [{"x": 1.5}]}),
+        ({"points": '[{"x": "1.5"}]'}, {"points": [{"x": 1.5}]}),
+        ({"limits": {"a": "1"}}, {"limits": {"a": 1}}),
+        ({"small": "7"}, {"small": 7}),
+        ({"shape": {"kind": "circle", "r": "2"}}, {"shape": {"kind": "circle", "r": 2}}),
+        ({"id": None}, {}),
+        ({"names": "a"}, {"names": ["a"]}),
+        ({"names": "a, b"}, {"names": ["a, b"]}),
+        ({"names": "[x] done"}, {"names": ["[x] done"]}),
+        ({"names": "['a', 'b']"}, {"names": ["a", "b"]}),
+        ({"names": "[1.10]"}, {"names": ["1.10"]}),
+        ({"names": "[]"}, {"names": []}),
+    ],
+)
+def test_what_fails_is_coerced(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = fit(given, SCHEMA)
+    assert found.arguments == expected
+    assert found.changes
+    assert not found.faults
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"id": "7"},
+        {"id": "007"},
+        {"id": "true"},
+        {"id": "[1]"},
+        {"count": 10**30},
+        {"maybe": None},
+        {"shape": "circle"},
+        {"undeclared": {"any": "thing"}},
+    ],
+)
+def test_what_fits_stays_as_it_is(given: dict[str, Any]) -> None:
+    found = fit(given, SCHEMA)
+    assert found.arguments is given
+    assert not found.changes
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({"count": "three"}, "$.count"),
+        ({"count": 1.5}, "$.count"),
+        ({"count": True}, "$.count"),
+        ({"mode": "maybe"}, "$.mode"),
+        ({"days": ["x"]}, "$.days[0]"),
+        ({"points": [{"y": 1}]}, "$.points[0]"),
+        ({"tags": {"long name": 1}}, "$.tags"),
+        ({"shape": {"kind": "square"}}, "$.shape"),
+        ({"names": "[a, b]"}, "$.names"),
+        ({"names": '["a", "b'}, "$.names"),
+        ({"names": ""}, "$.names"),
+        ({"names": " "}, "$.names"),
+    ],
+)
+def test_what_cannot_be_coerced_is_a_fault_with_a_path(given: dict[str, Any], path: str) -> None:
+    found = fit(given, SCHEMA)
+    assert [fault.path for fault in found.faults] == [path]
+    assert found.arguments == given
+
+
+def test_a_missing_parameter_is_a_fault() -> None:
+    schema = {"type": "object", "properties": {"a": {}}, "required": ["a"]}
+    assert fit({}, schema).faults[0].problem == '"a" is a required property'
+
+
+def test_a_number_that_becomes_text_keeps_its_digits() -> None:
+    source = '{"id": 1.10, "ratio": 1.1}'
+    assert fit({"id": 1.1, "ratio": 1.1}, SCHEMA, source).arguments == {"id": "1.10", "ratio": 1.1}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "dict", "properties": {"a": {"type": "float"}}},
+        {"type": "object", "properties": {"a": {"type": "number", "pattern": "(?<x"}}},
+        {"type": "object", "properties": {"a": {"type": "number"}}, "required": True},
+        {"type": "object", "properties": {"a": {"type": "number", "$ref": "http://x.invalid/y"}}},
+        {
+            "type": "object",
+            "properties": {"a": {"type": "number", "minimum": 0, "exclusiveMinimum": True}},
+        },
+        {"type": "object", "properties": {"a": {"type": ["number", "any"]}}},
+    ],
+)
+def test_schemas_as_people_write_them(schema: dict[str, Any]) -> None:
+    found = fit({"a": "1.5"}, schema)
+    assert found.arguments == {"a": 1.5}
+    assert found.checked == ("exclusiveMinimum" in str(schema))  # That is Draft 4, and fine.
+
+
+TREE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"tree": {"$ref": "#/$defs/node"}},
+    "$defs": {
+        "node": {
+            "anyOf": [
+                {"type": "integer"},
+                {"type": "array", "items": {"$ref": "#/$defs/node"}},
+            ]
+        }
+    },
+}
+
+
+def nested(levels: int, value: Any) -> Any:
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_a_schema_that_refers_to_itself() -> None:
+    assert fit({"tree": ["1", ["2"]]}, TREE).arguments == {"tree": [1, [2]]}
+    assert fit({"tree": nested(20, "1")}, TREE).arguments == {"tree": nested(20, 1)}
+    endless: dict[str, Any] = {"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}}
+    endless["$defs"] = {"b": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "integer"}]}}
+    fit({"a": {"x": "y"}}, endless)
+
+
+@pytest.mark.parametrize("value", ["x", True, {"x": "y"}, ["x"], [["x"]]], ids=repr)
+def test_a_value_that_no_part_of_such_a_schema_takes(value: Any) -> None:
+    [fault] = fit({"tree": value}, TREE).faults
+    assert fault.path == "$.tree"
+    assert "not valid under any" in fault.problem
+
+
+def test_a_value_is_put_in_an_array_only_once() -> None:
+    endless = {"type": "array", "items": {"$ref": "#/properties/a"}}
+    found = fit({"a": 1}, {"type": "object", "properties": {"a": endless}})
+    assert [fault.path for fault in found.faults] == ["$.a[0]"]
+
+
+def test_many_ways_to_read_a_value_are_not_all_tried() -> None:
+    lists = [{"type": "array", "minItems": n, "items": {"$ref": "#/$defs/node"}} for n in range(4)]
+    schema = {**TREE, "$defs": {"node": {"anyOf": [{"type": "integer"}, *lists]}}}
+    started = time.process_time()
+    assert fit({"tree": nested(6, "x")}, schema).faults
+    assert time.process_time() - started < 10
+
+
+def test_what_is_nested_too_deeply() -> None:
+    [fault] = fit({"tree": nested(5000, 1), "n": "1"}, SCHEMA | {"required": ["x"]}).faults
+    assert "nested too deeply" in fault.problem
+    deep: dict[str, Any] = {"type": "integer"}
+    for _ in range(2000):
+        deep = {"type": "array", "items": deep}
+    [fault] = fit({"a": 1}, {"type": "object", "properties": {"a": deep}}).faults
+    assert "nested too deeply" in fault.problem
+
+
+def test_a_schema_is_compiled_once() -> None:
+    assert validator_for(dict(SCHEMA)) is validator_for(dict(SCHEMA))
+
+
+BROKEN: list[Any] = [
+    {"$ref": "#/nowhere"},
+    {"anyOf": []},
+    {"items": []},
+    {"multipleOf": 0},
+    {"minLength": "1"},
+    {"minimum": "0"},
+    {"pattern": "("},
+    None,
+    "string",
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=repr)
+def test_one_bad_keyword_leaves_the_rest(broken: Any) -> None:
+    declared = {"a": broken, "b": {"type": "string"}}
+    schema = {"type": "object", "properties": declared, "required": ["b", "b"]}
+    found = fit({"a": "x", "b": [1]}, schema)
+    assert not found.checked
+    assert [fault.path for fault in found.faults] == ["$.b"]
+
+
+def test_properties_named_like_keywords() -> None:
+    declared = {"pattern": {"type": "STRING"}, "required": {"type": "INTEGER"}}
+    schema = {"type": "OBJECT", "properties": declared, "required": ["pattern"]}
+    assert [fault.path for fault in fit({"pattern": ["x"]}, schema).faults] == ["$.pattern"]
+    assert fit({"pattern": "x", "required": "1"}, schema).arguments["required"] == 1
+
+
+def test_many_items_are_coerced() -> None:
+    schema = {"type": "object", "properties": {"a": {"items": {"type": "integer"}}}}
+    assert fit({"a": ["1"] * 900}, schema).arguments == {"a": [1] * 900}
+
+
+def test_nullable() -> None:
+    declared = {"a": {"type": "integer", "nullable": True}, "b": {"enum": ["x"], "type": "string"}}
+    schema = {"type": "object", "properties": declared, "required": ["a"]}
+    assert not fit({"a": None}, schema).faults
+    assert fit({"a": "three"}, schema).faults
+
+
+def test_digits_are_those_of_their_place() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"items": {"type": "string"}}},
+    }
+    source = '{"name": "f", "arguments": {"b": [1.1, 1.10], "a": 5, "c": "a: 5.00"}}'
+    given = {"b": [1.1, 1.10], "a": 5, "c": "a: 5.00"}
+    assert fit(given, schema, source).arguments == {"b": ["1.1", "1.10"], "a": "5", "c": "a: 5.00"}
+
+
+def test_halves_of_surrogate_pairs() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    assert fit({"\ud83d": 1, "n": "\ud83d"}, schema).faults
+    assert not fit({"\ud83d": 1, "n": 2}, schema).faults
+
+
+def test_arguments_that_are_one_of_several_objects() -> None:
+    by_id = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    by_name = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    found = fit({"id": "3"}, {"anyOf": [by_id, by_name]})
+    assert found.arguments == {"id": 3}
+
+
+def test_a_lone_object_that_needs_more_than_a_list_around_it() -> None:
+    edit = {"type": "object", "properties": {"old": {"type": "string"}, "n": {"type": "integer"}}}
+    schema = {"type": "object", "properties": {"edits": {"type": "array", "items": edit}}}
+    assert fit({"edits": {"old": "x", "n": "3"}}, schema).arguments == {
+        "edits": [{"old": "x", "n": 3}]
+    }

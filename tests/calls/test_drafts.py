@@ -1,0 +1,123 @@
+"""From decoded values to calls: the keys, the envelopes, the forms of arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolspeak.calls.drafts import Draft, arguments_of, drafts, new_id
+from toolspeak.testing import chunks, parse
+from toolspeak.types import Tool
+
+ROWS: list[tuple[Any, list[tuple[str, Any]]]] = [
+    ({"name": "f", "arguments": {"a": 1}}, [("f", {"a": 1})]),
+    ({"name": "f", "parameters": {"a": 1}}, [("f", {"a": 1})]),
+    ({"tool": "f", "parameters": {"a": 1}}, [("f", {"a": 1})]),
+    ({"tool_name": "f", "tool_input": {"a": 1}}, [("f", {"a": 1})]),
+    ({"action": "f", "action_input": {"a": 1}}, [("f", {"a": 1})]),
+    ({"function": "f", "args": {"a": 1}}, [("f", {"a": 1})]),
+    ({"function": {"name": "f", "arguments": '{"a": 1}'}}, [("f", {"a": 1})]),
+    ({"type": "function", "name": "f", "input": {"a": 1}}, [("f", {"a": 1})]),
+    ({"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}, [("f", {})]),
+    ({"tool_call": {"name": "f", "arguments": {}}}, [("f", {})]),
+    ({"function_call": {"name": "f", "arguments": "{}"}}, [("f", {})]),
+    ([{"name": "f"}, {"name": "g"}], [("f", {}), ("g", {})]),
+    ({"name": "f", "arguments": '"{\\"a\\": 1}"'}, [("f", {"a": 1})]),
+    ({"name": "f", "arguments": ""}, [("f", {})]),
+    ({"name": "f", "arguments": None}, [("f", {})]),
+    ({"name": "f", "arguments": None, "parameters": {"a": 1}}, [("f", {"a": 1})]),
+]
+BAD = [
+    {"name": "f", "arguments": "[1]"},
+    {"name": "f", "arguments": "{broken"},
+    {"name": "f", "arguments": 3},
+    {"name": "", "arguments": {}},
+    {"name": "f", "city": "Oslo"},
+    {"arguments": {}},
+    {"parameters": {}},
+    {"a": 1},
+    {"result": {"a": 1}},
+    {"name": "f", "parameters": {"type": "object", "properties": {}}},
+    "f",
+    7,
+]
+
+
+@pytest.mark.parametrize(("value", "calls"), ROWS)
+def test_row(value: Any, calls: list[tuple[str, Any]]) -> None:
+    assert [(draft.name, arguments_of(draft)[0]) for draft in drafts(value)] == calls
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_bad_ones_say_why(value: Any) -> None:
+    (draft,) = drafts(value)
+    arguments, problem, _ = arguments_of(draft)
+    assert draft.problem or (arguments is None and problem)
+
+
+def test_a_single_key_is_a_name_only_for_declared_tools() -> None:
+    (draft,) = drafts({"f": {"a": 1}}, ["g"])
+    assert draft.problem
+    (draft,) = drafts({"f": {"a": 1}}, ["f"])
+    assert draft == Draft("f", {"a": 1})
+    (draft,) = drafts({"f": {"a": 1}}, name_is_key=True)
+    assert draft == Draft("f", {"a": 1})
+
+
+SHELL = Tool(
+    name="shell",
+    parameters={"properties": {"command": {"type": "string"}, "type": {"type": "string"}}},
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "arguments"),
+    [
+        ({"name": "shell", "arguments": {}, "command": "ls"}, {"command": "ls"}),
+        ({"name": "shell", "arguments": None, "command": "ls"}, {"command": "ls"}),
+        ({"command": "ls", "name": "shell", "arguments": ""}, {"command": "ls"}),
+        (
+            {"name": "shell", "arguments": {"type": "x"}, "command": "y"},
+            {"type": "x", "command": "y"},
+        ),
+    ],
+)
+def test_arguments_beside_the_object_that_should_hold_them(value: Any, arguments: Any) -> None:
+    (draft,) = drafts(value, {"shell": SHELL})
+    assert draft == Draft("shell", arguments, repairs=("arguments-beside-name",))
+
+
+def test_only_parameters_of_the_tool_are_such_arguments() -> None:
+    for beside in ({"cmd": "ls"}, {"type": "function"}, {"id": "c1", "index": 0}):
+        (draft,) = drafts({"name": "shell", "arguments": {}, **beside}, {"shell": SHELL})
+        assert (draft.arguments, draft.repairs) == (None, ())
+
+
+@pytest.mark.parametrize("arguments", ["validated", "incremental"])
+def test_such_arguments_in_a_stream(arguments: str) -> None:
+    text = '<tool_call>{"name": "shell", "arguments": {}, "command": "ls"}</tool_call>'
+    for size in (1, 3, len(text)):
+        reply = parse(chunks(text, size), tools=[SHELL], arguments=arguments)
+        assert [call.arguments for call in reply.calls] == [{"command": "ls"}]
+        assert [note.code for note in reply.notes] == ["repaired-arguments-beside-name"]
+
+
+def test_new_ids_differ() -> None:
+    ids = {new_id() for _ in range(100)}
+    assert len(ids) == 100
+    assert all(identity.startswith("call_") and len(identity) >= 17 for identity in ids)
+
+
+def test_draft_is_frozen() -> None:
+    with pytest.raises(AttributeError):
+        Draft("f").name = "g"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_an_id_is_free_again_if_its_call_was_not_made() -> None:
+    tools = [{"name": "t", "parameters": {"properties": {"a": {"type": "integer"}}}}]
+    text = '<tool_call>{"id": "x", "name": "t", "arguments": {"a": "3"}}</tool_call>'
+    for arguments in ("validated", "incremental"):
+        reply = parse(chunks(text, 3), tools=tools, arguments=arguments)
+        assert [(call.id, call.arguments) for call in reply.calls] == [("x", {"a": 3})]
+        assert [note.code for note in reply.notes] == ["coerced"]

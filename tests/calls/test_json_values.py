@@ -1,0 +1,88 @@
+"""Values as models write them, row by row: what they mean, and what had to be mended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolspeak.calls import json_values as jsonish
+
+ROWS: list[tuple[str, Any, tuple[str, ...]]] = [
+    ('{"a": 1}', {"a": 1}, ()),
+    ("[1, 2.5, true, null]", [1, 2.5, True, None], ()),
+    ("{'a': 'b'}", {"a": "b"}, ("single-quotes",)),
+    ('{"a": 1,}', {"a": 1}, ("trailing-comma",)),
+    ("[1, 2,]", [1, 2], ("trailing-comma",)),
+    ("{a: 1}", {"a": 1}, ("unquoted-key",)),
+    ("[True, False, None]", [True, False, None], ("python-literal",)),
+    ("(1, 2)", [1, 2], ("python-literal",)),
+    ("{'a', 'b'}", ["a", "b"], ("single-quotes", "python-set")),
+    ('{"a": 1} // why', {"a": 1}, ("comment",)),
+    ('{"a": /* one */ 1}', {"a": 1}, ("comment",)),
+    ("{“a”: “b”}", {"a": "b"}, ("smart-quotes",)),
+    ('{"a": "say “hi”"}', {"a": "say “hi”"}, ()),
+    ('{"a": "two\nlines"}', {"a": "two\nlines"}, ("raw-newline",)),
+    ('```json\n{"a": 1}\n```', {"a": 1}, ("code-fence",)),
+    ("'''a'b'''", "a'b", ("single-quotes", "python-literal")),
+    (r'{"a": "\d+"}', {"a": r"\d+"}, ("invalid-escape",)),
+    (
+        r'{"a": "\u00e9\ud83c\udf89", "b": \'\x41\'}'.replace("\\'", "'"),
+        {"a": "é🎉", "b": "A"},
+        ("single-quotes",),
+    ),
+    ("123456789012345678901234567890", 123456789012345678901234567890, ()),
+    ("[-1, +2, 1e3, .5]", [-1, 2, 1000.0, 0.5], ("python-literal",)),
+]
+
+
+@pytest.mark.parametrize(("text", "value", "repairs"), ROWS)
+def test_row(text: str, value: Any, repairs: tuple[str, ...]) -> None:
+    assert jsonish.loads(text) == (value, repairs)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        '{"a"',
+        '{"a": }',
+        "{a b}",
+        "[1 2]",
+        "hello",
+        "{'a': it's}",
+        '{"a": 1} x',
+        "f(x)",
+        "[" * 500,
+    ],
+)
+def test_not_a_value(text: str) -> None:
+    with pytest.raises(jsonish.NotAValue):
+        jsonish.loads(text)
+
+
+def test_missing_closers_are_added_only_when_asked() -> None:
+    assert jsonish.loads('{"a": [1, {"b": 2', close=True) == (
+        {"a": [1, {"b": 2}]},
+        ("missing-closer",),
+    )
+    with pytest.raises(jsonish.Unfinished):
+        jsonish.loads('{"a": [1, {"b": 2')
+    with pytest.raises(jsonish.Unfinished):
+        jsonish.loads('{"a": "cut o', close=True)
+
+
+@given(st.text())
+def test_any_text_is_a_value_or_not(text: str) -> None:
+    try:
+        jsonish.loads(text, close=True)
+    except jsonish.NotAValue:
+        pass
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5))
+def test_python_literals_read_back(value: Any) -> None:
+    assert jsonish.loads(repr(value))[0] == value

@@ -1,0 +1,76 @@
+"""Bare text and schemas: the schema gives the type, never the look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolspeak.calls.schema import from_text, types_of
+
+DEFS = {"$defs": {"count": {"type": "integer"}, "tree": {"properties": {"n": {}}}}}
+ROWS: list[tuple[str, Any, Any]] = [
+    ("3", {"type": "integer"}, 3),
+    ("3", {"type": "string"}, "3"),
+    ("3", {}, "3"),
+    ("3", None, "3"),
+    ("3.0", {"type": "integer"}, 3),
+    ("3.5", {"type": "integer"}, "3.5"),
+    (" 420 ", {"type": "integer"}, 420),
+    ("0042", {"type": "string"}, "0042"),
+    ("1.10", {"type": "number"}, 1.1),
+    ("5", {"type": "number"}, 5),
+    ("true", {"type": "boolean"}, True),
+    ("True", {"type": "boolean"}, True),
+    ("true", {"type": "string"}, "true"),
+    ("null", {"type": ["string", "null"]}, None),
+    ("null", {"type": "string"}, "null"),
+    ("x", {"type": ["string", "null"]}, "x"),
+    ("5", {"type": ["integer", "string"]}, "5"),
+    ("5", {"anyOf": [{"type": "integer"}, {"type": "null"}]}, 5),
+    ("None", {"anyOf": [{"type": "integer"}, {"type": "null"}]}, None),
+    ("[1, 2]", {"type": "array"}, [1, 2]),
+    ('{"a": 1}', {"type": "object"}, {"a": 1}),
+    ("{'a': 1}", {"type": "object"}, {"a": 1}),
+    ('{"a": 1}', {"type": "array"}, '{"a": 1}'),
+    ("not json", {"type": "object"}, "not json"),
+    (r"[{\"a\": 1}]", {"type": "array"}, [{"a": 1}]),
+    ("7", {"$ref": "#/$defs/count"}, 7),
+    ('{"n": 1}', {"$ref": "#/$defs/tree"}, {"n": 1}),
+    ("2", {"enum": [1, 2, 3]}, 2),
+    ("on", {"enum": ["on", "off"]}, "on"),
+    ("5", {"type": "INTEGER"}, 5),
+    ("12345678901234567890123", {"type": "integer"}, 12345678901234567890123),
+]
+
+
+@pytest.mark.parametrize(("text", "schema", "value"), ROWS)
+def test_row(text: str, schema: Any, value: Any) -> None:
+    found = from_text(text, schema, DEFS, [])
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "repairs"),
+    [
+        ("3", "integer", []),
+        ("3.5", "number", []),
+        ("+3", "integer", ["python-literal"]),
+        (".5", "number", ["python-literal"]),
+        ("5.", "number", ["python-literal"]),
+        ("True", "boolean", ["python-literal"]),
+        ("[1,]", "array", ["trailing-comma"]),
+    ],
+)
+def test_a_liberty_is_named(text: str, kind: str, repairs: list[str]) -> None:
+    taken: list[str] = []
+    from_text(text, {"type": kind}, {}, taken)
+    assert taken == repairs
+
+
+def test_references_that_go_in_circles_or_nowhere() -> None:
+    circle = {"$defs": {"a": {"$ref": "#/$defs/a"}, "b": {"anyOf": [{"$ref": "#/$defs/b"}]}}}
+    assert types_of({"$ref": "#/$defs/a"}, circle) == frozenset()
+    assert types_of({"$ref": "#/$defs/b"}, circle) == frozenset()
+    assert types_of({"$ref": "elsewhere.json"}, circle) == frozenset()

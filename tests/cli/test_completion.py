@@ -1,0 +1,195 @@
+"""Tab in real shells, and a help that fits the screen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from toolspeak import DIALECTS
+from toolspeak.cli import COMMANDS, completion, main, parsers
+from toolspeak.config.providers import PROVIDERS
+
+CASES: list[tuple[str, set[str]]] = [
+    ("pr", {"probe", "providers"}),
+    ("parse --tr", {"--trust"}),
+    ("parse --trust ", {"strict", "standard", "lenient"}),
+    ("parse --dialect herm", {"hermes"}),
+    ("convert --from o", {"openai_chat", "openai_responses", "ollama"}),
+    ("dialects kimi", {name for name in DIALECTS if name.startswith("kimi")}),
+    ("run cl", {"claude"}),
+    ("chat open", {f"{name}/" for name in PROVIDERS if name.startswith("open")}),
+    ("completion z", {"zsh"}),
+    ("check --config tool", {"toolspeak.toml"}),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a file, and the program on the path."""
+    (tmp_path / "toolspeak.toml").touch()
+    program = tmp_path / "bin" / "toolspeak"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m toolspeak "$@"\n')
+    program.chmod(0o755)
+    return tmp_path
+
+
+def environment(folder: Path) -> dict[str, str]:
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    kept = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+    return {**kept, "PATH": path, "HOME": str(folder), "TERM": "dumb", "LANG": "C.UTF-8"}
+
+
+def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["completion", shell]) == 0
+    return capsys.readouterr().out
+
+
+def only(shell: str) -> str:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    return program
+
+
+ASKED = """
+COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_toolspeak; printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.mark.parametrize(("typed", "offered"), CASES)
+def test_bash(
+    typed: str, offered: set[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = "''" if typed.endswith(" ") else ""
+    asked = ASKED.format(words=f"toolspeak {typed}{last}")
+    done = subprocess.run(
+        [only("bash"), "-c", script("bash", capsys) + asked],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = set(done.stdout.split())
+    # File names are what bash itself offers where there is nothing else.
+    assert found == (set() if offered == {"toolspeak.toml"} else offered)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("typed", "offered"), CASES)
+def test_fish(
+    typed: str, offered: set[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fish = only("fish")
+    (folder / "script.fish").write_text(script("fish", capsys))
+    command = f"source script.fish; complete -C 'toolspeak {typed}'"
+    done = subprocess.run(
+        [fish, "--no-config", "-c", command],
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {line.partition("\t")[0] for line in done.stdout.splitlines()} == offered
+
+
+STARTS = {
+    "bash": (["--norc", "--noprofile"], ""),
+    "zsh": (["-f"], "autoload -Uz compinit && compinit -u -D; "),
+}
+
+
+@pytest.mark.parametrize("shell", STARTS)
+def test_a_tab_at_a_terminal(shell: str, folder: Path) -> None:
+    program = only(shell)
+    options, begin = STARTS[shell]
+    terminal = pexpect.spawn(
+        program, options, cwd=str(folder), env=environment(folder), encoding="utf-8", timeout=20
+    )
+    try:
+        terminal.sendline(
+            f"PS1='ready> '; {begin}eval \"$(toolspeak completion {shell})\"; echo don''e"
+        )
+        terminal.expect("done")
+        terminal.expect("ready> ")
+        seconds: list[float] = []
+        for typed, rest in (
+            ("toolspeak parse --dialect herm", "es "),
+            ("toolspeak parse --tru", "st "),
+            ("toolspeak check --config tool", "speak.toml"),
+            ("toolspeak chat openr", "outer/"),
+        ):
+            began = time.monotonic()
+            terminal.send(f"{typed}\t")
+            terminal.expect_exact(rest)
+            seconds.append(time.monotonic() - began)
+            # A signal may fall into what the shell still does about the Tab, and be lost there;
+            # keys wait for their turn.
+            terminal.sendcontrol("u")
+            terminal.send("\r")
+            terminal.expect("ready> ")
+        assert min(seconds) < 0.3, "a Tab shall start no Python"
+    finally:
+        terminal.close(force=True)
+
+
+def test_every_list_of_values_is_for_an_argument() -> None:
+    _, commands = parsers()
+    named = {action.dest for parser in commands.values() for action in parser.actions}
+    assert named >= set(completion._VALUES)  # pyright: ignore[reportPrivateUsage]
+    assert named >= completion._FILES  # pyright: ignore[reportPrivateUsage]
+
+
+# Help.
+
+
+def shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
+) -> list[str]:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as end:
+        main([*words, "--help"])
+    assert end.value.code == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_help_fits_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown(monkeypatch, capsys)
+    assert max(map(len, lines)) < 80
+    # Where the prompt comes after it, its first line is still there.
+    assert len(lines) < 24
+
+
+NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_help_of_a_command_fits_a_screen(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown(monkeypatch, capsys, name)
+    assert max(map(len, lines)) < 80
+    assert len(lines) <= 32
+    assert lines[0].startswith(f"usage: toolspeak {name} [options]")
+
+
+def test_commands_are_in_order() -> None:
+    assert sorted(NAMES) == NAMES
+
+
+def test_every_argument_says_what_it_is() -> None:
+    _, commands = parsers()
+    for name, parser in commands.items():
+        for action in parser.actions:
+            assert action.help, f"{name} {action.dest}"

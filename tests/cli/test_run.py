@@ -1,0 +1,390 @@
+"""`toolspeak run`, with programs in place of the clients that tell what they were started with."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.gateway.support import running
+from toolspeak.cli import main
+from toolspeak.cli.clients import CLIENTS, Gateway, launch, snippets
+from toolspeak.cli.run import RUNNABLE
+from toolspeak.config.settings import Config, Model, Server, Upstream
+
+RUN = [sys.executable, "-m", "toolspeak", "run"]
+FAKE = f"""#!{sys.executable}
+import json, os, sys, time
+print(json.dumps({{"argv": sys.argv[1:], "env": dict(os.environ)}}), flush=True)
+if "wait" in sys.argv:
+    time.sleep(60)
+sys.exit(7)
+"""
+GATEWAY = Gateway("http://127.0.0.1:7878", "qwen3", "secret")
+FAR = Upstream(wire="openai_chat", base_url="http://127.0.0.1:9/v1")
+MODELS = {"small": Model("far", context=8192), "large:30b": Model("far", context=200_000)}
+CONFIG = Config(default="large:30b", upstreams={"far": FAR}, models=MODELS)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with running(CONFIG) as gateway:
+        yield gateway.url
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A machine that has every client, and a user who uses them with others too."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for client in RUNNABLE.values():
+        (programs / client.program).write_text(FAKE)
+        (programs / client.program).chmod(0o755)
+    return {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "HOME": str(tmp_path),
+        "ANTHROPIC_API_KEY": "the user's own",
+        "GOOGLE_API_KEY": "the user's own",
+    }
+
+
+def ran(environment: dict[str, str], *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RUN, *words],
+        env={**environment, **more},
+        cwd=environment["HOME"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def refused(environment: dict[str, str], *words: str, **more: str) -> str:
+    done = ran(environment, *words, **more)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+@contextmanager
+def answering(answers: Mapping[str, Any]) -> Generator[str, None, None]:
+    """A server that is none of ours; it gives its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path in answers else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(answers.get(self.path)).encode())
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_a_client_is_told_where_the_gateway_is(
+    name: str, environment: dict[str, str], url: str
+) -> None:
+    done = ran(environment, name, "--url", url, "--key", "k1", "--", "-p", "--model", "a b")
+    assert done.returncode == 7
+    assert done.stderr == ""
+    told = json.loads(done.stdout)
+    assert told["argv"][-3:] == ["-p", "--model", "a b"]
+    new = {key: value for key, value in told["env"].items() if environment.get(key) != value}
+    said = json.dumps([told["argv"], new])
+    assert url in said
+    assert "large:30b" in said
+    assert "k1" in json.dumps(new)
+    assert "k1" not in json.dumps(told["argv"]), "everybody could see it"
+    assert not {*RUNNABLE[name].unset} & {*told["env"]}
+
+
+def test_the_model_and_the_key_may_be_said(environment: dict[str, str], url: str) -> None:
+    done = ran(environment, "--url", url, "--model", "gpt-5", "claude", TOOLSPEAK_KEYS="k2,k3")
+    env = json.loads(done.stdout)["env"]
+    assert (env["ANTHROPIC_MODEL"], env["ANTHROPIC_AUTH_TOKEN"]) == ("gpt-5", "k2")
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_what_is_printed_can_be_pasted_and_holds_no_key(
+    name: str, environment: dict[str, str], url: str
+) -> None:
+    words = (name, "--url", url, "--key", "k1", "--print", "--", "-p", "it's here")
+    done = ran(environment, *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "k1" not in done.stdout
+    pasted = subprocess.run(
+        ["sh", "-c", done.stdout.replace("YOUR_KEY", "k1")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    started = ran(environment, *(word for word in words if word != "--print"))
+    pasted_told, told = json.loads(pasted.stdout), json.loads(started.stdout)
+    assert pasted_told["argv"] == told["argv"]
+    same = [name for name in told["env"] if name not in ("_", "PWD", "SHLVL", "LC_CTYPE")]
+    assert {key: pasted_told["env"].get(key) for key in same} == {k: told["env"][k] for k in same}
+
+
+def test_nothing_of_the_users_is_touched(environment: dict[str, str], url: str) -> None:
+    for name in RUNNABLE:
+        ran(environment, name, "--url", url)
+    home = Path(environment["HOME"])
+    files = [path.relative_to(home) for path in home.rglob("*") if path.is_file()]
+    made = {str(path) for path in files if path.parts[0] != "bin"}
+    assert made == {".local/state/toolspeak/gemini/.gemini/settings.json"}
+
+
+def test_printing_writes_nothing(environment: dict[str, str], url: str) -> None:
+    home = Path(environment["HOME"])
+    before = {*home.rglob("*")}
+    for name in RUNNABLE:
+        assert ran(environment, name, "--url", url, "--print").returncode == 0
+    assert {*home.rglob("*")} == before
+    # What is pasted makes what the client needs, and leaves alone what is there.
+    line = ran(environment, "gemini", "--url", url, "--print").stdout
+    settings = home / ".local/state/toolspeak/gemini/.gemini/settings.json"
+    subprocess.run(["sh", "-c", line], env=environment, capture_output=True, check=False)
+    assert json.loads(settings.read_text())["security"]
+    settings.write_text("{}")
+    subprocess.run(["sh", "-c", line], env=environment, capture_output=True, check=False)
+    assert settings.read_text() == "{}"
+
+
+def test_a_signal_ends_the_client(environment: dict[str, str], url: str) -> None:
+    process = subprocess.Popen(
+        [*RUN, "--url", url, "claude", "--", "wait"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    assert json.loads(process.stdout.readline())["argv"][-1] == "wait"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == -signal.SIGTERM
+    process.stdout.close()
+
+
+def test_a_model_that_is_too_small_for_a_client(environment: dict[str, str], url: str) -> None:
+    done = ran(environment, "claude", "--url", url, "--model", "small")
+    assert done.returncode == 7
+    assert "begins with about 29000 tokens, and small takes 8192" in done.stderr
+
+
+# What cannot be done.
+
+
+def test_no_gateway(environment: dict[str, str]) -> None:
+    told = refused(environment, "claude", "--url", "http://127.0.0.1:9")
+    assert "nothing answers at http://127.0.0.1:9" in told
+    assert "`toolspeak serve`" in told
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["nonsense", "file:///etc", "http://", "http://127.0.0.1:abc", "http://[", "http://h:1/\n"],
+)
+def test_no_address(environment: dict[str, str], address: str) -> None:
+    assert "Expected an address such as" in refused(environment, "claude", "--url", address)
+
+
+def test_something_else_that_answers(environment: dict[str, str], url: str) -> None:
+    told = refused(environment, "claude", "--url", f"{url}/v1")
+    assert f"{url}/v1/health says 404" in told
+
+
+OTHERS = [
+    # llama.cpp's server.
+    {"models": [{"name": "qwen3", "model": "qwen3"}], "data": [{"id": "qwen3"}]},
+    {"data": []},
+    {"models": {}},
+    {"models": [{"slug": "a", "context_window": "large"}]},
+    [],
+]
+
+
+@pytest.mark.parametrize("listed", OTHERS, ids=str)
+def test_a_server_that_is_as_healthy(environment: dict[str, str], listed: Any) -> None:
+    with answering({"/health": {"status": "ok"}, "/v1/models": listed}) as address:
+        told = refused(environment, "claude", "--url", address)
+    assert told == f"toolspeak: what answers at {address} is no gateway of Toolspeak\n"
+
+
+@pytest.mark.parametrize("model", ["a\nb", "\x1b[2J", "--yolo", "a\x7f", "\u202eb"])
+def test_a_model_whose_name_no_client_can_be_told(
+    environment: dict[str, str], url: str, model: str
+) -> None:
+    for more in ([], ["--print"]):
+        told = refused(environment, "claude", "--url", url, f"--model={model}", *more)
+        assert told == (f"toolspeak: no client can be told of a model that is named {model!r}\n")
+
+
+def test_nobodys_home(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under a number that no account has."""
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    words = ["--url", "http://127.0.0.1:9", "--model", "m", "--print"]
+    assert main(["run", "claude", *words]) == 0
+    assert main(["run", "gemini", *words]) == 2
+
+
+def test_a_note_of_a_gateway_that_was_killed(
+    environment: dict[str, str], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number is that of another process by now."""
+    folder = Path(environment["HOME"]) / ".local/state/toolspeak/gateways"
+    folder.mkdir(parents=True)
+    with answering({}) as other:
+        for age, place in enumerate((other, "http://127.0.0.1:9", url)):
+            note = folder / f"{age}.json"
+            note.write_text(json.dumps({"url": place, "process": os.getpid()}))
+            os.utime(note, (1000 - age, 1000 - age))
+        done = ran(environment, "claude")
+    assert done.returncode == 7, done.stderr
+    assert json.loads(done.stdout)["env"]["ANTHROPIC_BASE_URL"] == url
+
+
+def test_a_key_that_is_wrong(environment: dict[str, str]) -> None:
+    locked = Config(
+        default="large:30b", upstreams={"far": FAR}, models=MODELS, server=Server(keys=("right",))
+    )
+    with running(locked) as gateway:
+        for key in ([], ["--key", "wrong"]):
+            told = refused(environment, "claude", "--url", gateway.url, *key)
+            assert "wants a key that it knows: --key, or TOOLSPEAK_KEYS" in told
+        assert ran(environment, "claude", "--url", gateway.url, "--key", "right").returncode == 7
+
+
+def test_no_model(environment: dict[str, str]) -> None:
+    with running(Config()) as gateway:
+        assert "has no model" in refused(environment, "claude", "--url", gateway.url)
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_no_program(name: str, environment: dict[str, str], url: str) -> None:
+    told = refused(environment, name, "--url", url, PATH="/nowhere")
+    program, install = RUNNABLE[name].program, RUNNABLE[name].install
+    assert told == f"toolspeak: there is no program `{program}` here: {install}\n"
+
+
+def test_words_for_the_client_that_stand_before_the_dashes(environment: dict[str, str]) -> None:
+    told = refused(environment, "claude", "-p", "hi")
+    assert "goes behind --: toolspeak run claude -- -p hi" in told
+
+
+def test_a_client_that_is_not_known(environment: dict[str, str]) -> None:
+    assert "there is no client 'cursor'; there are claude, codex" in refused(environment, "cursor")
+
+
+# The table.
+
+
+def test_codex_is_told_the_same_as_in_its_file() -> None:
+    """But for the key, which is in a variable."""
+    client = CLIENTS["codex"]
+    assert client.file
+    [file] = snippets(client, GATEWAY)
+    written = tomllib.loads(file.text)
+    headers = written["model_providers"]["toolspeak"].pop("http_headers")
+    assert headers == {"Authorization": "Bearer secret"}
+    assert set_by(launch(client, GATEWAY).argv[1:]) == written
+
+
+def set_by(args: Sequence[str]) -> dict[str, Any]:
+    """What Codex's options come to, but for the variable that has the key."""
+    told: dict[str, Any] = {}
+    for option, setting in zip(args[::2], args[1::2], strict=True):
+        assert option == "-c"
+        *path, last = setting.partition("=")[0].split(".")
+        at = told
+        for key in path:
+            at = at.setdefault(key, {})
+        at[last] = tomllib.loads(f"a={setting.partition('=')[2]}")["a"]
+    assert told["model_providers"]["toolspeak"].pop("env_key") == "GATEWAY_KEY"
+    return told
+
+
+ODD = [
+    'a"b',
+    "a\\",
+    "a\\b c",
+    "it's",
+    "a\nb\tc\r\x00\x1f\x7f",
+    "größe 😀",
+    "$key ${url} $$",
+    'm", "ANTHROPIC_AUTH_TOKEN": "x',
+    'm"\napproval_policy="never',
+]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_models_name_stays_one(name: str) -> None:
+    odd = Gateway("http://127.0.0.1:7878", name, 'k"1')
+    told = json.loads(launch(CLIENTS["claude"], odd).argv[2])
+    assert {*told} == {"env"}
+    assert told["env"].pop("ANTHROPIC_BASE_URL") == odd.url
+    assert len(told["env"]) == 4
+    assert {*told["env"].values()} == {name}
+    provider = {"name": "toolspeak", "base_url": f"{odd.url}/v1", "wire_api": "responses"}
+    assert set_by(launch(CLIENTS["codex"], odd).argv[1:]) == {
+        "model": name,
+        "model_provider": "toolspeak",
+        "model_providers": {"toolspeak": provider},
+    }
+    content = json.loads(launch(CLIENTS["opencode"], odd).env["OPENCODE_CONFIG_CONTENT"])
+    assert [*content["provider"]["toolspeak"]["models"]] == [name]
+    [file] = snippets(CLIENTS["codex"], odd)
+    assert tomllib.loads(file.text)["model"] == name
+    lines = [one.text for one in snippets(CLIENTS["llm"], odd) if one.language == "yaml"]
+    assert yaml.safe_load(lines[0])[0]["model_name"] == name
+
+
+NO_MODEL = {"open-webui", "openai-sdk", "anthropic-sdk", "ollama-sdk", "gemini-sdk"}
+"""They ask for one, or the program says it with each request."""
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_every_client_can_be_told(name: str) -> None:
+    odd = Gateway("http://127.0.0.1:7878", 'a "b" $c', "secret")
+    told = [*snippets(CLIENTS[name], odd)]
+    assert odd.url in "".join(one.text for one in told)
+    for one in told:
+        match one.language:
+            case "json":
+                assert json.loads(one.text)
+            case "toml":
+                assert tomllib.loads(one.text)["model"] == odd.model
+            case "yaml":
+                assert yaml.safe_load(one.text)[0]["model_name"] == odd.model
+            case "sh":
+                assert shlex.split(one.text)
+            case "python":
+                compile(one.text, name, "exec")
+            case _:
+                assert one.language == "js"
+    models = [word for one in told for word in re.findall(r"a .{0,2}b.{0,2} \$c", one.text)]
+    assert models or name in NO_MODEL

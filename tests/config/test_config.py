@@ -1,0 +1,203 @@
+"""The gateway's settings: which file is read, what it says, and which model a name means."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import fields
+
+from tests.gateway.configs import BOX, EVERYTHING, QWEN, go_apart, load_everything, loaded
+from toolspeak.config.loading import VARIABLES, load
+from toolspeak.config.model_names import Attempt, find
+from toolspeak.config.settings import Config, Inspector, Limits, Model, Server, Telemetry, Upstream
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_apart(tmp_path, monkeypatch)
+
+
+def test_without_a_file_everything_has_its_default() -> None:
+    assert load(None, {}) == Config()
+
+
+def test_which_file_is_read(tmp_path: Path) -> None:
+    Path("other.toml").write_text('default = "*"\n[models."*"]\nupstream = "box"\n' + BOX)
+    environ = {"TOOLSPEAK_CONFIG": str(tmp_path / "other.toml")}
+    assert load(None, environ).default == "*"
+    Path("toolspeak.toml").write_text("[server]\nport = 1\n")
+    assert load(None, environ).server.port == 1
+    assert load(Path("other.toml"), {}).default == "*"
+
+
+def test_every_field_is_read() -> None:
+    config = load_everything()
+    said = tomllib.loads(EVERYTHING)
+    plain = json.loads(msgspec.json.encode(config))
+    said["upstreams"]["v"] = plain["upstreams"]["v"]
+    assert plain == said
+    assert msgspec.convert(plain, Config) == config
+    kinds = {"server": Server, "limits": Limits, "inspector": Inspector, "telemetry": Telemetry}
+    for kind, table in ((Config, said), *((kind, said[name]) for name, kind in kinds.items())):
+        assert set(table) == {field.name for field in fields(kind)}
+    assert set(said["upstreams"]["u"]) == {field.name for field in fields(Upstream)}
+    assert set(said["models"]["m"]) == {field.name for field in fields(Model)}
+
+
+def test_a_provider_says_what_is_not_said() -> None:
+    text = '[upstreams.a]\nprovider = "openrouter"\nheaders = { X-Title = "Mine" }\n'
+    upstream = loaded(text, {"OPENROUTER_API_KEY": "sk-or"}).config.upstreams["a"]
+    assert (upstream.wire, upstream.key) == ("openai_chat", "sk-or")
+    assert upstream.base_url == "https://openrouter.ai/api/v1"
+    assert upstream.headers["X-Title"] == "Mine"
+    assert "HTTP-Referer" in upstream.headers
+    assert upstream.idle_timeout == 300.0
+
+
+def test_a_providers_key_goes_to_nobody_else() -> None:
+    text = '[upstreams.a]\nprovider = "openai"\nbase_url = "https://api.example.org/v1/"\n'
+    result = loaded(text, {"OPENAI_API_KEY": "sk-1"})
+    assert result.config.upstreams["a"].key == ""
+    assert result.config.upstreams["a"].base_url == "https://api.example.org/v1"
+    assert any("OPENAI_API_KEY is not sent there" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("${A}", "one"),
+        ("x${A}y${B}z", "xoneytwoz"),
+        ("${C:-three}", "three"),
+        ("${EMPTY:-three}", "three"),
+        ("${EMPTY}", ""),
+        ("${A:-three}", "one"),
+        ("${C:-}", ""),
+        ("$${A}", "${A}"),
+        ("$A $ {A}", "$A $ {A}"),
+        ("${SIGNS}", "${A} $${A}"),
+    ],
+)
+def test_variables_in_texts(text: str, expected: str) -> None:
+    environ = {"A": "one", "B": "two", "EMPTY": "", "SIGNS": "${A} $${A}"}
+    assert loaded(f"gguf = '{text}'", environ).config.gguf == expected
+
+
+def test_the_environment_counts_more() -> None:
+    environ = {
+        "TOOLSPEAK_HOST": "0.0.0.0",
+        "TOOLSPEAK_PORT": "9000",
+        "TOOLSPEAK_WORKERS": "3",
+        "TOOLSPEAK_KEYS": "first-key, ${second}",
+        "TOOLSPEAK_ADMIN_KEY": "boss",
+        "TOOLSPEAK_STORE": "redis://localhost",
+        "TOOLSPEAK_DEFAULT": "qwen",
+        "TOOLSPEAK_GGUF": "$${a}.gguf",
+        "TOOLSPEAK_LOG": "json",
+        "TOOLSPEAK_OTLP": "http://127.0.0.1:4318",
+    }
+    assert set(environ) == set(VARIABLES)
+    config = loaded("[server]\nport = 1\nadmin_key = '${UNSET}'\n" + QWEN, environ).config
+    assert config.server == Server(
+        host="0.0.0.0",
+        port=9000,
+        workers=3,
+        keys=("first-key", "${second}"),
+        admin_key="boss",
+        log="json",
+    )
+    assert config.telemetry == Telemetry("http://127.0.0.1:4318")
+    assert (config.store, config.default) == ("redis://localhost", "qwen")
+    assert config.gguf == "$${a}.gguf"
+    nothing = dict.fromkeys(environ, "")
+    assert loaded("[server]\nport = 1\n", nothing).config.server.port == 1
+
+
+# Names.
+
+
+NAMES = (
+    BOX
+    + """
+    [models.exact]
+    upstream = "box"
+    model = "there"
+    [models."claude-*"]
+    upstream = "box"
+    [models."claude-opus-*"]
+    upstream = "box"
+    model = "opus:*"
+    [models."*-mini"]
+    upstream = "box"
+    [aliases]
+    "gpt-*" = "claude-x"
+    "gpt-4o" = "exact"
+    "chain" = "gpt-4o"
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ("requested", "name", "upstream_model"),
+    [
+        ("exact", "exact", "there"),
+        ("claude-3", "claude-*", "claude-3"),
+        ("claude-opus-4", "claude-opus-*", "opus:4"),
+        ("o4-mini", "*-mini", "o4-mini"),
+        ("gpt-5", "claude-*", "claude-x"),
+        ("gpt-4o", "exact", "there"),
+        ("chain", "exact", "there"),
+        ("-min", None, ""),
+        ("unknown", None, ""),
+        ("box", None, ""),
+        ("box/", None, ""),
+        ("", None, ""),
+    ],
+)
+def test_names(requested: str, name: str | None, upstream_model: str) -> None:
+    config = loaded(NAMES).config
+    target = find(config, requested)
+    assert (target and target.name) == name
+    if target:
+        assert target.attempts == (Attempt("box", upstream_model),)
+    else:
+        default = find(msgspec.structs.replace(config, default="chain"), requested)
+        assert default == find(config, "exact")
+
+
+def test_fallbacks_have_names_of_their_own() -> None:
+    names = {"a": ["b", "c"], "b": ["d"], "c": []}
+    text = "".join(
+        f"[upstreams.{name}]\nprovider = 'ollama'\nfallbacks = {others}\n"
+        for name, others in names.items()
+    )
+    text += "[upstreams.d]\nprovider = 'ollama'\nmodel = 'dd'\n"
+    text += "[models.m]\nupstream = 'a'\n[models.n]\nupstream = 'b'\nmodel = 'nn'\n"
+    config = loaded(text + "[models.o]\nupstream = 'd'\n").config
+    for requested, attempts in {
+        "m": (("a", "m"), ("b", "m"), ("c", "m")),
+        "n": (("b", "nn"), ("d", "dd")),
+        "o": (("d", "dd"),),
+        "b/x/y": (("b", "x/y"), ("d", "dd")),
+        "d/x": (("d", "x"),),
+    }.items():
+        target = find(config, requested)
+        assert target
+        assert [(one.upstream, one.model) for one in target.attempts] == list(attempts)
+
+
+@pytest.mark.parametrize("name", ["box/any", "ollama/qwen3:8b", "embedded/x", "qwen", "a"])
+def test_names_that_a_default_may_have(name: str) -> None:
+    text = f"default = '{name}'\n{QWEN}\n[aliases]\na = 'box/other'\n"
+    assert loaded(text).config.default == name
+
+
+def test_one_alias_may_catch_all() -> None:
+    config = loaded(QWEN + "[aliases]\n'*' = 'box/other'\n").config
+    for requested, model in {"anything": "other", "": "other", "qwen": "qwen"}.items():
+        target = find(config, requested)
+        assert target
+        assert target.attempts == (Attempt("box", model),)

@@ -1,0 +1,221 @@
+"""Settings that are refused or doubtful: what is said, and where."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.configs import BOX, QWEN, go_apart, loaded, refused
+from toolspeak.config.loading import load
+from toolspeak.config.problems import ConfigError
+from toolspeak.config.settings import Config
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_apart(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("text", "fragments"),
+    [
+        ("[server]\nport = 'x'", ["Expected `int`, got `str`", "`$.server.port`"]),
+        ("[server]\nport = 70000", ["<= 65535", "`$.server.port`"]),
+        ("[server]\nport = true", ["Expected `int`, got `bool`"]),
+        ("[server]\nprot = 1", ["unknown field `prot`; did you mean port?", "`$.server.prot`"]),
+        ("[servre]\nport = 1", ["did you mean server?", "`$.servre`"]),
+        ("server = 1", ["Expected `object`, got `int`", "`$.server`"]),
+        ("[server]\nhost = ''", ["length >= 1", "`$.server.host`"]),
+        ("[server]\nworkers = 0", [">= 1", "`$.server.workers`"]),
+        ("[limits]\nbody = -1", [">= 1", "`$.limits.body`"]),
+        ("[server]\nkeys = ['a', 1]", ["Expected `str`, got `int`", "`$.server.keys[1]`"]),
+        ("[server]\nkeys = ['']", ["the key is empty", "`$.server.keys[0]`"]),
+        ("[server]\nkeys = ['a b']", ["no header can carry", "`$.server.keys[0]`"]),
+        ("[server]\nhost = '0.0.0.0'", ["need keys", "TOOLSPEAK_KEYS", "`$.server.keys`"]),
+        ("[server]\nhost = '::'", ["need keys"]),
+        ("[server]\nhost = 'example.org'", ["need keys"]),
+        ("[server]\nhosts = ['http://a']", ["without http://", "`$.server.hosts[0]`"]),
+        ("[server]\norigins = ['a.org/x']", ["Expected an origin", "`$.server.origins[0]`"]),
+        ("store = 'sqlite://x'", ["Expected `memory`, redis://", "`$.store`"]),
+        ("gguf = '${NOPE}'", ["the variable NOPE is not set", "`$.gguf`"]),
+        ("gguf = '${'", ["Expected `${VARIABLE}`; write `$${`", "`$.gguf`"]),
+        ("gguf = '${A:-${}'", ["Expected `${VARIABLE}`"]),
+        ("[server]\nkeys = ['${NOPE}']", ["NOPE", "`$.server.keys[0]`"]),
+        ("default = 'qwne'\n" + QWEN, ["no model 'qwne'; did you mean qwen?", "`$.default`"]),
+        ("default = 'qwen'", ["no model 'qwen'; write `upstream/model`"]),
+        ("[models.m]\nupstream = 'groq'", ['add [upstreams.groq] with provider = "groq"']),
+        ("[models.m]\nupstream = 'x'", ["no upstream 'x'; there is none yet"]),
+        ("[models.m]\nupstream = ''", ["length >= 1", "`$.models.m.upstream`"]),
+        ("[upstreams.a]", ["needs a `provider`, or a `wire` and a `base_url`", "`$.upstreams.a`"]),
+        ("[upstreams.a]\nwire = 'ollama'", ["needs a `provider`"]),
+        ("[upstreams.a]\nprovider = 'custom'", ["says not where it is", "`$.upstreams.a`"]),
+        ("[upstreams.a]\nprovider = 'opnai'", ["did you mean openai?", "`$.upstreams.a.provider`"]),
+        ("[upstreams.a]\nprovider = 'zzz'", ["`toolspeak providers` lists them"]),
+        (
+            "[upstreams.a]\nwire = 'openai_caht'\nbase_url = 'http://h'",
+            ["no wire 'openai_caht'; did you mean openai_chat", "`$.upstreams.a.wire`"],
+        ),
+        (BOX + "retries = -1", [">= 0", "`$.upstreams.box.retries`"]),
+        (BOX + "idle_timeout = 0", ["> 0.0", "`$.upstreams.box.idle_timeout`"]),
+        (BOX + "idle_timeout = nan", ["> 0.0"]),
+        (BOX + "idle_timeout = inf", ["<= 86400.0"]),
+        (BOX + "headers = { A = 1 }", ["got `int`", "`$.upstreams.box.headers.A`"]),
+        (BOX + 'headers = { A = "x\\ny" }', ["line breaks", "`$.upstreams.box.headers.A`"]),
+        (BOX + "fallbacks = ['bxo']", ["did you mean box?", "`$.upstreams.box.fallbacks[0]`"]),
+        (BOX + "fallbacks = ['box']", ["itself: box -> box", "`$.upstreams.box.fallbacks`"]),
+        (
+            BOX + "fallbacks = ['c']\n[upstreams.c]\nprovider = 'ollama'\nfallbacks = ['box']",
+            ["box -> c -> box"],
+        ),
+        ("[models.m]\nmodel = 'x'", ["missing required field `upstream`", "`$.models.m`"]),
+        ("[models]\nm = 'x'", ["Expected `object`, got `str`", "`$.models.m`"]),
+        ("[models.m]\nupstream = 'bxo'\n" + BOX, ["did you mean box?", "`$.models.m.upstream`"]),
+        ("[models.m]\nupsteam = 'box'\n" + BOX, ["did you mean upstream?"]),
+        (QWEN + "dialect = 'hermse'", ["did you mean hermes", "`$.models.qwen.dialect`"]),
+        (QWEN + "tools = 'promt'", ["did you mean prompt?", "`$.models.qwen.tools`"]),
+        (QWEN + "trust = 'x'", ["known are strict, standard, lenient", "`$.models.qwen.trust`"]),
+        (QWEN + "compact = 'often'", ["known are auto", "`$.models.qwen.compact`"]),
+        (QWEN + "context = 0", [">= 1", "`$.models.qwen.context`"]),
+        (QWEN + "model = '*'", ["the name has none", "`$.models.qwen`"]),
+        ('[models."a*b*"]\nupstream = "box"\n' + BOX, ["one `*`", '`$.models["a*b*"]`']),
+        ('[models.""]\nupstream = "box"\n' + BOX, ["a model needs a name"]),
+        (QWEN + "[aliases]\na = 'qwn'", ["did you mean qwen?", "`$.aliases.a`"]),
+        (QWEN + "[aliases]\nqwen = 'qwen'", ["is a model as well", "`$.aliases.qwen`"]),
+        (QWEN + "[aliases]\na = 'b'\nb = 'a'", ["a -> b -> a", "`$.aliases.a`"]),
+        (QWEN + "[aliases]\na = 'a'", ["no model 'a'", "`$.aliases.a`"]),
+        (QWEN + "[aliases]\n'*' = 'b'\nb = 'c'", ["* -> b -> *", '`$.aliases["*"]`']),
+        (QWEN + "[aliases]\n'g-*' = 'g-4'", ["no model 'g-4'", '`$.aliases["g-*"]`']),
+        ("a = 1\nb = = 2", ["a.toml, line 2: this is no TOML"]),
+        ("a = 1\n\nb = 'x", ["a.toml, line 3: this is no TOML"]),
+    ],
+)
+def test_one_problem(text: str, fragments: list[str]) -> None:
+    error = refused(text)
+    for fragment in fragments:
+        assert fragment in str(error)
+    assert len(error.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("https://example.org/v1", None),
+        ("http://user:secret@example.org", None),
+        ("http://[::1]:8000/v1", None),
+        ("ftp://example.org", "Expected an address"),
+        ("example.org/v1", "Expected an address"),
+        ("http://", "Expected an address"),
+        ("http://h:99999", "Expected an address"),
+        ("http://h:x", "Expected an address"),
+        ("http://[::1", "Expected an address"),
+        ("http://a b/v1", "Expected an address"),
+        ("http://user:secret@h/v1?api_key=secret", "has a query"),
+        ("http://h/v1#x", "has a query"),
+        ("http://127.0.0.1:7878/v1", "own address"),
+        ("http://LOCALHOST:7878", "own address"),
+        ("http://[::1]:7878", "own address"),
+        ("http://0.0.0.0:7878/v1", "own address"),
+        ("http://127.0.0.1:7879/v1", None),
+        ("http://example.org:7878/v1", None),
+    ],
+)
+def test_addresses(address: str, problem: str | None) -> None:
+    text = f"[upstreams.a]\nwire = 'openai_chat'\nbase_url = '{address}'\n"
+    if problem is None:
+        assert loaded(text).config.upstreams["a"].base_url == address
+    else:
+        error = refused(text)
+        assert problem in str(error)
+        assert "- at `$.upstreams.a.base_url`" in str(error)
+        assert "secret" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("server", "address"),
+    [
+        ("port = 80", "http://localhost/v1"),
+        ("port = 443", "https://localhost/v1"),
+        ("hosts = ['gateway.org']", "http://Gateway.org:7878"),
+        ("host = '0.0.0.0'\nkeys = ['k']", "http://localhost:7878"),
+        ("host = '10.0.0.1'\nkeys = ['k']", "http://10.0.0.1:7878"),
+        ("port = 11434", ""),
+    ],
+)
+def test_the_gateway_does_not_call_itself(server: str, address: str) -> None:
+    said = f"base_url = '{address}'\n" if address else ""
+    assert "own address" in str(refused(f"[server]\n{server}\n" + BOX + said))
+
+
+def test_all_problems_are_told_at_once() -> None:
+    text = """
+        default = "nothing"
+        [server]
+        port = "x"
+        keys = ["${UNSET}${TOO}"]
+        [upstreams.a]
+        provider = "opnai"
+        retries = "many"
+        [models.m]
+        upstream = "b"
+        [models.n]
+        dialect = 3
+    """
+    paths = [re.findall(r"at `(.*)`$", problem)[0] for problem in refused(text).problems]
+    assert sorted(paths) == [
+        *("$.default", "$.models.m.upstream", "$.models.n", "$.models.n.dialect"),
+        *("$.server.keys[0]", "$.server.keys[0]", "$.server.port"),
+        *("$.upstreams.a.provider", "$.upstreams.a.retries"),
+    ]
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.toml cannot be read: No such file"):
+        load(Path("nowhere.toml"), {})
+    with pytest.raises(ConfigError, match="Is a directory"):
+        load(tmp_path, {})
+    Path("a.toml").write_bytes(b"a = '\xff'")
+    with pytest.raises(ConfigError, match=r"a\.toml is no text in UTF-8"):
+        load(Path("a.toml"), {})
+    Path("a.toml").write_bytes(b"\xef\xbb\xbfdefault = ''")
+    assert load(Path("a.toml"), {}) == Config()
+
+
+@pytest.mark.parametrize(
+    ("environ", "fragments"),
+    [
+        ({"TOOLSPEAK_PORT": "x"}, ["TOOLSPEAK_PORT: Expected `int`, got `str`"]),
+        ({"TOOLSPEAK_PORT": "70000"}, ["TOOLSPEAK_PORT: Expected `int` <= 65535"]),
+        ({"TOOLSPEAK_KEYS": "a,,b"}, ["TOOLSPEAK_KEYS: the key is empty"]),
+        ({"TOOLSPEAK_HOST": "0.0.0.0"}, ["the settings: the host 0.0.0.0", "need keys"]),
+        ({"TOOLSPEAK_DEFAULT": "x"}, ["TOOLSPEAK_DEFAULT: there is no model 'x'"]),
+        ({"TOOLSPEAK_CONFIG": "no.toml"}, ["no.toml cannot be read"]),
+    ],
+)
+def test_problems_of_the_environment(environ: dict[str, str], fragments: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, environ)
+    assert all(fragment in str(caught.value) for fragment in fragments)
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "warning"),
+    [
+        ("", {"TOOLSPEAK_PROT": "1"}, "TOOLSPEAK_PROT: there is no such variable; did you mean"),
+        ("[upstreams.a]\nprovider = 'openai'", {}, "OpenAI wants a key: set `key`, or OPENAI_API"),
+        (BOX + "base_url = 'http://h:1/v1'", {}, "wants the address without `/v1`"),
+        (
+            "[upstreams.a]\nwire='openai_chat'\nbase_url='http://h/v1/chat/completions'",
+            {},
+            "the wire itself adds `/chat/completions`",
+        ),
+    ],
+)
+def test_warnings(text: str, environ: dict[str, str], warning: str) -> None:
+    assert any(warning in told for told in loaded(text, environ).warnings)
+
+
+def test_known_variables_are_no_surprise() -> None:
+    known = ("TOOLSPEAK_CORPUS", "TOOLSPEAK_CONFIG", "TOOLSPEAK_EMBEDDED_KEY")
+    assert loaded("", dict.fromkeys(known, "x")).warnings == ()

@@ -1,0 +1,75 @@
+"""How long prose waits in a stream with the ladder on: no longer than it has to."""
+
+from __future__ import annotations
+
+import pytest
+from bench.holdback import CHUNK, LONG, NATIVE, TOOLS, waits
+from bench.holdback_replies import BEFORE_A_CALL, CANDIDATES, ORDINARY, REFUSALS
+
+from toolspeak import DIALECTS
+from toolspeak.dialects.grammar import grammar_of
+from toolspeak.dialects.registry import AUTO, scope_of
+from toolspeak.security.refusals import HELD_AT_MOST, begins_like_refusal
+
+MODES = (NATIVE, *DIALECTS)
+FENCED = {"xlam", "fenced_json"}
+"""To these, JSON in a fence is a call."""
+
+
+def longest_marker(dialect: str) -> int:
+    scope = scope_of(AUTO if dialect == NATIVE else dialect, "standard", has_tools=True)
+    grammar = grammar_of(scope, tuple(tool.name for tool in TOOLS))
+    names = grammar.names.literals if grammar.names else ()
+    return max(map(len, (*grammar.markers.literals, *names)))
+
+
+def begins_freely(text: str) -> bool:
+    """Whether its first chunk is enough to see that it is no refusal."""
+    return not begins_like_refusal(text[:CHUNK])
+
+
+def test_ordinary_prose_begins_as_no_refusal_does() -> None:
+    assert sum(map(begins_freely, ORDINARY.values())) > len(ORDINARY) * 0.9
+    assert not any(begins_freely(text) for text in (*CANDIDATES.values(), *REFUSALS.values()))
+
+
+@pytest.mark.parametrize("dialect", MODES)
+def test_ordinary_prose_waits_for_nothing_but_markers(dialect: str) -> None:
+    for name, text in ORDINARY.items():
+        if dialect in FENCED and "```json" in text:
+            continue
+        found = waits(text, dialect)
+        assert len(found) == len(text), name
+        if begins_freely(text):
+            assert found == waits(text, dialect, ladder=False), name
+        assert max(found) <= longest_marker(dialect), name
+
+
+def test_plain_sentences_leave_at_once() -> None:
+    for name in ("a greeting", "one sentence", "a paragraph", "a long text", "German", "Chinese"):
+        found = waits(ORDINARY[name], "tagged")
+        assert max(found) <= CHUNK, name
+        assert found.count(0) > len(found) * 0.95, name
+
+
+@pytest.mark.parametrize("dialect", MODES)
+def test_what_may_be_a_refusal_is_decided_soon(dialect: str) -> None:
+    most = HELD_AT_MOST + longest_marker(dialect)
+    for name, text in CANDIDATES.items():
+        found = waits(text, dialect)
+        assert len(found) == len(text), name
+        assert max(found) <= most, name
+
+
+def test_a_refusal_waits_for_its_end() -> None:
+    for name, text in REFUSALS.items():
+        assert waits(text, NATIVE)[0] == len(text) - CHUNK, name
+
+
+@pytest.mark.parametrize("dialect", MODES)
+def test_words_before_a_long_call_do_not_wait_for_it(dialect: str) -> None:
+    for name, text in BEFORE_A_CALL.items():
+        if begins_freely(text):
+            found = waits(text, dialect, LONG)
+            assert len(found) >= len(text.rstrip()), name
+            assert max(found) <= longest_marker(dialect), name

@@ -1,0 +1,207 @@
+"""What a model is told about its tools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolspeak import DIALECTS, Tool, augment_system_prompt, extract, render_tools
+from toolspeak.calls.tools import first_sentence, shortened
+from toolspeak.engine.instructions import budget_for
+
+TOOLS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "data" / "agent_tools.json").read_text()
+)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_tells_all_it_has_to(dialect: str) -> None:
+    text = augment_system_prompt("Be helpful.", TOOLS, dialect, examples=True)
+    assert text.startswith("Be helpful.\n\n")
+    for tool in TOOLS:
+        assert tool["name"] in text
+        assert json.dumps(tool["description"])[1:-1] in text
+    for words in ("To call a tool", "wait for it", "answer in plain text", "Do not say that tools"):
+        assert words in text
+    assert text == augment_system_prompt("Be helpful.", TOOLS, dialect, examples=True)
+
+
+@pytest.mark.parametrize("base", [None, "", "  \n"])
+def test_without_a_base_there_are_only_the_instructions(base: str | None) -> None:
+    assert augment_system_prompt(base, TOOLS) == render_tools("tagged", TOOLS)
+
+
+def test_without_tools_there_is_only_the_base() -> None:
+    assert augment_system_prompt("Be helpful.", []) == "Be helpful."
+
+
+def test_a_compact_list_has_one_line_for_each_tool() -> None:
+    lines = render_tools("tagged", TOOLS, compact=True).splitlines()
+    assert (
+        "- read_file(file_path: string, offset?: integer, limit?: integer) — Reads a file from the "
+        "local disk and returns it with line numbers." in lines
+    )
+    assert sum(line.startswith("- ") for line in lines) == len(TOOLS)
+
+
+def test_a_compact_list_tells_what_objects_hold() -> None:
+    edit = {"type": "object", "properties": {"old": {"type": "string"}, "all": {"const": True}}}
+    schema = {
+        "type": "object",
+        "$defs": {"edit": {**edit, "required": ["old"]}},
+        "properties": {
+            "edits": {"type": "array", "items": {"$ref": "#/$defs/edit"}},
+            "mode": {"enum": list("abcdefgh")},
+            "near": {"anyOf": [{"type": "object", "properties": {"km": {"type": "number"}}}]},
+            "tags": {"type": "array", "items": {"type": ["string", "null"]}},
+        },
+        "required": ["edits"],
+    }
+    listed = render_tools("tagged", [Tool(name="edit", parameters=schema)], compact=True)
+    assert (
+        '- edit(edits: {old: string, all?: true}[], mode?: "a"|"b"|"c"|"d"|"e"|"f"|…, '
+        "near?: {km?: number}, tags?: (null|string)[])" in listed.splitlines()
+    )
+
+
+def test_a_compact_list_is_a_quarter_of_the_full_one() -> None:
+    full, compact = (
+        len(augment_system_prompt(None, TOOLS, compact=compact)) for compact in (False, True)
+    )
+    assert compact * 4 <= full
+
+
+def test_auto_is_compact_where_the_list_is_long() -> None:
+    assert augment_system_prompt(None, TOOLS, compact="auto") == augment_system_prompt(
+        None, TOOLS, compact=True
+    )
+    assert augment_system_prompt(None, TOOLS[:1], compact="auto") == augment_system_prompt(
+        None, TOOLS[:1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("context", "is_compact"),
+    [(None, True), (8_192, True), (32_768, True), (131_072, False), (1_000_000, False)],
+)
+def test_auto_goes_by_what_the_list_takes_of_the_context(
+    context: int | None, is_compact: bool
+) -> None:
+    tools = TOOLS * 2
+    chosen = augment_system_prompt(None, tools, compact="auto", budget=budget_for(context))
+    assert chosen == augment_system_prompt(None, tools, compact=is_compact)
+
+
+GRAMMAR = 'start: "*** Begin" LF\n\nLF: /x/'
+PATCH: dict[str, Any] = {
+    "type": "custom",
+    "name": "apply_patch",
+    "description": "Edits files. This is a FREEFORM tool, so do not wrap the patch in JSON.",
+    "format": {
+        "type": "grammar",
+        "syntax": "lark",
+        "definition": 'start: "*** Begin" LF\n\nLF: /x/',
+    },
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("compact", [True, False])
+def test_how_to_write_a_text_is_told_in_full(dialect: str, compact: bool) -> None:
+    told = render_tools(dialect, [PATCH, *TOOLS[:1]], compact=compact)
+    for words in (PATCH["description"], "Lark grammar", "*** Begin", "LF: /x/"):
+        assert words in told
+    assert told.count("apply_patch") == 1, "an example would have to make up a text"
+
+
+def test_a_compact_list_tells_the_form_of_a_text_below_its_tool() -> None:
+    lines = render_tools("tagged", [PATCH], compact=True).splitlines()
+    at = lines.index(f"- apply_patch(input: string) — {PATCH['description']}")
+    assert lines[at + 1 : at + 6] == [
+        "  The whole input, as plain text; the call around it is written as any other is.",
+        "  It has to follow this Lark grammar:",
+        '  start: "*** Begin" LF',
+        "",
+        "  LF: /x/",
+    ]
+
+
+def test_a_form_that_is_endless_is_cut() -> None:
+    endless = {**PATCH, "format": {"syntax": "regex", "definition": "(a|b) " * 9_999}}
+    told = render_tools("tagged", [endless], compact=True)
+    assert "It has to match this regular expression:\n  (a|b) (a|b)" in told
+    assert len(told) < 5_000
+    assert "(a|b)…\n" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "longest", "shown"),
+    [
+        ("one two", 7, "one two"),
+        ("one two three", 11, "one two…"),
+        ("one, two, three", 10, "one, two…"),
+        ("one two three-four", 16, "one two…"),
+        ("averylongword", 6, "avery…"),
+        ("a verylongword", 9, "a verylo…"),
+        ("天气预报天气预报", 5, "天气预报…"),
+    ],
+)
+def test_what_is_too_long_ends_with_a_word(text: str, longest: int, shown: str) -> None:
+    assert shortened(text, longest) == shown
+    assert len(shown) <= longest
+
+
+def test_a_long_sentence_is_not_cut_in_a_word() -> None:
+    tool = Tool(name="f", description="Finds " + "something " * 30)
+    [line] = [
+        line for line in render_tools("xml", [tool], compact=True).splitlines() if "- f" in line
+    ]
+    assert line.endswith(" something…")
+
+
+@pytest.mark.parametrize(
+    ("description", "sentence"),
+    [
+        ("Reads a file. Then more.", "Reads a file."),
+        ("Reads a file, e.g. a log. Then more.", "Reads a file, e.g. a log."),
+        ("Reads a city (e.g. Oslo). Then more.", "Reads a city (e.g. Oslo)."),
+        ("Finds it, i.e. The Thing! Then more.", "Finds it, i.e. The Thing!"),
+        ("Lists files, links, etc. in a folder. More.", "Lists files, links, etc. in a folder."),
+        ("Lists files, links, etc. Then more.", "Lists files, links, etc."),
+        ("Lists files, links, etc.", "Lists files, links, etc."),
+        ("Compares a vs. B. Then more.", "Compares a vs. B."),
+        ("Finds a U.S. state. Then more.", "Finds a U.S. state."),
+        ("Reads version 1.10 of a.txt", "Reads version 1.10 of a.txt"),
+        ("Reads a\n  file. Then more.", "Reads a file."),
+        ("Reads a file\n\nThen more.", "Reads a file"),
+        ("Does it? Yes.", "Does it?"),
+        ("# SendMessage\n\nSends a message. More.", "Sends a message."),
+        ("# SendMessage\nSends a message. More.", "Sends a message."),
+        ("## About\n\n### More\n\n---\n\n- Sends it. More.", "Sends it."),
+        ("SendMessage\n===========\n\nSends a message.", "Sends a message."),
+        ("SendMessage\n---\nSends a message.", "Sends a message."),
+        ("# SendMessage", "SendMessage"),
+        ("#hashtags are found. More.", "#hashtags are found."),
+        ("1. Reads it. 2. Writes it.", "Reads it."),
+        ("读取文件。然后写入。", "读取文件。"),
+        ("", ""),
+    ],
+)
+def test_the_first_sentence(description: str, sentence: str) -> None:
+    assert first_sentence(description) == sentence
+    tools = [{"name": "f", "description": description}]
+    about = sentence.rstrip(".!?")
+    wish = f"use f ({about})." if about else "use f."
+    assert f"User: Please {wish}\n" in augment_system_prompt(None, tools, examples=True)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_shown_call_is_a_call(dialect: str) -> None:
+    text = render_tools(dialect, TOOLS[1:2])
+    shown = text.split("arguments:\n\n")[1].split("\n\nYou will")[0].split("\n\nMake one")[0]
+    assert [call.name for call in extract(shown, tools=TOOLS, dialect=dialect).calls] == [
+        "read_file"
+    ]

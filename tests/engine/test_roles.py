@@ -1,0 +1,145 @@
+"""Who speaks when, as the templates of each kind of server take it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.engine.support import CALL, RESULT, asked, exchange
+from toolspeak import Capabilities, Image, Message, Text
+from toolspeak.config.providers import PROVIDERS
+from toolspeak.engine import Target
+from toolspeak.engine.roles import MARKED, settled
+from toolspeak.types import Quirks, Role
+
+DEVELOPER = "a developer's message is the system's"
+ONE = "the instructions at the start are one message"
+JOINED = "what one side says in several messages is one"
+FIRST = "instructions are what the user says first"
+
+ROLES: dict[str, Role] = {
+    "D": "developer",
+    "S": "system",
+    "U": "user",
+    "A": "assistant",
+    "T": "tool",
+}
+
+
+def talk(written: str) -> tuple[Message, ...]:
+    """`S a | U b`: the system says a, the user b; `A call` is a call, `T` its result, and `{a}` an
+    instruction that is marked."""
+    return tuple(map(_message, filter(None, written.split(" | "))))
+
+
+def _message(turn: str) -> Message:
+    role, text = ROLES[turn[0]], turn[2:].replace("¶", "\n\n")
+    text = text.replace("{", "<system>\n").replace("}", "\n</system>")
+    if role == "tool":
+        return Message(role, (RESULT,))
+    return Message(role, (CALL,) if text == "call" else (Text(text),))
+
+
+CASES: list[tuple[str, str, str, list[str]]] = [
+    # OpenAI takes everything.
+    ("any", "D a | U b | D c | U d | U e", "D a | U b | D c | U d | U e", []),
+    # One system message, and that first.
+    ("system-first", "S a | U b | A c | U d", "S a | U b | A c | U d", []),
+    ("system-first", "D a | U b", "S a | U b", [DEVELOPER]),
+    ("system-first", "S a | D b | S c | U d", "S a¶b¶c | U d", [DEVELOPER, ONE]),
+    ("system-first", "S a | S b", "S a¶b", [ONE]),
+    ("system-first", "U a | S b | U c", "U a | U {b} | U c", [MARKED]),
+    ("system-first", "U a | D b", "U a | U {b}", [MARKED]),
+    (
+        "system-first",
+        "U a | S b | A c | D d | U e",
+        "U a | U {b} | A c | U {d} | U e",
+        [f"{MARKED} (2 places)"],
+    ),
+    ("system-first", "S a | U b | U c | A d | A e", "S a | U b | U c | A d | A e", []),
+    # And then user and assistant in turns.
+    ("alternating", "S a | U b | A c | U d", "S a | U b | A c | U d", []),
+    ("alternating", "S a | U b | U c", "S a | U b¶c", [JOINED]),
+    ("alternating", "U a | A b | A c", "U a | A b¶c", [JOINED]),
+    ("alternating", "U a | S b | U c", "U a¶{b}¶c", [MARKED, JOINED]),
+    ("alternating", "U a | A b | S c | U d", "U a | A b | U {c}¶d", [MARKED, JOINED]),
+    ("alternating", "U a | A call | T | U b", "U a | A call | T | U b", []),
+    ("alternating", "U a | A call | T | T | S b", "U a | A call | T | T | U {b}", [MARKED]),
+    ("alternating", "", "", []),
+]
+
+
+@pytest.mark.parametrize(("roles", "given", "wanted", "notes"), CASES)
+def test_a_conversation_is_settled(roles: Any, given: str, wanted: str, notes: list[str]) -> None:
+    target = Target(model="m", quirks=Quirks(roles=roles))
+    messages, said = settled(talk(given), target)
+    assert messages == talk(wanted)
+    assert [note.message for note in said] == notes
+    assert {note.code for note in said} <= {"rephrased"}
+    assert settled(messages, target) == (messages, ())
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "given", "wanted", "notes"),
+    [
+        (Capabilities(alternation=True), "U a | U b", "U a¶b", [JOINED]),
+        (Capabilities(system_role=False), "S a | U b", "U a¶b", [FIRST, JOINED]),
+        (Capabilities(system_role=False), "S a | D b", "U a¶b", [DEVELOPER, ONE, FIRST]),
+        (Capabilities(system_role=True), "S a | U b", "S a | U b", []),
+    ],
+)
+def test_what_is_known_of_a_model_counts(
+    capabilities: Capabilities, given: str, wanted: str, notes: list[str]
+) -> None:
+    messages, said = settled(talk(given), Target(model="m", capabilities=capabilities))
+    assert messages == talk(wanted)
+    assert [note.message for note in said] == notes
+
+
+def test_mistral_hears_the_assistant_between_results_and_the_user() -> None:
+    target = Target(model="m", quirks=PROVIDERS["mistral"].quirks)
+    messages, (note,) = settled(talk("U a | A call | T | U b | A c | U d"), target)
+    assert messages == talk("U a | A call | T | A I have the results. | U b | A c | U d")
+    assert "between results" in note.message
+
+
+@pytest.mark.parametrize("wire", ["openai_responses", "anthropic", "ollama", "gemini"])
+def test_other_wires_have_their_own_ways(wire: str) -> None:
+    messages = talk("D a | U b | S c | U d")
+    assert settled(messages, Target(model="m", wire=wire)) == (messages, ())
+
+
+def test_what_is_more_than_text_stays_as_it_is() -> None:
+    """People with names, texts of which more is said, and pictures."""
+    kept = Text("a", {"cache_control": {"type": "ephemeral"}})
+    picture = Image(data="AA==")
+    given = (
+        Message("user", (kept, Text("b"))),
+        Message("user", (picture, Text("c"))),
+        Message("user", (Text("d"),), {"name": "ada"}),
+    )
+    target = Target(model="m", quirks=Quirks(roles="alternating"))
+    messages, _ = settled(given, target)
+    assert messages == (Message("user", (kept, Text("b"), picture, Text("c"))), given[2])
+
+
+def test_only_openai_is_told_of_developers() -> None:
+    known = {name for name, row in PROVIDERS.items() if row.quirks.roles == "any"}
+    assert known == {"openai"}
+
+
+def test_the_upstream_gets_it_so() -> None:
+    request = asked(*talk("S a | D b | U c | A call | T | S d"))
+    sent = exchange(request, tools="native")
+    assert [
+        (message["role"], message["content"]) for message in sent.outgoing.body["messages"]
+    ] == [
+        ("system", "a\n\nb"),
+        ("user", "c"),
+        ("assistant", None),
+        ("tool", RESULT.content),
+        ("user", "<system>\nd\n</system>"),
+    ]
+    assert "rephrased" in [note.code for note in sent.outgoing.notes]
+    assert sent.request is request

@@ -1,0 +1,244 @@
+"""`toolspeak explain`, and how programs of the same user find a gateway that runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.served import ASKED, HTTP, environment, serving, settings_for
+from toolspeak import Finish, TextDelta
+from toolspeak.cli import main
+from toolspeak.config.running_instances import Whereabouts, answering, noted, running
+from toolspeak.errors import UsageError
+from toolspeak.observe.inspector.client import Inspector
+from toolspeak.testing import ScriptedServer
+
+CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": PARAMETERS}}]
+HOSTILE = "\x1b[2J\x1b]0;owned\x07 [bold red]markup[/]"
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def explained(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "toolspeak", "explain", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_request_is_explained(tmp_path: Path) -> None:
+    turn: list[Any] = [TextDelta(f"{HOSTILE} {CALL}"), Finish("stop")]
+    with ScriptedServer(turn) as model:
+        (tmp_path / "toolspeak.toml").write_text(
+            settings_for(model.url) + 'tools = "prompt"\ndialect = "hermes"\n'
+        )
+        with serving(tmp_path) as gateway:
+            got = HTTP.post(
+                f"{gateway.url}/v1/chat/completions",
+                json={**ASKED, "tools": TOOLS, "stream": True},
+            )
+            identity = got.headers["x-request-id"]
+            listed = explained()
+            assert identity in listed
+            assert "get_weather" in listed
+            shown = explained(identity)
+            assert explained("last") == shown
+            assert explained(identity, "--url", gateway.url.replace("127.0.0.1", "localhost"))
+            value = json.loads(explained(identity, "--json"))
+            # Others have no business here.
+            with pytest.raises(UsageError, match="there is no request"):
+                Inspector.at().get("requests/nothing")
+            with pytest.raises(UsageError, match="needs the token"):
+                Inspector.at(key="wrong").get("requests")
+    for words in ("the client sent", "Who are you?", "plan", "prompt, system", "the model wrote"):
+        assert words in shown
+    for words in ("get_weather(", "the client received: 200", "the configuration says prompt"):
+        assert words in shown
+    assert "\x1b" not in shown
+    assert "\\x1b[2J" in shown
+    assert "[bold red]markup[/]" in shown
+    assert value["turns"][0]["calls"][0]["arguments"] == {"city": "Oslo"}
+    assert running() == []
+
+
+def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain"]) == 2
+    assert "toolspeak serve" in capsys.readouterr().err
+    assert main(["explain", "--url", "http://127.0.0.1:9"]) == 2
+    assert "does not answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "file:///etc", "nonsense", "http://["])
+def test_no_address(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with noted(Whereabouts("http://127.0.0.1:7878", os.getpid(), "token")):
+        for command in (["explain"], ["explain", "last"]):
+            assert main([*command, "--url", url]) == 2
+            assert "Expected an address such as" in capsys.readouterr().err
+
+
+PWN = "m\x1b]0;pwn\x07\x1b[2J"
+SUMMARY = {
+    **dict.fromkeys(("id", "key", "wire", "asked", "model", "mode", "upstream", "failure"), PWN),
+    "at": 1.0,
+    "calls": [PWN],
+    "retries": 1,
+    "ms": 1.0,
+    "status": 200,
+}
+BAD = {"problem": PWN, "code": PWN, "path": PWN}
+NOTE = {"code": PWN, "message": PWN, "where": PWN}
+MADE = {"name": PWN, "arguments": {PWN: PWN}}
+TURN = {
+    **dict.fromkeys(("why", "why_text", "model", "upstream", "address", "path", "text"), PWN),
+    "plan": {"mode": PWN, "dialect": PWN, "reasons": [PWN]},
+    "first_ms": 1.0,
+    "ms": 1.0,
+    "outcome_text": PWN,
+    "failure": {"message": PWN},
+    "prompt": [{"role": PWN, "text": PWN}],
+    "calls": [MADE],
+    "rejected": [BAD],
+    "notes": [NOTE],
+    "spans": [{"start": 1, "end": 3, "kind": "call"}],
+}
+SHOWN = {
+    "summary": SUMMARY,
+    "sent": {"method": PWN, "target": PWN, "body": PWN},
+    "received": {"status": PWN, "body": PWN},
+    "turns": [TURN],
+    "calls": [MADE],
+    "notes": [NOTE],
+    "hidden": 1,
+}
+
+
+def test_nothing_that_is_shown_reaches_the_terminal_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def got(_: Inspector, path: str) -> Any:
+        return {"requests": [SUMMARY]} if path == "requests" else SHOWN
+
+    monkeypatch.setattr(Inspector, "get", got)
+    for command in (["explain"], ["explain", "last"], ["explain", "last", "--full"]):
+        assert main([*command, "--url", "http://127.0.0.1:9"]) == 0
+        said = capsys.readouterr().out
+        assert "\\x1b" in said
+        assert not {"\x1b", "\x07"} & {*said}
+
+
+def test_nor_what_a_gateway_says_of_its_models(tmp_path: Path) -> None:
+    upstream = 'wire = "openai_chat"\nbase_url = "http://127.0.0.1:9/v1"'
+    model = '[models."m\\u001b[2J"]\nupstream = "far"'
+    config = tmp_path / "toolspeak.toml"
+    config.write_text(f"embedded = false\n[upstreams.far]\n{upstream}\n{model}\n")
+    with subprocess.Popen(
+        [sys.executable, "-m", "toolspeak", "serve", "--port", "0", "--config", str(config)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(PYTHONUNBUFFERED="1"),
+    ) as serving:
+        assert serving.stdout
+        said = [serving.stdout.readline() for _ in range(2)]
+        serving.terminate()
+    assert said[1] == "  m\\x1b[2J\n"
+
+
+def test_what_a_server_complains_of_neither(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise UsageError(PWN)
+
+    monkeypatch.setattr(Inspector, "get", fails)
+    assert main(["explain", "--url", "http://127.0.0.1:9"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_something_else_that_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def got(*_: Any) -> Any:
+        return {"ok": True}
+
+    monkeypatch.setattr(Inspector, "get", got)
+    for command in (["explain"], ["explain", "last"]):
+        assert main([*command, "--url", "http://127.0.0.1:9"]) == 2
+        assert "is no gateway of Toolspeak" in capsys.readouterr().err
+
+
+def test_only_its_user_reads_where_a_gateway_is(state: Path) -> None:
+    here = Whereabouts("http://127.0.0.1:7878", os.getpid(), "secret-token")
+    with noted(here):
+        (path,) = (state / "toolspeak" / "gateways").iterdir()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert running() == [here]
+        assert "secret-token" not in repr(here)
+        with noted(here):
+            assert running() == [here]
+    assert running() == []
+
+
+def test_those_that_were_killed_are_forgotten(state: Path) -> None:
+    folder = state / "toolspeak" / "gateways"
+    folder.mkdir(parents=True)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (folder / "1.json").write_text(f'{{"url": "http://127.0.0.1:1", "process": {dead.pid}}}')
+    (folder / "2.json").write_text("no JSON")
+    assert running() == []
+    assert [path.name for path in folder.iterdir()] == ["2.json"]
+
+
+def test_the_newest_comes_first(state: Path) -> None:
+    folder = state / "toolspeak" / "gateways"
+    folder.mkdir(parents=True)
+    for age, name in enumerate(("new", "old")):
+        path = folder / f"{name}.json"
+        path.write_text(f'{{"url": "http://{name}", "process": {os.getpid()}}}')
+        os.utime(path, (1000 - age, 1000 - age))
+    assert [one.url for one in running()] == ["http://new", "http://old"]
+
+
+def test_without_a_home_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", no_home)
+    with noted(Whereabouts("http://127.0.0.1:7878", os.getpid())):
+        assert running() == []
+
+
+def test_a_number_that_is_anothers_by_now(capsys: pytest.CaptureFixture[str]) -> None:
+    with noted(Whereabouts("http://127.0.0.1:9", os.getpid(), "token")):
+        assert len(running()) == 1
+        assert [*answering()] == []
+        assert main(["explain"]) == 2
+    assert "no gateway of yours runs" in capsys.readouterr().err
+
+
+def test_one_that_is_busy_is_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        here = Whereabouts(f"http://127.0.0.1:{listener.getsockname()[1]}", os.getpid())
+        with noted(here):
+            assert [*answering()] == [here]

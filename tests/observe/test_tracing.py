@@ -1,0 +1,442 @@
+"""Requests as spans: what they say, what they keep to themselves, and how they join others'."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from tests.gateway.clients import HTTP, STREAMED, WHOLE, Client, ask
+from tests.gateway.configs import go_apart, loaded, refused
+from tests.gateway.served import ASKED, Held, serving
+from tests.gateway.served import ask as asked_of
+from tests.gateway.support import Running, behind, running
+from toolspeak.config.settings import Config, Telemetry
+from toolspeak.errors import UsageError
+from toolspeak.events import CallEnd, CallStart, Event, Finish, Started, TextDelta
+from toolspeak.gateway.app import Gateway
+from toolspeak.observe import telemetry
+from toolspeak.observe.tracing import Tracing
+from toolspeak.testing import ScriptedServer
+from toolspeak.types import Failure, ToolCall, Usage
+
+SECRET = "sk-proj-" + "a1B2c3D4e5" * 4
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+HEADER = f"00-{TRACE}-{PARENT}-01"
+_CONVENTIONS = "opentelemetry.semconv._incubating.attributes"
+CLIENTS = [WHOLE[0], STREAMED[0], WHOLE[2]]
+
+
+def call(**arguments: Any) -> list[Event]:
+    made = ToolCall(id="call_7", name="get_weather", arguments=arguments)
+    end = Finish("calls", usage=Usage(input=20, output=5, cached=8, reasoning=2))
+    return [Started("id_9", "real-model"), CallStart(0, made.id, made.name), CallEnd(0, made), end]
+
+
+def said(text: str) -> list[Event]:
+    return [TextDelta(text), Finish("stop", usage=Usage(3, 2))]
+
+
+class Traced:
+    """A gateway, and the spans that it makes."""
+
+    def __init__(self, gateway: Running, exporter: InMemorySpanExporter, model: ScriptedServer):
+        self.gateway = gateway
+        self.model = model
+        self._exporter = exporter
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        """All of them, in the order in which they began; the gateway is over after that."""
+        self.gateway.stop()
+        return sorted(self._exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
+
+
+@contextmanager
+def traced(
+    *turns: Sequence[Event], content: bool = False, **model: Any
+) -> Generator[Traced, None, None]:
+    exporter = InMemorySpanExporter()
+    with ScriptedServer(*turns) as upstream:
+        config = structs.replace(
+            behind(upstream.url, **model), telemetry=Telemetry(content=content)
+        )
+        gateway = Running(Gateway(config, environ={}, tracing=Tracing(config, exporter)))
+        gateway.start()
+        yield Traced(gateway, exporter, upstream)
+        gateway.stop()
+
+
+def body(client: Client, text: str = "What is the weather in Oslo?") -> dict[str, Any]:
+    return client.body(text, tools=["get_weather"])
+
+
+def attributes_of(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def events_of(span: ReadableSpan) -> list[tuple[str, dict[str, Any]]]:
+    return [(event.name, dict(event.attributes or {})) for event in span.events]
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+def test_a_call(client: Client) -> None:
+    with traced(call(city="Oslo"), tools="native") as it:
+        heard = ask(it.gateway.url, client, body(client) | {"temperature": 0.5})
+        assert heard.status == 200
+        server, asked = it.spans
+    assert (server.name, server.kind) == (f"POST {client.path}", SpanKind.SERVER)
+    assert server.parent is None
+    attributes = attributes_of(server)
+    assert attributes.pop("toolspeak.overhead_ms") > 0
+    assert attributes.pop("toolspeak.request_id").startswith("req_")
+    assert (attributes.pop("toolspeak.holdback_ms", None) is None) != client.stream
+    assert attributes == {
+        "http.request.method": "POST",
+        "http.response.status_code": 200,
+        "http.route": client.path,
+        "url.path": client.path,
+        "toolspeak.wire": client.wire,
+        "toolspeak.model": "m",
+        "toolspeak.upstream": "scripted",
+        "toolspeak.mode": "native",
+        "toolspeak.stream": client.stream,
+        "toolspeak.calls.tools": 1,
+        "toolspeak.calls.drafts": 1,
+        "toolspeak.retries": 0,
+        "toolspeak.notes": (),
+    }
+    assert (asked.name, asked.kind) == ("chat m", SpanKind.CLIENT)
+    assert asked.parent
+    assert server.context
+    assert asked.parent.span_id == server.context.span_id
+    attributes = attributes_of(asked)
+    assert attributes.pop("server.port") == int(it.model.url.rpartition(":")[2])
+    assert attributes.pop("gen_ai.response.id")
+    assert attributes.pop("gen_ai.response.model")
+    attributes.pop("gen_ai.request.max_tokens", None)
+    attributes.pop("gen_ai.usage.cache_read.input_tokens", None)
+    attributes.pop("gen_ai.usage.reasoning.output_tokens", None)
+    assert attributes == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "m",
+        "gen_ai.request.stream": client.stream,
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.response.finish_reasons": ("tool_calls",),
+        "gen_ai.usage.input_tokens": 20,
+        "gen_ai.usage.output_tokens": 5,
+        "http.response.status_code": 200,
+        "server.address": "127.0.0.1",
+        "toolspeak.upstream": "scripted",
+        "toolspeak.wire": "openai_chat",
+        "toolspeak.mode": "native",
+        "toolspeak.outcome": "calls",
+        "toolspeak.dialect": "native",
+        "toolspeak.calls.drafts": ("get_weather",),
+    }
+    [(name, event)] = events_of(asked)
+    assert name == "toolspeak.call"
+    assert set(event) == {"gen_ai.tool.name", "gen_ai.tool.call.id"}
+    assert (server.start_time or 0) <= (asked.start_time or 0) < (asked.end_time or 0)
+    assert (asked.end_time or 0) <= (server.end_time or 0)
+
+
+def test_the_names_are_those_of_the_conventions() -> None:
+    conventions = import_module(f"{_CONVENTIONS}.gen_ai_attributes")
+    known = {value for name, value in vars(conventions).items() if name.startswith("GEN_AI_")}
+    source = Path(telemetry.__file__).with_name("tracing.py").read_text()
+    used = {part for part in source.split('"') if part.startswith("gen_ai.") and "{" not in part}
+    assert len(used) > 15
+    assert used <= known
+
+
+def test_why_it_was_asked_again() -> None:
+    bad = '<tool_call>{"name": "get_weather", "arguments": {"text": "x",}}</tool_call>'
+    refusal = "I'm sorry, but I don't have access to any tools."
+    with traced(said(refusal), said(bad), tools="native") as it:
+        ask(it.gateway.url, WHOLE[0], body(WHOLE[0]))
+        server, first, second = it.spans
+    assert first.attributes
+    assert second.attributes
+    assert server.attributes
+    assert "toolspeak.why" not in first.attributes
+    assert first.attributes["toolspeak.outcome"] == "false-refusal"
+    assert second.attributes["toolspeak.why"] == "false-refusal"
+    assert second.attributes["toolspeak.dialect"] == "hermes"
+    assert ("toolspeak.note", {"toolspeak.note.code": "repaired-trailing-comma"}) in events_of(
+        second
+    )
+    assert ("toolspeak.note", {"toolspeak.note.code": "asked-again"}) in events_of(server)
+    assert server.attributes["toolspeak.retries"] == 1
+
+
+def test_a_failure() -> None:
+    failure = Failure("overloaded", f"too busy for {SECRET}", 503)
+    with traced([failure]) as it:
+        ask(it.gateway.url, WHOLE[0])
+        server, asked = it.spans
+    for span in (server, asked):
+        assert span.attributes
+        assert span.attributes["error.type"] == "overloaded"
+        assert span.attributes["http.response.status_code"] == 503
+        assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, None)
+
+
+def parents_at(model: ScriptedServer) -> list[Any]:
+    """The `traceparent` of all that it will be asked."""
+    seen: list[Any] = []
+    handler: Any = model._server.RequestHandlerClass  # pyright: ignore[reportPrivateUsage]
+    original = handler.do_POST
+
+    def do_post(self: Any) -> None:
+        seen.append(self.headers["traceparent"])
+        original(self)
+
+    handler.do_POST = do_post
+    return seen
+
+
+def test_traces_join() -> None:
+    with traced(said("Hello.")) as it:
+        seen = parents_at(it.model)
+        ask(it.gateway.url, WHOLE[0], traceparent=HEADER)
+        ask(it.gateway.url, WHOLE[0], traceparent=HEADER[:-2] + "00")
+        ask(it.gateway.url, WHOLE[0], traceparent="nonsense")
+        server, asked, *others = it.spans
+    assert server.context
+    assert server.parent
+    assert asked.context
+    assert f"{server.context.trace_id:032x}" == TRACE
+    assert f"{server.parent.span_id:016x}" == PARENT
+    assert seen[0] == f"00-{TRACE}-{asked.context.span_id:016x}-01"
+    # Whoever asks not to be traced is not, and upstreams are told.
+    assert seen[1].startswith(f"00-{TRACE}-")
+    assert seen[1].endswith("-00")
+    assert len(others) == 2
+    assert others[0].parent is None
+
+
+def test_without_traces_upstreams_hear_nothing_of_them() -> None:
+    with ScriptedServer(said("Hello.")) as model, running(behind(model.url)) as gateway:
+        seen = parents_at(model)
+        ask(gateway.url, WHOLE[0], traceparent=HEADER)
+    assert seen == [None]
+
+
+def test_paths_that_clients_make_up() -> None:
+    with traced(said("Hello.")) as it:
+        for path in ("/nowhere/1", "/health", "/metrics", "/v1/models"):
+            HTTP.get(it.gateway.url + path)
+        HTTP.request("PROPFIND", f"{it.gateway.url}/v1/models")
+        gemini = structs.replace(WHOLE[4], path="/v1beta/models/made-up:generateContent")
+        ask(it.gateway.url, gemini)
+        names = [span.name for span in it.spans]
+    gemini_route = "POST /v1beta/models/{model}:generateContent"
+    assert names == ["GET", "GET /v1/models", "HTTP", gemini_route, "chat m"]
+
+
+@pytest.mark.parametrize("content", [False, True])
+def test_what_was_said(content: bool) -> None:
+    with traced(call(city="Oslo", note=SECRET), content=content, tools="native") as it:
+        ask(it.gateway.url, WHOLE[0], body(WHOLE[0], f"Is it raining? My key is {SECRET}"))
+        spans = it.spans
+    everything = "".join(span.to_json() for span in spans)
+    assert SECRET not in everything
+    assert ("raining" in everything) == content
+    assert ("Oslo" in everything) == content
+    if content:
+        attributes: Any = spans[1].attributes
+        [asked] = json.loads(attributes["gen_ai.input.messages"])
+        assert (asked["role"], asked["parts"][0]["type"]) == ("user", "text")
+        [answer] = json.loads(attributes["gen_ai.output.messages"])
+        assert answer["finish_reason"] == "tool_calls"
+        assert answer["parts"][0]["arguments"]["city"] == "Oslo"
+        assert json.loads(attributes["gen_ai.tool.definitions"])[0]["name"] == "get_weather"
+
+
+def test_half_a_surrogate_pair() -> None:
+    with traced(said("Hello.")) as it:
+        data = json.dumps(WHOLE[0].body() | {"model": "m\ud800"}).encode()
+        HTTP.post(
+            f"{it.gateway.url}/v1/chat/completions",
+            content=data,
+            headers={"content-type": "application/json"},
+        )
+        for span in it.spans:
+            span.to_json().encode()
+
+
+class Broken(SpanExporter):
+    """A collector that never answers."""
+
+    def __init__(self) -> None:
+        self.ends = threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.ends.wait(60)
+        raise OSError("gone")
+
+    def shutdown(self) -> None:
+        self.ends.set()
+
+
+def test_a_collector_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("toolspeak.observe.tracing._GRACE", 0.2)
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+    with ScriptedServer(said("Hello.")) as upstream:
+        config = behind(upstream.url)
+        gateway = Running(Gateway(config, environ={}, tracing=Tracing(config, Broken())))
+        gateway.start()
+        for _ in range(3):
+            assert ask(gateway.url, WHOLE[0]).status == 200
+        began = time.monotonic()
+        gateway.stop()
+        assert time.monotonic() - began < 5
+    assert "the last traces could not be sent" in caplog.text
+
+
+def test_what_cannot_be_traced_is_served(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("odd")
+
+    monkeypatch.setattr("toolspeak.observe.tracing._served", fails)
+    with caplog.at_level(logging.ERROR), traced(said("Hello.")) as it:
+        assert ask(it.gateway.url, WHOLE[0]).status == 200
+    assert "could not be traced" in caplog.text
+
+
+# Over the wire.
+
+
+class Collector:
+    """Takes OTLP over HTTP, as a real one does."""
+
+    def __init__(self) -> None:
+        self.requests: list[ExportTraceServiceRequest] = []
+        self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        handler = type("Handler", (_CollectorHandler,), {"collector": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+
+    def __enter__(self) -> Collector:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def spans(self) -> list[Any]:
+        return [
+            span
+            for request in self.requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+    def resource(self) -> dict[str, str]:
+        attributes = self.requests[0].resource_spans[0].resource.attributes
+        return {one.key: one.value.string_value for one in attributes}
+
+
+class _CollectorHandler(BaseHTTPRequestHandler):
+    collector: Collector
+
+    def do_POST(self) -> None:
+        data = self.rfile.read(int(self.headers["content-length"]))
+        self.collector.paths.append(self.path)
+        self.collector.headers.append({key.lower(): value for key, value in self.headers.items()})
+        self.collector.requests.append(ExportTraceServiceRequest.FromString(data))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Nobody reads it."""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_real_collector(tmp_path: Path, workers: int) -> None:
+    """It gets the last spans when the gateway ends, and the SDK's own variables count."""
+    with Collector() as collector, Held("model") as upstream:
+        settings = f'{upstream.toml}\n[telemetry]\notlp = "{collector.url}"\n'
+        (tmp_path / "toolspeak.toml").write_text(settings)
+        variables = {
+            "OTEL_EXPORTER_OTLP_HEADERS": "x-key=abc",
+            "OTEL_SERVICE_NAME": "my-gateway",
+            "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test",
+        }
+        with serving(tmp_path, "--workers", str(workers), **variables) as gateway:
+            for _ in range(3):
+                asked_of(gateway.url)
+            gateway.send(15)
+            assert gateway.ended() == 0
+            assert "Traceback" not in gateway.log
+    assert set(collector.paths) == {"/v1/traces"}
+    assert collector.headers[0]["x-key"] == "abc"
+    assert collector.headers[0]["content-type"] == "application/x-protobuf"
+    resource = collector.resource()
+    assert resource["service.name"] == "my-gateway"
+    assert resource["deployment.environment.name"] == "test"
+    assert resource["service.version"]
+    names = sorted(span.name for span in collector.spans)
+    assert names == ["POST /v1/chat/completions"] * 3 + ["chat m"] * 3
+    assert len({span.trace_id for span in collector.spans}) == 3
+
+
+def test_nothing_is_sent_unless_it_is_said(tmp_path: Path) -> None:
+    with Collector() as collector, Held("model") as upstream:
+        (tmp_path / "toolspeak.toml").write_text(upstream.toml)
+        elsewhere = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        with serving(tmp_path, **elsewhere) as gateway:
+            asked_of(gateway.url, body=ASKED)
+            gateway.send(15)
+            assert gateway.ended() == 0
+    assert not collector.requests
+
+
+# Settings.
+
+
+def test_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_apart(tmp_path, monkeypatch)
+    text = '[telemetry]\notlp = "http://127.0.0.1:4318"\n'
+    assert loaded(text).config.telemetry.otlp
+    monkeypatch.setattr(telemetry, "_NEEDED", ("no_such_package.at_all",))
+    problem = "traces need OpenTelemetry: pip install 'toolspeak[otel]'"
+    assert refused(text).problems == (f"a.toml: {problem} - at `$.telemetry.otlp`",)
+    with pytest.raises(UsageError, match="toolspeak\\[otel\\]"):
+        Gateway(Config(telemetry=Telemetry("http://127.0.0.1:4318")), environ={})
+    assert loaded("").config.telemetry == Telemetry()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://"])
+def test_odd_addresses(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_apart(tmp_path, monkeypatch)
+    error = refused(f'[telemetry]\notlp = "{address}"\n')
+    assert "Expected an address such as http://127.0.0.1:4318" in str(error)

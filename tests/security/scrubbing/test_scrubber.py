@@ -1,0 +1,158 @@
+"""Long texts: what is held back, how long it takes, and secrets of any length."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.security.scrubbing.support import scrubbed
+from toolspeak.security.scrubbing import HELD_AT_MOST, Scrubber, scrub
+
+LONG = "k7Q" + "abcdefghij0123456789" * 2_000
+KEY = "\n".join(["MIIEowIBAAKCAQEA04up8hoqzS1uABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"] * 900)
+LONG_SECRETS = {
+    "json": ('{{"api_key": "{}", "a": 1}}', LONG),
+    "json in json": ('{{"t": "{{\\"api_key\\": \\"{}\\", \\"a\\": 1}}"}}', LONG),
+    "escapes": ('{{"password": "{}", "a": 1}}', "k7Qv" + '\\"\\\\\\u00e9' * 2_000),
+    "environment": ("TOKEN={}\nA=1", LONG),
+    "query": ("https://h/?token={}&a=1", LONG),
+    "header": ("Authorization: Bearer {}\nA: 1", LONG),
+    "shape": ("x ghp_{} y", LONG),
+    "cookie": ("Cookie: a=b; sid={}\nA: 1", LONG),
+    "key": ("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\nA", KEY),
+    "key in json": (
+        '{{"k": "-----BEGIN PRIVATE KEY-----\\n{}\\n-----END PRIVATE KEY-----\\n", "a": 1}}',
+        KEY.replace("\n", "\\n"),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", LONG_SECRETS)
+@pytest.mark.parametrize("size", [1, 7, 1000, 10**6])
+def test_a_secret_of_any_length(form: str, size: int) -> None:
+    before, secret = LONG_SECRETS[form]
+    text, expected = before.format(secret), before.format("@*[REDACTED]")
+    begin = "ghp_" if form == "shape" else secret[:4]
+    expected = expected.replace("ghp_@", "ghp_").replace("@", begin)
+    scrubber = Scrubber()
+    given: list[str] = []
+    for at in range(0, len(text), size):
+        given.append(scrubber.feed(text[at : at + size]))
+        assert scrubber.held <= HELD_AT_MOST
+    assert "".join(given) + scrubber.finish() == expected
+
+
+def test_prose_is_not_held_back() -> None:
+    scrubber = Scrubber()
+    text = "The quick brown fox jumps over the lazy dog and goes home. "
+    assert scrubber.feed(text * 3) == text * 3
+    assert scrubber.feed("A word") == "A "
+    assert scrubber.finish() == "word"
+
+
+def test_a_line_with_a_secret_leaves_when_it_ends() -> None:
+    scrubber = Scrubber()
+    assert scrubber.feed("x\nDB_PASSWORD=hunter2") == "x\n"
+    assert scrubber.feed("hunter2") == ""
+    assert scrubber.feed("\n") == "DB_PASSWORD=hunt*[REDACTED]\n"
+
+
+UNITS = [
+    "a",
+    "=",
+    '"',
+    "'",
+    "\\",
+    "-",
+    "\n",
+    " ",
+    "aB3-",
+    "-----BEGIN ",
+    "-----BEGIN PRIVATE KEY-----\n",
+    "-----BEGIN PRIVATE KEY-----\nAbc: d >> ",
+    f"-----BEGIN PRIVATE KEY-----\n{'A' * 20}\n+\n",
+    "password=",
+    "password: ",
+    '"password":"',
+    'password="',
+    "password='a",
+    "token ",
+    "token=a,b",
+    "token=a;b&",
+    "token=\\",
+    "token=]",
+    "password={",
+    'token":["',
+    '"password","value"',
+    "password:\n",
+    "password: a #",
+    "Cookie: a=b; ",
+    "Cookie: a=bbbbbbbbb;",
+    "Cookie: a=bbbbbbbbb1; ",
+    '"cookies":[{"value":"abcdef123456"},',
+    'digest response="',
+    '"value":"1aaaaaaaa",',
+    "[a]\npassword = abcdefgh\n",
+    "token='\"a",
+    "token='\\\\",
+    "a_",
+    "\x1b[33m",
+    "token\x1b[0m",
+    "redis-cli -a aaaa curl -u b:c ",
+    "Authorization: Basic ",
+    "bearer ",
+    "sk-",
+    "eyJ",
+    "eyJhbGciOiJIUzI1NiJ9.",
+    "ghp_",
+    "://a:",
+    "https://a:b@",
+    "curl -u ",
+    "mysql -p",
+    "<password>",
+    "<password ",
+    "login a password ",
+    '\\"password\\":\\"',
+    "&quot;password&quot;:&quot;",
+    "AWS4-HMAC-SHA256 ",
+    "api key ",
+    "a.b:c/",
+    "QUJDREVGRw/+",
+]
+
+
+def seconds(text: str) -> float:
+    best = float("inf")
+    for _ in range(2):
+        start = time.process_time()
+        scrub(text)
+        best = min(best, time.process_time() - start)
+    return best
+
+
+@pytest.mark.parametrize("before", ["", 'api_key="', "password: "])
+@pytest.mark.parametrize("unit", UNITS)
+def test_time_grows_with_the_text(unit: str, before: str) -> None:
+    """Four times the text takes about four times as long, and no unit a thousand times as long as
+    another: what is bounded has to be small too."""
+    size = 20_000 // len(unit)
+    once, four = seconds(before + unit * size), seconds(before + unit * size * 4)
+    assert four < 9 * once + 0.05
+    assert four < 80_000 * 30e-6
+
+
+@pytest.mark.parametrize(
+    "value", ["a", "aB", "a_", "a.", "a-b ", "1", "1a", "/a", "a:", "$", "é", "A1/"]
+)
+@pytest.mark.parametrize("form", ["TOKEN={}!", '"secret": "{}!"', "password: {}!", "Bearer {}!"])
+def test_no_value_takes_long(form: str, value: str) -> None:
+    """A regular expression that tries everything would never come back here."""
+    for size in (10, 100, 3_000):
+        assert seconds(form.format(value * size)) < 0.5
+
+
+def test_nothing_is_nothing() -> None:
+    assert scrub("").text == ""
+    assert Scrubber().finish() == ""
+    assert scrubbed("a", 1) == "a"

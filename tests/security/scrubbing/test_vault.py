@@ -1,0 +1,133 @@
+"""Secrets that can be put back: only those of this vault, and only what was kept in memory."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolspeak.security.scrubbing import Scrubber, Vault, scrub
+
+SECRET = "sk-1234567890abcdef"
+MARK = re.compile(r"\*\[REDACTED:[0-9a-f]{16}\]")
+
+
+def kept(text: str, vault: Vault, source: str = "read_file .env") -> str:
+    return scrub(text, vault=vault, source=source).text
+
+
+def test_a_mark_is_put_back() -> None:
+    vault = Vault()
+    text = kept(f"API_KEY={SECRET}", vault)
+    assert re.fullmatch(r"API_KEY=sk-1\*\[REDACTED:[0-9a-f]{16}\]", text)
+    mark = text.partition("=")[2]
+    arguments = {"headers": {"Authorization": f"Bearer {mark}"}, "list": [1, mark], "n": None}
+    assert vault.restored(arguments) == {
+        "headers": {"Authorization": f"Bearer {SECRET}"},
+        "list": [1, SECRET],
+        "n": None,
+    }
+    assert [use.path for use in vault.uses(arguments)] == ["$.headers.Authorization", "$.list[1]"]
+    # A model may leave out what stands before the mark.
+    assert vault.restored(mark.removeprefix("sk-1")) == SECRET
+    assert vault.restored(f"{mark}{mark}") == SECRET * 2
+
+
+def test_what_stands_before_a_mark_and_is_no_part_of_it() -> None:
+    vault = Vault()
+    for text in ("mysql -ppw12 db", "https://u:u@h", 'x https://aa:aa@h {"password": "«aaaaa12"}'):
+        assert vault.restored(kept(text, vault)) == text
+
+
+def test_what_is_asked() -> None:
+    vault = Vault()
+    text = kept(f"API_KEY={SECRET}", vault)
+    (use,) = vault.uses({"url": text})
+    assert use.question("http_request") == (
+        "Give the api-key `API_KEY`, which came from read_file .env, "
+        "to the tool `http_request` at `$.url`?"
+    )
+
+
+def test_marks_of_others_are_left() -> None:
+    vault, other = Vault(), Vault()
+    kept(f"API_KEY={SECRET}", vault)
+    foreign = kept(f"API_KEY={SECRET}", other)
+    for text in (foreign, "sk-1*[REDACTED]", "*[REDACTED:0123456789abcdef]", "*[REDACTED:zz]", ""):
+        assert vault.uses(text) == []
+        assert vault.restored(text) == text
+
+
+def test_the_same_secret_has_one_mark() -> None:
+    vault = Vault()
+    first = kept(f"API_KEY={SECRET}", vault)
+    assert kept(f"API_KEY={SECRET}", vault) == first
+    assert kept(f"API_KEY={SECRET}", vault, source="elsewhere") != first
+
+
+def test_secrets_stay_in_memory() -> None:
+    vault = Vault()
+    text = kept(f"API_KEY={SECRET}", vault)
+    (use,) = vault.uses(text)
+    for thing in (vault, use, use.secret):
+        assert SECRET not in repr(thing)
+        assert SECRET not in str(thing)
+        with pytest.raises(TypeError):
+            pickle.dumps(thing)
+        with pytest.raises(TypeError):
+            copy.deepcopy(thing)
+        with pytest.raises(TypeError):
+            json.dumps(thing)
+        with pytest.raises(TypeError):
+            msgspec.to_builtins(thing)
+
+
+def test_escapes_are_undone() -> None:
+    vault = Vault()
+    value = 'p"ss\\wörd\n1234'
+    for depth in range(3):
+        text: str = json.dumps({"password": value})
+        for _ in range(depth):
+            text = json.dumps({"t": text})
+        (mark,) = MARK.findall(kept(text, vault))
+        assert vault.restored(mark) == value
+
+
+def test_long_secrets() -> None:
+    vault = Vault()
+    body = "\n".join(["MIIEowIBAAKCAQEA04up8hoqzS1uABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"] * 30)
+    text = f"-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n"
+    marked = kept(text, vault)
+    assert len(marked) < 120
+    assert vault.restored(marked) == text
+    token = "k7" + "ab12" * 2_000
+    assert vault.restored(kept(f"TOKEN={token}", vault)) == f"TOKEN={token}"
+    endless = "k7" + "ab12" * 100_000
+    marked = kept(f"TOKEN={endless}", vault)
+    assert vault.restored(marked) == marked
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text("abcXYZ0189", min_size=10).map("q7Xv{}".format), st.integers(1, 60))
+def test_what_was_taken_out_comes_back(secret: str, size: int) -> None:
+    text = f'{{"a": "x", "api_key": "{secret}"}}\nTOKEN={secret}\nhttps://u:{secret}@h/\n'
+    vault = Vault()
+    scrubber = Scrubber(vault=vault)
+    pieces = [scrubber.feed(text[at : at + size]) for at in range(0, len(text), size)]
+    out = "".join(pieces) + scrubber.finish()
+    assert secret not in out
+    assert vault.restored(out) == text
+
+
+def test_arguments_of_every_kind() -> None:
+    vault = Vault()
+    given: Any = {"a": (1, 2.5, True, None), "b": {"c": []}}
+    assert vault.restored(given) == {"a": [1, 2.5, True, None], "b": {"c": []}}
+    assert vault.uses(given) == []

@@ -1,0 +1,272 @@
+"""Refusals: false ones are told from honest ones and from answers.
+
+`replies.jsonl` was written without sight of the detector. Its rows at even places were looked at
+while the tables were made, those at odd places were only counted. `hard_replies.jsonl` was written
+without sight of it too, to be hard: what sounds like a refusal and is none. Of what it flagged
+there at first sight, 0.93 and then, of the second half, 0.95 was right; what was wrong is mended.
+`own_replies.jsonl` holds cases that were thought of on the way. `pytest -s` prints the figures.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import timeit
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import corpus
+from toolspeak import Tool, as_tools
+from toolspeak.security.refusals import (
+    HELD_AT_MOST,
+    Beginning,
+    Refusal,
+    begins_like_refusal,
+    refusal,
+)
+from toolspeak.security.refusals.language import every_topic, languages
+
+Row = dict[str, Any]
+HERE = Path(__file__).parent
+PRECISION, RECALL = 0.98, 0.85
+KNOWN_MISSES = {
+    "own-045": "neither the claim nor the question names the weather",
+    "own-046": "no tools at all, and a question without a topic",
+    "own-060": "what somebody else has said, after a colon only",
+}
+"""Own cases that are not judged as they should be."""
+WEATHER = Tool(name="get_weather", description="Get the current weather for a city")
+FILES = Tool(name="read_file", description="Read a text file")
+SHELL = Tool(name="run_shell", description="Run a shell command")
+WEB = Tool(name="web_search", description="Search the web")
+
+
+def read(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
+
+
+@cache
+def rows(name: str) -> tuple[Row, ...]:
+    return tuple(read(HERE / name))
+
+
+def verdict(row: Row) -> Refusal | None:
+    tools = [Tool(name=name, description=row["descriptions"][name]) for name in row["tools"]]
+    after = row["after_tool_result"]
+    return refusal(row["reply"], tools, asked=row["user"], after_result=after)
+
+
+def is_false(found: Refusal | None) -> bool:
+    return found is not None and found.kind == "false"
+
+
+class Score:
+    """How many were found, how many of them were right, and how many there are."""
+
+    def __init__(self, judged: Iterable[Row]) -> None:
+        self.found = self.right = self.all = 0
+        for row in judged:
+            is_found, is_one = is_false(verdict(row)), row["label"] == "false_refusal"
+            self.found += is_found
+            self.right += is_found and is_one
+            self.all += is_one
+
+    @property
+    def precision(self) -> float:
+        return self.right / self.found if self.found else 1.0
+
+    @property
+    def recall(self) -> float:
+        return self.right / self.all if self.all else 1.0
+
+    def line(self, title: str) -> str:
+        counts = f"{self.right:4} of {self.all:3}, {self.found - self.right} wrong"
+        return f"{title:12} precision {self.precision:.3f}   recall {self.recall:.3f}   {counts}"
+
+
+def test_false_refusals_are_found_and_nothing_else() -> None:
+    every = rows("replies.jsonl")
+    print()
+    print(Score(every[::2]).line("seen half"))
+    print(Score(every[1::2]).line("held out"))
+    for language in sorted({row["language"] for row in every}):
+        print(Score(row for row in every if row["language"] == language).line(language))
+    whole = Score(every)
+    print(whole.line("all"))
+    assert whole.precision >= PRECISION
+    assert whole.recall >= RECALL
+
+
+def test_what_only_sounds_like_a_refusal_is_none() -> None:
+    hard = Score(rows("hard_replies.jsonl"))
+    print(f"\n{hard.line('hard')}")
+    assert hard.precision >= PRECISION
+    assert hard.recall >= RECALL
+
+
+def test_own_cases() -> None:
+    wrong = {
+        row["id"]
+        for row in rows("own_replies.jsonl")
+        if is_false(verdict(row)) != (row["label"] == "false_refusal")
+    }
+    assert wrong == KNOWN_MISSES.keys()
+
+
+def test_calls_of_real_models_are_no_refusals() -> None:
+    folder = corpus() / "bfcl-replay"
+    questions = {row["id"]: row for row in read(folder / "questions.jsonl")}
+    tools = {key: as_tools(row["tools"]) or () for key, row in questions.items()}
+    calls = others = flagged = 0
+    for path in sorted((folder / "outputs").glob("*.jsonl")):
+        for row in read(path):
+            question = questions[row["id"]]
+            found = refusal(row["text"], tools[row["id"]], asked=question["question"])
+            if question["category"] == "relevance":
+                # No tool fits there: to say so is honest.
+                others += 1
+                flagged += is_false(found)
+            elif row["official"]:
+                calls += 1
+                assert not is_false(found), (path.name, row["id"])
+    print(f"\n{calls} right replies with calls: none; {others} where no tool fits: {flagged}")
+    assert flagged / others < 0.01
+
+
+@pytest.mark.parametrize("apostrophe", ["'", "’", ""])
+@pytest.mark.parametrize(
+    ("text", "tool"),
+    [
+        ("I can't access your files.", FILES),
+        ("I don't have access to real-time weather data.", WEATHER),
+        ("Sorry, I can't run commands on your machine.", SHELL),
+        ("I'm not able to browse the internet.", WEB),
+    ],
+)
+def test_any_apostrophe(text: str, tool: Tool, apostrophe: str) -> None:
+    found = refusal(text.replace("'", apostrophe), [tool])
+    assert found
+    assert (found.kind, found.tool) == ("false", tool.name)
+
+
+def test_a_refusal_is_false_only_where_a_tool_fits() -> None:
+    text = "I'm sorry, but I don't have access to real-time weather data."
+    assert is_false(refusal(text, [WEATHER]))
+    assert is_false(refusal(text, [FILES, WEATHER], asked="Is it raining in Oslo?"))
+    assert refusal(text, [FILES]) == Refusal(
+        "honest", text.lower()[:-1].replace("'", " ").replace("-", " ")
+    )
+    assert refusal(text, []) is None
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        "```\n{}\n```",
+        "~~~text\n{}\n~~~",
+        "> {}",
+        '"{}"',
+        "“{}”",
+        "«{}»",
+        "'{}'",
+        "‘{}’",
+        "`{}`",
+        "*{}*",
+        'The bot wrote: "{}"',
+    ],
+)
+def test_only_prose_is_read(quoted: str) -> None:
+    text = "I can't access files on your computer, sorry."
+    assert is_false(refusal(text, [FILES]))
+    assert refusal(quoted.format(text), [FILES]) is None
+
+
+def test_a_claim_counts_after_code_too() -> None:
+    text = "```bash\nls\n```\nI can't run commands, so please do that yourself."
+    assert is_false(refusal(text, [SHELL]))
+
+
+def test_after_a_result_only_the_lack_of_all_tools_is_false() -> None:
+    lacks = "As an AI, I have no access to live weather data."
+    failed = "I can't check the weather: the service returned an error."
+    assert is_false(refusal(lacks, [WEATHER], after_result=True))
+    assert not is_false(refusal(failed, [WEATHER], after_result=True))
+
+
+def chunks(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def test_a_beginning_is_judged_by_its_characters() -> None:
+    for row in rows("replies.jsonl")[::5]:
+        whole = Beginning().feed(row["reply"])
+        for size in (1, 2, 3, 7, 50):
+            beginning = Beginning()
+            assert [beginning.feed(chunk) for chunk in chunks(row["reply"], size)][-1] == whole
+
+
+def held(text: str) -> int:
+    """After how many characters it is decided; all, if it never is."""
+    beginning = Beginning()
+    steps = (place for place, one in enumerate(text, 1) if beginning.feed(one) != "undecided")
+    return next(steps, len(text))
+
+
+def test_answers_leave_at_once_and_nothing_is_held_for_long() -> None:
+    every = rows("replies.jsonl")
+    lengths = {row["id"]: held(row["reply"]) for row in every}
+    assert max(lengths.values()) <= HELD_AT_MOST
+    answers = sorted(lengths[row["id"]] for row in every if row["label"] == "answer")
+    assert answers[len(answers) * 8 // 10] <= 12
+    assert held("I " + "really " * 100) == HELD_AT_MOST
+
+
+def test_most_refusals_are_known_by_their_beginning() -> None:
+    false = [row for row in rows("replies.jsonl") if is_false(verdict(row))]
+    known = sum(begins_like_refusal(row["reply"]) for row in false)
+    print(f"\n{known} of {len(false)} begin like refusals")
+    assert known / len(false) > 0.65
+
+
+def test_how_a_stream_begins() -> None:
+    beginning = Beginning()
+    assert beginning.feed("I'm sor") == "undecided"
+    assert beginning.feed("ry, but I can't open files.") == "undecided"
+    assert beginning.feed(" ") == "yes"
+    assert begins_like_refusal("Sorry. As an AI, I")
+    for text in ("In Oslo", "Sure", "```", '"I can', "*sighs* I can't", "Iceland", "[get_weather"):
+        assert not begins_like_refusal(text)
+
+
+def test_every_language_has_the_same_lists() -> None:
+    assert len(languages()) == 16
+    for code, language in languages().items():
+        assert language.topics == every_topic(), code
+        assert language.denial.groups == 0, code
+
+
+def cost(work: Callable[[], object]) -> float:
+    return min(timeit.repeat(work, number=20, repeat=5))
+
+
+def test_ordinary_prose_costs_less_than_to_find_its_words() -> None:
+    prose = "Oslo lies at the head of a fjord. It has about 700,000 people, and is not small. " * 12
+    words = re.compile(r"\w+")
+    ours = cost(lambda: refusal(prose, [WEATHER], asked="Tell me about Oslo."))
+    assert ours < 2 * cost(lambda: words.findall(prose))
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["I can't do it. ", "i can t open ", "no access ", "' ", '"a', "“a", "*a b c d ", "> a\n",
+     "```\n", "ich kann nicht empfehlen ", "我无法打开文件，", "لا أستطيع ", "?", "a",
+     "only a, i can t open files, "],
+)  # fmt: skip
+def test_work_is_linear_in_the_text(piece: str) -> None:
+    short, long = piece * 400, piece * 3200
+    few, many = (cost(lambda text=text: refusal(text, [FILES])) for text in (short, long))
+    assert many < 24 * few + 0.02

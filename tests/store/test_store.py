@@ -1,0 +1,1009 @@
+"""What the gateway remembers: the two stores behave alike, and Redis may go away at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolspeak.errors import UsageError
+from toolspeak.store import socket as store_socket
+from toolspeak.store.base import ENTRY_BYTES, PART_BYTES, MemoryStore, Store, finite, open_store
+from toolspeak.store.socket import SocketStore, StoreServer
+from toolspeak.types import Tool
+from toolspeak.upstream.memory import DAY, HOUR, Memory
+
+BINARY = shutil.which("redis-server")
+needs_package = pytest.mark.skipif(
+    find_spec("redis") is None, reason="the package redis is not installed"
+)
+needs_redis = pytest.mark.skipif(
+    find_spec("redis") is None or BINARY is None,
+    reason="the package redis or the program redis-server is not installed",
+)
+
+
+class Server:
+    """A redis-server of our own, at an address that stays the same when it is started again."""
+
+    def __init__(self, folder: Path, *options: str, port: int = 0) -> None:
+        self._path = folder / "redis.sock"
+        self._port = port
+        self._options = ["--port", str(port), "--unixsocket", str(self._path), *options]
+        self._options += ["--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"redis://127.0.0.1:{port}" if port else f"unix://{self._path}"
+
+    def start(self) -> None:
+        assert BINARY is not None
+        self._process = subprocess.Popen([BINARY, *self._options], stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 10
+        while not self._answers():
+            assert time.monotonic() < deadline, "redis-server does not start"
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def send(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def _answers(self) -> bool:
+        family = socket.AF_INET if self._port else socket.AF_UNIX
+        address = ("127.0.0.1", self._port) if self._port else str(self._path)
+        with socket.socket(family) as client:
+            return client.connect_ex(address) == 0
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Server]]:
+    """Starts servers, each in a short-lived folder with a name short enough for a socket."""
+    folders: list[Path] = []
+    servers: list[Server] = []
+
+    def start(*options: str, port: int = 0) -> Server:
+        folders.append(Path(tempfile.mkdtemp(prefix="ts")))
+        servers.append(Server(folders[-1], *options, port=port))
+        servers[-1].start()
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.kill()
+    for folder in folders:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Server]:
+    """One server for all tests that leave it as it is."""
+    with tempfile.TemporaryDirectory(prefix="ts") as folder:
+        server = Server(Path(folder))
+        server.start()
+        yield server
+        server.kill()
+
+
+def redis_store(url: str, now: Callable[[], float] = time.monotonic) -> Store:
+    from toolspeak.store.redis import RedisStore
+
+    return RedisStore(url, now)
+
+
+def plain_client(url: str) -> Any:
+    """What sees all that is in Redis."""
+    from redis.asyncio import Redis
+
+    return Redis.from_url(url)
+
+
+def run(test: Callable[[Any], Awaitable[None]], store: Store) -> None:
+    async def whole() -> None:
+        try:
+            await test(store)
+        finally:
+            await store.close()
+
+    asyncio.run(whole())
+
+
+async def flush(url: str) -> None:
+    async with plain_client(url) as client:
+        await client.flushall()
+
+
+class Hosted(SocketStore):
+    """A store that is reached by a socket, and the one behind it."""
+
+    def __init__(self) -> None:
+        self._server = StoreServer()
+        self._has_started = False
+        super().__init__(self._server.path)
+
+    async def _execute(self, *command: Any) -> Any:
+        if not self._has_started:
+            self._has_started = True
+            await self._server.start()
+        return await super()._execute(*command)
+
+    async def close(self) -> None:
+        await super().close()
+        await self._server.stop()
+
+
+@pytest.fixture(params=["memory", "socket", pytest.param("redis", marks=needs_redis)])
+def store(request: pytest.FixtureRequest) -> Store:
+    if request.param == "memory":
+        return MemoryStore()
+    if request.param == "socket":
+        return Hosted()
+    url = request.getfixturevalue("shared").url
+    asyncio.run(flush(url))
+    return open_store(url)
+
+
+# What all stores do.
+
+
+async def values_come_back(store: Store) -> None:
+    assert await store.get("a") is None
+    await store.put("a", b"\x00\xff\r\n", 60)
+    await store.put("empty", b"", 60)
+    assert await store.get("a") == b"\x00\xff\r\n"
+    assert await store.get("empty") == b""
+    await store.put("a", b"new", 60)
+    assert await store.get("a") == b"new"
+
+
+async def deleted_values_are_gone(store: Store) -> None:
+    await store.put("a", b"1", 60)
+    await store.delete("a")
+    await store.delete("never there")
+    assert await store.get("a") is None
+
+
+async def values_expire(store: Store) -> None:
+    await store.put("short", b"1", 0.4)
+    await store.put("long", b"1", 60)
+    assert await store.get("short") == b"1"
+    await asyncio.sleep(0.5)
+    assert await store.get("short") is None
+    assert await store.get("long") == b"1"
+
+
+async def a_value_put_again_lives_longer(store: Store) -> None:
+    await store.put("a", b"1", 0.1)
+    await store.put("a", b"2", 60)
+    await asyncio.sleep(0.2)
+    assert await store.get("a") == b"2"
+
+
+async def lists_keep_the_newest(store: Store) -> None:
+    assert await store.items("a") == []
+    for value in (b"1", b"2", b"3", b""):
+        await store.push("a", value, most=3, seconds=60)
+    assert await store.items("a") == [b"", b"3", b"2"]
+    await store.push("a", b"5", most=1, seconds=60)
+    assert await store.items("a") == [b"5"]
+
+
+async def lists_expire_after_the_last_push(store: Store) -> None:
+    await store.push("a", b"1", most=9, seconds=0.8)
+    await asyncio.sleep(0.5)
+    await store.push("a", b"2", most=9, seconds=0.8)
+    await asyncio.sleep(0.5)
+    assert await store.items("a") == [b"2", b"1"]
+    await asyncio.sleep(0.9)
+    assert await store.items("a") == []
+    await store.push("a", b"3", most=9, seconds=0.8)
+    assert await store.items("a") == [b"3"]
+
+
+async def counters_add_up(store: Store) -> None:
+    assert await store.amounts("a") == {}
+    await store.add("a", {"requests": 1, "seconds": 0.25})
+    await store.add("a", {"requests": 2, "seconds": -0.5, "größe 😀": 1e18})
+    await store.add("a", {})
+    assert await store.amounts("a") == {"requests": 3.0, "seconds": -0.25, "größe 😀": 1e18}
+    await store.delete("a")
+    assert await store.amounts("a") == {}
+
+
+async def amounts_without_end_are_left_out(store: Store) -> None:
+    await store.add("a", {"requests": 1, "seconds": float("inf"), "tokens": float("nan")})
+    assert await store.amounts("a") == {"requests": 1.0}
+
+
+async def many_counters_at_once(store: Store) -> None:
+    await store.add("a", {f"counter {number}": number for number in range(1, 3001)})
+    assert sum((await store.amounts("a")).values()) == 3000 * 3001 / 2
+
+
+async def kinds_do_not_mix(store: Store) -> None:
+    await store.put("value", b"1", 60)
+    await store.push("list", b"1", most=9, seconds=60)
+    await store.add("counters", {"n": 1})
+    assert (await store.items("value"), await store.amounts("value")) == ([], {})
+    assert (await store.get("list"), await store.amounts("list")) == (None, {})
+    assert (await store.get("counters"), await store.items("counters")) == (None, [])
+    await store.push("value", b"2", most=9, seconds=60)
+    await store.add("list", {"n": 1})
+    await store.push("counters", b"2", most=9, seconds=60)
+    assert await store.get("value") == b"1"
+    assert await store.items("list") == [b"1"]
+    assert await store.amounts("counters") == {"n": 1.0}
+    await store.put("list", b"2", 60)
+    assert await store.get("list") == b"2"
+
+
+async def any_text_is_a_key(store: Store) -> None:
+    keys = ["", " ", "a b\r\n", "é", "😀", "\ud800", "a" * 5000, "*", "toolspeak:a"]
+    for number, key in enumerate(keys):
+        await store.put(key, b"%d" % number, 60)
+    assert [await store.get(key) for key in keys] == [b"%d" % n for n in range(len(keys))]
+
+
+async def large_values_survive(store: Store) -> None:
+    value = bytes(range(256)) * 40_000
+    await store.put("a", value, 60)
+    await store.push("b", value, most=2, seconds=60)
+    assert await store.get("a") == value
+    assert await store.items("b") == [value]
+
+
+async def many_ask_at_once(store: Store) -> None:
+    await asyncio.gather(*(store.put(f"{n}", b"%d" % n, 60) for n in range(60)))
+    await asyncio.gather(*(store.add("a", {"n": 1}) for _ in range(60)))
+    found = await asyncio.gather(*(store.get(f"{n}") for n in range(60)))
+    assert found == [b"%d" % n for n in range(60)]
+    assert await store.amounts("a") == {"n": 60.0}
+    assert store.problem is None
+
+
+async def it_can_be_reached(store: Store) -> None:
+    assert await store.ping() is True
+    assert (store.problem, store.failures) == (None, 0)
+
+
+BEHAVIOURS = [
+    values_come_back,
+    deleted_values_are_gone,
+    values_expire,
+    a_value_put_again_lives_longer,
+    lists_keep_the_newest,
+    lists_expire_after_the_last_push,
+    counters_add_up,
+    amounts_without_end_are_left_out,
+    many_counters_at_once,
+    kinds_do_not_mix,
+    any_text_is_a_key,
+    large_values_survive,
+    many_ask_at_once,
+    it_can_be_reached,
+]
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda behaviour: behaviour.__name__)
+def test_both_stores(store: Store, behaviour: Callable[[Store], Awaitable[None]]) -> None:
+    run(behaviour, store)
+
+
+# Random operations: on a simple model of the bounds, and on both stores.
+
+Operation = tuple[str, tuple[Any, ...], dict[str, Any]]
+KEYS = st.sampled_from(["a", "é", "e" * 40])
+VALUES = st.sampled_from([0, 1, 100, 300, 700]).map(bytes)
+NUMBERS = st.integers(-8, 8).map(lambda eighths: eighths / 8)
+
+
+def operations(seconds: st.SearchStrategy[float]) -> st.SearchStrategy[list[Operation]]:
+    def one(
+        name: str, *arguments: st.SearchStrategy[Any], **named: st.SearchStrategy[Any]
+    ) -> st.SearchStrategy[Operation]:
+        return st.tuples(st.just(name), st.tuples(*arguments), st.fixed_dictionaries(named))
+
+    sums = st.dictionaries(st.sampled_from(["n", "m", "größe"]), NUMBERS)
+    reads = [one(name, KEYS) for name in ("get", "items", "amounts", "delete")]
+    put = one("put", KEYS, VALUES, seconds)
+    push = one("push", KEYS, VALUES, most=st.integers(1, 3), seconds=seconds)
+    return st.lists(st.one_of(put, push, one("add", KEYS, sums), *reads), max_size=40)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+class Model:
+    """What a `MemoryStore` shall do, without a thought for speed."""
+
+    def __init__(self, max_bytes: int, now: Clock) -> None:
+        self.max_bytes = max_bytes
+        self.now = now
+        self.entries: list[tuple[str, Any, float]] = []
+
+    def size(self) -> int:
+        return sum(self.size_of(key, content) for key, content, _ in self.entries)
+
+    def size_of(self, key: str, content: Any) -> int:
+        base = len(key.encode()) + ENTRY_BYTES
+        if isinstance(content, bytes):
+            return base + len(content)
+        parts = [part.encode() if isinstance(part, str) else part for part in content]
+        return base + sum(len(part) + PART_BYTES for part in parts)
+
+    def find(self, key: str) -> Any:
+        for entry in [entry for entry in self.entries if entry[0] == key]:
+            self.entries.remove(entry)
+            if entry[2] > self.now():
+                self.entries.append(entry)
+                return entry[1]
+        return None
+
+    def keep(self, key: str, content: Any, deadline: float) -> None:
+        self.delete(key)
+        if self.size_of(key, content) <= self.max_bytes:
+            self.entries.append((key, content, deadline))
+        while self.size() > self.max_bytes:
+            del self.entries[0]
+
+    def get(self, key: str) -> bytes | None:
+        found = self.find(key)
+        return found if isinstance(found, bytes) else None
+
+    def put(self, key: str, value: bytes, seconds: float) -> None:
+        self.keep(key, value, self.now() + seconds)
+
+    def delete(self, key: str) -> None:
+        self.entries = [entry for entry in self.entries if entry[0] != key]
+
+    def push(self, key: str, value: bytes, *, most: int, seconds: float) -> None:
+        found = self.find(key)
+        if found is None or isinstance(found, list):
+            self.keep(key, [value, *(found or [])][:most], self.now() + seconds)
+
+    def items(self, key: str) -> list[bytes]:
+        found = self.find(key)
+        return found if isinstance(found, list) else []
+
+    def add(self, key: str, amounts: dict[str, float]) -> None:
+        found = self.find(key)
+        if isinstance(found, dict) or (found is None and amounts):
+            sums = Counter(found or {})
+            sums.update(amounts)
+            self.keep(key, dict(sums), float("inf"))
+
+    def amounts(self, key: str) -> dict[str, float]:
+        found = self.find(key)
+        return found if isinstance(found, dict) else {}
+
+
+@given(
+    st.integers(300, 2500),
+    operations(st.sampled_from([0.0, 5.0, 60.0])),
+    st.lists(st.sampled_from([0.0, 0.0, 3.0]), min_size=40, max_size=40),
+)
+@settings(max_examples=400)
+def test_memory_is_bounded_as_the_model_is(
+    max_bytes: int, operations: list[Operation], passing: list[float]
+) -> None:
+    clock = Clock()
+    model = Model(max_bytes, clock)
+
+    async def compare(store: MemoryStore) -> None:
+        for (name, arguments, named), seconds in zip(operations, passing, strict=False):
+            clock.time += seconds
+            expected = getattr(model, name)(*arguments, **named)
+            assert await getattr(store, name)(*arguments, **named) == expected
+            assert store.size == model.size() <= max_bytes
+
+    run(compare, MemoryStore(max_bytes, clock))
+
+
+@needs_redis
+@given(operations(st.just(60.0)))
+@settings(max_examples=60)
+def test_redis_does_what_memory_does(shared: Server, operations: list[Operation]) -> None:
+    async def compare(store: Store) -> None:
+        await flush(shared.url)
+        memory = MemoryStore()
+        for name, arguments, named in operations:
+            expected = await getattr(memory, name)(*arguments, **named)
+            assert await getattr(store, name)(*arguments, **named) == expected, name
+
+    run(compare, open_store(shared.url))
+
+
+# The bounds of the memory.
+
+
+def entry_of(size: int) -> bytes:
+    """A value that makes an entry of this size, under a key of one letter."""
+    return bytes(size - ENTRY_BYTES - 1)
+
+
+def test_what_was_not_used_for_longest_goes_first() -> None:
+    async def test(store: Store) -> None:
+        for key in "abc":
+            await store.put(key, entry_of(1000), 60)
+        await store.get("a")
+        await store.put("d", entry_of(1000), 60)
+        assert [await store.get(key) is not None for key in "abcd"] == [True, False, True, True]
+
+    run(test, MemoryStore(3000))
+
+
+def test_what_is_too_large_is_not_kept_and_drives_nothing_out() -> None:
+    async def test(store: Store) -> None:
+        await store.put("a", b"1", 60)
+        await store.put("b", b"1", 60)
+        await store.put("b", entry_of(3001), 60)
+        await store.push("c", entry_of(3001), most=9, seconds=60)
+        await store.add("d", {"n" * 3001: 1})
+        assert await store.get("a") == b"1"
+        assert await store.get("b") is None, "the old value would be wrong"
+        assert (await store.items("c"), await store.amounts("d")) == ([], {})
+        await store.put("e", entry_of(3000), 60)
+        assert await store.get("e") is not None
+
+    run(test, MemoryStore(3000))
+
+
+def test_expired_entries_make_room() -> None:
+    clock = Clock()
+
+    async def test(store: Store) -> None:
+        await store.put("old", b"1", 5)
+        await store.put("a", entry_of(1000), 60)
+        clock.time += 5
+        assert await store.get("old") is None
+        await store.put("b", entry_of(1000), 60)
+        assert await store.get("a") is not None
+
+    run(test, MemoryStore(2000, clock))
+
+
+# The address.
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["", "Memory", "redis", "memory://", "http://s3cret@host", "redis:s3cret@host", "s3cret"],
+)
+def test_other_settings_are_refused(setting: str) -> None:
+    with pytest.raises(UsageError, match=r"memory, redis://…, rediss://… or unix://…") as caught:
+        open_store(setting)
+    assert "s3cret" not in str(caught.value)
+
+
+@needs_package
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:s3cret@host:port",
+        "redis://:s3cret/more@host:6379",
+        "redis://:12#s3cret@host",
+        "redis://s3cret:12?more@host",
+        "redis://:s3cret@[::1",
+        "redis://:s3cret@host?unknown=s3cret",
+        "redis://:s3cret@host?db=s3cret",
+        "redis://:s3cret@host:99999",
+    ],
+)
+def test_addresses_that_cannot_be_read_are_not_repeated(url: str) -> None:
+    with pytest.raises(UsageError, match="percent-encoded") as caught:
+        open_store(url)
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_the_setting_memory_is_a_memory() -> None:
+    assert isinstance(open_store("memory"), MemoryStore)
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "toolspeak.store.redis", raising=False)
+    monkeypatch.setitem(sys.modules, "redis.asyncio", None)
+    with pytest.raises(UsageError, match=r"toolspeak\[gateway\]"):
+        open_store("redis://localhost")
+
+
+def test_only_finite_amounts_can_be_added() -> None:
+    assert finite({"a": 1, "b": float("-inf"), "c": float("nan")}) == {"a": 1}
+
+
+# Redis, which comes and goes.
+
+
+async def timed(work: Coroutine[Any, Any, Any]) -> float:
+    start = time.monotonic()
+    await work
+    return time.monotonic() - start
+
+
+async def everything(store: Store) -> list[Any]:
+    """What each operation gives: on a store that is away, nothing."""
+    await store.put("k", b"1", 60)
+    await store.push("l", b"1", most=3, seconds=60)
+    await store.add("c", {"n": 1})
+    await store.delete("d")
+    return [await store.get("k"), await store.items("l"), await store.amounts("c")]
+
+
+@needs_redis
+def test_two_stores_see_each_other(shared: Server) -> None:
+    async def test(one: Store) -> None:
+        await flush(shared.url)
+        other = redis_store(shared.url)
+        await one.put("a", b"1", 60)
+        await one.push("l", b"1", most=3, seconds=60)
+        await asyncio.gather(*(store.add("c", {"n": 1}) for store in (one, other) * 20))
+        await other.push("l", b"2", most=3, seconds=60)
+        assert await other.get("a") == b"1"
+        assert await one.items("l") == [b"2", b"1"]
+        assert await one.amounts("c") == await other.amounts("c") == {"n": 40.0}
+        await other.delete("a")
+        assert await one.get("a") is None
+        await other.close()
+
+    run(test, redis_store(shared.url))
+
+
+@needs_redis
+def test_all_keys_have_the_prefix_and_what_expires_says_so(shared: Server) -> None:
+    async def test(store: Store) -> None:
+        await flush(shared.url)
+        await everything(store)
+        async with plain_client(shared.url) as client:
+            left = {key: await client.ttl(key) for key in await client.keys("*")}
+        assert left == {b"toolspeak:k": 60, b"toolspeak:l": 60, b"toolspeak:c": -1}
+
+    run(test, redis_store(shared.url))
+
+
+@needs_redis
+@pytest.mark.parametrize("over_tcp", [True, False])
+def test_a_killed_server_is_done_without_and_comes_back(
+    serve: Callable[..., Server], over_tcp: bool
+) -> None:
+    server = serve(port=free_port() if over_tcp else 0)
+
+    async def test(store: Store) -> None:
+        assert await everything(store) == [b"1", [b"1"], {"n": 1.0}]
+        server.kill()
+        assert await timed(everything(store)) < 0.5
+        assert await everything(store) == [None, [], {}]
+        assert store.failures == 1, "it tries again at each request"
+        assert store.problem is not None
+        assert await store.ping() is False
+        assert store.failures == 2
+
+        server.start()
+        await asyncio.sleep(1.05)
+        assert await everything(store) == [b"1", [b"1"], {"n": 1.0}]
+        assert (store.problem, store.failures) == (None, 2)
+
+    run(test, redis_store(server.url))
+
+
+@needs_redis
+def test_a_ping_that_works_ends_the_pause(serve: Callable[..., Server]) -> None:
+    server = serve()
+
+    async def test(store: Store) -> None:
+        server.kill()
+        assert await store.get("k") is None
+        server.start()
+        assert await store.ping() is True
+        assert await everything(store) == [b"1", [b"1"], {"n": 1.0}]
+
+    run(test, redis_store(server.url))
+
+
+@needs_redis
+def test_while_it_is_away_one_operation_in_a_second_tries(serve: Callable[..., Server]) -> None:
+    server = serve()
+    server.kill()
+    clock = Clock()
+
+    async def test(store: Store) -> None:
+        for seconds in (0, 0.9, 0.2, 0.9, 0.2):
+            clock.time += seconds
+            await asyncio.gather(*(store.get(f"{n}") for n in range(1 if not seconds else 20)))
+        assert store.failures == 3
+
+    run(test, redis_store(server.url, clock))
+
+
+@needs_redis
+def test_a_restart_between_two_operations_is_not_noticed(serve: Callable[..., Server]) -> None:
+    server = serve(port=free_port())
+
+    async def test(store: Store) -> None:
+        await asyncio.gather(*(everything(store) for _ in range(10)))
+        server.kill()
+        server.start()
+        # A moment in which the end of the connections arrives, as between two requests.
+        await asyncio.sleep(0.05)
+        assert await everything(store) == [b"1", [b"1"], {"n": 1.0}]
+        assert store.failures == 0
+
+    run(test, redis_store(server.url))
+
+
+@needs_redis
+def test_a_server_that_hangs_costs_a_second_and_then_one_operation(
+    serve: Callable[..., Server],
+) -> None:
+    server = serve()
+    clock = Clock()
+
+    async def test(store: Store) -> None:
+        await store.put("a", b"a", 60)
+        await store.put("b", b"b", 60)
+        server.send(signal.SIGSTOP)
+        reads = asyncio.gather(*(store.get("a") for _ in range(50)))
+        assert 0.9 < await timed(asyncio.wait_for(reads, 5)) < 2.5
+        assert reads.result() == [None] * 50
+        assert await timed(everything(store)) < 0.5
+        assert (store.problem, store.failures) == ("no answer from Redis within 1 s", 50)
+        clock.time += 1
+        await asyncio.gather(*(store.get("a") for _ in range(50)))
+        assert store.failures == 51
+        server.send(signal.SIGCONT)
+        clock.time += 1
+        assert (await store.get("b"), await store.get("a")) == (b"b", b"a")
+
+    run(test, redis_store(server.url, clock))
+
+
+@needs_redis
+def test_a_cancelled_read_does_not_answer_the_next(serve: Callable[..., Server]) -> None:
+    server = serve()
+
+    async def test(store: Store) -> None:
+        await store.put("a", b"a", 60)
+        await store.put("b", b"b", 60)
+        for _ in range(40):
+            server.send(signal.SIGSTOP)
+            read = asyncio.create_task(store.get("a"))
+            await asyncio.sleep(0.01)
+            read.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await read
+            server.send(signal.SIGCONT)
+            assert await store.get("b") == b"b"
+        assert store.failures == 0
+
+    run(test, redis_store(server.url))
+
+
+@needs_redis
+def test_what_redis_refuses_does_not_close_it(serve: Callable[..., Server]) -> None:
+    server = serve("--maxmemory", "1")
+    clock = Clock()
+
+    async def test(store: Store) -> None:
+        await store.put("a", b"1", 60)
+        assert store.problem is not None
+        assert "maxmemory" in store.problem
+        assert await store.get("a") is None
+        assert (store.problem, store.failures) == (None, 1)
+
+        server.kill()
+        assert await store.get("a") is None
+        server.start()
+        clock.time += 1
+        await store.put("a", b"1", 60)
+        assert store.failures == 3
+        assert await store.get("a") is None
+        assert store.problem is None
+
+    run(test, redis_store(server.url, clock))
+
+
+SECRET = "s3cr@t" * 40
+"""Longer than what Redis repeats of a command: a part of it would be told too."""
+
+
+def with_secrets(url: str) -> str:
+    return url.replace("//", f"//someone:{quote(SECRET)}@", 1)
+
+
+async def assert_nothing_is_told(store: Store) -> None:
+    assert await everything(store) == [None, [], {}]
+    assert await store.ping() is False
+    assert store.problem
+    assert "s3cr" not in store.problem
+    assert "someone" not in store.problem
+
+
+@needs_redis
+@pytest.mark.parametrize(
+    "options", [[], ["--requirepass", "other"], ["--rename-command", "AUTH", "LOGIN"]]
+)
+def test_credentials_are_never_in_the_problem(
+    serve: Callable[..., Server], options: list[str]
+) -> None:
+    server = serve(*options, port=free_port())
+
+    async def test(store: Store) -> None:
+        await assert_nothing_is_told(store)
+        server.kill()
+        await assert_nothing_is_told(store)
+
+    run(test, redis_store(with_secrets(server.url)))
+
+
+@needs_package
+def test_a_server_that_repeats_what_it_hears_tells_nothing() -> None:
+    async def repeat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard = await reader.read(10_000)
+        writer.write(b"-ERR no idea what this is: " + b" ".join(heard.split()) + b"\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def test() -> None:
+        async with await asyncio.start_server(repeat, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            store = redis_store(with_secrets(f"redis://127.0.0.1:{port}"))
+            await assert_nothing_is_told(store)
+            assert "no idea" in str(store.problem)
+            await store.close()
+
+    asyncio.run(test())
+
+
+@needs_redis
+def test_a_password_opens_the_store(serve: Callable[..., Server]) -> None:
+    server = serve("--requirepass", "s3cr@t", port=free_port())
+    url = server.url.replace("//", "//:s3cr%40t@", 1) + "/3?decode_responses=true"
+
+    async def test(store: Store) -> None:
+        assert await everything(store) == [b"1", [b"1"], {"n": 1.0}]
+
+    run(test, redis_store(url))
+
+
+# What is remembered, and for whom.
+
+WEATHER = Tool(name="get_weather", parameters={"type": "object"})
+STRANGE = Tool(
+    name="größe_😀",
+    description="line\u2028end \x00 \\ \" ' 中文",
+    parameters={"const": 2**70, "default": 1.0, "enum": [None, True, -0.5], "é": {"$ref": "#"}},
+    namespace="crm",
+    freeform=True,
+    strict=False,
+    extra={"cache_control": {"type": "ephemeral"}},
+)
+LARGE = Tool(
+    name="large",
+    parameters={
+        "properties": {
+            f"field {number}": {"type": "string", "description": "ö" * 200}
+            for number in range(5000)
+        }
+    },
+)
+
+
+async def tools_stick_to_their_calls(memory: Memory) -> None:
+    await memory.remember_tools("key", "model", ["call_1", "call_2"], (WEATHER,))
+    assert await memory.tools_for("key", "model", ["call_1"]) == (WEATHER,)
+    assert await memory.tools_for("key", "model", iter(["call_2"])) == (WEATHER,)
+    assert await memory.tools_for("key", "model", ["call_3", "call_2", "call_4"]) == (WEATHER,)
+    assert await memory.tools_for("key", "model", ["call_3"]) is None
+    unknown = [f"unknown_{number}" for number in range(1000)]
+    assert await memory.tools_for("key", "model", [*unknown, "call_1", *unknown[:15]]) == (WEATHER,)
+    assert await memory.tools_for("key", "model", ["call_1", *unknown]) is None
+    assert await memory.tools_for("key", "model", []) is None
+
+
+async def tools_are_nobody_elses(memory: Memory) -> None:
+    await memory.remember_tools("key", "model", ["call_1"], (WEATHER,))
+    for client, model, call_id in [
+        ("other", "model", "call_1"),
+        ("", "model", "call_1"),
+        ("key", "other", "call_1"),
+        ("keym", "odel", "call_1"),
+        ("key", "modelcall", "_1"),
+        ("key\0model", "call_1", ""),
+    ]:
+        assert await memory.tools_for(client, model, [call_id]) is None
+
+
+async def the_last_call_says_which_tools(memory: Memory) -> None:
+    await memory.remember_tools("key", "model", ["call_1"], (WEATHER,))
+    await memory.remember_tools("key", "model", ["call_2"], (STRANGE, WEATHER))
+    await memory.remember_tools("key", "model", ["call_3"], ())
+    assert await memory.tools_for("key", "model", ["call_1", "call_2"]) == (STRANGE, WEATHER)
+    assert await memory.tools_for("key", "model", ["call_2", "call_1"]) == (WEATHER,)
+    assert await memory.tools_for("key", "model", ["call_1", "call_3"]) == ()
+
+
+async def strange_and_large_tools_survive(memory: Memory) -> None:
+    await memory.remember_tools("kéy", "módel", ["cäll", "\ud800"], (STRANGE, LARGE))
+    assert await memory.tools_for("kéy", "módel", ["cäll"]) == (STRANGE, LARGE)
+    assert await memory.tools_for("kéy", "módel", ["\ud800"]) == (STRANGE, LARGE)
+
+
+async def tools_that_cannot_be_written_are_not_remembered(memory: Memory) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(100_000):
+        deep = {"items": deep}
+    for parameters in ({"default": "\ud800"}, {"default": object()}, deep):
+        tool = Tool(name="odd", parameters=parameters)
+        await memory.remember_tools("key", "model", ["call_1"], (tool,))
+        assert await memory.tools_for("key", "model", ["call_1"]) is None
+    while deep:
+        # Freed level by level: all at once would be too deep for some versions of Python.
+        deep = deep["items"]
+
+
+async def verdicts_are_of_one_model(memory: Memory) -> None:
+    assert await memory.verdict("local", "model") is None
+    await memory.judge("local", "model", "native")
+    await memory.judge("local", "model", "prompt")
+    assert await memory.verdict("local", "model") == "prompt"
+    assert await memory.verdict("local", "other") is None
+    assert await memory.verdict("remote", "model") is None
+
+
+async def the_last_ten_outcomes_count(memory: Memory) -> None:
+    counts = [await memory.saw_text_call("local", "model", True) for _ in range(12)]
+    assert counts == [*range(1, 11), 10, 10]
+    counts = [await memory.saw_text_call("local", "model", False) for _ in range(11)]
+    assert counts == [*range(9, -1, -1), 0]
+    assert await memory.saw_text_call("local", "other", False) == 0
+
+
+async def responses_are_one_clients(memory: Memory) -> None:
+    await memory.keep_response("key", "resp_1", b'{"id": "resp_1"}')
+    assert await memory.response("key", "resp_1") == b'{"id": "resp_1"}'
+    assert await memory.response("other", "resp_1") is None
+    assert await memory.response("key", "resp_2") is None
+    await memory.forget_response("other", "resp_1")
+    assert await memory.response("key", "resp_1") is not None
+    await memory.forget_response("key", "resp_1")
+    assert await memory.response("key", "resp_1") is None
+
+
+REMEMBERED = [
+    tools_stick_to_their_calls,
+    tools_are_nobody_elses,
+    the_last_call_says_which_tools,
+    strange_and_large_tools_survive,
+    tools_that_cannot_be_written_are_not_remembered,
+    verdicts_are_of_one_model,
+    the_last_ten_outcomes_count,
+    responses_are_one_clients,
+]
+
+
+@pytest.mark.parametrize("behaviour", REMEMBERED, ids=lambda behaviour: behaviour.__name__)
+def test_what_is_remembered(store: Store, behaviour: Callable[[Memory], Awaitable[None]]) -> None:
+    run(lambda store: behaviour(Memory(store)), store)
+
+
+def test_tools_are_kept_for_a_day_after_they_were_used() -> None:
+    clock = Clock()
+
+    async def test(store: Store) -> None:
+        memory = Memory(store)
+        await memory.remember_tools("key", "model", ["call_1", "call_2"], (WEATHER,))
+        for _ in range(3):
+            clock.time += DAY - 1
+            assert await memory.tools_for("key", "model", ["call_1"]) == (WEATHER,)
+        assert await memory.tools_for("key", "model", ["call_2"]) is None
+        clock.time += DAY
+        assert await memory.tools_for("key", "model", ["call_1"]) is None
+
+    run(test, MemoryStore(now=clock))
+
+
+def test_verdicts_and_responses_have_their_time() -> None:
+    clock = Clock()
+
+    async def test(store: Store) -> None:
+        memory = Memory(store)
+        await memory.judge("local", "model", "native")
+        await memory.saw_text_call("local", "model", True)
+        await memory.keep_response("key", "resp_1", b"{}")
+        clock.time += HOUR - 1
+        assert await memory.verdict("local", "model") == "native"
+        clock.time += 1
+        assert await memory.verdict("local", "model") is None
+        assert await memory.saw_text_call("local", "model", False) == 0
+        clock.time += DAY - HOUR - 1
+        assert await memory.response("key", "resp_1") == b"{}"
+        clock.time += 1
+        assert await memory.response("key", "resp_1") is None
+
+    run(test, MemoryStore(now=clock))
+
+
+def test_tools_that_were_driven_out_are_not_there() -> None:
+    async def test(store: Store) -> None:
+        memory = Memory(store)
+        await memory.remember_tools("key", "model", ["call_1"], (WEATHER, LARGE))
+        assert await memory.tools_for("key", "model", ["call_1"]) is None
+
+    run(test, MemoryStore(100_000))
+
+
+@needs_redis
+def test_tools_are_stored_once_and_keys_of_clients_never(shared: Server) -> None:
+    async def test(store: Store) -> None:
+        await flush(shared.url)
+        memory = Memory(store)
+        for number in range(5):
+            await memory.remember_tools(f"sk-{number}", "model", ["call_1", "call_2"], (WEATHER,))
+        await memory.keep_response("sk-0", "resp_1", b"{}")
+        async with plain_client(shared.url) as client:
+            kept = {key: await client.get(key) for key in await client.keys("*")}
+            left = {await client.ttl(key) for key in kept}
+        assert len(kept) == 5 * 2 + 1 + 1
+        assert sum(b"get_weather" in value for value in kept.values()) == 1
+        assert not any(b"sk-" in key + value for key, value in kept.items())
+        assert left <= {int(DAY), int(DAY) - 1}
+
+    run(test, redis_store(shared.url))
+
+
+@needs_redis
+def test_what_another_version_wrote_is_not_read(shared: Server) -> None:
+    async def test(store: Store) -> None:
+        await flush(shared.url)
+        memory = Memory(store)
+        await memory.remember_tools("key", "model", ["call_1"], (WEATHER,))
+        async with plain_client(shared.url) as client:
+            for damaged in (b"", b'[{"name": 1}]', b"\xff", b"[" * 100_000):
+                for key in await client.keys("toolspeak:tools:*"):
+                    await client.set(key, damaged)
+                assert await memory.tools_for("key", "model", ["call_1"]) is None
+
+    run(test, redis_store(shared.url))
+
+
+def test_a_long_path_to_the_folder_for_files_of_the_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    run(values_come_back, Hosted())
+    assert [*long.iterdir()] == []
+    monkeypatch.setattr(store_socket, "_LONGEST_PATH", 1)
+    with pytest.raises(UsageError, match="set TMPDIR to one"):
+        StoreServer()
+    assert [*long.iterdir()] == []

@@ -21,13 +21,13 @@ INSIDE = MARGIN + SIDE + 32
 THERE, BACK = 104, 232
 """Where the two rows of steps begin."""
 STEPS_THERE = (
-    ("decode", "the client's API", "to one Request", "wires/*/request_in.py"),
+    ("decode", "the client's API", "to one Request", "wires/*/request_decoding.py"),
     ("plan", "native, prompt", "or constrained", "engine/plan.py"),
     ("prompt", "tools as the model", "knows them", "engine/prompt.py"),
     ("upstream", "in its API; sent,", "and sent again", "upstream/client.py"),
 )
 STEPS_BACK = (
-    ("encode", "in the client's own", "words, as it comes", "wires/*/reply_out.py"),
+    ("encode", "in the client's own", "words, as it comes", "wires/*/reply_encoding.py"),
     ("ladder", "will it do? if not,", "what is asked next", "engine/pipeline.py"),
     ("judge", "is it a tool,", "do arguments fit?", "calls/validation.py"),
     ("parse", "calls found in text,", f"in {len(DIALECTS)} dialects", "dialects/parser.py"),

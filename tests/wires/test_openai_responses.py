@@ -48,14 +48,14 @@ from toolspeak import (
 )
 from toolspeak.wires import Envelope, StreamDecoder, Wire
 from toolspeak.wires.anthropic import WIRE as ANTHROPIC
-from toolspeak.wires.assembly import Calls
+from toolspeak.wires.call_assembly import Calls
 from toolspeak.wires.common import OPENAI_NAMES
 from toolspeak.wires.fields import HOSTED
 from toolspeak.wires.framing import ServerSentEvents, decode_json
 from toolspeak.wires.names import Names
 from toolspeak.wires.openai_chat import WIRE as CHAT
 from toolspeak.wires.openai_responses import WIRE
-from toolspeak.wires.openai_responses.words import ID, STATUS, TEXTS
+from toolspeak.wires.openai_responses.parts import ID, STATUS, TEXTS
 
 Json = dict[str, Any]
 SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -15,7 +15,7 @@ from ..types import Message, Reply, Request
 from ..upstream.memory import Memory
 from ..wires import Envelope, wire_of
 from ..wires.framing import encode_json
-from ..wires.openai_responses.words import CONTINUED, INSTRUCTIONS
+from ..wires.openai_responses.parts import CONTINUED, INSTRUCTIONS
 
 WIRE = "openai_responses"
 _PREVIOUS = "previous_response_id"

@@ -15,7 +15,7 @@ from ..upstream.catalog import Endpoint, Served
 from ..upstream.client import Upstreams
 from ..upstream.failures import UpstreamFailed
 from ..wires.framing import decode_json, encode_json
-from ..wires.gemini.request_out import path_of
+from ..wires.gemini.request_encoding import path_of
 
 _BYTES_A_TOKEN = 3.6
 """What texts, code and JSON have on average; a guess has to be rather too high."""

@@ -32,7 +32,7 @@ from ..types import (
     ToolCall,
     ToolResult,
 )
-from .assembly import Calls
+from .call_assembly import Calls
 from .common import kind_of
 from .fields import OWN, WRITTEN, Json
 from .framing import Frame, Framing, decode_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from ...wires.gemini.request_out import path_of
+from ...wires.gemini.request_encoding import path_of
 from .asking import Asker
 from .findings import Finding, Findings
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 from ..framing import Framing, JsonArray, ServerSentEvents
 from ..wire import Wire
-from .failures import decode_failure, encode_failure
-from .reply_in import Decoder
-from .reply_out import Encoder, encode_reply
-from .request_in import decode_request
-from .request_out import encode_request
-from .words import NAME
+from .errors import decode_failure, encode_failure
+from .parts import NAME
+from .reply_decoding import Decoder
+from .reply_encoding import Encoder, encode_reply
+from .request_decoding import decode_request
+from .request_encoding import encode_request
 
 WIRE = Wire(
     name=NAME,

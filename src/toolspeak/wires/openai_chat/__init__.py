@@ -7,13 +7,13 @@ data: {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "call_1", "funct
 
 from ..framing import ServerSentEvents
 from ..wire import Wire
-from .failures import decode_failure, encode_failure
-from .plain import is_as_written, plain_text, read
-from .reply_in import Decoder
-from .reply_out import Encoder, encode_reply, is_asked_for
-from .request_in import decode_request
-from .request_out import encode_request
-from .words import NAME
+from .errors import decode_failure, encode_failure
+from .fast_path import is_as_written, plain_text, read
+from .parts import NAME
+from .reply_decoding import Decoder
+from .reply_encoding import Encoder, encode_reply, is_asked_for
+from .request_decoding import decode_request
+from .request_encoding import encode_request
 
 WIRE = Wire(
     name=NAME,

@@ -7,13 +7,13 @@ data: {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "del
 """
 
 from ..framing import ServerSentEvents
-from ..openai_chat.failures import decode_failure, encode_failure
+from ..openai_chat.errors import decode_failure, encode_failure
 from ..wire import Wire
-from .reply_in import Decoder
-from .reply_out import Encoder, encode_reply
-from .request_in import decode_request
-from .request_out import encode_request
-from .words import NAME
+from .parts import NAME
+from .reply_decoding import Decoder
+from .reply_encoding import Encoder, encode_reply
+from .request_decoding import decode_request
+from .request_encoding import encode_request
 
 WIRE = Wire(
     name=NAME,

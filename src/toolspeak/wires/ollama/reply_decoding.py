@@ -7,11 +7,11 @@ from typing import Any
 
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Note, Usage
-from ..assembly import Calls
+from ..call_assembly import Calls
 from ..common import set_apart
 from ..fields import OWN, Fields, Json
-from .failures import decode_failure
-from .words import BOOKKEEPING, NAME, STOPS, call_in, image
+from .errors import decode_failure
+from .parts import BOOKKEEPING, NAME, STOPS, call_in, image
 
 
 class Decoder:

@@ -7,11 +7,11 @@ from typing import Any
 
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Other, Usage
-from ..assembly import Calls
+from ..call_assembly import Calls
 from ..fields import Fields, Json
 from ..framing import decode_json
-from .failures import decode_failure
-from .words import NAME, REDACTED, STOPS
+from .errors import decode_failure
+from .parts import NAME, REDACTED, STOPS
 
 _STOPPED = ("stop_reason", "stop_sequence")
 

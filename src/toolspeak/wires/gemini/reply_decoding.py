@@ -8,12 +8,12 @@ from typing import Any
 from ...errors import WireError
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Image, Note, Other, StopReason, Usage
-from ..assembly import Calls
+from ..call_assembly import Calls
 from ..common import GIVEN_ID, set_apart
 from ..fields import OWN, Json
-from .failures import decode_failure
-from .request_in import is_other, media
-from .words import BOOKKEEPING, CANDIDATE, NAME, STOPS, TOTAL, USED, Cased, number_of, signature_in
+from .errors import decode_failure
+from .parts import BOOKKEEPING, CANDIDATE, NAME, STOPS, TOTAL, USED, Cased, number_of, signature_in
+from .request_decoding import is_other, media
 
 
 class Decoder:

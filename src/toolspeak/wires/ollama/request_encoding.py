@@ -34,7 +34,7 @@ from ..common import (
 from ..fields import HOSTED, Json, Unsaid, present
 from ..names import ANY_NAME, Names
 from ..wire import Outgoing
-from .words import GENERATE, NAME, PROMPTING, SAMPLING, call_out
+from .parts import GENERATE, NAME, PROMPTING, SAMPLING, call_out
 
 _EFFORTS = ("low", "medium", "high")
 _HAS_EFFORTS = "gpt-oss"

@@ -37,19 +37,7 @@ from ..common import (
 from ..fields import HOSTED, WRITTEN, Json, Unsaid, present
 from ..names import Names
 from ..wire import Outgoing
-from .items import (
-    call_item,
-    image_item,
-    input_of,
-    is_refusal,
-    message_item,
-    of_the_message,
-    reasoning_item,
-    remembered,
-    said,
-)
-from .request_in import choice_of, is_hosted
-from .words import (
+from .parts import (
     CHOICE,
     CONTINUED,
     CUSTOM,
@@ -65,7 +53,17 @@ from .words import (
     SPACE,
     SUMMARY,
     TEXTS,
+    call_item,
+    image_item,
+    input_of,
+    is_refusal,
+    message_item,
+    of_the_message,
+    reasoning_item,
+    remembered,
+    said,
 )
+from .request_decoding import choice_of, is_hosted
 
 _FEWEST_TOKENS = 16
 """The least that OpenAI lets a reply be limited to."""

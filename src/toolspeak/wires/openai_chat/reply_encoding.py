@@ -21,9 +21,9 @@ from ..common import url_of
 from ..fields import OWN, Json
 from ..framing import encode_line, sse
 from ..wire import Envelope
-from .failures import encode_failure
-from .request_out import reasoning_out
-from .words import NAME, REFUSAL, STOPS_OUT
+from .errors import encode_failure
+from .parts import NAME, REFUSAL, STOPS_OUT
+from .request_encoding import reasoning_out
 
 
 def encode_reply(reply: Reply, envelope: Envelope) -> Json:

@@ -27,8 +27,7 @@ from ...types import (
 )
 from ..common import History, call_from_text, image_from, split_data_url
 from ..fields import HOSTED, Fields, Json, name_of, once_for
-from .items import leftover, picture, reminders, thought
-from .words import (
+from .parts import (
     CHOICE,
     CUSTOM,
     HOSTED_CHOICE,
@@ -39,6 +38,10 @@ from .words import (
     SAMPLING,
     SPACE,
     SUMMARY,
+    leftover,
+    picture,
+    reminders,
+    thought,
 )
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Image, Note, Text, Usage
-from ..assembly import CUTS, Calls
+from ..call_assembly import CUTS, Calls
 from ..fields import Fields, Json
-from .failures import decode_failure
-from .plain import ALONG, Completion
-from .request_in import part, reasoning
-from .words import NAME, STOPS, THOUGHTS
+from .errors import decode_failure
+from .fast_path import ALONG, Completion
+from .parts import NAME, STOPS, THOUGHTS
+from .request_decoding import part, reasoning
 
 
 class Decoder:

@@ -35,7 +35,7 @@ from ..common import (
 from ..fields import HOSTED, Json, Unsaid, present
 from ..names import NameRule, Names
 from ..wire import Outgoing
-from .words import EFFORTS, NAME, OWN_BLOCK, REDACTED, SAMPLING
+from .parts import EFFORTS, NAME, OWN_BLOCK, REDACTED, SAMPLING
 
 _NAMES = NameRule(r"a-zA-Z0-9_\-", 128)
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_\-]")

@@ -38,8 +38,8 @@ from ..common import (
 from ..fields import HOSTED, WRITTEN, Json, Unsaid, present
 from ..names import NameRule, Names
 from ..wire import Outgoing
-from .request_in import response_of, said_by
-from .words import NAME, PARAMETERS, PLACEHOLDERS, RESPONSE, SAMPLING, SCHEMA
+from .parts import NAME, PARAMETERS, PLACEHOLDERS, RESPONSE, SAMPLING, SCHEMA
+from .request_decoding import response_of, said_by
 
 _NAMES = NameRule(r"a-zA-Z0-9_.:\-", 64, "a-zA-Z_")
 _FULL_NAMES = ("models/", "tunedModels/", "publishers/", "projects/")

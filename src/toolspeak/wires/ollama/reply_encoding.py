@@ -14,8 +14,8 @@ from ..common import put_back
 from ..fields import Json, present
 from ..framing import encode_line
 from ..wire import Envelope
-from .failures import encode_failure
-from .words import GENERATE, NAME, STOPS, STOPS_OUT, call_out
+from .errors import encode_failure
+from .parts import GENERATE, NAME, STOPS, STOPS_OUT, call_out
 
 
 def encode_reply(reply: Reply, envelope: Envelope) -> Json:

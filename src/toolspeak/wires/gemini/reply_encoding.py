@@ -24,9 +24,9 @@ from ..common import GIVEN_ID, put_back
 from ..fields import Json, present
 from ..framing import encode_line
 from ..wire import Envelope
-from .failures import encode_failure
-from .request_out import call_out, media_out, signed
-from .words import CANDIDATE, NAME, STOPS, STOPS_OUT, USED, wrapped
+from .errors import encode_failure
+from .parts import CANDIDATE, NAME, STOPS, STOPS_OUT, USED, wrapped
+from .request_encoding import call_out, media_out, signed
 
 
 def encode_reply(reply: Reply, envelope: Envelope) -> Json:

@@ -31,7 +31,7 @@ from ...types import (
 )
 from ..common import GIVEN_ID, History, call_from_text, whose
 from ..fields import HOSTED, Json, name_of, once_for
-from .words import NAME, PARAMETERS, RESPONSE, SAMPLING, SCHEMA, Cased, signature_in
+from .parts import NAME, PARAMETERS, RESPONSE, SAMPLING, SCHEMA, Cased, signature_in
 
 _ROLES: dict[str, Any] = {
     "user": "user",

@@ -27,7 +27,7 @@ from ...types import (
 from ..common import History, call_from_text, image_from, only_text, split_data_url
 from ..fields import HOSTED, Fields, Json, name_of, once_for
 from ..framing import decode_json
-from .words import (
+from .parts import (
     DETAILS,
     EXTENSIONS,
     NAME,

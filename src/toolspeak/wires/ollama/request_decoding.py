@@ -22,7 +22,7 @@ from ...types import (
 )
 from ..common import History, call_from_text, whose
 from ..fields import HOSTED, Fields, Json, name_of, once_for
-from .words import GENERATE, NAME, SAMPLING, call_in, image
+from .parts import GENERATE, NAME, SAMPLING, call_in, image
 
 
 def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:

@@ -21,8 +21,8 @@ from ...types import Failure, Other, Part, Reasoning, Reply, StopReason, Text, T
 from ..fields import Json
 from ..framing import sse
 from ..wire import Envelope
-from .failures import encode_failure
-from .words import NAME, REDACTED, STOPS_OUT
+from .errors import encode_failure
+from .parts import NAME, REDACTED, STOPS_OUT
 
 
 def encode_reply(reply: Reply, envelope: Envelope) -> Json:

@@ -41,7 +41,7 @@ from ..common import (
 from ..fields import HOSTED, WRITTEN, Json, Unsaid, present
 from ..names import Names
 from ..wire import Outgoing
-from .words import DETAILS, EXTENSIONS, NAME, OWN_DETAILS, OWN_LIMIT, OWN_NAME, OWN_OUTER, SAMPLING
+from .parts import DETAILS, EXTENSIONS, NAME, OWN_DETAILS, OWN_LIMIT, OWN_NAME, OWN_OUTER, SAMPLING
 
 _LONGEST_ID = 40
 _AS_IT_LIKES = Thinking()

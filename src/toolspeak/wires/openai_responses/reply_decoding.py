@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Failure, Other, StopReason, Usage
-from ..assembly import Calls
+from ..call_assembly import Calls
 from ..common import STATUSES
 from ..fields import Fields, Json, present
-from ..openai_chat.failures import decode_failure
-from .items import BETWEEN, leftover, picture, thought
-from .words import ID, NAME, STOPS
+from ..openai_chat.errors import decode_failure
+from .parts import BETWEEN, ID, NAME, STOPS, leftover, picture, thought
 
 _CALLS = ("function_call", "custom_tool_call")
 _OF_A_CALL = ("call_id", "name", "namespace", "arguments", "input")

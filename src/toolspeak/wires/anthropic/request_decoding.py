@@ -25,7 +25,7 @@ from ...types import (
 )
 from ..common import History
 from ..fields import HOSTED, Fields, Json, name_of, once_for
-from .words import NAME, OWN_BLOCK, REDACTED, SAMPLING
+from .parts import NAME, OWN_BLOCK, REDACTED, SAMPLING
 
 _CHOICES = ("auto", "any", "tool", "none")
 

@@ -19,7 +19,7 @@ from toolspeak import (
     ToolCall,
     ToolResult,
     fold,
-    or_reasoning,
+    use_reasoning_as_text,
 )
 
 CALL = ToolCall(id="c1", name="f", arguments={"a": "é"}, raw="<f>")
@@ -79,8 +79,8 @@ def test_derived_properties() -> None:
 
 def test_reasoning_stands_in_for_an_answer() -> None:
     thought: list[Event] = [ReasoningDelta("h"), ReasoningDelta("m"), Finish("stop")]
-    reply = fold(or_reasoning(thought))
+    reply = fold(use_reasoning_as_text(thought))
     assert (reply.text, reply.reasoning) == ("hm", "hm")
     assert [note.code for note in reply.notes] == ["reasoning-as-text"]
     spoken: list[Event] = [ReasoningDelta("hm"), TextDelta("a"), Finish("stop")]
-    assert list(or_reasoning(spoken)) == spoken
+    assert list(use_reasoning_as_text(spoken)) == spoken

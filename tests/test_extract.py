@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 import toolspeak as ts
-from toolspeak.calls.validation import is_placeholder, placeholder_in
+from toolspeak.calls.validation import find_placeholder, is_placeholder
 from toolspeak.notes import NOTES
 from toolspeak.testing import chunks, events, parse
 
@@ -301,7 +301,7 @@ def test_placeholders_within_and_values_that_are_listed(
 ) -> None:
     parameters = NESTED["parameters"]
     assert isinstance(parameters, dict)
-    assert placeholder_in(arguments, parameters) == where
+    assert find_placeholder(arguments, parameters) == where
 
 
 def test_a_listed_value_is_meant() -> None:

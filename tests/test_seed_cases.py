@@ -261,7 +261,7 @@ def test_names() -> None:
     toolset = Toolset(as_tools([*ZEROCLAW, *({"name": name} for name in extra)]) or ())
     check(
         {
-            case["id"]: (toolset.find(case["input"]) or case["input"]) == case["expected"]
+            case["id"]: (toolset.resolve_name(case["input"]) or case["input"]) == case["expected"]
             for case in cases("map_tool_name_alias")
         }
     )

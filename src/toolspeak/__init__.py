@@ -42,7 +42,7 @@ from .events import (
     Started,
     TextDelta,
     fold,
-    or_reasoning,
+    use_reasoning_as_text,
 )
 from .extract import Extraction, extract
 from .types import (
@@ -121,9 +121,9 @@ __all__ = [
     "for_model",
     "format_tool_result",
     "format_tools",
-    "or_reasoning",
     "parse_tool_calls",
     "render_calls",
     "render_results",
     "render_tools",
+    "use_reasoning_as_text",
 ]

@@ -188,7 +188,7 @@ _NOT_STARTED, _NOT_FINISHED = Started(), Finish()
 _NOTHING: dict[str, Any] = {}
 
 
-def events_of(reply: Reply) -> Iterator[Event]:
+def unfold(reply: Reply) -> Iterator[Event]:
     """What happens in a reply that came whole: `fold` makes the same of it again."""
     yield Started(reply.id, reply.model, reply.usage, reply.wire, reply.extra)
     calls = 0
@@ -210,7 +210,7 @@ def events_of(reply: Reply) -> Iterator[Event]:
     yield reply.failure or Finish(reply.stop_reason, reply.raw_stop_reason, reply.usage)
 
 
-def or_reasoning(events: Iterable[Event]) -> Iterator[Event]:
+def use_reasoning_as_text(events: Iterable[Event]) -> Iterator[Event]:
     """The same events; and where a model has only thought, what it thought as its answer. For
     clients that cannot do without one."""
     thoughts: list[str] = []

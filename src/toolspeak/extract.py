@@ -37,7 +37,7 @@ def extract(
     context: Any = (),
     reasoning_open: bool | None = None,
     on_problem: Literal["note", "raise"] = "note",
-    new_id: Callable[[], str] = calls.new_id,
+    new_id: Callable[[], str] = calls.new_call_id,
 ) -> Reply:
     """The calls in a reply: its text, or an API's whole answer.
 
@@ -82,7 +82,7 @@ def _structured(
     """Calls that came as structures: names and arguments are checked, nothing else."""
     toolset = None if tools is None else Toolset(tools)
     judge = Judge(toolset, "lenient", types_only=types_only)
-    ledger = calls.Ledger(new_id)
+    ledger = calls.CallIds(new_id)
     count = 0
     text, thought = _apart(taken.text)
     if taken.reasoning or thought:
@@ -101,7 +101,7 @@ def _structured(
             yield Note(verdict.code, verdict.problem, raw[:_SHOWN])
             continue
         arguments = dict(verdict.arguments)
-        if ledger.repeats(draft.id, verdict.name, arguments):
+        if ledger.is_repeated(draft.id, verdict.name, arguments):
             message = "the same call with the same id stands there again"
             yield Note("repeated", message, raw[:_SHOWN])
             continue

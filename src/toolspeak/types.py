@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ._util import dumps
+from ._util import encode_json
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ToolsMode = Literal["native", "prompt", "constrained"]
@@ -46,7 +46,7 @@ class ToolCall(Struct, frozen=True, kw_only=True, tag="call"):
     @property
     def arguments_json(self) -> str:
         """The arguments as the JSON string that some wires carry."""
-        return dumps(self.arguments)
+        return encode_json(self.arguments)
 
     @property
     def input(self) -> str:

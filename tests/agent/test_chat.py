@@ -18,10 +18,10 @@ from rich.console import Console
 
 from tests.agent.scripted import call
 from toolspeak import Event, Reply, Request, Text, TextDelta, ToolResult
-from toolspeak._util import printable
+from toolspeak._util import escape_for_terminal
 from toolspeak.agent import Question
 from toolspeak.agent.chat.display import Display, shortened
-from toolspeak.events import Finish, Started, events_of
+from toolspeak.events import Finish, Started, unfold
 from toolspeak.security.conversation import asked
 from toolspeak.testing import ScriptedServer
 
@@ -48,7 +48,7 @@ def model(request: Request) -> Iterable[Event]:
 
 
 def _said(*parts: Any) -> list[Event]:
-    return list(events_of(Reply(parts=parts, stop_reason="stop")))
+    return list(unfold(Reply(parts=parts, stop_reason="stop")))
 
 
 class Terminal:
@@ -291,7 +291,7 @@ def test_a_model_that_is_not_there(folder: Path) -> None:
 
 
 def test_what_is_shown_does_nothing_to_the_terminal() -> None:
-    assert printable("a\x1b[2Jb\x07\u202ec\r\nd\te") == "a\\x1b[2Jb\\x07\\x202ec\nd\te"
+    assert escape_for_terminal("a\x1b[2Jb\x07\u202ec\r\nd\te") == "a\\x1b[2Jb\\x07\\x202ec\nd\te"
 
 
 def test_a_text_of_several_lines_is_seen_as_such() -> None:

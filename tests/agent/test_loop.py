@@ -39,7 +39,7 @@ from toolspeak.agent import (
 )
 from toolspeak.agent.agent import LAST_TURN
 from toolspeak.agent.tools import Handler
-from toolspeak.events import events_of
+from toolspeak.events import unfold
 from toolspeak.testing import ScriptedServer
 from toolspeak.upstream.embedded import bundled_model
 
@@ -52,7 +52,7 @@ def made(name: str, handler: Handler, *required: str, **options: Any) -> AgentTo
 
 
 def turn(*parts: Any) -> list[Event]:
-    return list(events_of(Reply(parts=parts, stop_reason="stop")))
+    return list(unfold(Reply(parts=parts, stop_reason="stop")))
 
 
 @tool(writes=False)

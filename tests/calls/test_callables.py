@@ -15,8 +15,8 @@ import pydantic
 import pytest
 
 from toolspeak import UsageError, as_tools
-from toolspeak.calls.callables import arguments_of, tool_of
-from toolspeak.calls.coercion import fit
+from toolspeak.calls.callables import bind_arguments, tool_from_function
+from toolspeak.calls.coercion import coerce_arguments
 
 
 class Station:
@@ -31,7 +31,7 @@ MEASURE: Any = Station().measure
 
 
 def test_a_bound_method_is_a_tool() -> None:
-    tool = tool_of(MEASURE)
+    tool = tool_from_function(MEASURE)
     assert (tool.name, tool.description) == ("measure", "Measure something.")
     assert tool.parameters["required"] == ["what"]
 
@@ -48,7 +48,7 @@ def test_a_bound_method_is_a_tool() -> None:
 def test_what_a_partial_fills_in_is_no_parameter(
     function: Any, left: list[str], required: list[str]
 ) -> None:
-    tool = tool_of(function)
+    tool = tool_from_function(function)
     assert (tool.name, tool.description) == ("measure", "Measure something.")
     assert list(tool.parameters["properties"]) == left
     assert tool.parameters["required"] == required
@@ -60,7 +60,7 @@ def test_a_type_that_cannot_be_resolved_is_named() -> None:
 
     with pytest.raises(UsageError, match=r"'city' of 'look_up'.*'City'.*\$\[0\].city"):
         as_tools([look_up])
-    tool = tool_of(partial(look_up, "Oslo"))
+    tool = tool_from_function(partial(look_up, "Oslo"))
     assert tool.parameters["properties"] == {"days": {"type": "integer"}}
 
 
@@ -134,7 +134,7 @@ GIVEN: dict[str, Any] = {
 
 
 def test_arguments_are_what_the_parameters_are() -> None:
-    positional, named = arguments_of(everything, GIVEN)
+    positional, named = bind_arguments(everything, GIVEN)
     assert positional == [
         Place(1.0),
         Forecast(3),
@@ -146,16 +146,16 @@ def test_arguments_are_what_the_parameters_are() -> None:
 
 
 def test_their_schemas_are_what_the_arguments_fit() -> None:
-    schema = tool_of(everything).parameters
+    schema = tool_from_function(everything).parameters
     fitted = {key: value for key, value in GIVEN.items() if key != "other"}
-    assert not fit(fitted, schema).faults
-    faults = fit({**fitted, "person": {"age": -1}}, schema).faults
+    assert not coerce_arguments(fitted, schema).violations
+    faults = coerce_arguments({**fitted, "person": {"age": -1}}, schema).violations
     assert {fault.path for fault in faults} == {"$.person"} | {"$.person.age"}
     assert schema["required"] == ["place", "forecast", "person", "people", "when"]
 
 
 def test_defaults_are_told() -> None:
-    properties = tool_of(everything).parameters["properties"]
+    properties = tool_from_function(everything).parameters["properties"]
     assert properties["ratio"]["default"] == 0.5
     assert "default" not in properties["note"]
 
@@ -171,18 +171,18 @@ def test_defaults_are_told() -> None:
 )
 def test_arguments_that_are_not(given: dict[str, Any], path: str) -> None:
     with pytest.raises(UsageError, match=re.escape(path)):
-        arguments_of(everything, given)
+        bind_arguments(everything, given)
 
 
 def test_a_function_that_takes_all() -> None:
     def takes(first: int, **rest: Any) -> None: ...
 
-    assert arguments_of(takes, {"first": 1, "second": 2}) == ([], {"first": 1, "second": 2})
+    assert bind_arguments(takes, {"first": 1, "second": 2}) == ([], {"first": 1, "second": 2})
 
 
 def test_a_partial_needs_no_more() -> None:
     filled = partial(MEASURE, "wind")
-    assert arguments_of(filled, {"times": 2, "what": "rain"}) == ([], {"times": 2})
+    assert bind_arguments(filled, {"times": 2, "what": "rain"}) == ([], {"times": 2})
 
 
 def test_classes_of_the_same_name_are_two() -> None:
@@ -205,9 +205,9 @@ def test_classes_of_the_same_name_are_two() -> None:
     def take(x: Any, y: Any) -> None: ...
 
     take.__annotations__.update(x=one, y=list[other])  # type: ignore[valid-type]
-    schema = tool_of(take).parameters
-    assert not fit({"x": {"a": 1}, "y": [{"b": "c"}]}, schema).faults
-    assert fit({"x": {"b": "c"}, "y": []}, schema).faults
+    schema = tool_from_function(take).parameters
+    assert not coerce_arguments({"x": {"a": 1}, "y": [{"b": "c"}]}, schema).violations
+    assert coerce_arguments({"x": {"b": "c"}, "y": []}, schema).violations
 
 
 def test_an_unknown_argument_is_told() -> None:
@@ -215,22 +215,22 @@ def test_an_unknown_argument_is_told() -> None:
 
     def take_all(a: int = 1, **rest: Any) -> None: ...
 
-    assert fit({"aa": 5}, tool_of(take).parameters).faults
-    assert not fit({"aa": 5}, tool_of(take_all).parameters).faults
+    assert coerce_arguments({"aa": 5}, tool_from_function(take).parameters).violations
+    assert not coerce_arguments({"aa": 5}, tool_from_function(take_all).parameters).violations
 
 
 def test_what_is_annotated_beside_a_description_counts() -> None:
     def take(n: Annotated[int, "How many.", msgspec.Meta(le=3)]) -> None: ...
 
-    [schema] = tool_of(take).parameters["properties"].values()
+    [schema] = tool_from_function(take).parameters["properties"].values()
     assert schema == {"type": "integer", "maximum": 3, "description": "How many."}
 
 
 def test_a_path_is_a_text() -> None:
     def take(path: Path, others: list[Path]) -> None: ...
 
-    assert tool_of(take).parameters["properties"]["path"]["type"] == "string"
-    _, named = arguments_of(take, {"path": "a/b", "others": ["c"]})
+    assert tool_from_function(take).parameters["properties"]["path"]["type"] == "string"
+    _, named = bind_arguments(take, {"path": "a/b", "others": ["c"]})
     assert named == {"path": Path("a/b"), "others": [Path("c")]}
 
 
@@ -247,10 +247,10 @@ def test_long_descriptions_of_parameters() -> None:
             Nothing.
         """
 
-    properties = tool_of(take).parameters["properties"]
+    properties = tool_from_function(take).parameters["properties"]
     assert properties["first"]["description"] == "The first of them, which is long."
     assert properties["second"]["description"] == "The second."
 
 
 def test_a_lambda_with_a_name() -> None:
-    assert tool_of(eval("lambda x: x"), name="same").name == "same"
+    assert tool_from_function(eval("lambda x: x"), name="same").name == "same"

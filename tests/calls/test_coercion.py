@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolspeak.calls.coercion import fit, validator_for
+from toolspeak.calls.coercion import coerce_arguments, get_validator
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -82,10 +82,10 @@ SCHEMA: dict[str, Any] = {
     ],
 )
 def test_what_fails_is_coerced(given: dict[str, Any], expected: dict[str, Any]) -> None:
-    found = fit(given, SCHEMA)
+    found = coerce_arguments(given, SCHEMA)
     assert found.arguments == expected
     assert found.changes
-    assert not found.faults
+    assert not found.violations
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_fails_is_coerced(given: dict[str, Any], expected: dict[str, Any]) 
     ],
 )
 def test_what_fits_stays_as_it_is(given: dict[str, Any]) -> None:
-    found = fit(given, SCHEMA)
+    found = coerce_arguments(given, SCHEMA)
     assert found.arguments is given
     assert not found.changes
 
@@ -125,19 +125,22 @@ def test_what_fits_stays_as_it_is(given: dict[str, Any]) -> None:
     ],
 )
 def test_what_cannot_be_coerced_is_a_fault_with_a_path(given: dict[str, Any], path: str) -> None:
-    found = fit(given, SCHEMA)
-    assert [fault.path for fault in found.faults] == [path]
+    found = coerce_arguments(given, SCHEMA)
+    assert [fault.path for fault in found.violations] == [path]
     assert found.arguments == given
 
 
 def test_a_missing_parameter_is_a_fault() -> None:
     schema = {"type": "object", "properties": {"a": {}}, "required": ["a"]}
-    assert fit({}, schema).faults[0].problem == '"a" is a required property'
+    assert coerce_arguments({}, schema).violations[0].problem == '"a" is a required property'
 
 
 def test_a_number_that_becomes_text_keeps_its_digits() -> None:
     source = '{"id": 1.10, "ratio": 1.1}'
-    assert fit({"id": 1.1, "ratio": 1.1}, SCHEMA, source).arguments == {"id": "1.10", "ratio": 1.1}
+    assert coerce_arguments({"id": 1.1, "ratio": 1.1}, SCHEMA, source).arguments == {
+        "id": "1.10",
+        "ratio": 1.1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -155,9 +158,11 @@ def test_a_number_that_becomes_text_keeps_its_digits() -> None:
     ],
 )
 def test_schemas_as_people_write_them(schema: dict[str, Any]) -> None:
-    found = fit({"a": "1.5"}, schema)
+    found = coerce_arguments({"a": "1.5"}, schema)
     assert found.arguments == {"a": 1.5}
-    assert found.checked == ("exclusiveMinimum" in str(schema))  # That is Draft 4, and fine.
+    assert found.is_schema_valid == (
+        "exclusiveMinimum" in str(schema)
+    )  # That is Draft 4, and fine.
 
 
 TREE: dict[str, Any] = {
@@ -181,46 +186,48 @@ def nested(levels: int, value: Any) -> Any:
 
 
 def test_a_schema_that_refers_to_itself() -> None:
-    assert fit({"tree": ["1", ["2"]]}, TREE).arguments == {"tree": [1, [2]]}
-    assert fit({"tree": nested(20, "1")}, TREE).arguments == {"tree": nested(20, 1)}
+    assert coerce_arguments({"tree": ["1", ["2"]]}, TREE).arguments == {"tree": [1, [2]]}
+    assert coerce_arguments({"tree": nested(20, "1")}, TREE).arguments == {"tree": nested(20, 1)}
     endless: dict[str, Any] = {"type": "object", "properties": {"a": {"$ref": "#/$defs/b"}}}
     endless["$defs"] = {"b": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "integer"}]}}
-    fit({"a": {"x": "y"}}, endless)
+    coerce_arguments({"a": {"x": "y"}}, endless)
 
 
 @pytest.mark.parametrize("value", ["x", True, {"x": "y"}, ["x"], [["x"]]], ids=repr)
 def test_a_value_that_no_part_of_such_a_schema_takes(value: Any) -> None:
-    [fault] = fit({"tree": value}, TREE).faults
+    [fault] = coerce_arguments({"tree": value}, TREE).violations
     assert fault.path == "$.tree"
     assert "not valid under any" in fault.problem
 
 
 def test_a_value_is_put_in_an_array_only_once() -> None:
     endless = {"type": "array", "items": {"$ref": "#/properties/a"}}
-    found = fit({"a": 1}, {"type": "object", "properties": {"a": endless}})
-    assert [fault.path for fault in found.faults] == ["$.a[0]"]
+    found = coerce_arguments({"a": 1}, {"type": "object", "properties": {"a": endless}})
+    assert [fault.path for fault in found.violations] == ["$.a[0]"]
 
 
 def test_many_ways_to_read_a_value_are_not_all_tried() -> None:
     lists = [{"type": "array", "minItems": n, "items": {"$ref": "#/$defs/node"}} for n in range(4)]
     schema = {**TREE, "$defs": {"node": {"anyOf": [{"type": "integer"}, *lists]}}}
     started = time.process_time()
-    assert fit({"tree": nested(6, "x")}, schema).faults
+    assert coerce_arguments({"tree": nested(6, "x")}, schema).violations
     assert time.process_time() - started < 10
 
 
 def test_what_is_nested_too_deeply() -> None:
-    [fault] = fit({"tree": nested(5000, 1), "n": "1"}, SCHEMA | {"required": ["x"]}).faults
+    [fault] = coerce_arguments(
+        {"tree": nested(5000, 1), "n": "1"}, SCHEMA | {"required": ["x"]}
+    ).violations
     assert "nested too deeply" in fault.problem
     deep: dict[str, Any] = {"type": "integer"}
     for _ in range(2000):
         deep = {"type": "array", "items": deep}
-    [fault] = fit({"a": 1}, {"type": "object", "properties": {"a": deep}}).faults
+    [fault] = coerce_arguments({"a": 1}, {"type": "object", "properties": {"a": deep}}).violations
     assert "nested too deeply" in fault.problem
 
 
 def test_a_schema_is_compiled_once() -> None:
-    assert validator_for(dict(SCHEMA)) is validator_for(dict(SCHEMA))
+    assert get_validator(dict(SCHEMA)) is get_validator(dict(SCHEMA))
 
 
 BROKEN: list[Any] = [
@@ -240,28 +247,30 @@ BROKEN: list[Any] = [
 def test_one_bad_keyword_leaves_the_rest(broken: Any) -> None:
     declared = {"a": broken, "b": {"type": "string"}}
     schema = {"type": "object", "properties": declared, "required": ["b", "b"]}
-    found = fit({"a": "x", "b": [1]}, schema)
-    assert not found.checked
-    assert [fault.path for fault in found.faults] == ["$.b"]
+    found = coerce_arguments({"a": "x", "b": [1]}, schema)
+    assert not found.is_schema_valid
+    assert [fault.path for fault in found.violations] == ["$.b"]
 
 
 def test_properties_named_like_keywords() -> None:
     declared = {"pattern": {"type": "STRING"}, "required": {"type": "INTEGER"}}
     schema = {"type": "OBJECT", "properties": declared, "required": ["pattern"]}
-    assert [fault.path for fault in fit({"pattern": ["x"]}, schema).faults] == ["$.pattern"]
-    assert fit({"pattern": "x", "required": "1"}, schema).arguments["required"] == 1
+    assert [fault.path for fault in coerce_arguments({"pattern": ["x"]}, schema).violations] == [
+        "$.pattern"
+    ]
+    assert coerce_arguments({"pattern": "x", "required": "1"}, schema).arguments["required"] == 1
 
 
 def test_many_items_are_coerced() -> None:
     schema = {"type": "object", "properties": {"a": {"items": {"type": "integer"}}}}
-    assert fit({"a": ["1"] * 900}, schema).arguments == {"a": [1] * 900}
+    assert coerce_arguments({"a": ["1"] * 900}, schema).arguments == {"a": [1] * 900}
 
 
 def test_nullable() -> None:
     declared = {"a": {"type": "integer", "nullable": True}, "b": {"enum": ["x"], "type": "string"}}
     schema = {"type": "object", "properties": declared, "required": ["a"]}
-    assert not fit({"a": None}, schema).faults
-    assert fit({"a": "three"}, schema).faults
+    assert not coerce_arguments({"a": None}, schema).violations
+    assert coerce_arguments({"a": "three"}, schema).violations
 
 
 def test_digits_are_those_of_their_place() -> None:
@@ -271,25 +280,29 @@ def test_digits_are_those_of_their_place() -> None:
     }
     source = '{"name": "f", "arguments": {"b": [1.1, 1.10], "a": 5, "c": "a: 5.00"}}'
     given = {"b": [1.1, 1.10], "a": 5, "c": "a: 5.00"}
-    assert fit(given, schema, source).arguments == {"b": ["1.1", "1.10"], "a": "5", "c": "a: 5.00"}
+    assert coerce_arguments(given, schema, source).arguments == {
+        "b": ["1.1", "1.10"],
+        "a": "5",
+        "c": "a: 5.00",
+    }
 
 
 def test_halves_of_surrogate_pairs() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
-    assert fit({"\ud83d": 1, "n": "\ud83d"}, schema).faults
-    assert not fit({"\ud83d": 1, "n": 2}, schema).faults
+    assert coerce_arguments({"\ud83d": 1, "n": "\ud83d"}, schema).violations
+    assert not coerce_arguments({"\ud83d": 1, "n": 2}, schema).violations
 
 
 def test_arguments_that_are_one_of_several_objects() -> None:
     by_id = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
     by_name = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-    found = fit({"id": "3"}, {"anyOf": [by_id, by_name]})
+    found = coerce_arguments({"id": "3"}, {"anyOf": [by_id, by_name]})
     assert found.arguments == {"id": 3}
 
 
 def test_a_lone_object_that_needs_more_than_a_list_around_it() -> None:
     edit = {"type": "object", "properties": {"old": {"type": "string"}, "n": {"type": "integer"}}}
     schema = {"type": "object", "properties": {"edits": {"type": "array", "items": edit}}}
-    assert fit({"edits": {"old": "x", "n": "3"}}, schema).arguments == {
+    assert coerce_arguments({"edits": {"old": "x", "n": "3"}}, schema).arguments == {
         "edits": [{"old": "x", "n": 3}]
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolspeak.calls.drafts import Draft, arguments_of, drafts, new_id
+from toolspeak.calls.drafts import CallDraft, decode_arguments, new_call_id, read_drafts
 from toolspeak.testing import chunks, parse
 from toolspeak.types import Tool
 
@@ -46,23 +46,23 @@ BAD = [
 
 @pytest.mark.parametrize(("value", "calls"), ROWS)
 def test_row(value: Any, calls: list[tuple[str, Any]]) -> None:
-    assert [(draft.name, arguments_of(draft)[0]) for draft in drafts(value)] == calls
+    assert [(draft.name, decode_arguments(draft)[0]) for draft in read_drafts(value)] == calls
 
 
 @pytest.mark.parametrize("value", BAD)
 def test_bad_ones_say_why(value: Any) -> None:
-    (draft,) = drafts(value)
-    arguments, problem, _ = arguments_of(draft)
+    (draft,) = read_drafts(value)
+    arguments, problem, _ = decode_arguments(draft)
     assert draft.problem or (arguments is None and problem)
 
 
 def test_a_single_key_is_a_name_only_for_declared_tools() -> None:
-    (draft,) = drafts({"f": {"a": 1}}, ["g"])
+    (draft,) = read_drafts({"f": {"a": 1}}, ["g"])
     assert draft.problem
-    (draft,) = drafts({"f": {"a": 1}}, ["f"])
-    assert draft == Draft("f", {"a": 1})
-    (draft,) = drafts({"f": {"a": 1}}, name_is_key=True)
-    assert draft == Draft("f", {"a": 1})
+    (draft,) = read_drafts({"f": {"a": 1}}, ["f"])
+    assert draft == CallDraft("f", {"a": 1})
+    (draft,) = read_drafts({"f": {"a": 1}}, name_is_key=True)
+    assert draft == CallDraft("f", {"a": 1})
 
 
 SHELL = Tool(
@@ -84,13 +84,13 @@ SHELL = Tool(
     ],
 )
 def test_arguments_beside_the_object_that_should_hold_them(value: Any, arguments: Any) -> None:
-    (draft,) = drafts(value, {"shell": SHELL})
-    assert draft == Draft("shell", arguments, repairs=("arguments-beside-name",))
+    (draft,) = read_drafts(value, {"shell": SHELL})
+    assert draft == CallDraft("shell", arguments, repairs=("arguments-beside-name",))
 
 
 def test_only_parameters_of_the_tool_are_such_arguments() -> None:
     for beside in ({"cmd": "ls"}, {"type": "function"}, {"id": "c1", "index": 0}):
-        (draft,) = drafts({"name": "shell", "arguments": {}, **beside}, {"shell": SHELL})
+        (draft,) = read_drafts({"name": "shell", "arguments": {}, **beside}, {"shell": SHELL})
         assert (draft.arguments, draft.repairs) == (None, ())
 
 
@@ -104,14 +104,14 @@ def test_such_arguments_in_a_stream(arguments: str) -> None:
 
 
 def test_new_ids_differ() -> None:
-    ids = {new_id() for _ in range(100)}
+    ids = {new_call_id() for _ in range(100)}
     assert len(ids) == 100
     assert all(identity.startswith("call_") and len(identity) >= 17 for identity in ids)
 
 
 def test_draft_is_frozen() -> None:
     with pytest.raises(AttributeError):
-        Draft("f").name = "g"  # pyright: ignore[reportAttributeAccessIssue]
+        CallDraft("f").name = "g"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_an_id_is_free_again_if_its_call_was_not_made() -> None:

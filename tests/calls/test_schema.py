@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolspeak.calls.schema import from_text, types_of
+from toolspeak.calls.schema import allowed_types, parse_text_value
 
 DEFS = {"$defs": {"count": {"type": "integer"}, "tree": {"properties": {"n": {}}}}}
 ROWS: list[tuple[str, Any, Any]] = [
@@ -46,7 +46,7 @@ ROWS: list[tuple[str, Any, Any]] = [
 
 @pytest.mark.parametrize(("text", "schema", "value"), ROWS)
 def test_row(text: str, schema: Any, value: Any) -> None:
-    found = from_text(text, schema, DEFS, [])
+    found = parse_text_value(text, schema, DEFS, [])
     assert found == value
     assert type(found) is type(value)
 
@@ -65,12 +65,12 @@ def test_row(text: str, schema: Any, value: Any) -> None:
 )
 def test_a_liberty_is_named(text: str, kind: str, repairs: list[str]) -> None:
     taken: list[str] = []
-    from_text(text, {"type": kind}, {}, taken)
+    parse_text_value(text, {"type": kind}, {}, taken)
     assert taken == repairs
 
 
 def test_references_that_go_in_circles_or_nowhere() -> None:
     circle = {"$defs": {"a": {"$ref": "#/$defs/a"}, "b": {"anyOf": [{"$ref": "#/$defs/b"}]}}}
-    assert types_of({"$ref": "#/$defs/a"}, circle) == frozenset()
-    assert types_of({"$ref": "#/$defs/b"}, circle) == frozenset()
-    assert types_of({"$ref": "elsewhere.json"}, circle) == frozenset()
+    assert allowed_types({"$ref": "#/$defs/a"}, circle) == frozenset()
+    assert allowed_types({"$ref": "#/$defs/b"}, circle) == frozenset()
+    assert allowed_types({"$ref": "elsewhere.json"}, circle) == frozenset()

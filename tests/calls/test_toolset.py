@@ -37,7 +37,7 @@ def toolset(*names: str) -> Toolset:
     ],
 )
 def test_what_was_done_to_a_name_is_undone(given: str, meant: str) -> None:
-    assert toolset(*DECLARED).find(given) == meant
+    assert toolset(*DECLARED).resolve_name(given) == meant
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_what_was_done_to_a_name_is_undone(given: str, meant: str) -> None:
     ],
 )
 def test_another_namespace_is_another_tool(given: str) -> None:
-    assert toolset(*DECLARED).find(given) is None
+    assert toolset(*DECLARED).resolve_name(given) is None
 
 
 def test_a_name_that_fits_two_tools_means_neither() -> None:
-    assert toolset("files.delete", "mails.delete").find("functions.delete") is None
+    assert toolset("files.delete", "mails.delete").resolve_name("functions.delete") is None
 
 
 @pytest.mark.parametrize("trust", TRUSTS)

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tests.support import said
 from toolspeak import DIALECTS, Tool, ToolCall, Unrepresentable, render_calls
-from toolspeak.calls.validation import placeholder_in
+from toolspeak.calls.validation import find_placeholder
 from toolspeak.testing import chunks, parse
 
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -97,7 +97,7 @@ def rendered(dialect: str, calls: list[ToolCall], tools: list[Tool]) -> str | Un
 @settings(max_examples=120)
 @given(calls=CALLS, size=st.integers(1, 40))
 def test_what_is_written_reads_back(dialect: str, calls: list[ToolCall], size: int) -> None:
-    assume(not any(placeholder_in(call.arguments) for call in calls))
+    assume(not any(find_placeholder(call.arguments) for call in calls))
     text = rendered(dialect, calls, TOOLS)
     if isinstance(text, Unrepresentable):
         assert PATH.fullmatch(text.path), text.path

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from toolspeak import DIALECTS, Tool, augment_system_prompt, extract, render_tools
-from toolspeak.calls.tools import first_sentence, shortened
+from toolspeak.calls.tools import get_first_sentence, shorten_text
 from toolspeak.engine.instructions import budget_for
 
 TOOLS: list[dict[str, Any]] = json.loads(
@@ -150,7 +150,7 @@ def test_a_form_that_is_endless_is_cut() -> None:
     ],
 )
 def test_what_is_too_long_ends_with_a_word(text: str, longest: int, shown: str) -> None:
-    assert shortened(text, longest) == shown
+    assert shorten_text(text, longest) == shown
     assert len(shown) <= longest
 
 
@@ -191,7 +191,7 @@ def test_a_long_sentence_is_not_cut_in_a_word() -> None:
     ],
 )
 def test_the_first_sentence(description: str, sentence: str) -> None:
-    assert first_sentence(description) == sentence
+    assert get_first_sentence(description) == sentence
     tools = [{"name": "f", "description": description}]
     about = sentence.rstrip(".!?")
     wish = f"use f ({about})." if about else "use f."

@@ -38,7 +38,7 @@ from toolspeak import (
     ToolResult,
     render_calls,
 )
-from toolspeak.calls.drafts import new_id
+from toolspeak.calls.drafts import new_call_id
 from toolspeak.config.settings import Config, Model, Upstream
 from toolspeak.dialects.render import sample_call
 from toolspeak.testing import ScriptedServer
@@ -91,7 +91,7 @@ def answer(sky: str = "rain, 7 °C", time: str = "12:34") -> str:
 
 
 def call(name: str, /, **arguments: Any) -> ToolCall:
-    return ToolCall(id=new_id(), name=name, arguments=arguments)
+    return ToolCall(id=new_call_id(), name=name, arguments=arguments)
 
 
 def says(text: str) -> Sequence[Event]:

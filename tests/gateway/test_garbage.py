@@ -17,7 +17,7 @@ from tests.gateway.support import Nowhere
 from tests.support import TOOLBOX
 from toolspeak import Message, Reply, Request, Text, ToolCall
 from toolspeak.config.settings import Config, Model, Upstream
-from toolspeak.events import events_of
+from toolspeak.events import unfold
 from toolspeak.gateway.app import Gateway
 from toolspeak.gateway.http import Incoming, Sender
 from toolspeak.testing import ScriptedServer
@@ -57,7 +57,7 @@ async def ask(gateway: Gateway, path: str, data: bytes) -> int:
 @pytest.mark.parametrize("wire", PATHS)
 def test_a_request_leaves_no_cycles(wire: str, tools: Any, stream: bool) -> None:
     made = ToolCall(id="call_1", name="t", arguments={"a": 1})
-    turn = list(events_of(Reply(parts=(Text("Well."), made), stop_reason="calls")))
+    turn = list(unfold(Reply(parts=(Text("Well."), made), stop_reason="calls")))
 
     async def left() -> set[str]:
         with ScriptedServer(turn) as server:

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from .._util import dumps
-from ..calls.coercion import fit
+from .._util import encode_json
+from ..calls.coercion import coerce_arguments
 from ..calls.toolset import Toolset
 from ..errors import ToolspeakError
 from ..types import Document, Image, Other, Text, ToolCall, ToolResult
@@ -73,16 +73,16 @@ def failed(call: ToolCall, why: str) -> ToolResult:
 
 def unknown(call: ToolCall, tools: Toolset) -> ToolResult:
     """The result of a call of a tool that does not exist."""
-    names = ", ".join(tools.nearest(call.name))
+    names = ", ".join(tools.suggest_names(call.name))
     there = f"The nearest are: {names}." if names else "There are no tools."
     return failed(call, f"There is no tool {call.name!r}. {there}")
 
 
 def fitted(call: ToolCall, tool: AgentTool) -> tuple[ToolCall, str]:
     """A call as its tool wants it, and what is wrong with it, and where; "" if nothing is."""
-    found = fit(call.arguments, tool.tool.parameters)
-    told = "; ".join(f"{fault.problem} - at `{fault.path}`" for fault in found.faults)
-    problem = f"{call.name} was not run: {told}." if found.faults else ""
+    found = coerce_arguments(call.arguments, tool.tool.parameters)
+    told = "; ".join(f"{fault.problem} - at `{fault.path}`" for fault in found.violations)
+    problem = f"{call.name} was not run: {told}." if found.violations else ""
     return structs.replace(call, arguments=found.arguments), problem
 
 
@@ -122,7 +122,7 @@ def _content(given: Any) -> Content:
 
 def _as_json(given: Any) -> str:
     try:
-        return dumps(msgspec.to_builtins(given, enc_hook=_plain))
+        return encode_json(msgspec.to_builtins(given, enc_hook=_plain))
     except (TypeError, ValueError, RecursionError, OverflowError):
         return str(given)
 

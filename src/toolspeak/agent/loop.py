@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from ..calls.drafts import Key, new_id
+from ..calls.drafts import CallKey, new_call_id
 from ..dialects import Parser
 from ..engine.outcome import Outcome, outcome_of
 from ..engine.pipeline import total
@@ -50,7 +50,7 @@ class Work:
         self._turns = 0
         self._usage: Usage | None = None
         self._notes: list[Note] = []
-        self._rounds: list[tuple[tuple[Key, str], ...]] = []
+        self._rounds: list[tuple[tuple[CallKey, str], ...]] = []
         """What the rounds have come to, one after the other."""
         self._text = ""
         """The last that the model has said."""
@@ -218,7 +218,7 @@ def _with_own_ids(parts: tuple[Part, ...], taken: set[str]) -> tuple[Part, ...]:
     for part in parts:
         if isinstance(part, ToolCall):
             if not part.id or part.id in taken:
-                part = structs.replace(part, id=new_id())
+                part = structs.replace(part, id=new_call_id())
             taken.add(part.id)
         own.append(part)
     return tuple(own)

@@ -20,7 +20,7 @@ from msgspec import structs
 from ..engine import Target
 from ..engine.pipeline import Ladder, NoCall
 from ..errors import ToolspeakError, UsageError
-from ..events import Event, Finish, Started, TextDelta, events_of
+from ..events import Event, Finish, Started, TextDelta, unfold
 from ..types import Capabilities, Failure, Reasoning, Reply, Request, Text, ToolCall, ToolsMode
 from .event_channel import Relay
 from .threads import in_thread
@@ -120,12 +120,12 @@ def _events(said: Any) -> list[Event]:
         case str():
             return [Started(), TextDelta(said), Finish("stop")]
         case Reply():
-            return list(events_of(said))
+            return list(unfold(said))
         case ToolCall():
             return _events([said])
         case list() | tuple() if all(isinstance(part, _PARTS) for part in said):
             stop = "calls" if any(isinstance(part, ToolCall) for part in said) else "stop"
-            return list(events_of(Reply(parts=tuple(said), stop_reason=stop)))
+            return list(unfold(Reply(parts=tuple(said), stop_reason=stop)))
         case _:
             kind = type(said).__name__
             raise UsageError(f"Expected text, calls or a Reply from the model, got `{kind}`")

@@ -11,7 +11,7 @@ from time import perf_counter
 
 from msgspec import Struct, structs
 
-from ..calls.drafts import Key, key_of
+from ..calls.drafts import CallKey, call_key
 from ..calls.toolset import Toolset
 from ..types import ToolCall, ToolResult
 from .approvals import Approvals, Decision, copied, is_echo
@@ -59,14 +59,14 @@ class Round:
         self._tell = tell
         self.results: dict[str, ToolResult] = {}
         """By the ids of their calls."""
-        self._made: dict[Key, asyncio.Future[ToolResult]] = {}
+        self._made: dict[CallKey, asyncio.Future[ToolResult]] = {}
         """What equal calls of this turn have given, of tools that need not be run twice."""
 
     @property
-    def outcome(self) -> tuple[tuple[Key, str], ...]:
+    def outcome(self) -> tuple[tuple[CallKey, str], ...]:
         """What was called and what it gave: a round that comes to the same again leads nowhere."""
         done = ((call, self.results[call.id]) for call in self._calls)
-        return tuple((key_of(call.name, call.arguments), result.text) for call, result in done)
+        return tuple((call_key(call.name, call.arguments), result.text) for call, result in done)
 
     async def run(self) -> None:
         """Run them all. Every call has a result afterwards, even if this is given up."""
@@ -160,7 +160,7 @@ class Round:
         return decision
 
     async def _run_one(self, tool: AgentTool, call: ToolCall) -> None:
-        key = key_of(call.name, call.arguments)
+        key = call_key(call.name, call.arguments)
         if tool.options.idempotent and key in self._made:
             same = await asyncio.shield(self._made[key])
             await self._give(call, structs.replace(same, call_id=call.id))

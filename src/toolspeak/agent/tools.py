@@ -16,7 +16,7 @@ from typing import Any, TypeVar, overload
 
 from msgspec import Struct, structs
 
-from ..calls.callables import arguments_of, tool_of
+from ..calls.callables import bind_arguments, tool_from_function
 from ..calls.tools import as_tools
 from ..errors import ToolspeakError, UsageError
 from ..types import Document, Image, Other, Text, Tool
@@ -133,7 +133,7 @@ def _agent_tool(given: Any, path: str) -> AgentTool:
 
 def _of_function(function: Callable[..., Any], path: str) -> AgentTool:
     name, description, options = _known(function)
-    made = tool_of(function, path, name)
+    made = tool_from_function(function, path, name)
     made = structs.replace(made, description=description or made.description)
     return AgentTool(tool=made, handler=_Handler(function), options=options)
 
@@ -155,7 +155,7 @@ class _Handler:
 
     def __call__(self, arguments: Mapping[str, Any]) -> Any | Awaitable[Any]:
         try:
-            positional, named = arguments_of(self._function, arguments)
+            positional, named = bind_arguments(self._function, arguments)
         except UsageError as problem:
             raise BadArguments(str(problem)) from None
         return self._function(*positional, **named)

@@ -32,7 +32,7 @@ _PLAIN = (str, int, float)
 _SPHINX = re.compile(r"^\s*:param\s+(?:[\w\[\], |]+\s+)?(\w+)\s*:\s*(.+)$")
 
 
-def tool_of(function: Callable[..., Any], path: str = "$", name: str = "") -> Tool:
+def tool_from_function(function: Callable[..., Any], path: str = "$", name: str = "") -> Tool:
     """The tool that a function makes. A parameter without a default is required; what a `partial`
     has filled in is no parameter."""
     inner = _inner(function)
@@ -153,7 +153,7 @@ def _other_value(hint: type, given: Any) -> Any:
     raise NotImplementedError
 
 
-def arguments_of(
+def bind_arguments(
     function: Callable[..., Any], given: Mapping[str, Any], path: str = "$"
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of a call as what a function's parameters are: a `datetime` of a string, a

@@ -19,8 +19,8 @@ from msgspec import Struct, structs
 
 from . import json_values as jsonish
 from .drafts import ARGUMENT_KEYS
-from .schema import from_text, resolve, type_of, types_of
-from .schema_validator import Validator, validator_for
+from .schema import allowed_types, json_type, parse_text_value, resolve_ref
+from .schema_validator import SchemaValidator, get_validator
 
 _ROUNDS = 6
 """Coercing one value can bring the next fault to light."""
@@ -36,27 +36,27 @@ _TRIED = ("integer", "number", "boolean", "null", "array", "object")
 Path = Sequence[str | int]
 
 
-class Change(Struct, frozen=True):
+class CoercedValue(Struct, frozen=True):
     """A value that was not what the schema asks for and could be made so."""
 
     path: str
     message: str
 
 
-class Fault(Struct, frozen=True):
+class SchemaViolation(Struct, frozen=True):
     """A value that is not what the schema asks for."""
 
     path: str
     problem: str
 
 
-class Fit(Struct, frozen=True):
+class Coercion(Struct, frozen=True):
     """Arguments as they fit best, what was changed for that, and what is still wrong."""
 
     arguments: dict[str, Any]
-    changes: tuple[Change, ...] = ()
-    faults: tuple[Fault, ...] = ()
-    checked: bool = True
+    changes: tuple[CoercedValue, ...] = ()
+    violations: tuple[SchemaViolation, ...] = ()
+    is_schema_valid: bool = True
     """The schema could be used as it is; if not, what could be checked was."""
 
 
@@ -73,48 +73,54 @@ def _encodable(value: Any) -> Any:
             return value
 
 
-def fit(arguments: dict[str, Any], schema: Mapping[str, Any] | Validator, source: str = "") -> Fit:
+def coerce_arguments(
+    arguments: dict[str, Any], schema: Mapping[str, Any] | SchemaValidator, source: str = ""
+) -> Coercion:
     """The arguments, coerced where they have to be and can be. `source` is the text they were read
     from: a number that becomes a text keeps the digits it had there."""
     try:
-        validator = schema if isinstance(schema, Validator) else validator_for(schema)
+        validator = schema if isinstance(schema, SchemaValidator) else get_validator(schema)
         return _checked(arguments, validator, source)
     except (RecursionError, ValueError):
         # The validator has a limit of its own, which it tells as a wrong value.
         problem = "the arguments or the tool's schema are nested too deeply to be checked"
-        return Fit(arguments, faults=(Fault("$", problem),))
+        return Coercion(arguments, violations=(SchemaViolation("$", problem),))
 
 
-def _checked(arguments: dict[str, Any], validator: Validator, source: str) -> Fit:
+def _checked(arguments: dict[str, Any], validator: SchemaValidator, source: str) -> Coercion:
     try:
         if validator.is_valid(arguments):
-            return Fit(arguments, checked=validator.usable)
+            return Coercion(arguments, is_schema_valid=validator.is_schema_valid)
         value, changes = _mended(arguments, validator, source)
-        return Fit(value, changes, _told(validator, value), validator.usable)
+        return Coercion(value, changes, _told(validator, value), validator.is_schema_valid)
     except UnicodeEncodeError:
-        return Fit(arguments, (), _told(validator, _encodable(arguments)), validator.usable)
+        return Coercion(
+            arguments, (), _told(validator, _encodable(arguments)), validator.is_schema_valid
+        )
 
 
 def _mended(
-    given: Any, validator: Validator, source: str, readings: Iterator[int] | None = None
-) -> tuple[Any, tuple[Change, ...]]:
+    given: Any, validator: SchemaValidator, source: str, readings: Iterator[int] | None = None
+) -> tuple[Any, tuple[CoercedValue, ...]]:
     """A copy of a value, with what fails coerced where that is possible."""
     value = json.loads(json.dumps(given))
-    changes: dict[str, Change] = {}
+    changes: dict[str, CoercedValue] = {}
     for _ in range(_ROUNDS):
         progress = False
-        for error in validator.faults(value):
+        for error in validator.find_violations(value):
             path, asked = error.instance_path, _asked(error, validator.schema)
             if not path and not asked.keys() & {"anyOf", "oneOf"}:
                 continue
             before = _at(value, path)
-            made = dotted(path[:-1]) in changes
+            made = format_path(path[:-1]) in changes
             left = iter(range(_MOST_READINGS)) if readings is None else readings
             place = _Place(validator.schema, path, source, left, wrapped=made or not path)
             after = _coerced(before, asked, place)
             if after is _NOTHING and before is None and _is_optional(value, path, validator):
                 del _at(value, path[:-1])[path[-1]]
-                changes[dotted(path)] = Change(dotted(path), "null, which may as well be left out")
+                changes[format_path(path)] = CoercedValue(
+                    format_path(path), "null, which may as well be left out"
+                )
                 progress = True
                 break
             if after is _NOTHING:
@@ -124,20 +130,20 @@ def _mended(
             else:
                 value = after
             message = f"{_shown(before)} became {_shown(after)}"
-            changes[dotted(path)] = Change(dotted(path), message)
+            changes[format_path(path)] = CoercedValue(format_path(path), message)
             progress = True
         if not progress:
             break
     return value, tuple(changes.values())
 
 
-def _told(validator: Validator, value: Any) -> tuple[Fault, ...]:
+def _told(validator: SchemaValidator, value: Any) -> tuple[SchemaViolation, ...]:
     """What is wrong; the message of one fault can be as long as the value, so a few tell enough."""
-    left = validator.faults(value)[:_TOLD]
-    return tuple(Fault(dotted(error.instance_path), error.message) for error in left)
+    left = validator.find_violations(value)[:_TOLD]
+    return tuple(SchemaViolation(format_path(error.instance_path), error.message) for error in left)
 
 
-def dotted(path: Path) -> str:
+def format_path(path: Path) -> str:
     """A JSON path."""
     written = "$"
     for step in path:
@@ -154,14 +160,14 @@ def _at(value: Any, path: Path) -> Any:
     return value
 
 
-def _is_optional(value: Any, path: Path, validator: Validator) -> bool:
+def _is_optional(value: Any, path: Path, validator: SchemaValidator) -> bool:
     """Whether a member may be left out, judged by whether the faults get fewer without it."""
     if not path or not isinstance(path[-1], str):
         return False
     parent = _at(value, path[:-1])
     without = {key: item for key, item in parent.items() if key != path[-1]}
     whole = _replaced(value, path[:-1], without)
-    return len(validator.faults(whole)) < len(validator.faults(value))
+    return len(validator.find_violations(whole)) < len(validator.find_violations(value))
 
 
 def _replaced(value: Any, path: Path, new: Any) -> Any:
@@ -214,10 +220,10 @@ def _coerced(value: Any, schema: Mapping[str, Any], place: _Place) -> Any:
     return _NOTHING
 
 
-def _part_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Validator:
+def _part_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> SchemaValidator:
     """A part of a schema, with the definitions that it may refer to."""
     shared = {key: root[key] for key in ("$defs", "definitions") if key in root}
-    return validator_for({**shared, **schema} if schema is not root else root)
+    return get_validator({**shared, **schema} if schema is not root else root)
 
 
 def _candidates(value: Any, schema: Mapping[str, Any], place: _Place) -> Iterator[Any]:
@@ -225,12 +231,12 @@ def _candidates(value: Any, schema: Mapping[str, Any], place: _Place) -> Iterato
     root = place.root
     for word in ("anyOf", "oneOf"):
         for choice in schema.get(word) or ():
-            part = resolve(choice, root)
+            part = resolve_ref(choice, root)
             if _may_be_mended(value, part, root) and next(place.readings, None) is not None:
                 yield _mended(value, _part_of(part, root), place.source, place.readings)[0]
             yield from _candidates(value, part, place)
     yield from _same_but_for_case(value, schema)
-    types = types_of(schema, root)
+    types = allowed_types(schema, root)
     if isinstance(value, str):
         yield from _from_string(value, schema, place, types)
     elif "string" in types and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -243,8 +249,8 @@ def _may_be_mended(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any
     """Whether a value is an object or a list, as the schema wants it, but for what is inside."""
     if not isinstance(value, (dict, list)):
         return False
-    types = types_of(schema, root)
-    return not types or type_of(value) in types
+    types = allowed_types(schema, root)
+    return not types or json_type(value) in types
 
 
 def _is_one_value(value: Any) -> bool:
@@ -261,7 +267,7 @@ def _as_only_item(value: Any, schema: Mapping[str, Any], place: _Place) -> Itera
     items = schema.get("items")
     if not isinstance(items, dict):
         return
-    part = resolve(items, place.root)
+    part = resolve_ref(items, place.root)
     if _may_be_mended(value, part, place.root) and next(place.readings, None) is not None:
         yield [_mended(value, _part_of(part, place.root), place.source, place.readings)[0]]
     one = _coerced(value, part, place)
@@ -273,11 +279,11 @@ def _from_string(
     value: str, schema: Mapping[str, Any], place: _Place, types: frozenset[str]
 ) -> Iterator[Any]:
     for kind in (kind for kind in _TRIED if kind in types):
-        yield from_text(value, {**schema, "type": kind, "anyOf": []}, place.root, [])
+        yield parse_text_value(value, {**schema, "type": kind, "anyOf": []}, place.root, [])
     if types & {"array", "object"}:
         try:
-            decoded, _ = jsonish.loads(value)
-        except jsonish.NotAValue:
+            decoded, _ = jsonish.parse_json(value)
+        except jsonish.LenientJsonError:
             return
         part = _part_of(schema, place.root)
         valid = part.is_valid(decoded)

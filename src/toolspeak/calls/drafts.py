@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from ..types import Tool
 from . import json_values as jsonish
-from .schema import properties
+from .schema import get_properties
 
 NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
 ARGUMENT_KEYS = (
@@ -43,7 +43,7 @@ _NO_STRAYS = _BESIDE_NAME.union(RESERVED_KEYS)
 """Keys that are part of the call even where the tool has a parameter of that name."""
 
 
-class Draft(Struct, frozen=True):
+class CallDraft(Struct, frozen=True):
     """A call as a model wrote it, before anything was checked."""
 
     name: str = ""
@@ -52,26 +52,26 @@ class Draft(Struct, frozen=True):
     problem: str = ""
     """Why this cannot be a call, if it cannot."""
     repairs: tuple[str, ...] = ()
-    bare: bool = False
+    is_bare: bool = False
     """An object with a name but nothing that could be its arguments."""
-    others: tuple[str, ...] = ()
+    ignored_keys: tuple[str, ...] = ()
     """Keys beside the call that it has no use for."""
 
 
-class Ledger:
+class CallIds:
     """The calls of one reply so far, and the ids that they have."""
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
         self._taken: set[str] = set()
         self._made: dict[str, tuple[str, Mapping[str, Any]]] = {}
-        self._keys: set[Key] = set()
+        self._keys: set[CallKey] = set()
         """What was made, for the calls up to `_keyed`: most replies never ask."""
         self._keyed = 0
 
-    def claim(self, given: str) -> str:
+    def claim(self, wanted: str) -> str:
         """The id that a call shall have: its own, unless another call has it already."""
-        identity = given if given and given not in self._taken else self._new_id()
+        identity = wanted if wanted and wanted not in self._taken else self._new_id()
         self._taken.add(identity)
         return identity
 
@@ -83,19 +83,19 @@ class Ledger:
         """The call with this id is made."""
         self._made[identity] = (name, arguments)
 
-    def repeats(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
+    def is_repeated(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
         """Whether the same call with the same id was made before."""
         known = self._made.get(identity) if identity else None
-        return known is not None and known[0] == name and equal(known[1], arguments)
+        return known is not None and known[0] == name and json_equal(known[1], arguments)
 
-    def holds(self, name: str, arguments: Mapping[str, Any]) -> bool:
+    def has_call(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Whether the same call was made before, whatever its id."""
         for other, given in islice(self._made.values(), self._keyed, None):
-            self._keys.add(key_of(other, given))
+            self._keys.add(call_key(other, given))
         self._keyed = len(self._made)
-        return key_of(name, arguments) in self._keys
+        return call_key(name, arguments) in self._keys
 
-    def forget(self, count: int) -> None:
+    def keep_first(self, count: int) -> None:
         """Only the first `count` calls were calls."""
         while len(self._made) > count:
             identity, _ = self._made.popitem()
@@ -106,20 +106,20 @@ class Ledger:
 
 _MAY_BE_WHOLE = re.compile(r"\.0|\de")
 """A number that has a point or an exponent, and may have no fraction."""
-Key = tuple[str, str]
+CallKey = tuple[str, str]
 """A call without its id: the name, and the arguments in a form of which there is only one."""
 
 
-def key_of(name: str, arguments: Mapping[str, Any]) -> Key:
+def call_key(name: str, arguments: Mapping[str, Any]) -> CallKey:
     """What two calls have in common if they do the same."""
     try:
-        written = jsonish.canonical(arguments)
+        written = jsonish.canonical_json(arguments)
     except TypeError:
         # A mapping that is no dict.
-        return name, jsonish.canonical(_without_fractions(arguments))
+        return name, jsonish.canonical_json(_without_fractions(arguments))
     if _MAY_BE_WHOLE.search(written):
         try:
-            written = jsonish.canonical(_without_fractions(arguments))
+            written = jsonish.canonical_json(_without_fractions(arguments))
         except RecursionError:
             pass
     return name, written
@@ -138,7 +138,7 @@ def _without_fractions(value: Any) -> Any:
     return value
 
 
-def new_id() -> str:
+def new_call_id() -> str:
     """An id for a call that came without one. It has to differ from others, and is no secret."""
     return f"call_{_RANDOM.getrandbits(96):024x}"
 
@@ -153,40 +153,42 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_seed)
 
 
-def drafts(
+def read_drafts(
     value: Any, declared: Collection[str] | None = None, *, name_is_key: bool = False
-) -> Iterator[Draft]:
+) -> Iterator[CallDraft]:
     """Every call that a decoded value holds, in order; a `problem` draft for what is none.
 
     `{"f": {…}}` is a call of a declared tool, or of any if `name_is_key`.
     """
     match value:
         case [str(name), dict(arguments)] if declared is None or name in declared:
-            yield Draft(name, arguments)
+            yield CallDraft(name, arguments)
             return
         case {"name": str(name), "arguments": dict(arguments)} if len(value) == 2:
             if name.strip() and not _WRAPPER_NAME.match(name) and not _is_schema(arguments):
                 # There is nothing more to see in what nearly all models write.
-                yield Draft(name, arguments or None)
+                yield CallDraft(name, arguments or None)
                 return
         case _:
             pass
     if isinstance(value, list):
         for item in value:
-            yield from drafts(item, declared, name_is_key=name_is_key)
+            yield from read_drafts(item, declared, name_is_key=name_is_key)
         return
     if not isinstance(value, dict):
-        yield Draft(problem=f"expected an object with a name, got {type(value).__name__}")
+        yield CallDraft(problem=f"expected an object with a name, got {type(value).__name__}")
         return
     for envelope in _ENVELOPES:
         if isinstance(value.get(envelope), (list, dict)):
             if any(isinstance(value.get(key), str) for key in NAME_KEYS):
-                yield Draft(problem=f"the object is a call, and holds others as {envelope!r}")
+                yield CallDraft(problem=f"the object is a call, and holds others as {envelope!r}")
                 return
             has_text = envelope == "tool_calls" and isinstance(value.get("content"), str)
             others = _others(value, (envelope, "content") if has_text else (envelope,))
-            for draft in drafts(value[envelope], declared, name_is_key=name_is_key):
-                yield structs.replace(draft, others=others + draft.others) if others else draft
+            for draft in read_drafts(value[envelope], declared, name_is_key=name_is_key):
+                yield (
+                    structs.replace(draft, others=others + draft.ignored_keys) if others else draft
+                )
                 others = ()
             return
     if len(value) > 1 and declared and all(map(declared.__contains__, value)):
@@ -197,32 +199,34 @@ def drafts(
     yield _draft(value, declared, name_is_key)
 
 
-def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key: bool) -> Draft:
+def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key: bool) -> CallDraft:
     inner = value.get("function")
     if isinstance(inner, dict):
         clashes = [key for key in inner if key in value and value[key] != inner[key]]
         if clashes:
-            return Draft(problem=f"the object says two things about {clashes[0]!r}")
+            return CallDraft(problem=f"the object says two things about {clashes[0]!r}")
         return _draft({**value, **inner, "function": None}, declared, name_is_key)
     name, clash = _name_in(value, declared)
     if clash:
-        return Draft(name, problem=clash)
+        return CallDraft(name, problem=clash)
     inner, mended = _wrapped(name, value, declared)
     if inner is not None:
         draft = _draft(inner, declared, name_is_key)
         return structs.replace(draft, repairs=("wrapped-call", *mended, *draft.repairs))
     given = [value[key] for key in ARGUMENT_KEYS if value.get(key) not in (None, {}, "")]
     if any(arguments != given[0] for arguments in given):
-        return Draft(name, problem="the object holds several sets of arguments")
+        return CallDraft(name, problem="the object holds several sets of arguments")
     arguments = given[0] if given else None
     identity = next((str(value[key]) for key in ID_KEYS if _is_id(value.get(key))), "")
     if name and (_is_record(value, name, declared) or _is_schema(arguments)):
-        return Draft(name, problem="this describes a tool, or what it did, and does not call it")
+        return CallDraft(
+            name, problem="this describes a tool, or what it did, and does not call it"
+        )
     if name and any(key in value for key in ARGUMENT_KEYS):
         tool = declared.get(name) if isinstance(declared, Mapping) else None
-        own = properties(tool.parameters) if isinstance(tool, Tool) else ()
+        own = get_properties(tool.parameters) if isinstance(tool, Tool) else ()
         others = (*_other_names(value, name), *_others(value, own))
-        draft = Draft(name, arguments, identity, others=others)
+        draft = CallDraft(name, arguments, identity, ignored_keys=others)
         return _with_strays(draft, value, declared)
     if name:
         return _without_arguments(name, identity, value, declared)
@@ -230,8 +234,8 @@ def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key:
         [(key, arguments)] = value.items()
         known = name_is_key and key not in RESERVED_KEYS if declared is None else key in declared
         if isinstance(arguments, dict) and known:
-            return Draft(key, arguments)
-    return Draft(problem="the object has no name of a tool")
+            return CallDraft(key, arguments)
+    return CallDraft(problem="the object has no name of a tool")
 
 
 def _name_in(value: dict[str, Any], declared: Collection[str] | None) -> tuple[str, str]:
@@ -245,18 +249,20 @@ def _name_in(value: dict[str, Any], declared: Collection[str] | None) -> tuple[s
     return (found[0] if found else ""), ""
 
 
-def _with_strays(draft: Draft, value: dict[str, Any], declared: Collection[str] | None) -> Draft:
+def _with_strays(
+    draft: CallDraft, value: dict[str, Any], declared: Collection[str] | None
+) -> CallDraft:
     """A call, with arguments that have slipped out of the object that holds the others, or should
     hold them."""
     tool = declared.get(draft.name) if isinstance(declared, Mapping) else None
     given = {} if draft.arguments is None else draft.arguments
     if not isinstance(tool, Tool) or not isinstance(given, dict):
         return draft
-    known = properties(tool.parameters).keys() - _NO_STRAYS
+    known = get_properties(tool.parameters).keys() - _NO_STRAYS
     strays = {key: value[key] for key in value if key in known}
     clashes = [key for key in strays if given.get(key, strays[key]) != strays[key]]
     if clashes:
-        return Draft(draft.name, problem=f"the object says two things about {clashes[0]!r}")
+        return CallDraft(draft.name, problem=f"the object says two things about {clashes[0]!r}")
     if strays.keys() <= given.keys():
         return draft
     repairs = (*draft.repairs, "arguments-beside-name")
@@ -286,7 +292,7 @@ def _wrapped(
     if not _WRAPPER_NAME.match(name) or (declared is not None and name in declared):
         return None, ()
     given = next((value[key] for key in ARGUMENT_KEYS if value.get(key)), None)
-    inner, _, repairs = arguments_of(Draft(name, given))
+    inner, _, repairs = decode_arguments(CallDraft(name, given))
     if not inner or not any(isinstance(inner.get(key), str) for key in NAME_KEYS):
         return None, ()
     return {**{key: value[key] for key in ID_KEYS if key in value}, **inner}, repairs
@@ -308,7 +314,7 @@ def _is_record(value: dict[str, Any], name: str, declared: Collection[str] | Non
     """Whether an object lists a tool, or says what a call gave, unless the tool has parameters of
     those names."""
     tool = declared.get(name) if isinstance(declared, Mapping) else None
-    own = properties(tool.parameters) if isinstance(tool, Tool) else {}
+    own = get_properties(tool.parameters) if isinstance(tool, Tool) else {}
     lists = "parameters" in value and isinstance(value.get("description"), str)
     return (
         (lists and "description" not in own)
@@ -319,18 +325,20 @@ def _is_record(value: dict[str, Any], name: str, declared: Collection[str] | Non
 
 def _without_arguments(
     name: str, identity: str, value: dict[str, Any], declared: Collection[str] | None
-) -> Draft:
+) -> CallDraft:
     """A name and no key for arguments: there are none, or they stand beside the name."""
     beside = {key: item for key, item in value.items() if key not in _BESIDE_NAME}
     if not beside:
-        return Draft(name, None, identity, bare=True)
+        return CallDraft(name, None, identity, is_bare=True)
     tool = declared.get(name) if isinstance(declared, Mapping) else None
-    if isinstance(tool, Tool) and beside.keys() <= properties(tool.parameters).keys():
-        return Draft(name, beside, identity, repairs=("arguments-beside-name",))
-    return Draft(name, problem="the object has a name, but its arguments are under no known key")
+    if isinstance(tool, Tool) and beside.keys() <= get_properties(tool.parameters).keys():
+        return CallDraft(name, beside, identity, repairs=("arguments-beside-name",))
+    return CallDraft(
+        name, problem="the object has a name, but its arguments are under no known key"
+    )
 
 
-def arguments_of(draft: Draft) -> tuple[dict[str, Any] | None, str, tuple[str, ...]]:
+def decode_arguments(draft: CallDraft) -> tuple[dict[str, Any] | None, str, tuple[str, ...]]:
     """The decoded arguments, or None and what is wrong with them, and the repairs it took. Bad ones
     never become `{}`."""
     value = draft.arguments
@@ -342,8 +350,10 @@ def arguments_of(draft: Draft) -> tuple[dict[str, Any] | None, str, tuple[str, .
             value = None
             break
         try:
-            value, mended = jsonish.loads(value, trim=True, escaped=True)
-        except jsonish.NotAValue as error:
+            value, mended = jsonish.parse_json(
+                value, allow_extra_closers=True, allow_escaped_quotes=True
+            )
+        except jsonish.LenientJsonError as error:
             return None, f"the arguments are not valid JSON: {error}", ()
         repairs += (*mended, *filter(None, (encoding,)))
     if value is None:
@@ -353,6 +363,6 @@ def arguments_of(draft: Draft) -> tuple[dict[str, Any] | None, str, tuple[str, .
     return None, f"the arguments must be an object, got {type(value).__name__}", ()
 
 
-def equal(one: Any, other: Any) -> bool:
+def json_equal(one: Any, other: Any) -> bool:
     """Whether two JSON values are the same, telling 1 from true."""
-    return jsonish.canonical(one) == jsonish.canonical(other)
+    return jsonish.canonical_json(one) == jsonish.canonical_json(other)

@@ -14,7 +14,14 @@ from typing import Any
 
 import msgspec
 
-from .lenient_json import MAX_DEPTH, QUOTE, NotAValue, Unfinished, ValueReader, unescape
+from .lenient_json import (
+    MAX_DEPTH,
+    QUOTE,
+    IncompleteJson,
+    LenientJsonError,
+    LenientJsonReader,
+    unescape,
+)
 
 _ESCAPED_OBJECT = re.compile(r'\s*+[\[{][\s\[{]*+\\"')
 
@@ -37,7 +44,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-decoder, _with_raw_newlines = (
+STRICT_DECODER, _with_raw_newlines = (
     json.JSONDecoder(
         strict=strict,
         parse_constant=_no_constant,
@@ -49,13 +56,13 @@ decoder, _with_raw_newlines = (
 """Strict JSON: no NaN, no infinity, no raw line breaks in strings, no key twice."""
 
 
-def loads(
+def parse_json(
     text: str,
     *,
-    close: bool = False,
-    loose: bool = False,
-    trim: bool = False,
-    escaped: bool = False,
+    allow_missing_closers: bool = False,
+    allow_inner_quotes: bool = False,
+    allow_extra_closers: bool = False,
+    allow_escaped_quotes: bool = False,
 ) -> tuple[Any, tuple[str, ...]]:
     """The value that `text` holds, and the names of the repairs it took.
 
@@ -66,25 +73,27 @@ def loads(
     value = _flat_object(text)
     if value is not None:
         return value, ()
-    for reads, repairs in ((decoder, ()), (_with_raw_newlines, ("raw-newline",))):
+    for reads, repairs in ((STRICT_DECODER, ()), (_with_raw_newlines, ("raw-newline",))):
         try:
             return reads.decode(text), repairs
         except (ValueError, RecursionError):
             pass
-    if escaped and _ESCAPED_OBJECT.match(text) and not QUOTE['"'].search(text):
-        value, repairs = loads(unescape(text), close=close)
+    if allow_escaped_quotes and _ESCAPED_OBJECT.match(text) and not QUOTE['"'].search(text):
+        value, repairs = parse_json(unescape(text), allow_missing_closers=allow_missing_closers)
         return value, ("double-encoding", *repairs)
-    inside = without_fence(text)
-    reader = ValueReader(inside, close=close, loose=loose)
+    inside = strip_code_fence(text)
+    reader = LenientJsonReader(
+        inside, allow_missing_closers=allow_missing_closers, allow_inner_quotes=allow_inner_quotes
+    )
     if inside is not text:
-        reader.repaired("code-fence")
-    value = reader.value()
-    reader.skip()
-    rest = reader.text[reader.at :]
-    if rest and trim and not rest.strip("}] \t\r\n"):
-        reader.repaired("extra-closer")
+        reader.add_repair("code-fence")
+    value = reader.read_value()
+    reader.skip_space()
+    rest = reader.text[reader.position :]
+    if rest and allow_extra_closers and not rest.strip("}] \t\r\n"):
+        reader.add_repair("extra-closer")
     elif rest:
-        raise NotAValue("unexpected text after the value", reader.at)
+        raise LenientJsonError("unexpected text after the value", reader.position)
     return value, reader.repairs()
 
 
@@ -98,13 +107,13 @@ def _flat_object(text: str) -> dict[str, Any] | None:
     return value if type(value) is dict and text.count(":") == len(value) else None
 
 
-def is_unfinished(text: str) -> bool:
+def is_incomplete_json(text: str) -> bool:
     """Whether the text is the beginning of a value, as far as it goes."""
     try:
-        ValueReader(text).value()
-    except Unfinished:
+        LenientJsonReader(text).read_value()
+    except IncompleteJson:
         return True
-    except NotAValue:
+    except LenientJsonError:
         pass
     return False
 
@@ -112,7 +121,7 @@ def is_unfinished(text: str) -> bool:
 _sorted = msgspec.json.Encoder(order="deterministic")
 
 
-def canonical(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     """The same text for the same value, in whatever order its keys stand."""
     try:
         return _sorted.encode(value).decode()
@@ -120,7 +129,7 @@ def canonical(value: Any) -> str:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def same(text: str, value: Any) -> bool:
+def json_text_equals(text: str, value: Any) -> bool:
     """Whether a JSON text stands for exactly this value."""
     try:
         return json.loads(text) == value
@@ -128,17 +137,17 @@ def same(text: str, value: Any) -> bool:
         return False
 
 
-def is_deeper(value: Any, source: str | bytes, most: int) -> bool:
+def is_nested_deeper(value: Any, source: str | bytes, most: int) -> bool:
     """Whether a value is nested more than so deep. What it was read from opens too little for that,
     as a rule, which is seen much faster."""
     if isinstance(source, str):
         opened = source.count("{") + source.count("[")
     else:
         opened = source.count(b"{") + source.count(b"[")
-    return opened > most and depth_of(value) > most
+    return opened > most and nesting_depth(value) > most
 
 
-def depth_of(value: Any) -> int:
+def nesting_depth(value: Any) -> int:
     """How deeply objects and lists are nested in each other; counts to just over the limit."""
     depth, level = 0, [value]
     while level and depth <= MAX_DEPTH:
@@ -148,7 +157,7 @@ def depth_of(value: Any) -> int:
     return depth
 
 
-def without_fence(text: str) -> str:
+def strip_code_fence(text: str) -> str:
     """What stands in a code fence, if the text is nothing but one."""
     stripped = text.strip()
     if stripped.startswith("```") and stripped.endswith("```") and "\n" in stripped:

@@ -70,7 +70,7 @@ _WORDS: dict[str, tuple[Any, str | None]] = {
 }
 
 
-class NotAValue(ValueError):
+class LenientJsonError(ValueError):
     """The text is no value that this reader knows."""
 
     def __init__(self, message: str, at: int) -> None:
@@ -78,7 +78,7 @@ class NotAValue(ValueError):
         self.at = at
 
 
-class Unfinished(NotAValue):
+class IncompleteJson(LenientJsonError):
     """The text stops in the middle of a value."""
 
 
@@ -106,14 +106,14 @@ def _unescape_and_join(match: re.Match[str]) -> str:
     return "" if match["line"] else _unescape_one(match)
 
 
-def is_joined(body: str, quote: str) -> bool:
+def is_string_concatenation(body: str, quote: str) -> bool:
     """Whether what looks like a string with quotes inside is several, joined by signs: the inside
     of `"a" + "b"` is, that of `"echo "a" now"` is not."""
     between = QUOTE[quote].split(body)[1::2]
     return bool(between) and not any(map(_LETTER.search, between))
 
 
-class ValueReader:
+class LenientJsonReader:
     """Reads one value after another from a text.
 
     `quote` is an extra token that opens and closes strings without escapes, as `<|"|>` does; texts
@@ -126,16 +126,16 @@ class ValueReader:
         text: str,
         at: int = 0,
         *,
-        quote: str = "",
-        close: bool = False,
-        loose: bool = False,
+        string_token: str = "",
+        allow_missing_closers: bool = False,
+        allow_inner_quotes: bool = False,
         python: bool = False,
     ) -> None:
         self.text = text
-        self.at = at
-        self._quote = quote
-        self._close = close
-        self._loose = loose
+        self.position = at
+        self._string_token = string_token
+        self._allow_missing_closers = allow_missing_closers
+        self._allow_inner_quotes = allow_inner_quotes
         self._python = python
         self._depth = 0
         self._in_list = False
@@ -145,221 +145,221 @@ class ValueReader:
         """The names of the liberties taken so far."""
         return tuple(self._repairs)
 
-    def repaired(self, name: str) -> None:
+    def add_repair(self, name: str) -> None:
         """Remember that a liberty was taken."""
         self._repairs[name] = None
 
-    def skip(self) -> str:
+    def skip_space(self) -> str:
         """Go past white space and comments; the next character, or "" at the end."""
-        start = self.at
-        self.at = _SPACE.match(self.text, start).end()  # pyright: ignore[reportOptionalMemberAccess]
-        if self.text[start : self.at].strip(" \t\r\n"):
+        start = self.position
+        self.position = _SPACE.match(self.text, start).end()  # pyright: ignore[reportOptionalMemberAccess]
+        if self.text[start : self.position].strip(" \t\r\n"):
             blank = _BLANK.match(self.text, start).end()  # pyright: ignore[reportOptionalMemberAccess]
-            self.repaired("comment" if self.at > blank else "odd-space")
-        return self.text[self.at : self.at + 1]
+            self.add_repair("comment" if self.position > blank else "odd-space")
+        return self.text[self.position : self.position + 1]
 
-    def fail(self, message: str) -> NotAValue:
+    def error(self, message: str) -> LenientJsonError:
         """The exception for something unexpected here."""
-        kind = Unfinished if self.at >= len(self.text) else NotAValue
-        return kind(message, self.at)
+        kind = IncompleteJson if self.position >= len(self.text) else LenientJsonError
+        return kind(message, self.position)
 
-    def value(self) -> Any:
+    def read_value(self) -> Any:
         """Any value."""
-        character = self.skip()
-        if self._quote and self.text.startswith(self._quote, self.at):
-            return self._token_string()
-        if self._loose and _QUOTED_OBJECT.match(self.text, self.at):
-            return self._quoted_object()
+        character = self.skip_space()
+        if self._string_token and self.text.startswith(self._string_token, self.position):
+            return self._read_token_string()
+        if self._allow_inner_quotes and _QUOTED_OBJECT.match(self.text, self.position):
+            return self._read_quoted_object()
         if character in {'"', "'"} or character in _SMART:
-            return self.string()
+            return self.read_string()
         if character == "{":
-            return self._nested(self._map)
+            return self._read_nested(self._read_map)
         if character == "[":
-            return self._nested(lambda: self.items("]"))
+            return self._read_nested(lambda: self.read_items("]"))
         if character == "(":
-            self.repaired("python-literal")
-            return self._nested(lambda: self.items(")"))
-        return self._scalar()
+            self.add_repair("python-literal")
+            return self._read_nested(lambda: self.read_items(")"))
+        return self._read_scalar()
 
-    def string(self) -> str:
+    def read_string(self) -> str:
         """A quoted string; the next character is its quote."""
-        quote = self.text[self.at]
+        quote = self.text[self.position]
         if quote in _SMART:
-            self.repaired("smart-quotes")
+            self.add_repair("smart-quotes")
             quote = _SMART[quote]
         elif quote == "'":
-            self.repaired("single-quotes")
-        if self._loose and quote in QUOTE:
-            return self._loose_string(quote)
-        long = _LONG_STRING.get(quote) if self.text.startswith(quote * 3, self.at) else None
+            self.add_repair("single-quotes")
+        if self._allow_inner_quotes and quote in QUOTE:
+            return self._read_string_with_inner_quotes(quote)
+        long = _LONG_STRING.get(quote) if self.text.startswith(quote * 3, self.position) else None
         width = 3 if long else 1
-        match = (long or _STRING[quote]).match(self.text, self.at + width)
+        match = (long or _STRING[quote]).match(self.text, self.position + width)
         if match is None:
-            self.at = len(self.text)
-            raise self.fail("a string that does not end")
-        body = self.text[self.at + width : match.end() - width]
-        self.at = match.end()
+            self.position = len(self.text)
+            raise self.error("a string that does not end")
+        body = self.text[self.position + width : match.end() - width]
+        self.position = match.end()
         python = self._python or quote == "'"
         if (_BAD_PYTHON_ESCAPE if python else _BAD_ESCAPE).search(body):
-            self.repaired("invalid-escape")
+            self.add_repair("invalid-escape")
         if long:
-            self.repaired("python-literal")
+            self.add_repair("python-literal")
         elif _RAW.search(body):
-            self.repaired("raw-newline")
+            self.add_repair("raw-newline")
         return unescape(body, python=python, joins_lines=bool(long))
 
-    def _quoted_object(self) -> Any:
+    def _read_quoted_object(self) -> Any:
         """`"{"a": 1}"`: an object in quotes that should have escaped its own."""
-        self.at += 1
-        value = self._nested(self._map)
-        if self.skip() != '"':
-            raise self.fail("an object in quotes that does not end with one")
-        self.at += 1
-        self.repaired("inner-quotes")
+        self.position += 1
+        value = self._read_nested(self._read_map)
+        if self.skip_space() != '"':
+            raise self.error("an object in quotes that does not end with one")
+        self.position += 1
+        self.add_repair("inner-quotes")
         return value
 
-    def _loose_string(self, quote: str) -> str:
+    def _read_string_with_inner_quotes(self, quote: str) -> str:
         """A string that may hold quotes, if it is the last value and can end in only one place."""
-        start = self.at + 1
+        start = self.position + 1
         first = QUOTE[quote].search(self.text, start)
         ends = _LOOSE_END[quote].finditer(self.text, start)
         end = next(ends, None)
         if first is None or end is None:
-            self.at = len(self.text)
-            raise self.fail("a string that does not end")
+            self.position = len(self.text)
+            raise self.error("a string that does not end")
         if end.start() > first.start():
             if next(ends, None) is not None or self.text[end.end() :].strip(" \t\r\n}]"):
-                raise self.fail("a string with quotes inside that can end in several places")
-            if is_joined(self.text[start : end.start()], quote):
-                raise self.fail("several strings where one should be")
-            self.repaired("inner-quotes")
-        self.at = end.end()
+                raise self.error("a string with quotes inside that can end in several places")
+            if is_string_concatenation(self.text[start : end.start()], quote):
+                raise self.error("several strings where one should be")
+            self.add_repair("inner-quotes")
+        self.position = end.end()
         return unescape(self.text[start : end.start()])
 
-    def items(self, closer: str) -> list[Any]:
+    def read_items(self, closer: str) -> list[Any]:
         """Values separated by commas, up to and with `closer`; stands on the opening bracket."""
-        self.at += 1
+        self.position += 1
         values: list[Any] = []
-        while (character := self.skip()) != closer:
-            if not character and self._closed_for_it():
+        while (character := self.skip_space()) != closer:
+            if not character and self._close_implicitly():
                 return values
-            values.append(self.value())
-            self.separator(closer)
-        self.at += 1
+            values.append(self.read_value())
+            self.read_separator(closer)
+        self.position += 1
         return values
 
-    def separator(self, closer: str) -> None:
+    def read_separator(self, closer: str) -> None:
         """The comma before the next value, or nothing before `closer`."""
-        character = self.skip()
+        character = self.skip_space()
         if character == ",":
-            self.at += 1
-            follows = self.skip()
+            self.position += 1
+            follows = self.skip_space()
             if follows == closer:
-                self.repaired("trailing-comma")
+                self.add_repair("trailing-comma")
             elif not follows:
-                raise self.fail("something is missing after the comma")
-        elif character != closer and not (not character and self._close):
-            raise self.fail(f"expected ',' or '{closer}'")
+                raise self.error("something is missing after the comma")
+        elif character != closer and not (not character and self._allow_missing_closers):
+            raise self.error(f"expected ',' or '{closer}'")
 
-    def _closed_for_it(self) -> bool:
-        if not self._close:
-            raise self.fail("the value is not closed")
-        self.repaired("missing-closer")
+    def _close_implicitly(self) -> bool:
+        if not self._allow_missing_closers:
+            raise self.error("the value is not closed")
+        self.add_repair("missing-closer")
         return True
 
-    def _nested(self, read: Callable[[], Any]) -> Any:
+    def _read_nested(self, read: Callable[[], Any]) -> Any:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise NotAValue("nested too deeply", self.at)
-        outer, self._in_list = self._in_list, self.text[self.at] != "{"
+            raise LenientJsonError("nested too deeply", self.position)
+        outer, self._in_list = self._in_list, self.text[self.position] != "{"
         value = read()
         self._in_list = outer
         self._depth -= 1
         return value
 
-    def _doubled_map(self) -> Any:
+    def _read_doubled_map(self) -> Any:
         """`{{"a": 1}}`: a map as templates have to write it to get a single brace."""
-        self.at += 1
-        value = self._nested(self._map)
-        if self.skip() != "}":
-            raise self.fail("expected a second '}'")
-        self.at += 1
-        self.repaired("doubled-braces")
+        self.position += 1
+        value = self._read_nested(self._read_map)
+        if self.skip_space() != "}":
+            raise self.error("expected a second '}'")
+        self.position += 1
+        self.add_repair("doubled-braces")
         return value
 
-    def _map(self) -> Any:
-        if self.text.startswith("{{", self.at):
-            return self._doubled_map()
-        self.at += 1
+    def _read_map(self) -> Any:
+        if self.text.startswith("{{", self.position):
+            return self._read_doubled_map()
+        self.position += 1
         result: dict[str, Any] = {}
         values: list[Any] = []
-        while (character := self.skip()) != "}":
-            if not character and self._closed_for_it():
+        while (character := self.skip_space()) != "}":
+            if not character and self._close_implicitly():
                 return result
-            key = self._key()
-            sign = self.skip()
-            if sign == "=" and self._quote:
-                self.repaired("other-signs")
-            if sign == ":" or (sign == "=" and self._quote):
-                self.at += 1
-                value = self.value()
+            key = self._read_key()
+            sign = self.skip_space()
+            if sign == "=" and self._string_token:
+                self.add_repair("other-signs")
+            if sign == ":" or (sign == "=" and self._string_token):
+                self.position += 1
+                value = self.read_value()
                 if key in result and result[key] != value:
-                    raise self.fail(f"the key {key!r} stands there twice")
+                    raise self.error(f"the key {key!r} stands there twice")
                 result[key] = value
             else:
                 values.append(key)
-            self.separator("}")
-        self.at += 1
+            self.read_separator("}")
+        self.position += 1
         if values and not result:
-            self.repaired("python-set")
+            self.add_repair("python-set")
             return values
         if values:
-            raise self.fail("a key without a value")
+            raise self.error("a key without a value")
         return result
 
-    def _key(self) -> str:
-        character = self.text[self.at]
-        if self._quote and self.text.startswith(self._quote, self.at):
-            return self._token_string()
+    def _read_key(self) -> str:
+        character = self.text[self.position]
+        if self._string_token and self.text.startswith(self._string_token, self.position):
+            return self._read_token_string()
         if character in {'"', "'"} or character in _SMART:
-            return self.string()
-        match = _WORD.match(self.text, self.at)
+            return self.read_string()
+        match = _WORD.match(self.text, self.position)
         if match is None:
-            raise self.fail("expected a key")
-        self.at = match.end()
-        if not self._quote:
-            self.repaired("unquoted-key")
+            raise self.error("expected a key")
+        self.position = match.end()
+        if not self._string_token:
+            self.add_repair("unquoted-key")
         return match[0]
 
-    def _token_string(self) -> str:
-        start = self.at + len(self._quote)
-        end = self.text.find(self._quote, start)
-        if end < 0 and self._close:
-            return self._unclosed_token_string(start)
+    def _read_token_string(self) -> str:
+        start = self.position + len(self._string_token)
+        end = self.text.find(self._string_token, start)
+        if end < 0 and self._allow_missing_closers:
+            return self._read_unclosed_token_string(start)
         if end < 0:
-            self.at = len(self.text)
-            raise self.fail("a string that does not end")
-        self.at = end + len(self._quote)
+            self.position = len(self.text)
+            raise self.error("a string that does not end")
+        self.position = end + len(self._string_token)
         return self.text[start:end]
 
-    def _unclosed_token_string(self, start: int) -> str:
+    def _read_unclosed_token_string(self, start: int) -> str:
         """A string whose closing token is missing: it ends before the brackets that close all."""
         brackets = [at for at in range(start, len(self.text)) if self.text[at] in "}]"]
-        self.at = len(self.text)
+        self.position = len(self.text)
         for at in reversed(brackets[-self._depth :]):
-            if self.text[at : self.at].strip() not in ("}", "]"):
+            if self.text[at : self.position].strip() not in ("}", "]"):
                 break
-            self.at = at
-        self.repaired("missing-quote")
-        return self.text[start : self.at]
+            self.position = at
+        self.add_repair("missing-quote")
+        return self.text[start : self.position]
 
-    def _scalar(self) -> Any:
-        match = _WORD.match(self.text, self.at)
+    def _read_scalar(self) -> Any:
+        match = _WORD.match(self.text, self.position)
         if match is None:
-            raise self.fail("expected a value")
+            raise self.error("expected a value")
         word = match[0]
-        if self._quote and self._bare_text() != word:
-            return self._bare()
+        if self._string_token and self._match_unquoted_text() != word:
+            return self._read_unquoted_text()
         if word in _WORDS:
             value, repair = _WORDS[word]
         elif _ZERO_FIRST.fullmatch(word):
@@ -370,28 +370,28 @@ class ValueReader:
         elif _NUMBER.fullmatch(word) and len(word) < 1000:
             value, repair = float(word), None
         else:
-            return self._bare()
+            return self._read_unquoted_text()
         if value in (math.inf, -math.inf):
-            raise self.fail("a number that is too large")
-        self.at = match.end()
+            raise self.error("a number that is too large")
+        self.position = match.end()
         if not repair and word not in _WORDS and not JSON_NUMBER.fullmatch(word):
             repair = "python-literal"
         if repair:
-            self.repaired(repair)
+            self.add_repair(repair)
         return value
 
-    def _bare_text(self) -> str:
+    def _match_unquoted_text(self) -> str:
         """The text without quotes that stands here, where such may stand."""
         pattern = _BARE_ITEM if self._in_list else _BARE_VALUE
-        match = pattern.match(self.text, self.at) if self._quote else None
+        match = pattern.match(self.text, self.position) if self._string_token else None
         return match[0].rstrip() if match else ""
 
-    def _bare(self) -> str:
+    def _read_unquoted_text(self) -> str:
         """Text without quotes, or with the closing one alone."""
-        found = self._bare_text()
-        text, token, rest = found.partition(self._quote) if found else ("", "", "")
+        found = self._match_unquoted_text()
+        text, token, rest = found.partition(self._string_token) if found else ("", "", "")
         if not text or rest:
-            raise self.fail(f"unknown word {self.text[self.at : self.at + 40]!r}")
-        self.repaired("missing-quote" if token else "unquoted-value")
-        self.at += len(found)
+            raise self.error(f"unknown word {self.text[self.position : self.position + 40]!r}")
+        self.add_repair("missing-quote" if token else "unquoted-value")
+        self.position += len(found)
         return text

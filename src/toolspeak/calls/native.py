@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import Struct
 
 from ..errors import UsageError
-from .drafts import Draft, drafts
-from .json_values import depth_of
+from .drafts import CallDraft, read_drafts
+from .json_values import nesting_depth
 from .lenient_json import MAX_DEPTH
 
 
@@ -21,17 +21,17 @@ class Native(Struct, frozen=True):
 
     text: str = ""
     reasoning: str = ""
-    drafts: tuple[Draft, ...] = ()
+    drafts: tuple[CallDraft, ...] = ()
 
 
 def native(response: Any) -> Native:
     """Text, reasoning and structured calls of a reply."""
     text: list[str] = []
     reasoning: list[str] = []
-    drafts: list[Draft] = []
+    drafts: list[CallDraft] = []
     for part in _parts(_plain(response, "$")):
         match part:
-            case Draft():
+            case CallDraft():
                 drafts.append(part)
             case ("reasoning", thought):
                 reasoning.append(thought)
@@ -40,7 +40,7 @@ def native(response: Any) -> Native:
     return Native("".join(text), "".join(reasoning), tuple(drafts))
 
 
-Part = Draft | tuple[str, str]
+Part = CallDraft | tuple[str, str]
 
 
 def _plain(value: Any, path: str) -> Mapping[str, Any]:
@@ -115,16 +115,16 @@ def _joined(blocks: Any) -> str:
     return "".join(str(block.get("text", "")) for block in blocks) if _is_list(blocks) else ""
 
 
-def _calls(given: Any) -> Iterator[Draft]:
+def _calls(given: Any) -> Iterator[CallDraft]:
     """The calls in one structure: one, as a rule."""
     if isinstance(given, Mapping) and isinstance(given.get("call_id"), str):
         given = {**given, "id": given["call_id"]}  # A response's item has an id of its own.
     if isinstance(given, Mapping) and given.get("type") == "custom_tool_call":
         # Text, even where it looks like an object.
         given = {**given, "input": {"input": given.get("input", "")}}
-    if isinstance(given, (dict, list)) and depth_of(given) > MAX_DEPTH:
-        return iter((Draft(problem="the call is nested too deeply"),))
-    return drafts(dict(given) if isinstance(given, Mapping) else given)
+    if isinstance(given, (dict, list)) and nesting_depth(given) > MAX_DEPTH:
+        return iter((CallDraft(problem="the call is nested too deeply"),))
+    return read_drafts(dict(given) if isinstance(given, Mapping) else given)
 
 
 def _mappings(values: Any) -> Iterator[Mapping[str, Any]]:

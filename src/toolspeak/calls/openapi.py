@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import WireError
-from .json_values import depth_of
+from .json_values import nesting_depth
 from .lenient_json import MAX_DEPTH
 
 _TYPES = {"STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"}
@@ -21,21 +21,21 @@ _COUNTS = {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "m
 
 
 @lru_cache(1024)
-def camel(key: str) -> str:
+def to_camel_case(key: str) -> str:
     """A key in camelCase, however it is spelled."""
     return re.sub(r"(?<=[a-z0-9])_([a-z0-9])", lambda match: match[1].upper(), key)
 
 
-def is_openapi(schema: Any) -> bool:
+def is_openapi_schema(schema: Any) -> bool:
     """Whether a schema is of Gemini's own kind, by how it writes its types."""
     return isinstance(schema, dict) and schema.get("type") in _TYPES
 
 
-def plain_schema(schema: Any, path: str) -> dict[str, Any]:
+def to_json_schema(schema: Any, path: str) -> dict[str, Any]:
     """A schema as the rest of the world writes it."""
     if not isinstance(schema, dict):
         raise WireError("Expected a schema, which is an `object`", path)
-    if depth_of(schema) > MAX_DEPTH:
+    if nesting_depth(schema) > MAX_DEPTH:
         raise WireError(f"a schema with more than {MAX_DEPTH} levels", path)
     return _plain(schema)
 
@@ -45,7 +45,7 @@ def _plain(schema: Any) -> Any:
         return schema
     out: dict[str, Any] = {}
     for given, value in schema.items():
-        key = given if given.startswith("$") else camel(given)
+        key = given if given.startswith("$") else to_camel_case(given)
         if value is not None or key in ("default", "const"):
             out[key] = _keyword(key, value)
     if out.get("type") == "TYPE_UNSPECIFIED":

@@ -26,23 +26,23 @@ _NO_SCHEMA: dict[str, Any] = {}
 _LONGEST_NUMBER = 1000
 
 
-def properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def get_properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The declared parameters of a tool and their schemas."""
-    declared = resolve(schema, schema).get("properties")
+    declared = resolve_ref(schema, schema).get("properties")
     if not isinstance(declared, dict):
         return {}
     # `true` allows anything, as an empty schema does.
     return {key: one if isinstance(one, dict) else {} for key, one in declared.items()}
 
 
-def required_of(schema: Mapping[str, Any]) -> list[str]:
+def get_required(schema: Mapping[str, Any]) -> list[str]:
     """The declared parameters that have to be given."""
-    required = resolve(schema, schema).get("required")
-    declared = properties(schema)
+    required = resolve_ref(schema, schema).get("required")
+    declared = get_properties(schema)
     return [key for key in required if key in declared] if isinstance(required, list) else []
 
 
-def resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+def resolve_ref(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     """Follow `$ref` within the same document; what cannot be followed allows anything."""
     for _ in range(32):
         if not isinstance(schema, dict):
@@ -56,28 +56,30 @@ def resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     return _NO_SCHEMA
 
 
-def branch(schema: Any, root: Mapping[str, Any], kind: str, depth: int = 8) -> Mapping[str, Any]:
+def select_branch(
+    schema: Any, root: Mapping[str, Any], kind: str, depth: int = 8
+) -> Mapping[str, Any]:
     """The part of a schema that speaks of values of one type, out of several that it admits."""
-    schema = resolve(schema, root)
+    schema = resolve_ref(schema, root)
     for word in ("anyOf", "oneOf", "allOf"):
         for choice in schema.get(word) or () if depth else ():
-            if kind in types_of(choice, root):
-                return branch(choice, root, kind, depth - 1)
+            if kind in allowed_types(choice, root):
+                return select_branch(choice, root, kind, depth - 1)
     return schema
 
 
-def types_of(schema: Any, root: Mapping[str, Any], depth: int = 8) -> frozenset[str]:
+def allowed_types(schema: Any, root: Mapping[str, Any], depth: int = 8) -> frozenset[str]:
     """The JSON types a schema admits; empty when it does not say."""
-    schema = resolve(schema, root)
+    schema = resolve_ref(schema, root)
     declared = schema.get("type")
     types = set(_names(declared))
     if not types and "const" in schema:
-        types.add(type_of(schema["const"]))
+        types.add(json_type(schema["const"]))
     if not types and isinstance(schema.get("enum"), list):
-        types.update(type_of(value) for value in schema["enum"])
+        types.update(json_type(value) for value in schema["enum"])
     for word in ("anyOf", "oneOf", "allOf"):
         for choice in schema.get(word) or () if depth and not types else ():
-            types |= types_of(choice, root, depth - 1)
+            types |= allowed_types(choice, root, depth - 1)
     if not types and "properties" in schema:
         types.add("object")
     if not types and "items" in schema:
@@ -92,7 +94,7 @@ def _names(declared: Any) -> list[str]:
     return [name.lower() for name in names if isinstance(name, str)]
 
 
-def strings_in(value: Any) -> Iterator[str]:
+def iter_strings(value: Any) -> Iterator[str]:
     """Every text in a decoded value, keys aside."""
     pending = [value]
     while pending:
@@ -105,15 +107,15 @@ def strings_in(value: Any) -> Iterator[str]:
             pending.extend(reversed(item))
 
 
-def type_of(value: Any) -> str:
+def json_type(value: Any) -> str:
     """The JSON type of a decoded value."""
     return "null" if value is None else _TYPE_OF.get(type(value), "object")
 
 
-def from_text(text: str, schema: Any, root: Mapping[str, Any], repairs: list[str]) -> Any:
+def parse_text_value(text: str, schema: Any, root: Mapping[str, Any], repairs: list[str]) -> Any:
     """The value that bare text stands for. Text that fits no declared type stays text. `repairs`
     takes the liberties that were taken."""
-    types = types_of(schema, root)
+    types = allowed_types(schema, root)
     if not types or types == frozenset({"string"}):
         return text
     word = text.strip()
@@ -137,8 +139,8 @@ def from_text(text: str, schema: Any, root: Mapping[str, Any], repairs: list[str
     return text
 
 
-def to_text(value: Any) -> str:
-    """Bare text for a value, such that `from_text` gives it back where the schema says enough."""
+def format_text_value(value: Any) -> str:
+    """Text for a value such that `parse_text_value` gives it back where the schema says enough."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -156,10 +158,10 @@ def _number(word: str, types: frozenset[str]) -> int | float | None:
 def _structure(text: str, types: frozenset[str], repairs: list[str]) -> Any:
     for spelling in dict.fromkeys((text, unescape(text))):
         try:
-            value, mended = jsonish.loads(spelling)
-        except jsonish.NotAValue:
+            value, mended = jsonish.parse_json(spelling)
+        except jsonish.LenientJsonError:
             continue
-        if type_of(value) not in types:
+        if json_type(value) not in types:
             return text
         repairs += mended if spelling == text else ("double-encoding", *mended)
         return value

@@ -14,7 +14,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from .._util import dumps
+from .._util import encode_json
 from .lenient_json import MAX_DEPTH
 
 _TYPES = {
@@ -36,31 +36,31 @@ _MOST_FAULTS = 1000
 _UNUSABLE: Any = object()
 
 
-class Validator:
+class SchemaValidator:
     """A tool's schema, compiled once."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        self.schema, self._compiled, self.usable = _compile(_with_null(schema))
+        self.schema, self._compiled, self.is_schema_valid = _compile(_with_null(schema))
 
     def is_valid(self, value: Any) -> bool:
         """Whether a value is what the schema asks for."""
         return self._compiled is None or self._compiled.is_valid(value)
 
-    def faults(self, value: Any) -> list[jsonschema_rs.ValidationError]:
+    def find_violations(self, value: Any) -> list[jsonschema_rs.ValidationError]:
         """What is wrong with a value."""
         if self._compiled is None:
             return []
         return list(islice(self._compiled.iter_errors(value), _MOST_FAULTS))
 
 
-def validator_for(schema: Mapping[str, Any]) -> Validator:
+def get_validator(schema: Mapping[str, Any]) -> SchemaValidator:
     """The same schema is compiled only once."""
-    return _cached(dumps(schema))
+    return _cached(encode_json(schema))
 
 
 @lru_cache(maxsize=1024)
-def _cached(schema: str) -> Validator:
-    return Validator(json.loads(schema))
+def _cached(schema: str) -> SchemaValidator:
+    return SchemaValidator(json.loads(schema))
 
 
 def _with_null(schema: Any) -> Any:

@@ -18,8 +18,8 @@ from msgspec import structs
 
 from ..errors import UsageError
 from ..types import Tool
-from .callables import tool_of
-from .openapi import is_openapi, plain_schema
+from .callables import tool_from_function
+from .openapi import is_openapi_schema, to_json_schema
 
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema")
 _CALLABLE = ("function", "custom", None)
@@ -66,7 +66,7 @@ def _each(given: Any, path: str) -> Iterator[Tool]:
         yield given
         return
     if callable(given):
-        yield tool_of(given, path)
+        yield tool_from_function(given, path)
         return
     if not isinstance(given, Mapping):
         raise UsageError(f"Expected a tool, got `{type(given).__name__}` - at `{path}`")
@@ -91,7 +91,7 @@ def _each(given: Any, path: str) -> Iterator[Tool]:
     tool = _tool(inner, path)
     if kind == "custom" and not any(key in inner for key in _SCHEMAS):
         form = inner.get("format")
-        schema = text_schema(form) | {"additionalProperties": False}
+        schema = build_text_schema(form) | {"additionalProperties": False}
         extra = {"format": form} if form else {}
         tool = structs.replace(tool, parameters=schema, freeform=True, extra=extra)
     yield tool
@@ -109,8 +109,8 @@ def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     """A tool's schema. `true` is one too, and allows anything; `false` allows no arguments."""
     for key in _SCHEMAS:
         schema = given.get(key)
-        if is_openapi(schema):
-            return plain_schema(schema, key)
+        if is_openapi_schema(schema):
+            return to_json_schema(schema, key)
         if isinstance(schema, Mapping):
             return dict(schema)
         if schema is False:
@@ -118,7 +118,7 @@ def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def text_schema(form: Any = None) -> dict[str, Any]:
+def build_text_schema(form: Any = None) -> dict[str, Any]:
     """The schema of a tool that takes text instead of an object, with the form that the text has to
     have: `{"syntax": "lark", "definition": …}`, which Chat Completions puts into a `grammar`."""
     form = form.get("grammar", form) if isinstance(form, Mapping) else None
@@ -131,7 +131,7 @@ def text_schema(form: Any = None) -> dict[str, Any]:
     return {"type": "object", "properties": {"input": given}, "required": ["input"]}
 
 
-def first_sentence(description: str) -> str:
+def get_first_sentence(description: str) -> str:
     """The first sentence of a tool's description, on one line. Headings are none, unless there is
     nothing else."""
     prose = _HEADINGS.sub("", description).strip() or description.strip()
@@ -142,7 +142,7 @@ def first_sentence(description: str) -> str:
     return paragraph[: end.end()] if end else paragraph
 
 
-def shortened(text: str, longest: int) -> str:
+def shorten_text(text: str, longest: int) -> str:
     """No more than so many characters of a text, which end with a word where it has words."""
     if len(text) <= longest:
         return text

@@ -12,11 +12,11 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ..types import Tool
-from .coercion import Fit, fit
-from .schema import properties
-from .schema_validator import Validator, validator_for
+from .coercion import Coercion, coerce_arguments
+from .schema import get_properties
+from .schema_validator import SchemaValidator, get_validator
 
-PREFIXES = (
+NAME_PREFIXES = (
     "functions.",
     "function.",
     "tools.",
@@ -26,7 +26,7 @@ PREFIXES = (
     "multi_tool_use.",
 )
 """What models put before names because their prompts do."""
-_PREFIX = re.compile("|".join(map(re.escape, PREFIXES)))
+_PREFIX = re.compile("|".join(map(re.escape, NAME_PREFIXES)))
 _SEPARATOR = re.compile(r"[.\-/:\s]+")
 _NOTHING: dict[str, Any] = {}
 
@@ -37,9 +37,9 @@ class Toolset:
     def __init__(self, tools: Iterable[Tool]) -> None:
         self.tools = {tool.name: tool for tool in tools}
         self.names = tuple(self.tools)
-        self._validators: dict[str, Validator] = {}
+        self._validators: dict[str, SchemaValidator] = {}
 
-    def find(self, name: str) -> str | None:
+    def resolve_name(self, name: str) -> str | None:
         """The declared name that is meant: as it stands, or the only one that fits once it is
         undone what providers and prompts do to names. A namespace that is not the tool's own is
         another tool's: `cache.delete` is no `delete`, and no `files.delete`."""
@@ -62,36 +62,36 @@ class Toolset:
             found = [one for one in self.names if _parts(one)[-len(given) :] == given]
         return found[0] if len(found) == 1 else None
 
-    def begins(self, text: str) -> bool:
+    def has_name_starting_with(self, text: str) -> bool:
         """Whether a declared name begins like this."""
         return f"\n{text}" in _beginnings(self.names)
 
-    def schema(self, name: str) -> dict[str, Any]:
+    def get_schema(self, name: str) -> dict[str, Any]:
         """The parameters that a tool declares; nothing if it is not known."""
-        tool = self.tools.get(self.find(name) or "")
+        tool = self.tools.get(self.resolve_name(name) or "")
         return tool.parameters if tool else _NOTHING
 
-    def fit(self, name: str, arguments: dict[str, Any], source: str) -> Fit:
+    def coerce_arguments(self, name: str, arguments: dict[str, Any], source: str) -> Coercion:
         """The arguments as the tool's schema wants them."""
         validator = self._validators.get(name)
         if validator is None:
             schema = self.tools[name].parameters
             try:
-                validator = self._validators[name] = validator_for(schema)
+                validator = self._validators[name] = get_validator(schema)
             except RecursionError:
                 # A nest that cannot be compiled: `fit` has the words for that.
-                return fit(arguments, schema, source)
-        return fit(arguments, validator, source)
+                return coerce_arguments(arguments, schema, source)
+        return coerce_arguments(arguments, validator, source)
 
-    def fitting(self, arguments: Mapping[str, Any]) -> list[str]:
+    def find_by_arguments(self, arguments: Mapping[str, Any]) -> list[str]:
         """The tools that declare all of these arguments."""
         return [
             tool.name
             for tool in self.tools.values()
-            if arguments and arguments.keys() <= properties(tool.parameters).keys()
+            if arguments and arguments.keys() <= get_properties(tool.parameters).keys()
         ]
 
-    def nearest(self, name: str) -> list[str]:
+    def suggest_names(self, name: str) -> list[str]:
         """The declared names that look most like this one; a few of all if none does."""
         return difflib.get_close_matches(name, self.names, 3, 0.5) or list(self.names[:3])
 
@@ -106,17 +106,17 @@ class Toolset:
 @lru_cache(maxsize=256)
 def _beginnings(names: tuple[str, ...]) -> str:
     """Every way in which a name may be spelled, each on a line, for one search through all."""
-    spelled = [spelling for name in names for spelling in (name, *variants(name))]
-    prefixed = (f"{prefix}{spelling}" for prefix in PREFIXES for spelling in spelled)
+    spelled = [spelling for name in names for spelling in (name, *spelling_variants(name))]
+    prefixed = (f"{prefix}{spelling}" for prefix in NAME_PREFIXES for spelling in spelled)
     return "\n" + "\n".join((*spelled, *prefixed))
 
 
-def without_prefix(name: str) -> str:
+def strip_name_prefix(name: str) -> str:
     """A name as it is where no tools are declared to compare it with."""
     return name.strip().removeprefix("functions.")
 
 
-def variants(name: str) -> tuple[str, ...]:
+def spelling_variants(name: str) -> tuple[str, ...]:
     """How a name is seen in text besides its own spelling."""
     plain = _SEPARATOR.sub("_", name)
     escaped = name.replace("_", "\\_")

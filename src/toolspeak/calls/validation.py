@@ -12,12 +12,12 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ..notes import NOTES
-from .drafts import Draft, arguments_of
-from .schema import branch, resolve
-from .toolset import Toolset, without_prefix
+from .drafts import CallDraft, decode_arguments
+from .schema import resolve_ref, select_branch
+from .toolset import Toolset, strip_name_prefix
 
 Trust = Literal["strict", "standard", "lenient"]
-Echoes = Callable[[str, Mapping[str, Any], str], bool]
+EchoCheck = Callable[[str, Mapping[str, Any], str], bool]
 """Whether a call (name, arguments, the text it was read from) only repeats what tools and documents
 brought in."""
 
@@ -75,7 +75,7 @@ class Judge:
         self,
         tools: Toolset | None,
         trust: Trust,
-        echoes: Echoes | None = None,
+        echoes: EchoCheck | None = None,
         *,
         types_only: bool = False,
     ) -> None:
@@ -89,15 +89,15 @@ class Judge:
         """The same, where only calls of declared tools are made, and only if they fit."""
         return Judge(self.tools, self._trust, self._echoes) if self.types_only else self
 
-    def weigh(self, draft: Draft, source: str, raw: str = "") -> Verdict:
+    def weigh(self, draft: CallDraft, source: str, raw: str = "") -> Verdict:
         """What a draft comes to. `source` is the text it was read from, `raw` the same with all
         that marks it as a call."""
         if draft.problem:
             return Verdict(draft.name, code="malformed", problem=draft.problem)
-        arguments, problem, mended = arguments_of(draft)
+        arguments, problem, mended = decode_arguments(draft)
         name, remarks = self._name(draft.name, arguments)
         if name is None:
-            unknown, name = self._unknown(draft.name), without_prefix(draft.name)
+            unknown, name = self._unknown(draft.name), strip_name_prefix(draft.name)
             if not self.types_only or not name:
                 return Verdict(draft.name, code="unknown-tool", problem=unknown)
             remarks = (*_renamed(draft.name, name), ("unknown-tool", unknown, source))
@@ -109,15 +109,15 @@ class Judge:
                 for repair in (*draft.repairs, *mended)
             )
         if self.tools is not None and name in self.tools.tools:
-            fit = self.tools.fit(name, arguments, source)
-            if fit.faults:
-                path = fit.faults[0].path
-                problem = "; ".join(f"{one.path}: {one.problem}" for one in fit.faults[:3])
+            fit = self.tools.coerce_arguments(name, arguments, source)
+            if fit.violations:
+                path = fit.violations[0].path
+                problem = "; ".join(f"{one.path}: {one.problem}" for one in fit.violations[:3])
                 if not self.types_only:
                     return Verdict(name, code="invalid-arguments", problem=problem, path=path)
                 remarks += (("invalid-arguments", problem, path),)
             arguments = fit.arguments
-            if not fit.checked:
+            if not fit.is_schema_valid:
                 message = f"the schema of {name!r} is not valid; what could be checked was"
                 remarks += (("schema-unusable", message, name),)
             if fit.changes:
@@ -127,8 +127,8 @@ class Judge:
     def _as_action(self, name: str, arguments: dict[str, Any], raw: str) -> Verdict | None:
         """Why a call that could be made is only an example or an echo; None if it is neither."""
         if self._trust != "lenient":
-            schema = self.tools.schema(name) if self.tools else None
-            if where := placeholder_in(arguments, schema):
+            schema = self.tools.get_schema(name) if self.tools else None
+            if where := find_placeholder(arguments, schema):
                 problem = f"the value of {where!r} only stands for a value: this is an example"
                 return Verdict(name, code="placeholder", problem=problem, path=f"$.{where}")
         if self._echoes and self._echoes(name, arguments, raw):
@@ -141,14 +141,14 @@ class Judge:
     ) -> tuple[str | None, tuple[tuple[str, str, str], ...]]:
         if not name:
             return self._guessed(arguments)
-        found = self.tools.find(name) if self.tools else without_prefix(name) or None
+        found = self.tools.resolve_name(name) if self.tools else strip_name_prefix(name) or None
         return found, _renamed(name, found) if found else ()
 
     def _guessed(
         self, arguments: dict[str, Any] | None
     ) -> tuple[str | None, tuple[tuple[str, str, str], ...]]:
         """The one tool that the arguments fit, for a call whose header names none."""
-        fitting = self.tools.fitting(arguments) if self.tools and arguments else []
+        fitting = self.tools.find_by_arguments(arguments) if self.tools and arguments else []
         if len(fitting) != 1:
             return None, ()
         message = f"the call names no tool; its arguments fit only {fitting[0]!r}"
@@ -157,7 +157,7 @@ class Judge:
     def _unknown(self, name: str) -> str:
         if self.tools is None or not self.tools.names:
             return f"there is no tool named {name!r}"
-        near = ", ".join(self.tools.nearest(name))
+        near = ", ".join(self.tools.suggest_names(name))
         return f"there is no tool named {name!r}; did it mean {near}?"
 
 
@@ -166,7 +166,7 @@ def _renamed(name: str, found: str) -> tuple[tuple[str, str, str], ...]:
     return (("renamed", f"{name!r} means the tool {found!r}", name),) if found != name else ()
 
 
-def placeholder_in(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> str:
+def find_placeholder(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> str:
     """Where the first value stands that only stands for a value, as in an explanation; "" if there
     is none. A value that the schema lists is meant."""
     root = schema or {}
@@ -185,20 +185,20 @@ def placeholder_in(arguments: Mapping[str, Any], schema: Mapping[str, Any] | Non
                 for name, item in reversed(list(value.items()))
             ]
         elif isinstance(value, list):
-            items = branch(declared, root, "array").get("items")
+            items = select_branch(declared, root, "array").get("items")
             pending += [(where, key, item, items) for item in reversed(value)]
     return ""
 
 
 def _properties(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     """The parameters of an object within a schema."""
-    declared = branch(schema, root, "object").get("properties")
+    declared = select_branch(schema, root, "object").get("properties")
     return declared if isinstance(declared, dict) else {}
 
 
 def _lists(schema: Any, root: Mapping[str, Any], value: str, depth: int = 8) -> bool:
     """Whether a schema names this very value."""
-    schema = resolve(schema, root)
+    schema = resolve_ref(schema, root)
     named = schema.get("enum")
     if schema.get("const") == value or (isinstance(named, list) and value in named):
         return True

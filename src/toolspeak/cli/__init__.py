@@ -9,7 +9,7 @@ from io import TextIOWrapper
 from types import ModuleType
 
 from .. import __version__
-from .._util import printable
+from .._util import escape_for_terminal
 from ..errors import ToolspeakError
 from . import (
     chat,
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except (ToolspeakError, OSError) as error:
         # A server may have said what is wrong.
-        print(f"toolspeak: {printable(str(error))}", file=sys.stderr)
+        print(f"toolspeak: {escape_for_terminal(str(error))}", file=sys.stderr)
         return 2
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from .._util import state_folder
+from .._util import state_directory
 from ..errors import UsageError
 from .serve import Settings, add_sources
 
@@ -131,7 +131,7 @@ def _tools(options: argparse.Namespace) -> tuple[Any, ...]:
 
 def _history() -> Path | None:
     try:
-        return state_folder() / "history"
+        return state_directory() / "history"
     except RuntimeError:
         # Nobody's home: what is typed is remembered for this time only.
         return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, get_args
 from rich.console import Console
 from rich.text import Text
 
-from .._util import printable
+from .._util import escape_for_terminal
 from ..errors import UsageError
 from ..evaluation.answers import Answer, Answers
 from ..evaluation.questions import OWN, chosen, read_questions
@@ -279,7 +279,7 @@ class _Evaluation:
         return [answer for answer in given if answer]
 
     def _say(self, text: str) -> None:
-        self._console.print(Text(printable(text)), soft_wrap=True)
+        self._console.print(Text(escape_for_terminal(text)), soft_wrap=True)
 
 
 def _print(every: Sequence[Figures], answers: Sequence[Answer], title: str) -> None:
@@ -287,4 +287,4 @@ def _print(every: Sequence[Figures], answers: Sequence[Answer], title: str) -> N
     console.print(table(every, title))
     console.print(category_table(every))
     for remark in remarks(every, answers):
-        console.print(Text(printable(remark)), soft_wrap=True)
+        console.print(Text(escape_for_terminal(remark)), soft_wrap=True)

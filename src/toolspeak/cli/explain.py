@@ -16,7 +16,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from .._util import dumps, printable
+from .._util import encode_json, escape_for_terminal
 from ..errors import UsageError
 from ..observe.inspector.client import Inspector
 from .io import write_json
@@ -178,7 +178,7 @@ _ENDS = ("start", "end")
 
 
 def _calls(title: str, calls: Iterable[dict[str, Any]]) -> Iterator[RenderableType]:
-    lines = [f"  {call['name']}({dumps(call['arguments'])})" for call in calls]
+    lines = [f"  {call['name']}({encode_json(call['arguments'])})" for call in calls]
     if lines:
         yield _text(f"\n{title}", "bold")
         yield _text("\n".join(lines), "green")
@@ -202,7 +202,7 @@ def _pairs(*pairs: tuple[str, str]) -> Table:
 
 def _text(text: str, style: str = "") -> Text:
     """All that is shown goes through here: clients and models have written much of it."""
-    return Text(printable(text), style)
+    return Text(escape_for_terminal(text), style)
 
 
 def _ms(value: float | None) -> str:

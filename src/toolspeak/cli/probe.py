@@ -16,7 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from .._util import printable
+from .._util import escape_for_terminal
 from ..errors import UsageError
 from .io import write_json
 from .serve import Settings, add_sources
@@ -214,4 +214,4 @@ class _Printed:
 
 def _text(text: str) -> Text:
     """Servers have said some of it."""
-    return Text(printable(text))
+    return Text(escape_for_terminal(text))

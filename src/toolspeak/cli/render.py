@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .._util import dumps
-from ..calls.drafts import arguments_of, drafts, new_id
+from .._util import encode_json
+from ..calls.drafts import decode_arguments, new_call_id, read_drafts
 from ..calls.tools import as_tools
 from ..dialects import render_calls, render_results, render_tools
 from ..errors import UsageError
@@ -47,16 +47,16 @@ def _calls(value: Any) -> list[ToolCall]:
     if isinstance(value, dict) and isinstance(value.get("calls"), list):
         value = value["calls"]  # As `toolspeak parse` prints them.
     calls: list[ToolCall] = []
-    for index, draft in enumerate(drafts(value)):
-        arguments, problem, _ = arguments_of(draft)
+    for index, draft in enumerate(read_drafts(value)):
+        arguments, problem, _ = decode_arguments(draft)
         if draft.problem or arguments is None:
             raise UsageError(f"{draft.problem or problem} - at `$[{index}]`")
-        calls.append(ToolCall(id=draft.id or new_id(), name=draft.name, arguments=arguments))
+        calls.append(ToolCall(id=draft.id or new_call_id(), name=draft.name, arguments=arguments))
     return calls
 
 
 def _text(content: Any) -> str:
-    return content if isinstance(content, str) else dumps(content)
+    return content if isinstance(content, str) else encode_json(content)
 
 
 def _results(value: Any) -> list[ToolResult]:

@@ -17,7 +17,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 import msgspec
 from msgspec import Struct
 
-from .._util import printable, state_folder
+from .._util import escape_for_terminal, state_directory
 from ..config import running_instances as whereabouts
 from ..errors import UsageError
 from .clients import CLIENTS, DEFAULT_URL, Client, Gateway, Launch, launch
@@ -93,7 +93,7 @@ def _home(name: str, client: Client) -> Path:
     if not (client.instead and client.instead.home):
         return Path()
     try:
-        return state_folder() / name
+        return state_directory() / name
     except RuntimeError:
         raise UsageError(f"{client.title} needs a folder: set HOME, or XDG_STATE_HOME") from None
 
@@ -158,7 +158,8 @@ class _Running:
         if context and context < client.tokens:
             print(
                 f"toolspeak: {client.title} begins with about {client.tokens} tokens, and "
-                f"{printable(model)} takes {context}: docs/clients/README.md says which model fits",
+                f"{escape_for_terminal(model)} takes {context}: docs/clients/README.md says which "
+                "model fits",
                 file=sys.stderr,
             )
         return model

@@ -18,7 +18,7 @@ from msgspec import structs
 from rich.console import Console
 from rich.markup import escape
 
-from .._util import printable
+from .._util import escape_for_terminal
 from ..errors import UsageError
 from .clients import CLIENTS, DEFAULT_URL, NO_KEY, Gateway, snippets
 
@@ -143,7 +143,7 @@ def _warn(console: Console, config: Config, before: str, warning: str) -> None:
 
 def _safe(text: str) -> str:
     """Servers name their models as they like."""
-    return escape(printable(text))
+    return escape(escape_for_terminal(text))
 
 
 def _announce(service: Service | Supervisor, console: Console, *, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from urllib.request import ProxyHandler, build_opener
 import msgspec
 from msgspec import Struct
 
-from .._util import state_folder
+from .._util import state_directory
 from ..errors import UsageError
 
 log = logging.getLogger("toolspeak.gateway")
@@ -112,7 +112,7 @@ def _notes() -> Iterator[Path]:
 
 
 def _folder() -> Path:
-    return state_folder() / "gateways"
+    return state_directory() / "gateways"
 
 
 def _lives(process: int) -> bool:

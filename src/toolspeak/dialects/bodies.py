@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..calls.drafts import Draft
-from ..calls.schema import from_text, properties
+from ..calls.drafts import CallDraft
+from ..calls.schema import get_properties, parse_text_value
 from .call_sink import Desk
 from .elements import parse_elements
 from .grammar import markers_of
@@ -85,7 +85,7 @@ def read(desk: Desk, form: Form) -> Found:
 def _no_body(desk: Desk, form: Form, header: Header) -> None:
     """A form that says everything before its body would begin: no arguments, or no calls at all."""
     if "name" in header:
-        desk.draft(form, Draft(header["name"], None, header.get("id", "")), 0)
+        desk.draft(form, CallDraft(header["name"], None, header.get("id", "")), 0)
     else:
         desk.output.note("no-calls", "a section for calls holds none", desk.reader.held())
 
@@ -183,9 +183,9 @@ def _whole_body(desk: Desk, form: Form, header: Header, body: str, parse: Parse)
     try:
         arguments, repairs = parse(body, desk.schema(name))
     except BadBody as error:
-        desk.draft(form, Draft(name, problem=str(error)), 0)
+        desk.draft(form, CallDraft(name, problem=str(error)), 0)
     else:
-        desk.draft(form, Draft(name, arguments, header.get("id", ""), repairs=repairs), 0)
+        desk.draft(form, CallDraft(name, arguments, header.get("id", ""), repairs=repairs), 0)
 
 
 def read_braces(desk: Desk, form: Form, header: Header) -> Found:
@@ -362,10 +362,10 @@ def read_attributes(desk: Desk, form: Form, header: Header) -> Found:
         return False
 
     def parse(body: str, schema: Mapping[str, Any]) -> Arguments:
-        declared = properties(schema)
+        declared = get_properties(schema)
         repairs: list[str] = []
         arguments = {
-            key: from_text(word, declared.get(key), schema, repairs)
+            key: parse_text_value(word, declared.get(key), schema, repairs)
             for key, word in attributes_of(body).items()
         }
         return arguments, tuple(dict.fromkeys(repairs))

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
-from .._util import dumps
-from ..calls.drafts import Draft, Ledger
-from ..calls.json_values import same
-from ..calls.toolset import without_prefix
+from .._util import encode_json
+from ..calls.drafts import CallDraft, CallIds
+from ..calls.json_values import json_text_equals
+from ..calls.toolset import strip_name_prefix
 from ..calls.validation import Judge, Verdict
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event, TextDelta
 from ..types import Note, Rejection, ToolCall
@@ -56,7 +56,7 @@ class Desk:
         self.tools = judge.tools
         self.incremental = incremental
         self.max_call = max_call
-        self._ledger = Ledger(new_id)
+        self._ledger = CallIds(new_id)
         self.count = 0
         """Calls so far."""
         self.rejections = 0
@@ -119,7 +119,7 @@ class Desk:
     def forget_calls(self, count: int = 0) -> None:
         """Only the first `count` calls so far were calls."""
         self.count = count
-        self._ledger.forget(count)
+        self._ledger.keep_first(count)
 
     def bounded(self, steps: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
         """Run something that holds text, but not for longer than a call may be."""
@@ -137,13 +137,13 @@ class Desk:
 
     def schema(self, name: str) -> dict[str, Any]:
         """The parameters that a tool declares; nothing if it is not known."""
-        return self.tools.schema(name) if self.tools else {}
+        return self.tools.get_schema(name) if self.tools else {}
 
     def declared(self, name: str) -> str | None:
         """The declared spelling of a tool's name; None if no tool has it."""
         if self.tools is None:
-            return without_prefix(name)
-        return self.tools.find(name)
+            return strip_name_prefix(name)
+        return self.tools.resolve_name(name)
 
     @property
     def takes_any(self) -> bool:
@@ -152,11 +152,11 @@ class Desk:
 
     def may_call(self, name: str) -> str | None:
         """The spelling in which a tool of that name may be called; None if it may not."""
-        return self.declared(name) or (without_prefix(name) or None if self.takes_any else None)
+        return self.declared(name) or (strip_name_prefix(name) or None if self.takes_any else None)
 
     def may_be_tool(self, beginning: str) -> bool:
         """Whether the name of a tool that may be called begins like this."""
-        return self.takes_any or self.tools is None or self.tools.begins(beginning)
+        return self.takes_any or self.tools is None or self.tools.has_name_starting_with(beginning)
 
     # What the bodies report.
 
@@ -190,11 +190,11 @@ class Desk:
             self._streamed.append(json)
             self.output.emit(ArgumentsDelta(self._started.index, json))
 
-    def draft(self, form: Form, draft: Draft, start: int) -> None:
+    def draft(self, form: Form, draft: CallDraft, start: int) -> None:
         """A block has been read, from `start` since the hold to here."""
         if self.reader.extent() > self.max_call:
             raise TooLong
-        if draft.bare and not form.opener:
+        if draft.is_bare and not form.opener:
             problem = "an object with a name but no arguments, and no marker that says it is a call"
             draft = structs.replace(draft, problem=problem)
         if form.body == "line" and self._is_blank(draft):
@@ -224,10 +224,10 @@ class Desk:
 
     def _means_nothing(self, form: Form, name: str) -> bool:
         """Whether a dialect says by that name that there is no call, and no tool has it."""
-        is_none = without_prefix(name) in form.dialect.nothing
-        return is_none and not (self.tools and self.tools.find(name))
+        is_none = strip_name_prefix(name) in form.dialect.nothing
+        return is_none and not (self.tools and self.tools.resolve_name(name))
 
-    def _is_blank(self, draft: Draft) -> bool:
+    def _is_blank(self, draft: CallDraft) -> bool:
         """Whether a bare value is empty: the text may have been cut off before it."""
         values = list(draft.arguments.values()) if isinstance(draft.arguments, dict) else []
         return self.reader.held().rstrip().endswith(">") and not "".join(map(str, values)).strip()
@@ -236,7 +236,7 @@ class Desk:
         again = (
             self.embedded
             and self.output.since
-            and self._ledger.holds(verdict.name, verdict.arguments or {})
+            and self._ledger.has_call(verdict.name, verdict.arguments or {})
         )
         raw = self._commit(start)
         if again:
@@ -246,7 +246,7 @@ class Desk:
         self.dialect = form.dialect
         self.steps_back = False
         arguments = dict(verdict.arguments or {})
-        if self._ledger.repeats(identity, verdict.name, arguments):
+        if self._ledger.is_repeated(identity, verdict.name, arguments):
             self.retract()
             self.remark("repeated", "the same call with the same id stands there again", raw)
             return
@@ -256,7 +256,7 @@ class Desk:
         if started is None:
             identity = self._identity(identity)
             started = CallStart(self.count, identity, verdict.name, form.dialect.name)
-            events: list[Event] = [started, ArgumentsDelta(self.count, dumps(arguments))]
+            events: list[Event] = [started, ArgumentsDelta(self.count, encode_json(arguments))]
         else:
             events = []
             if identity not in ("", self._started_as):
@@ -273,7 +273,7 @@ class Desk:
 
     def _streamed_start(self, arguments: dict[str, Any]) -> CallStart | None:
         """The start of this call, if its arguments were streamed and are what came out of them."""
-        if self._started and not same("".join(self._streamed), arguments):
+        if self._started and not json_text_equals("".join(self._streamed), arguments):
             self.retract()
         return self._started
 

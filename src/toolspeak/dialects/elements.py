@@ -14,8 +14,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..calls.drafts import equal
-from ..calls.schema import branch, from_text, properties, resolve, to_text, types_of
+from ..calls.drafts import json_equal
+from ..calls.schema import (
+    allowed_types,
+    format_text_value,
+    get_properties,
+    parse_text_value,
+    resolve_ref,
+    select_branch,
+)
 from .tagged import Arguments, BadBody, CannotCarry, unwrapped
 from .template import Dialect
 
@@ -39,7 +46,7 @@ def parse_elements(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> Ar
     found = _children(body, dialect.prefix)
     if found is None:
         raise BadBody("text where only elements may stand")
-    declared = properties(schema)
+    declared = get_properties(schema)
     reading = _Reading(dialect, schema, [])
     return unwrapped(_object(found, declared, reading), declared, reading.repairs)
 
@@ -88,24 +95,24 @@ def _object(
 
 def _value(texts: list[str], schema: Any, reading: _Reading, depth: int) -> Any:
     root, cdata = reading.root, reading.dialect.cdata
-    types = types_of(schema, root)
+    types = allowed_types(schema, root)
     if len(texts) > 1 and (not types or "array" in types):
-        items = resolve(schema, root).get("items")
+        items = resolve_ref(schema, root).get("items")
         return [_value([text], items, reading, depth) for text in texts]
     if len(texts) > 1:
         raise BadBody("an element stands several times, and only one is allowed")
     [text] = texts
     if cdata and (match := _CDATA.fullmatch(text)):
-        return from_text(match[1], schema, root, reading.repairs)
+        return parse_text_value(match[1], schema, root, reading.repairs)
     if not types or (types & {"object", "array"} and "string" not in types):
         structure = _structure(text, schema, types, reading, depth)
         if structure is not None:
             return structure
     if cdata and text.startswith("\n"):
         text = text[1:].removesuffix("\n")
-    value = from_text(text, schema, root, reading.repairs)
+    value = parse_text_value(text, schema, root, reading.repairs)
     if types == frozenset({"array"}) and not isinstance(value, list):
-        return [_value([text], resolve(schema, root).get("items"), reading, depth)]
+        return [_value([text], resolve_ref(schema, root).get("items"), reading, depth)]
     return value
 
 
@@ -113,13 +120,13 @@ def _structure(text: str, schema: Any, types: frozenset[str], reading: _Reading,
     found = _children(text, reading.dialect.prefix)
     if not found:
         return None
-    whole = branch(schema, reading.root, "array" if found[0][0] == _ITEM else "object")
+    whole = select_branch(schema, reading.root, "array" if found[0][0] == _ITEM else "object")
     if all(key == _ITEM for key, _ in found) and (not types or "array" in types):
         items = whole.get("items")
         return [_value([item], items, reading, depth + 1) for _, item in found]
     if types and "object" not in types:
         return None
-    return _object(found, properties(whole), reading, depth)
+    return _object(found, get_properties(whole), reading, depth)
 
 
 def render_elements(
@@ -144,9 +151,9 @@ def _element(key: str, text: str, dialect: Dialect) -> str:
 
 
 def _spellings(value: Any, dialect: Dialect) -> list[str]:
-    spellings = [_nested(value, dialect), to_text(value)]
+    spellings = [_nested(value, dialect), format_text_value(value)]
     if dialect.cdata:
-        text = to_text(value)
+        text = format_text_value(value)
         spellings += [f"\n{text}\n", f"<![CDATA[{text}]]>"]
     return spellings
 
@@ -158,13 +165,13 @@ def _nested(value: Any, dialect: Dialect) -> str:
         )
     if isinstance(value, list) and value:
         return "".join(_element(_ITEM, _nested(item, dialect), dialect) for item in value)
-    return to_text(value)
+    return format_text_value(value)
 
 
 def _reads_back(
     text: str, key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]
 ) -> bool:
     try:
-        return equal(parse_elements(text, dialect, schema)[0], {key: value})
+        return json_equal(parse_elements(text, dialect, schema)[0], {key: value})
     except BadBody:
         return False

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ..calls.toolset import PREFIXES, variants
+from ..calls.toolset import NAME_PREFIXES, spelling_variants
 from .template import (
     CALL_SLOTS,
     COMMON_THOUGHTS,
@@ -372,8 +372,8 @@ def _spelled(names: tuple[str, ...], *, embedded: bool) -> tuple[str, ...]:
     """The names as they may stand in the text; in prose, in more ways than declared."""
     if not embedded:
         return names
-    spelled = [spelling for name in names for spelling in (name, *variants(name))]
-    return tuple(dict.fromkeys((*spelled, *(f"{p}{s}" for p in PREFIXES for s in spelled))))
+    spelled = [spelling for name in names for spelling in (name, *spelling_variants(name))]
+    return tuple(dict.fromkeys((*spelled, *(f"{p}{s}" for p in NAME_PREFIXES for s in spelled))))
 
 
 def _ends_of_thought(named: tuple[Dialect, ...], others: tuple[Dialect, ...]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import structs
 
 from ..calls import json_values as jsonish
-from ..calls.drafts import Draft, drafts
+from ..calls.drafts import CallDraft, read_drafts
 from .call_sink import Desk
 from .grammar import markers_of
 from .json_objects import Read, loaded, passing_on, passing_on_arguments, read_object
@@ -95,8 +95,8 @@ def _string(desk: Desk) -> Generator[None, None, str | None]:
         desk.cut_off = desk.reader.held()[start:].startswith(('"{', '"['))
         return None
     try:
-        value, _ = jsonish.loads(desk.reader.held()[start:])
-    except jsonish.NotAValue:
+        value, _ = jsonish.parse_json(desk.reader.held()[start:])
+    except jsonish.LenientJsonError:
         return None
     return value if isinstance(value, str) else None
 
@@ -171,7 +171,7 @@ def _calls(desk: Desk, form: Form) -> Found:
     if read is None:
         return False
     if read.problem:
-        desk.draft(form, Draft(problem=read.problem), start)
+        desk.draft(form, CallDraft(problem=read.problem), start)
         return True
     return _hand_in(desk, form, read, start)
 
@@ -180,17 +180,17 @@ def _hand_in(desk: Desk, form: Form, read: Read, start: int) -> bool:
     """Report every call that a value holds."""
     name_is_key = form.dialect.keys == NAME_IS_KEY
     declared = desk.tools.tools if desk.tools else None
-    found = list(drafts(read.value, declared, name_is_key=name_is_key))
+    found = list(read_drafts(read.value, declared, name_is_key=name_is_key))
     if desk.takes_any and declared is not None and any(draft.problem for draft in found):
-        found = list(drafts(read.value, None, name_is_key=name_is_key))
+        found = list(read_drafts(read.value, None, name_is_key=name_is_key))
     _say_content(desk, read.value, found)
     for draft in found:
-        repairs = (*read.repairs, *draft.repairs, *("other-keys",) * bool(draft.others))
+        repairs = (*read.repairs, *draft.repairs, *("other-keys",) * bool(draft.ignored_keys))
         desk.draft(form, structs.replace(draft, repairs=repairs), start)
     return bool(found)
 
 
-def _say_content(desk: Desk, value: Any, found: list[Draft]) -> None:
+def _say_content(desk: Desk, value: Any, found: list[CallDraft]) -> None:
     """The text that stands beside the calls, if they are calls: else all of it stays text."""
     good = all(not draft.problem and desk.may_call(draft.name) for draft in found)
     beside = isinstance(value, dict) and "tool_calls" in value
@@ -209,7 +209,7 @@ def read_canonical(desk: Desk, form: Form, header: Header) -> Found:
     value = read.value if read and not read.repairs else None
     if not isinstance(value, dict) or value.keys() - {"id"} != {"name", "arguments"}:
         return False
-    for draft in drafts(value):
+    for draft in read_drafts(value):
         desk.draft(form, draft, start)
     return True
 
@@ -224,7 +224,7 @@ def read_arguments(desk: Desk, form: Form, header: Header) -> Found:
     if opens == '"' and form.opener:
         text = yield from _string(desk)
         if text is not None:
-            desk.draft(form, Draft(name, text, identity), start)
+            desk.draft(form, CallDraft(name, text, identity), start)
         return text is not None
     if opens != "{":
         return (yield from _no_arguments(desk, form, header))
@@ -232,7 +232,7 @@ def read_arguments(desk: Desk, form: Form, header: Header) -> Found:
     read = yield from read_object(desk, form, watch)
     if read is None:
         return False
-    desk.draft(form, Draft(name, read.value, identity, read.problem, read.repairs), start)
+    desk.draft(form, CallDraft(name, read.value, identity, read.problem, read.repairs), start)
     yield from past_brackets(desk, form)
     return True
 
@@ -245,7 +245,7 @@ def _no_arguments(desk: Desk, form: Form, header: Header) -> Found:
     if not (yield from reader.literal(form.closer)):
         return False
     reader.at -= len(form.closer)
-    desk.draft(form, Draft(header["name"], None, header.get("id", "")), 0)
+    desk.draft(form, CallDraft(header["name"], None, header.get("id", "")), 0)
     return True
 
 

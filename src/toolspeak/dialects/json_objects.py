@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ..calls import json_values as jsonish
 from ..calls.drafts import ARGUMENT_KEYS
-from ..calls.json_values import decoder, is_deeper
+from ..calls.json_values import STRICT_DECODER, is_nested_deeper
 from ..calls.lenient_json import MAX_DEPTH, unescape
 from .call_sink import Desk
 from .grammar import markers_of
@@ -76,7 +76,7 @@ def _mended(desk: Desk, form: Form, start: int) -> Generator[None, None, Read | 
         if not read.problem or (form.opener and not form.closer):
             return read
     if not (yield from end_at_closer(desk, form, start)):
-        desk.cut_off = state == MORE and jsonish.is_unfinished(reader.held()[start:])
+        desk.cut_off = state == MORE and jsonish.is_incomplete_json(reader.held()[start:])
         if not desk.cut_off and (yield from _past_inner_calls(desk, form, start)):
             return Read(problem="a text that holds a call is not closed before it")
         return None
@@ -88,8 +88,15 @@ def loaded(text: str, *, close: bool = False, escaped: bool = False) -> Read:
     problem = ""
     for loose in (False, True) if close else (False,):
         try:
-            return Read(*jsonish.loads(text, close=close, loose=loose, escaped=escaped))
-        except jsonish.NotAValue as error:
+            return Read(
+                *jsonish.parse_json(
+                    text,
+                    allow_missing_closers=close,
+                    allow_inner_quotes=loose,
+                    allow_escaped_quotes=escaped,
+                )
+            )
+        except jsonish.LenientJsonError as error:
             problem = problem or f"not valid JSON: {error}"
     return Read(problem=problem)
 
@@ -101,12 +108,12 @@ def _at_once(desk: Desk) -> Any:
     if len(text) - reader.at < _WORTH_TRYING or text is reader.refused:
         return None
     try:
-        value, end = decoder.raw_decode(text, reader.at)
+        value, end = STRICT_DECODER.raw_decode(text, reader.at)
     except (ValueError, RecursionError):
         # Each failure costs the decoder a walk through the text, to count lines for its message.
         reader.refused = text
         return None
-    if is_deeper(value, text[reader.at : end], MAX_DEPTH):
+    if is_nested_deeper(value, text[reader.at : end], MAX_DEPTH):
         return None
     reader.at = end
     return value
@@ -135,7 +142,7 @@ def _past_inner_calls(desk: Desk, form: Form, start: int) -> Found:
     reader.seek(start)
     found = yield from reader.until_marker(markers)
     before = reader.held()[start:].removesuffix(found)
-    if found != form.opener or not jsonish.is_unfinished(before):
+    if found != form.opener or not jsonish.is_incomplete_json(before):
         return False
     begins_line = before.rstrip(" \t").endswith("\n")
     depth = 2

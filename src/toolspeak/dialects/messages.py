@@ -6,8 +6,8 @@ import re
 from collections.abc import Generator
 from typing import Literal
 
-from ..calls.drafts import Draft
-from ..calls.schema import properties, required_of
+from ..calls.drafts import CallDraft
+from ..calls.schema import get_properties, get_required
 from .call_sink import Desk
 from .form_matching import Attempts
 from .grammar import markers_of
@@ -150,13 +150,13 @@ class Messages:
         end = yield from reader.until_marker(markers_of((*frame.ends, *frame.openers)))
         reader.seek(reader.offset() - len(end))
         schema = desk.schema(name)
-        keys = required_of(schema) or list(properties(schema))
+        keys = get_required(schema) or list(get_properties(schema))
         if code and end in frame.ends and len(keys) == 1:
             arguments = {keys[0]: reader.held()[start:]}
-            desk.draft(form, Draft(name, arguments, repairs=("bare-input",)), 0)
+            desk.draft(form, CallDraft(name, arguments, repairs=("bare-input",)), 0)
         else:
             problem = f"a message to {name!r} is no JSON object"
-            desk.draft(form, Draft(desk.declared(name) or name, problem=problem), 0)
+            desk.draft(form, CallDraft(desk.declared(name) or name, problem=problem), 0)
         return True
 
 

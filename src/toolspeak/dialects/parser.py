@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from ..calls import drafts as calls
-from ..calls.schema import strings_in
+from ..calls.schema import iter_strings
 from ..calls.tools import as_tools
 from ..calls.toolset import Toolset
 from ..calls.validation import Judge, Trust
@@ -70,7 +70,7 @@ class Parser:
         reasoning_open: bool | None = None,
         arguments: Literal["validated", "incremental"] = "validated",
         max_call: int = MAX_CALL,
-        new_id: Callable[[], str] = calls.new_id,
+        new_id: Callable[[], str] = calls.new_call_id,
     ) -> None:
         _check_choice("arguments", arguments, ("validated", "incremental"))
         _check_choice("trust", trust, ("strict", "standard", "lenient"))
@@ -148,15 +148,15 @@ class Parser:
             yield from self.feed(chunk)
         yield from self.finish()
 
-    def _calls_in(self, text: str) -> Iterator[calls.Key]:
+    def _calls_in(self, text: str) -> Iterator[calls.CallKey]:
         """Every call that any text holds, for the guard against echoes."""
         for _ in range(_NESTED):
             inside: list[str] = []
             parser = Everything(tools=self._declared, types_only=self._types_only, trust="lenient")
             for event in parser.events([text]):
                 if isinstance(event, CallEnd):
-                    yield calls.key_of(event.call.name, event.call.arguments)
-                    inside.extend(strings_in(event.call.arguments))
+                    yield calls.call_key(event.call.name, event.call.arguments)
+                    inside.extend(iter_strings(event.call.arguments))
             text = "\n\n".join(inside)
             if not text:
                 break

@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..calls.json_values import depth_of
+from ..calls.json_values import nesting_depth
 from ..calls.lenient_json import MAX_DEPTH
-from ..calls.schema import branch, properties, required_of, resolve, types_of
-from ..calls.tools import as_tools, first_sentence, shortened
+from ..calls.schema import allowed_types, get_properties, get_required, resolve_ref, select_branch
+from ..calls.tools import as_tools, get_first_sentence, shorten_text
 from ..errors import Unrepresentable
 from ..types import Tool, ToolCall, ToolResult
 from .elements import render_elements
@@ -125,20 +125,20 @@ def _line(tool: Tool) -> str:
     if tool.freeform:
         about = _in_full(tool)
     else:
-        about = shortened(first_sentence(tool.description), LONGEST_SENTENCE)
+        about = shorten_text(get_first_sentence(tool.description), LONGEST_SENTENCE)
     return f"- {tool.name}({written})" + (f" — {about}" if about else "")
 
 
 def _in_full(tool: Tool) -> str:
-    told = (given.get("description") for given in properties(tool.parameters).values())
+    told = (given.get("description") for given in get_properties(tool.parameters).values())
     about = "\n".join(filter(None, (tool.description, *told)))
-    return re.sub(r"\n(?=[^\n])", "\n  ", shortened(about, _LONGEST_FORM))
+    return re.sub(r"\n(?=[^\n])", "\n  ", shorten_text(about, _LONGEST_FORM))
 
 
 def _parameters(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:
     """`a: string, b?: integer`."""
-    required = required_of(schema)
-    declared = properties(schema)
+    required = get_required(schema)
+    declared = get_properties(schema)
     ordered = (*required, *(key for key in declared if key not in required))
     return ", ".join(
         f"{key}{'' if key in required else '?'}: {_kind(declared[key], root, depth)}"
@@ -148,13 +148,13 @@ def _parameters(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) 
 
 def _kind(schema: Any, root: Mapping[str, Any], depth: int) -> str:
     """A word for what a parameter takes; for objects, their own parameters."""
-    whole = resolve(schema, root)
+    whole = resolve_ref(schema, root)
     choices = [whole["const"]] if "const" in whole else whole.get("enum")
     if isinstance(choices, list) and choices:
         shown = [json.dumps(choice, ensure_ascii=False) for choice in choices[:_MOST_CHOICES]]
         return "|".join([*shown, "…"] if len(choices) > _MOST_CHOICES else shown)
-    kinds = sorted(types_of(whole, root)) or ["any"]
-    return "|".join(_of_type(kind, branch(whole, root, kind), root, depth) for kind in kinds)
+    kinds = sorted(allowed_types(whole, root)) or ["any"]
+    return "|".join(_of_type(kind, select_branch(whole, root, kind), root, depth) for kind in kinds)
 
 
 def _of_type(kind: str, schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:
@@ -162,7 +162,7 @@ def _of_type(kind: str, schema: Mapping[str, Any], root: Mapping[str, Any], dept
     if kind == "array" and isinstance(items, dict):
         item = _kind(items, root, depth)
         return f"({item})[]" if "|" in item else f"{item}[]"
-    if kind == "object" and depth and properties(schema):
+    if kind == "object" and depth and get_properties(schema):
         return f"{{{_parameters(schema, root, depth - 1)}}}"
     return kind
 
@@ -206,27 +206,27 @@ def telling(tools: Sequence[Tool]) -> Sequence[Tool]:
 
 def sample_call(tool: Tool, identity: str) -> ToolCall:
     """A call that shows what one looks like: with what is required, and nothing else."""
-    required = required_of(tool.parameters)
+    required = get_required(tool.parameters)
     arguments = {
         key: _sample_value(key, schema, tool.parameters)
-        for key, schema in properties(tool.parameters).items()
+        for key, schema in get_properties(tool.parameters).items()
         if key in required
     }
     return ToolCall(id=identity, name=tool.name, arguments=arguments)
 
 
 def _sample_value(key: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    whole = resolve(schema, root)
+    whole = resolve_ref(schema, root)
     for word in ("examples", "enum"):
         if isinstance(whole.get(word), list) and whole[word]:
             return whole[word][0]
     for word in ("const", "default"):
         if word in whole:
             return whole[word]
-    kind = next(iter(sorted(types_of(whole, root))), "string")
+    kind = next(iter(sorted(allowed_types(whole, root))), "string")
     if kind == "object":
-        inner = properties(whole)
-        return {name: _sample_value(name, inner[name], root) for name in required_of(whole)}
+        inner = get_properties(whole)
+        return {name: _sample_value(name, inner[name], root) for name in get_required(whole)}
     if kind != "string":
         return _SAMPLES.get(kind)
     return next((text for word, text in _WORDS.items() if word in key.lower()), "Hello")
@@ -245,7 +245,7 @@ def _check(dialect: Dialect, index: int, call: ToolCall) -> None:
     if "$id" in dialect.call[0] and not _ID.fullmatch(call.id):
         raise Unrepresentable(dialect.name, f"{path}.id", f"the id {call.id!r}")
     _json(dialect, index, call.arguments)
-    if depth_of(call.arguments) > _NESTING:
+    if nesting_depth(call.arguments) > _NESTING:
         raise Unrepresentable(dialect.name, f"{path}.arguments", "arguments nested so deeply")
 
 

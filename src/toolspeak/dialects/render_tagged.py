@@ -6,8 +6,8 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from ..calls.drafts import equal
-from ..calls.schema import properties, to_text, type_of
+from ..calls.drafts import json_equal
+from ..calls.schema import format_text_value, get_properties, json_type
 from .scan import DONE
 from .tagged import (
     CDATA_CLOSE,
@@ -30,7 +30,7 @@ def render_params(arguments: Mapping[str, Any], dialect: Dialect, schema: Mappin
 
 def _render_param(key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]) -> str:
     """One parameter, in the first spelling that reads back as the same value."""
-    text = to_text(value)
+    text = format_text_value(value)
     hints = {"string": "true" if isinstance(value, str) else "false", "type": _written_type(value)}
     spellings = [text, f"\n{text}\n"]
     if dialect.cdata and CDATA_CLOSE not in text:
@@ -46,7 +46,7 @@ def _written_type(value: Any) -> str:
     return (
         "number"
         if isinstance(value, (int, float)) and not isinstance(value, bool)
-        else type_of(value)
+        else json_type(value)
     )
 
 
@@ -84,15 +84,15 @@ def _reads_back(
     if scanner.step(whole, 0) != len(written) + len(form.closer) or scanner.state != DONE:
         return False
     try:
-        found = list(raw_params(written, params, properties(schema)))
+        found = list(raw_params(written, params, get_properties(schema)))
     except BadBody:
         return False
     if not key or len(found) != 1 or found[0][0] != key:
         return False
     _, text, hints, _ = found[0]
-    back = decode(text, properties(schema).get(key), schema, hints, dialect, [])
-    whole, _ = unwrapped({key: back}, properties(schema), ())
-    return equal(back, value) and equal(whole, {key: back})
+    back = decode(text, get_properties(schema).get(key), schema, hints, dialect, [])
+    whole, _ = unwrapped({key: back}, get_properties(schema), ())
+    return json_equal(back, value) and json_equal(whole, {key: back})
 
 
 def _reason(key: str, text: str, dialect: Dialect) -> str:

@@ -14,10 +14,24 @@ from typing import Any
 
 import yaml
 
-from ..calls.drafts import Draft, equal
-from ..calls.json_values import without_fence
-from ..calls.lenient_json import MAX_DEPTH, NotAValue, Unfinished, ValueReader, is_joined, unescape
-from ..calls.schema import from_text, properties, required_of, resolve, type_of, types_of
+from ..calls.drafts import CallDraft, json_equal
+from ..calls.json_values import strip_code_fence
+from ..calls.lenient_json import (
+    MAX_DEPTH,
+    IncompleteJson,
+    LenientJsonError,
+    LenientJsonReader,
+    is_string_concatenation,
+    unescape,
+)
+from ..calls.schema import (
+    allowed_types,
+    get_properties,
+    get_required,
+    json_type,
+    parse_text_value,
+    resolve_ref,
+)
 from .tagged import Arguments, BadBody, CannotCarry
 
 CALL_NAME = re.compile(r"[A-Za-z_](?:[\w.\-]|\\_)*")
@@ -64,18 +78,18 @@ class _TextLoader(yaml.BaseLoader):
         return super().compose_node(parent, index)
 
 
-def parse_call(text: str, schema: Mapping[str, Any]) -> Draft:
+def parse_call(text: str, schema: Mapping[str, Any]) -> CallDraft:
     """One call in Python's syntax, from its name to its closing bracket. Arguments without a name
     have the names that the schema declares in their place."""
     plain = _MARKDOWN.sub(_unescaped, text) if _ESCAPED_NAME.search(text) else text
     marked, text = text != plain, plain
     name = text.partition("(")[0]
-    reader = ValueReader(text, len(name) + 1, python=True)
+    reader = LenientJsonReader(text, len(name) + 1, python=True)
     name = name.strip()
     try:
         given, arguments = _arguments(reader)
-    except NotAValue as error:
-        return _loosely_quoted(text, name) or Draft(
+    except LenientJsonError as error:
+        return _loosely_quoted(text, name) or CallDraft(
             name, problem=f"the arguments cannot be read: {error}"
         )
     repairs = [repair for repair in reader.repairs() if repair not in _PYTHON]
@@ -83,9 +97,9 @@ def parse_call(text: str, schema: Mapping[str, Any]) -> Draft:
         repairs.append("positional")
         positional = _named_by_place(given, schema)
         if positional is None or positional.keys() & arguments.keys():
-            return Draft(name, problem="an argument has no name")
+            return CallDraft(name, problem="an argument has no name")
         arguments = positional | arguments
-    return Draft(name, arguments, repairs=(*repairs, "markdown") if marked else tuple(repairs))
+    return CallDraft(name, arguments, repairs=(*repairs, "markdown") if marked else tuple(repairs))
 
 
 def _unescaped(found: re.Match[str]) -> str:
@@ -96,12 +110,12 @@ def _named_by_place(given: list[Any], schema: Mapping[str, Any]) -> dict[str, An
     """Arguments without names: one map of all of them, or one for each declared parameter. Their
     order is certain if it is the same with the required ones first, as short lists of tools have
     it; or if only one of the two gives each parameter a value of its type."""
-    declared = properties(schema)
+    declared = get_properties(schema)
     if len(given) == 1 and isinstance(given[0], dict) and given[0].keys() <= declared.keys():
         return given[0]
     if len(given) > len(declared):
         return None
-    first = dict.fromkeys((*required_of(schema), *declared))
+    first = dict.fromkeys((*get_required(schema), *declared))
     orders = {tuple(declared)[: len(given)], tuple(first)[: len(given)]}
     named = [dict(zip(order, given, strict=True)) for order in orders]
     fitting = [
@@ -114,46 +128,48 @@ def _named_by_place(given: list[Any], schema: Mapping[str, Any]) -> dict[str, An
 
 
 def _is_of_type(value: Any, part: Any, schema: Mapping[str, Any]) -> bool:
-    types = types_of(part, schema)
-    kind = type_of(value)
+    types = allowed_types(part, schema)
+    kind = json_type(value)
     return not types or kind in types or (kind == "integer" and "number" in types)
 
 
 def is_unfinished_call(text: str) -> bool:
     """Whether the text is the beginning of a call, as far as it goes."""
     try:
-        _arguments(ValueReader(text, text.index("(") + 1))
-    except Unfinished:
+        _arguments(LenientJsonReader(text, text.index("(") + 1))
+    except IncompleteJson:
         return True
-    except NotAValue:
+    except LenientJsonError:
         pass
     return False
 
 
-def _arguments(reader: ValueReader) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(reader: LenientJsonReader) -> tuple[list[Any], dict[str, Any]]:
     """The arguments without names, and those with names."""
     given: list[Any] = []
     arguments: dict[str, Any] = {}
-    while reader.skip() != ")":
-        keyword = _KEYWORD.match(reader.text, reader.at)
+    while reader.skip_space() != ")":
+        keyword = _KEYWORD.match(reader.text, reader.position)
         if keyword:
-            reader.at = keyword.end()
-            value = reader.value()
+            reader.position = keyword.end()
+            value = reader.read_value()
             if keyword[1] in arguments and arguments[keyword[1]] != value:
-                raise NotAValue(f"the argument {keyword[1]!r} stands there twice", reader.at)
+                raise LenientJsonError(
+                    f"the argument {keyword[1]!r} stands there twice", reader.position
+                )
             arguments[keyword[1]] = value
-        elif _CUT_KEYWORD.fullmatch(reader.text, reader.at):
-            reader.at = len(reader.text)
-            raise reader.fail("an argument has no name")
+        elif _CUT_KEYWORD.fullmatch(reader.text, reader.position):
+            reader.position = len(reader.text)
+            raise reader.error("an argument has no name")
         elif arguments:
-            raise reader.fail("an argument has no name")
+            raise reader.error("an argument has no name")
         else:
-            given.append(reader.value())
-        reader.separator(")")
+            given.append(reader.read_value())
+        reader.read_separator(")")
     return given, arguments
 
 
-def _loosely_quoted(text: str, name: str) -> Draft | None:
+def _loosely_quoted(text: str, name: str) -> CallDraft | None:
     """A call whose texts hold their own quotes unescaped, as in `f(c='sed -n '1,2p' x')`: each ends
     where the next keyword begins."""
     body = text[text.index("(") + 1 : -1]
@@ -168,10 +184,14 @@ def _loosely_quoted(text: str, name: str) -> Draft | None:
         if len(value) < 2 or quote not in "\"'" or value[-1] != quote:
             return None
         inside = value[1:-1]
-        if match[1] in arguments or is_joined(inside, quote) or _NOT_A_TEXT[quote].search(inside):
+        if (
+            match[1] in arguments
+            or is_string_concatenation(inside, quote)
+            or _NOT_A_TEXT[quote].search(inside)
+        ):
             return None
         arguments[match[1]] = unescape(inside, python=True)
-    return Draft(name, arguments, repairs=("inner-quotes",))
+    return CallDraft(name, arguments, repairs=("inner-quotes",))
 
 
 def render_call(name: str, arguments: Mapping[str, Any]) -> str:
@@ -204,19 +224,21 @@ def parse_braces(
 ) -> Arguments:
     """A map without quotes around its keys. `close` allows quotes and brackets that are missing at
     the end."""
-    reader = ValueReader(text, quote=quote, close=close)
+    reader = LenientJsonReader(text, string_token=quote, allow_missing_closers=close)
     if text.startswith("("):
-        reader = ValueReader(f"{{{text[1:-1]}}}", quote=quote, close=close)
-        reader.repaired("other-signs")
+        reader = LenientJsonReader(
+            f"{{{text[1:-1]}}}", string_token=quote, allow_missing_closers=close
+        )
+        reader.add_repair("other-signs")
     try:
-        value = reader.value()
-    except NotAValue as error:
+        value = reader.read_value()
+    except LenientJsonError as error:
         raise BadBody(str(error)) from None
-    if reader.skip():
-        raise BadBody(f"unexpected text after the map at character {reader.at}")
+    if reader.skip_space():
+        raise BadBody(f"unexpected text after the map at character {reader.position}")
     if not isinstance(value, dict):
         raise BadBody("expected a map")
-    declared = properties(schema)
+    declared = get_properties(schema)
     if declared and "unquoted-value" in reader.repairs() and not value.keys() <= declared.keys():
         raise BadBody("a text without quotes holds what looks like a parameter")
     return value, reader.repairs()
@@ -249,7 +271,7 @@ def render_braces(arguments: Mapping[str, Any], quote: str) -> str:
 
 def _braces_read_back(text: str, arguments: dict[str, Any], quote: str) -> bool:
     try:
-        return equal(parse_braces("{" + text + "}", quote, {})[0], arguments)
+        return json_equal(parse_braces("{" + text + "}", quote, {})[0], arguments)
     except BadBody:
         return False
 
@@ -271,7 +293,7 @@ def parse_input(text: str, schema: Mapping[str, Any]) -> Arguments:
     text = text.strip()
     if text.lower() in _NO_INPUT:
         return {}, ()
-    declared = properties(schema)
+    declared = get_properties(schema)
     key = _only_parameter(schema)
     if not key:
         raise BadBody("the input is no JSON object")
@@ -281,41 +303,41 @@ def parse_input(text: str, schema: Mapping[str, Any]) -> Arguments:
             text = inside.strip("\n") if quote == "```" else inside
             break
     repairs = ["bare-input"]
-    return {key: from_text(text, declared[key], schema, repairs)}, tuple(repairs)
+    return {key: parse_text_value(text, declared[key], schema, repairs)}, tuple(repairs)
 
 
 def _only_parameter(schema: Mapping[str, Any]) -> str:
     """The parameter that a tool needs or takes, if it is only one."""
-    for keys in (required_of(schema), list(properties(schema))):
+    for keys in (get_required(schema), list(get_properties(schema))):
         if len(keys) == 1:
             return keys[0]
     return ""
 
 
-def parse_perl(text: str, schema_of: Callable[[str], Mapping[str, Any]]) -> Draft:
+def parse_perl(text: str, schema_of: Callable[[str], Mapping[str, Any]]) -> CallDraft:
     """`{tool => "f", args => {--a "x" --b 1}}`."""
     head = _PERL.match(text)
     if head is None or not text.rstrip().endswith("}"):
-        return Draft(problem="not a map of a tool and its arguments")
+        return CallDraft(problem="not a map of a tool and its arguments")
     name, body = head["name"], text[head.end() :].rstrip("} \t\r\n")
     schema = schema_of(name)
-    declared = properties(schema)
+    declared = get_properties(schema)
     arguments: dict[str, Any] = {}
     repairs: list[str] = []
     for match in _PERL_ARGUMENT.finditer(body):
         key, word = match["key"], match["word"]
         if key in arguments:
-            return Draft(name, problem=f"the argument {key!r} stands several times")
+            return CallDraft(name, problem=f"the argument {key!r} stands several times")
         word = unescape(word[1:-1]) if word[0] in "\"'" else word
-        arguments[key] = from_text(word, declared.get(key), schema, repairs)
+        arguments[key] = parse_text_value(word, declared.get(key), schema, repairs)
     if _PERL_ARGUMENT.sub("", body).strip(" ,\t\r\n"):
-        return Draft(name, problem="the arguments cannot be read")
-    return Draft(name, arguments, repairs=tuple(dict.fromkeys(repairs)))
+        return CallDraft(name, problem="the arguments cannot be read")
+    return CallDraft(name, arguments, repairs=tuple(dict.fromkeys(repairs)))
 
 
 def parse_program(text: str, schema: Mapping[str, Any]) -> Arguments:
     """A program, for the parameter that takes it."""
-    key = "code" if "code" in properties(schema) else _only_parameter(schema)
+    key = "code" if "code" in get_properties(schema) else _only_parameter(schema)
     if not key:
         raise BadBody("the tool has no parameter that takes a program")
     return {key: text.strip()}, ()
@@ -334,7 +356,9 @@ def parse_line(text: str, schema: Mapping[str, Any]) -> Arguments:
     """`key>value`."""
     key, _, value = text.partition(">")
     repairs: list[str] = []
-    return {key: from_text(value, properties(schema).get(key), schema, repairs)}, tuple(repairs)
+    return {key: parse_text_value(value, get_properties(schema).get(key), schema, repairs)}, tuple(
+        repairs
+    )
 
 
 def render_line(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
@@ -343,7 +367,7 @@ def render_line(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
         [(key, value)] = arguments.items()
         text = f"{key}>{value}"
         plain = isinstance(value, str) and "\n" not in value and _KEY.fullmatch(key)
-        if plain and equal(parse_line(text, schema)[0], arguments):
+        if plain and json_equal(parse_line(text, schema)[0], arguments):
             return text
     return json.dumps(arguments, ensure_ascii=False)
 
@@ -353,7 +377,7 @@ def parse_yaml(text: str, schema: Mapping[str, Any]) -> Arguments:
     guesses (`no` is false, `1.10` is 1.1) are not wanted."""
     if _nests_too_deeply(text):
         raise BadBody("nested too deeply")
-    inside = without_fence(text)
+    inside = strip_code_fence(text)
     repairs = [] if inside is text else ["code-fence"]
     try:
         value = yaml.load(inside, Loader=_TextLoader)  # noqa: S506 - it makes nothing but text
@@ -377,12 +401,12 @@ def _nests_too_deeply(text: str) -> bool:
 
 
 def _typed(value: Any, schema: Any, root: Mapping[str, Any], repairs: list[str]) -> Any:
-    whole = resolve(schema, root)
+    whole = resolve_ref(schema, root)
     if isinstance(value, str):
-        return from_text(value, whole, root, repairs)
+        return parse_text_value(value, whole, root, repairs)
     if isinstance(value, list):
         return [_typed(item, whole.get("items"), root, repairs) for item in value]
-    declared = properties(whole)
+    declared = get_properties(whole)
     return {str(key): _typed(item, declared.get(key), root, repairs) for key, item in value.items()}
 
 
@@ -392,7 +416,7 @@ def render_yaml(arguments: Mapping[str, Any], schema: Mapping[str, Any], closer:
     for key, value in arguments.items():
         text = yaml.safe_dump({key: value}, allow_unicode=True, sort_keys=False, width=1 << 30)
         try:
-            same = equal(parse_yaml(text, schema)[0], {key: value})
+            same = json_equal(parse_yaml(text, schema)[0], {key: value})
         except BadBody:
             same = False
         if not same or closer in text:

@@ -18,8 +18,8 @@ from typing import Any
 from msgspec import Struct
 
 from ..calls import json_values as jsonish
-from ..calls.drafts import ARGUMENT_KEYS, equal
-from ..calls.schema import from_text, properties, types_of
+from ..calls.drafts import ARGUMENT_KEYS, json_equal
+from ..calls.schema import allowed_types, get_properties, parse_text_value
 from .scan import DONE, MORE
 from .template import Dialect, Form, Literal, Piece, Slot, Tag, markers, pieces
 
@@ -244,7 +244,7 @@ def unclosed_value(body: str, form: Form) -> int:
 
 def parse_params(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> Arguments:
     """The arguments in a body of tagged parameters."""
-    declared = properties(schema)
+    declared = get_properties(schema)
     arguments: dict[str, Any] = {}
     repairs: dict[str, None] = {}
     for key, text, hints, mended in raw_params(body, params_of(dialect), declared):
@@ -254,7 +254,7 @@ def parse_params(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> Argu
         liberties: list[str] = []
         value = decode(text, declared.get(key), schema, hints, dialect, liberties)
         repairs |= dict.fromkeys(liberties)
-        if key in arguments and not equal(arguments[key], value):
+        if key in arguments and not json_equal(arguments[key], value):
             raise BadBody(f"the parameter {key!r} stands several times")
         arguments[key] = value
     return unwrapped(arguments, declared, repairs)
@@ -273,8 +273,8 @@ def unwrapped(
     mended: tuple[str, ...] = ()
     if isinstance(value, str):
         try:
-            value, mended = jsonish.loads(value)
-        except jsonish.NotAValue:
+            value, mended = jsonish.parse_json(value)
+        except jsonish.LenientJsonError:
             return as_they_are
     if not isinstance(value, dict):
         return as_they_are
@@ -389,13 +389,13 @@ def decode(
     elif text.startswith("\n"):
         # A value on lines of its own; one written inline keeps all its white space.
         text = text[1:].removesuffix("\n")
-    types = types_of(schema, root)
+    types = allowed_types(schema, root)
     if types and not (hints.get("string") == "false" and "string" in types and len(types) > 1):
-        return from_text(text, schema, root, repairs)
+        return parse_text_value(text, schema, root, repairs)
     if hints.get("string") == "false" or (dialect.json_values and not types):
         return _json_or_text(text, repairs)
     kind = hints.get("type", "string")
-    return text if kind == "string" else from_text(text, {"type": kind}, {}, repairs)
+    return text if kind == "string" else parse_text_value(text, {"type": kind}, {}, repairs)
 
 
 def _is_cdata(text: str) -> bool:
@@ -405,8 +405,8 @@ def _is_cdata(text: str) -> bool:
 
 def _json_or_text(text: str, repairs: list[str]) -> Any:
     try:
-        value, mended = jsonish.loads(text)
-    except jsonish.NotAValue:
+        value, mended = jsonish.parse_json(text)
+    except jsonish.LenientJsonError:
         return text
     repairs += mended
     return value

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ..calls.drafts import new_id
+from ..calls.drafts import new_call_id
 from ..dialects import Dialect, Parser
 from ..dialects.registry import AUTO, get
 from ..errors import Unrepresentable
@@ -37,7 +37,7 @@ class Exchange:
         request: Request,
         target: Target,
         plan: Plan | None = None,
-        new_id: Callable[[], str] = new_id,
+        new_id: Callable[[], str] = new_call_id,
         begun: str = "",
         context: tuple[Message, ...] | None = None,
     ) -> None:

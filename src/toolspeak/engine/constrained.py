@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..calls.schema import resolve
+from ..calls.schema import resolve_ref
 from ..dialects import Dialect, Parser
 from ..dialects.template import Keys
 from ..events import Event, Finish, TextDelta
@@ -73,7 +73,7 @@ def _object(fields: dict[str, Any]) -> dict[str, Any]:
 
 def simple(schema: Any, root: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """A schema in the few words that every server understands; the whole of it is checked later."""
-    whole = resolve(schema, root)
+    whole = resolve_ref(schema, root)
     if depth > _DEEPEST:
         return {}
     out = {key: whole[key] for key in _KEPT if key in whole}

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from ..calls.schema import strings_in
+from ..calls.schema import iter_strings
 from ..types import Note, Request, Usage
 from ..wires.framing import encode_json
 
@@ -26,7 +26,7 @@ _LONGEST_WORD = 200
 
 def size_of(body: Any) -> int:
     """How many characters of text a request has."""
-    return sum(len(text) for text in strings_in(body) if len(text) < _LONGEST_WORD or " " in text)
+    return sum(len(text) for text in iter_strings(body) if len(text) < _LONGEST_WORD or " " in text)
 
 
 def surely_fits(request: Request, context: int | None) -> bool:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .._util import dumps
-from ..calls.schema import properties, required_of
+from .._util import encode_json
+from ..calls.schema import get_properties, get_required
 from ..dialects import Dialect, render_calls
 from ..errors import Unrepresentable
 from ..types import Rejection, Tool, ToolCall
@@ -96,14 +96,16 @@ def _list_problems(rejected: Iterable[Rejection]) -> list[str]:
 def _list_schemas(tools: Sequence[Tool]) -> str:
     if not tools:
         return ""
-    schemas = [f"{tool.name}: {dumps(tool.parameters)[:_MAX_SCHEMA_LENGTH]}" for tool in tools]
+    schemas = [
+        f"{tool.name}: {encode_json(tool.parameters)[:_MAX_SCHEMA_LENGTH]}" for tool in tools
+    ]
     return "\n".join(("\nParameters:", *schemas))
 
 
 def _render_form(tool: Tool | None, tools: Sequence[Tool], dialect: Dialect) -> str:
     """Return a sample call to `tool`. Its values are dots, so that no model copies them."""
     shown = tool or tools[0]
-    parameters = required_of(shown.parameters) or list(properties(shown.parameters))[:1]
+    parameters = get_required(shown.parameters) or list(get_properties(shown.parameters))[:1]
     name = shown.name if tool or len(tools) == 1 else "NAME"
     call = ToolCall(id="call_1", name=name, arguments=dict.fromkeys(parameters, "..."))
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..calls.drafts import Key, key_of
+from ..calls.drafts import CallKey, call_key
 from ..events import (
     ArgumentsDelta,
     CallEnd,
@@ -66,7 +66,7 @@ class Gate:
         waits: bool = False,
         is_last: bool = False,
         may_speak: bool = True,
-        stuck: Key | None = None,
+        stuck: CallKey | None = None,
     ) -> None:
         self._sent = sent
         self._is_open = is_open
@@ -173,7 +173,7 @@ class Gate:
         return events
 
     def _is_stuck(self, event: CallEnd) -> bool:
-        return key_of(event.call.name, event.call.arguments) == self._stuck
+        return call_key(event.call.name, event.call.arguments) == self._stuck
 
     def _released(self) -> list[Event]:
         self._waits, self._beginning = False, None

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
-from .._util import dumps
-from ..calls.tools import as_tools, first_sentence, shortened
+from .._util import encode_json
+from ..calls.tools import as_tools, get_first_sentence, shorten_text
 from ..dialects import Dialect, render_calls, render_results, render_tools
 from ..dialects.registry import get
 from ..dialects.render import LONGEST_SENTENCE, sample_call, telling
@@ -46,7 +46,7 @@ def augment_system_prompt(
     about = tuple(
         (tool.name, tool.description, tool.parameters, tool.freeform) for tool in declared
     )
-    told = _told(dumps(about), spoken, compact, examples, budget)
+    told = _told(encode_json(about), spoken, compact, examples, budget)
     parts = ((base or "").strip() and base, told)
     return "\n\n".join(part for part in parts if part)
 
@@ -98,5 +98,5 @@ def _conversation(dialect: Dialect, tools: Sequence[Tool], steps: Sequence[Tool]
 
 def _wish(tool: Tool) -> str:
     """What somebody may say who wants this tool to be used."""
-    about = shortened(first_sentence(tool.description), LONGEST_SENTENCE)
+    about = shorten_text(get_first_sentence(tool.description), LONGEST_SENTENCE)
     return f"use {tool.name} ({about.rstrip('.!?')})" if about else f"use {tool.name}"

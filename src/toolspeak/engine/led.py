@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ..calls.drafts import new_id
+from ..calls.drafts import new_call_id
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event
 from ..security.conversation import asked
 from ..security.escaping import NO_MARK
@@ -92,10 +92,10 @@ class Led:
         to answer."""
         if self.is_asking:
             return []
-        understanding = Understanding(self._request, self._offered, NO_MARK, None, new_id)
+        understanding = Understanding(self._request, self._offered, NO_MARK, None, new_call_id)
         events: list[Event] = []
         for at, (tool, arguments) in enumerate(self._guide.calls if self._guide else ()):
-            written = ToolCall(id=new_id(), name=tool.name, arguments=arguments)
+            written = ToolCall(id=new_call_id(), name=tool.name, arguments=arguments)
             call = self._offered.meant(written)
             start = CallStart(at, call.id, call.name, "constrained", call.namespace, call.freeform)
             events += understanding.feed((start, ArgumentsDelta(at, call.input), CallEnd(at, call)))

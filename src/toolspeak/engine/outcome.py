@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ..calls.drafts import Key, key_of
+from ..calls.drafts import CallKey, call_key
 from ..dialects import Parser
 from ..events import fold
 from ..security.conversation import asked
@@ -80,11 +80,11 @@ class Outcome(Struct, frozen=True):
 
 
 def outcome_of(
-    reply: Reply, request: Request, offered: Offered, stuck: Key | None = None
+    reply: Reply, request: Request, offered: Offered, stuck: CallKey | None = None
 ) -> Outcome:
     """What a reply to a request comes to. `stuck` is a call that may not be made once more."""
     if calls := reply.calls:
-        is_stuck = stuck and all(key_of(call.name, call.arguments) == stuck for call in calls)
+        is_stuck = stuck and all(call_key(call.name, call.arguments) == stuck for call in calls)
         rejected = tuple(one for one in reply.rejected if one.code in _CODES)
         return Outcome("repeated-call" if is_stuck else "calls", rejected)
     if reply.stop_reason == "refusal":
@@ -164,20 +164,22 @@ def _said(text: str, request: Request, tools: tuple[Tool, ...]) -> Kind:
     return "false-refusal" if found.kind == "false" else "refusal"
 
 
-def stuck_call(messages: Sequence[Message], most: int, polling: Iterable[str] = ()) -> Key | None:
+def stuck_call(
+    messages: Sequence[Message], most: int, polling: Iterable[str] = ()
+) -> CallKey | None:
     """The call that was made last, if so many times in a row with the same result, and without a
     word of the user. Tools that are `polling` are there for that."""
     if not messages or _are_words(messages[-1]):
         return None
-    made: dict[str, Key] = {}
-    last: tuple[Key, object] | None = None
+    made: dict[str, CallKey] = {}
+    last: tuple[CallKey, object] | None = None
     runs = 0
     is_counted = False
     """Whether the turn's call was: the same one twice in a turn is still one attempt."""
     for message in messages:
         for part in message.parts:
             if isinstance(part, ToolCall):
-                made[part.id] = key_of(part.name, part.arguments)
+                made[part.id] = call_key(part.name, part.arguments)
                 is_counted = False
             elif isinstance(part, ToolResult) and part.call_id in made:
                 this = (made[part.call_id], part.content)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from ..calls.drafts import Key
+from ..calls.drafts import CallKey
 from ..errors import ToolspeakError
 from ..events import Event, Finish, TextDelta, fold
 from ..notes import NOTES
@@ -85,7 +85,7 @@ class Ladder:
         self._used: dict[Kind, int] = {}
         self.usage = usage
         """Of all attempts, and of others before."""
-        self._stuck: Key | None = None
+        self._stuck: CallKey | None = None
         if target.repeats:
             self._stuck = stuck_call(request.messages, target.repeats, target.polling)
         self.reply = Reply()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from msgspec import structs
 
-from ..calls.drafts import Draft, Ledger
+from ..calls.drafts import CallDraft, CallIds
 from ..calls.validation import Judge
 from ..events import (
     ArgumentsDelta,
@@ -66,7 +66,7 @@ class Understanding:
         """None: text is text."""
         self._reader: TextReader | None = None
         self._judge = Judge(offered.toolset, "lenient")
-        self._ledger = Ledger(new_id)
+        self._ledger = CallIds(new_id)
         # Many models give every first call the id `call_1`, and clients tell calls by their ids.
         for identity in _ids(request):
             self._ledger.claim(identity)
@@ -158,7 +158,7 @@ class Understanding:
         """A call that came as a structure: its name and arguments are checked."""
         written = self._offered.written(call)
         text = "".join(self._arguments)
-        verdict = self._judge.weigh(Draft(written.name, dict(call.arguments), call.id), text)
+        verdict = self._judge.weigh(CallDraft(written.name, dict(call.arguments), call.id), text)
         if verdict.code == "unknown-tool" and self._offered.more:
             return self._made(call, text)
         if verdict.arguments is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from .._util import once_each
+from .._util import memoize_by_identity
 from ..calls.toolset import Toolset
 from ..types import Note, Request, Tool, ToolCall
 from ..wires.common import as_function
@@ -66,10 +66,10 @@ def _same(call: ToolCall) -> tuple[str, str | None, bool]:
     return call.name, call.namespace, call.freeform
 
 
-_toolset = once_each(Toolset)
+_toolset = memoize_by_identity(Toolset)
 
 
-@once_each
+@memoize_by_identity
 def _written(declared: tuple[Tool, ...]) -> tuple[Names, tuple[Tool, ...]]:
     names = Names(declared, _RULE)
     unsaid = Unsaid("", "")
@@ -85,7 +85,7 @@ def _written(declared: tuple[Tool, ...]) -> tuple[Names, tuple[Tool, ...]]:
     return names, tuple(written)
 
 
-@once_each
+@memoize_by_identity
 def _unsaid(declared: tuple[Tool, ...]) -> tuple[Note, ...]:
     unsaid = Unsaid(A_PROMPT, "")
     for tool in declared:

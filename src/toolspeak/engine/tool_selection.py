@@ -13,7 +13,7 @@ import re
 
 from msgspec import structs
 
-from .._util import dumps
+from .._util import encode_json
 from ..security.conversation import asked
 from ..types import Message, Plan, Request, ResponseFormat, Text, Tool, ToolCall
 from .attempt import Exchange
@@ -76,7 +76,7 @@ def _is_wanted(request: Request, target: Target) -> bool:
     tools = request.tools or ()
     if target.select is None or request.tool_choice.names or request.tool_choice.mode == "none":
         return False
-    told = (f"{tool.name}{tool.description}{dumps(tool.parameters)}" for tool in tools)
+    told = (f"{tool.name}{tool.description}{encode_json(tool.parameters)}" for tool in tools)
     return sum(map(len, told)) > target.select * _LETTERS_A_TOKEN
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..calls.drafts import new_id
+from ..calls.drafts import new_call_id
 from ..config.settings import Config
 from ..errors import WireError
 from ..observe.inspector.paths import CHAT, ROOT
@@ -185,7 +185,7 @@ class Gateway:
         """Answer one request."""
         identity = incoming.headers.get("x-request-id", "")
         if not identity or not _IDENTITY.fullmatch(identity):
-            identity = f"req_{new_id()[5:]}"
+            identity = f"req_{new_call_id()[5:]}"
         REQUEST_ID.set(identity)
         sender.headers |= {"x-request-id": identity, "x-toolspeak": "1"}
         where = _CHAT if incoming.path == CHAT else route(incoming.target)

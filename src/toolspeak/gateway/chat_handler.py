@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from time import perf_counter, time
 from typing import TYPE_CHECKING
 
-from ..calls.drafts import new_id
+from ..calls.drafts import new_call_id
 from ..errors import WireError
 from ..events import Event
 from ..types import Note, Reply, Request
@@ -61,7 +61,7 @@ class Chat:
             request = await with_tools(request, memory, self._client, served.name)
         self._request, self._model = request, served.name
         self._record.understood(request, served)
-        self._envelope = Envelope(request, new_id().removeprefix("call_"), int(time()))
+        self._envelope = Envelope(request, new_call_id().removeprefix("call_"), int(time()))
         if not self._wire.asks(request):
             await self._nothing_asked(request)
             return

@@ -12,7 +12,7 @@ from time import perf_counter, time
 from typing import Any, Protocol
 from urllib.parse import unquote
 
-from ..calls.json_values import is_deeper
+from ..calls.json_values import is_nested_deeper
 from ..config.settings import Limits
 from ..errors import ToolspeakError, WireError
 from ..types import Failure
@@ -144,7 +144,7 @@ class Incoming(Head):
         value = decode_json(data)
         if not isinstance(value, dict):
             raise WireError("the body has to be a JSON object")
-        if is_deeper(value, data, limits.depth):
+        if is_nested_deeper(value, data, limits.depth):
             problem = f"the request is nested more than {limits.depth} deep; "
             raise WireError(problem + "`limits.depth` says how deep it may be")
         return value

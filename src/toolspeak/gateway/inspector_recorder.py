@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ..calls.drafts import new_id
+from ..calls.drafts import new_call_id
 from ..config.settings import Config, secrets_of
 from ..observe.inspector.approvals import Desk
 from ..observe.inspector.masking import Covering
@@ -50,7 +50,7 @@ class Recorder:
         """A request has come in: keep the bytes that go each way."""
         ring, headers = self._ring, incoming.headers
         # Clients may say the same twice.
-        key = f"req_{new_id()[5:]}" if "x-request-id" in headers else record.id
+        key = f"req_{new_call_id()[5:]}" if "x-request-id" in headers else record.id
         record.kept = incoming.copy = sender.copy = Kept(
             record.began,
             ring.room,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import structs
 
-from ..calls.drafts import key_of
+from ..calls.drafts import call_key
 from ..types import Message, Note, Reply, Request, Text, Tool, ToolCall, ToolResult
 from ..upstream.memory import Memory
 from ..wires.common import GIVEN_ID
@@ -78,7 +78,7 @@ def _handles(said: str | None, call: ToolCall) -> list[str]:
     """What a call is remembered by, the best last. Not all have ids, and an id such as `call_1` is
     that of many; but what the user said may be written in another way the next time. None if the
     id is enough."""
-    name, arguments = key_of(call.name, call.arguments)
+    name, arguments = call_key(call.name, call.arguments)
     what = f"\0{name}\0{arguments}"
     if said is None:
         return [call.id + what]

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import structs, to_builtins
 
-from ..calls.schema import strings_in
+from ..calls.schema import iter_strings
 from ..engine import Exchange
 from ..engine.pipeline import Ladder
 from ..errors import WireError
@@ -42,7 +42,7 @@ async def count(
 def estimate(request: Request) -> int:
     """A guess."""
     plain = to_builtins((request.messages, request.tools))
-    said = sum(len(text.encode("utf-8", "replace")) for text in strings_in(plain))
+    said = sum(len(text.encode("utf-8", "replace")) for text in iter_strings(plain))
     keys = len(encode_json([tool.parameters for tool in request.tools or ()]))
     return round((said + keys) / _BYTES_A_TOKEN) + _A_MESSAGE * len(request.messages)
 

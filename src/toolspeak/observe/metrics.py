@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from ..calls.drafts import new_id
+from ..calls.drafts import new_call_id
 from ..store.base import Store
 
 _SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -207,7 +207,7 @@ class SharedMetrics:
     def __init__(self, metrics: Metrics, store: Store) -> None:
         self._metrics = metrics
         self._store = store
-        self._process = new_id()
+        self._process = new_call_id()
         self._added: dict[str, float] = {}
         self._known: dict[str, float] = {}
         """The last sums, for while the store is away."""

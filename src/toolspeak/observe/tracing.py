@@ -36,7 +36,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from .. import __version__
-from .._util import dumps
+from .._util import encode_json
 from ..config.settings import Config, secrets_of
 from ..engine import Exchange
 from ..types import (
@@ -354,7 +354,7 @@ class _Content:
         return self._covering.text(text)
 
     def written(self, value: Any) -> str:
-        return dumps(self._covering.value(value))
+        return encode_json(self._covering.value(value))
 
     def of(self, request: Request, reply: Reply | None) -> dict[str, Value]:
         """All that was asked and answered."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from ..calls.schema import strings_in
+from ..calls.schema import iter_strings
 from ..errors import UsageError
 from ..types import Document, Message, Text, ToolResult
 
@@ -173,7 +173,7 @@ def _from_block(block: Any, role: str) -> Sorted:
 
 def _foreign(value: Any) -> Sorted:
     """All texts in something that was brought in."""
-    for text in strings_in(value):
+    for text in iter_strings(value):
         yield "foreign", text
 
 

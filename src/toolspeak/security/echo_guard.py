@@ -14,9 +14,9 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
-from ..calls.drafts import Key, key_of
+from ..calls.drafts import CallKey, call_key
 from ..calls.lenient_json import unescape
-from ..calls.schema import strings_in
+from ..calls.schema import iter_strings
 from .conversation import Request, sides
 from .result_spans import split
 
@@ -42,7 +42,7 @@ class Echoes:
     def __init__(
         self,
         context: Any,
-        calls_in: Callable[[str], Iterable[Key]],
+        calls_in: Callable[[str], Iterable[CallKey]],
         makes_calls: Callable[[str], bool],
     ) -> None:
         self._foreign, self._requests = sides(context)
@@ -77,7 +77,7 @@ class Echoes:
 class _Side:
     """What was brought in, or what the user said."""
 
-    def __init__(self, texts: list[str], calls_in: Callable[[str], Iterable[Key]]) -> None:
+    def __init__(self, texts: list[str], calls_in: Callable[[str], Iterable[CallKey]]) -> None:
         self._given = texts
         self._calls_in = calls_in
 
@@ -102,12 +102,12 @@ class _Asked:
     """A call that is asked about."""
 
     def __init__(self, name: str, arguments: Mapping[str, Any], raw: str) -> None:
-        self.key = key_of(name, arguments)
+        self.key = call_key(name, arguments)
         self.raw = _one_line(raw)
         self._name = _letters(name.rpartition(".")[2])
         self._keys = [_letters(key) for key in arguments]
         self._words = {
-            word.lower() for text in strings_in(arguments) for word in _WORD.findall(text)
+            word.lower() for text in iter_strings(arguments) for word in _WORD.findall(text)
         }
 
     def may_stand_in(self, letters: str) -> bool:
@@ -120,7 +120,7 @@ class _Asked:
 class _Spelling:
     """A text that may hold calls; it is read only for one that it might hold."""
 
-    def __init__(self, text: str, calls_in: Callable[[str], Iterable[Key]]) -> None:
+    def __init__(self, text: str, calls_in: Callable[[str], Iterable[CallKey]]) -> None:
         self._text = text
         self._calls_in = calls_in
 
@@ -139,7 +139,7 @@ class _Spelling:
         return _letters(self._text)
 
     @cached_property
-    def _calls(self) -> frozenset[Key]:
+    def _calls(self) -> frozenset[CallKey]:
         return frozenset(self._calls_in(self._text))
 
 

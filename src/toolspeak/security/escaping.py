@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from ..calls.schema import strings_in
+from ..calls.schema import iter_strings
 from ..dialects.grammar import grammar_of
 from ..dialects.registry import EVERYTHING
 from ..dialects.template import LLAMA_TURN, UNSPOKEN
@@ -68,7 +68,7 @@ def mark_for(request: Request, foreign: Iterable[str]) -> Mark:
     markup = _markup()
     if not any(markup.search(text) for text in foreign):
         return NO_MARK
-    said = set("".join(strings_in(to_builtins((request.messages, request.tools)))))
+    said = set("".join(iter_strings(to_builtins((request.messages, request.tools)))))
     unused = next((mark for mark in map(chr, _MARKS) if mark not in said), "")
     if not unused:
         raise WireError("the request holds every character there is", "$.messages")

@@ -15,7 +15,7 @@ from time import perf_counter
 from urllib.parse import quote
 
 from .. import __version__
-from .._util import once_each
+from .._util import memoize_by_identity
 from ..types import Failure
 from ..wires import wire_of
 from .catalog import Endpoint
@@ -175,7 +175,7 @@ def _target(base: str, path: str) -> str:
     return base + quote(path, safe=f"{IN_PATHS}?")
 
 
-@once_each
+@memoize_by_identity
 def _usual_head(endpoint: Endpoint) -> str:
     return _head(endpoint, {}, {})
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from .._util import once_each
+from .._util import memoize_by_identity
 from ..store.base import Store
 from ..types import Tool
 
@@ -97,7 +97,7 @@ class Memory:
         return tools
 
 
-@once_each
+@memoize_by_identity
 def _stored(tools: tuple[Tool, ...]) -> tuple[str, bytes | None]:
     """Where tools are kept, and as which bytes; None if they cannot be."""
     try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
-from .._util import once_each
+from .._util import memoize_by_identity
 from ..types import Failure, Note, Plan, Reply, Request, Text, ToolCall
 from .capture import LARGE, Flow, Kept
 from .catalog import Server
@@ -216,7 +216,7 @@ class Record(Struct, array_like=True):
         self.ended = perf_counter()
 
 
-@once_each
+@memoize_by_identity
 def _server(endpoint: Endpoint) -> Server:
     return Server(endpoint.name, endpoint.wire, endpoint.base_url, endpoint.key, endpoint.headers)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
-from .._util import dumps
-from ..calls.drafts import Draft, arguments_of
+from .._util import encode_json
+from ..calls.drafts import CallDraft, decode_arguments
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event
 from ..notes import NOTES
 from ..types import Note, Rejection, StopReason, ToolCall
@@ -71,8 +71,8 @@ class _Call:
         text = "".join(self.pieces)
         given = text if self.given is None else self.given
         if self.freeform and not self.unwraps:
-            return {"input": given if isinstance(given, str) else dumps(given)}, "", ()
-        arguments, problem, repairs = arguments_of(Draft(self.name, given))
+            return {"input": given if isinstance(given, str) else encode_json(given)}, "", ()
+        arguments, problem, repairs = decode_arguments(CallDraft(self.name, given))
         if arguments is None or not self.unwraps:
             return arguments, problem, repairs
         texts = [value for value in arguments.values() if isinstance(value, str)]
@@ -254,7 +254,7 @@ class Calls:
     def _ended(self, call: _Call) -> list[Event]:
         arguments, problem, repairs = call.arguments()
         text = "".join(call.pieces)
-        raw = text or ("" if call.given is None else dumps(call.given))
+        raw = text or ("" if call.given is None else encode_json(call.given))
         if arguments is None or call.is_cut:
             code = "truncated" if call.is_cut else "bad-arguments"
             problem = problem or NOTES[code]

@@ -10,9 +10,9 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from .._util import dumps, once_each
-from ..calls.drafts import Draft, arguments_of
-from ..calls.tools import text_schema
+from .._util import encode_json, memoize_by_identity
+from ..calls.drafts import CallDraft, decode_arguments
+from ..calls.tools import build_text_schema
 from ..types import (
     Document,
     Failure,
@@ -152,10 +152,10 @@ def call_from_text(
 ) -> ToolCall:
     """A call of the history whose arguments are JSON text. What cannot be read is kept as it is."""
     extra: Json = dict(fields.pop("extra", None) or {})
-    decoded, problem, repairs = arguments_of(Draft(name, arguments))
+    decoded, problem, repairs = decode_arguments(CallDraft(name, arguments))
     if decoded is None:
         notes.append(Note("bad-arguments", problem, path))
-    if isinstance(arguments, str) and (decoded is None or dumps(decoded) != arguments):
+    if isinstance(arguments, str) and (decoded is None or encode_json(decoded) != arguments):
         extra[WRITTEN] = arguments
     notes.extend(
         Note(f"repaired-{repair}", f"in the history of {name!r}", path) for repair in repairs
@@ -171,7 +171,7 @@ def as_function(tool: Tool, unsaid: Unsaid, path: str) -> Tool:
     return Tool(
         name=tool.name,
         description=tool.description,
-        parameters=text_schema(tool.extra.get("format")),
+        parameters=build_text_schema(tool.extra.get("format")),
         namespace=tool.namespace,
     )
 
@@ -226,7 +226,7 @@ def names_for(tools: tuple[Tool, ...], rule: NameRule, *, keeps_namespaces: bool
 
 @cache
 def _names(rule: NameRule, keeps_namespaces: bool) -> Callable[[tuple[Tool, ...]], Names]:
-    return once_each(lambda tools: Names(tools, rule, keeps_namespaces=keeps_namespaces))
+    return memoize_by_identity(lambda tools: Names(tools, rule, keeps_namespaces=keeps_namespaces))
 
 
 # What rides along.

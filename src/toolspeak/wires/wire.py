@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from ..calls.drafts import new_id
+from ..calls.drafts import new_call_id
 from ..errors import WireError
 from ..events import Event, Finish, Started, TextDelta
 from ..types import (
@@ -170,7 +170,7 @@ class Wire(Struct, frozen=True, kw_only=True):
         )
 
     def decode_reply(
-        self, body: Any, names: Names = NO_NAMES, new_id: Callable[[], str] = new_id
+        self, body: Any, names: Names = NO_NAMES, new_id: Callable[[], str] = new_call_id
     ) -> Iterator[Event]:
         """The events of a whole reply."""
         yield from StreamDecoder(self, names, new_id=new_id).whole(body)
@@ -222,7 +222,7 @@ class StreamDecoder:
         *,
         arguments: Literal["validated", "incremental"] = "validated",
         framing: Callable[[], Framing] | None = None,
-        new_id: Callable[[], str] = new_id,
+        new_id: Callable[[], str] = new_call_id,
         passes: Callable[[Any], bool] | None = None,
     ) -> None:
         self._wire = wire

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..._util import printable
+from ..._util import escape_for_terminal
 from ...events import ReasoningDelta, TextDelta
 from ...types import Note
 from .. import AgentEvent, ApprovalAsked, CallMade, Done, Question, ResultGiven
@@ -35,13 +35,13 @@ class Display:
     def say(self, text: str, style: str = "") -> None:
         """A line of the program's own."""
         self.end_line()
-        self._console.print(Text(printable(text), style), soft_wrap=True)
+        self._console.print(Text(escape_for_terminal(text), style), soft_wrap=True)
 
     def table(self, rows: list[tuple[str, str]]) -> None:
         """Names, and what there is to say of them."""
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
         for name, about in rows:
-            table.add_row(Text(printable(name), "bold"), Text(printable(about)))
+            table.add_row(Text(escape_for_terminal(name), "bold"), Text(escape_for_terminal(about)))
         self._console.print(table)
 
     def wait(self) -> None:
@@ -83,13 +83,13 @@ class Display:
         lines = [line for pair in question.arguments.items() for line in _lines(*pair)]
         shown = lines if whole else [line[:_WIDEST] for line in lines[:_MOST_ASKED]]
         asked = [secret_question(use, question.tool) for use in question.secrets]
-        body = Text("\n".join(map(printable, shown or ["(no arguments)"])))
+        body = Text("\n".join(map(escape_for_terminal, shown or ["(no arguments)"])))
         if question.is_echo:
             asked.append("Nobody but a tool's result asks for this: the model only repeats it.")
         for one in asked:
-            body.append(f"\n{printable(one)}", "bold")
-        from_ = f" (of {printable(question.source)})" if question.source else ""
-        title = Text(f"Run {printable(question.tool)}{from_}?")
+            body.append(f"\n{escape_for_terminal(one)}", "bold")
+        from_ = f" (of {escape_for_terminal(question.source)})" if question.source else ""
+        title = Text(f"Run {escape_for_terminal(question.tool)}{from_}?")
         self.end_line()
         self._console.print(Panel(body, title=title, title_align="left"))
         return shown != lines
@@ -98,14 +98,14 @@ class Display:
         if self._is_open and self._is_open != whose:
             self.end_line()
         self._is_open = whose
-        self._console.print(Text(printable(text), style), end="", soft_wrap=True)
+        self._console.print(Text(escape_for_terminal(text), style), end="", soft_wrap=True)
 
     def _result(self, event: ResultGiven) -> None:
         self.end_line()
         is_error = event.result.is_error
         took = f" {event.seconds:.1f} s" if event.seconds >= 0.1 else ""
-        title = f"{printable(event.call.name)} {'✗' if is_error else '✓'}{took}"
-        shown = Text(printable(shortened(event.shown)))
+        title = f"{escape_for_terminal(event.call.name)} {'✗' if is_error else '✓'}{took}"
+        shown = Text(escape_for_terminal(shortened(event.shown)))
         style = "red" if is_error else "green"
         self._console.print(Panel(shown, title=Text(title), title_align="left", border_style=style))
 

@@ -18,7 +18,7 @@ from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 
 from ... import __version__
-from ..._util import dumps
+from ..._util import encode_json
 from ...calls.toolset import Toolset
 from ...config.settings import Config
 from ...gateway.guard import Guard
@@ -121,7 +121,7 @@ def guarded(app: App, guard: Guard) -> App:
             try:
                 guard.admit(Head(scope["method"], f"{path}?{query}", scope["headers"]))
             except Refused as refused:
-                told = dumps({"error": {"message": refused.failure.message}}).encode()
+                told = encode_json({"error": {"message": refused.failure.message}}).encode()
                 headers = {"content-type": "application/json", "content-length": str(len(told))}
                 headers |= refused.headers
                 raw = [(name.encode(), value.encode()) for name, value in headers.items()]

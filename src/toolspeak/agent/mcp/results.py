@@ -8,7 +8,7 @@ from typing import Any
 
 import mcp_types as sdk
 
-from ..._util import dumps
+from ..._util import encode_json
 from ...types import Document, Image, Text
 from ..tools import ToolFailed
 
@@ -38,7 +38,7 @@ def content_of(result: sdk.CallToolResult) -> Given:
 
 
 def _structured(value: Any) -> str:
-    return "" if value is None else dumps(value)
+    return "" if value is None else encode_json(value)
 
 
 def _text(parts: Sequence[Text | Image | Document]) -> str:

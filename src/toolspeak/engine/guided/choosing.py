@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from ...calls.schema import properties
+from ...calls.schema import get_properties
 from ...types import Tool
 from .words import keys
 
@@ -38,7 +38,7 @@ def is_fitting(question: str, tool: Tool) -> bool:
 
 def score(text: str, tool: Tool) -> float:
     """How much of what a tool says of itself stands in a text."""
-    said, parameters = keys(text), " ".join(properties(tool.parameters))
+    said, parameters = keys(text), " ".join(get_properties(tool.parameters))
     shares = [_share(said, keys(of)) for of in (tool.name, tool.description, parameters)]
     return shares[0] + shares[1] + shares[2] / 2
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...calls.schema import properties, required_of, resolve
+from ...calls.schema import get_properties, get_required, resolve_ref
 from ...types import Tool
 from .candidates import NUMBERS, Values, examples_in, kind_of
 from .pieces import STRONG, Piece, Question, numbers
@@ -65,8 +65,8 @@ class Filling:
         self.question = question
         self.tool = tool
         self.schemas: dict[str, Json] = {
-            name: dict(resolve(schema, tool.parameters))
-            for name, schema in properties(tool.parameters).items()
+            name: dict(resolve_ref(schema, tool.parameters))
+            for name, schema in get_properties(tool.parameters).items()
         }
         self._required = _needed(tool, self.schemas)
         self.labels = keys(tool.name) | {key for name in self.schemas for key in keys(name)}
@@ -143,7 +143,7 @@ class Filling:
     def _schema(self, name: str, pieces: list[Piece] | None) -> Json:
         schema = self.schemas[name]
         if pieces is None:
-            inner = properties(schema)
+            inner = get_properties(schema)
             return _object({key: self._inner(key, dict(item)) for key, item in inner.items()})
         values = _values(pieces)[:_MOST_VALUES]
         return {"enum": values} if values else _free(schema)
@@ -151,7 +151,7 @@ class Filling:
     def _inner(self, name: str, schema: Json) -> Json:
         """The schema of an object's field."""
         if kind_of(schema) == "object":
-            return _object({key: _free(dict(item)) for key, item in properties(schema).items()})
+            return _object({key: _free(dict(item)) for key, item in get_properties(schema).items()})
         values = [] if kind_of(schema) == "boolean" else _values(self.values.of(name, schema))
         return {"enum": values} if values else _free(schema)
 
@@ -277,7 +277,7 @@ class Filling:
 def _needed(tool: Tool, schemas: Mapping[str, Json]) -> list[str]:
     """The arguments that a call needs; the first one, where a schema says nothing of that."""
     if "required" in tool.parameters:
-        return [name for name in schemas if name in required_of(tool.parameters)]
+        return [name for name in schemas if name in get_required(tool.parameters)]
     return [name for name, schema in schemas.items() if kind_of(schema) != "boolean"][:1]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from ...calls.drafts import new_id
+from ...calls.drafts import new_call_id
 from ...store.base import Store
 
 Answer = Literal["yes", "always", "no", "withdrawn"]
@@ -56,7 +56,7 @@ class Desk:
         """Put a question on the desk."""
         fields = {name: getattr(asked, name) for name in asked.__struct_fields__}
         fields["expires"] = min(asked.expires, time() + _LONGEST)
-        approval = Approval(id=f"ask_{new_id()[5:]}", asked_at=time(), **fields)
+        approval = Approval(id=f"ask_{new_call_id()[5:]}", asked_at=time(), **fields)
         data = msgspec.json.encode(approval)
         await self._store.push(_KEY, data, most=_MOST, seconds=_LONGEST)
         return approval

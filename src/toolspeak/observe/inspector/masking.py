@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ..._util import dumps
+from ..._util import encode_json
 from ...errors import WireError
 from ...security.scrubbing import cover
 from ...wires.framing import decode_json
@@ -63,7 +63,7 @@ class Covering:
 
     def value(self, value: Any) -> Any:
         """The same for a value of JSON, where a key may tell that a text is secret."""
-        self.learn(dumps(value))
+        self.learn(encode_json(value))
         return _each(value, self.text)
 
     def known(self, value: Any) -> Any:

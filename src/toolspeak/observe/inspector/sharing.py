@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ...calls.drafts import new_id
+from ...calls.drafts import new_call_id
 from ...store.base import Store
 from ...wires.framing import encode_json
 from .request_log import Ring
@@ -50,7 +50,7 @@ class Sharing:
         self._show = show
         self._own = own
         """All that this process has served, without secrets."""
-        self._process = new_id()
+        self._process = new_call_id()
         self._told = (0.0, 0.0)
         """Up to which change the others know, and when they were told."""
         self._others: list[Summary] = []

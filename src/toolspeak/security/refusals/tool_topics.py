@@ -14,7 +14,7 @@ from importlib import resources
 import msgspec
 from msgspec import Struct
 
-from ..._util import once_each
+from ..._util import memoize_by_identity
 from ...types import Tool
 from .language import english, every_topic, languages
 from .prose import plain, spoken
@@ -79,7 +79,7 @@ def _lists(text: str, is_english: bool) -> set[str]:
     return {name for vocabulary in vocabularies for _, name in vocabulary.found(text)}
 
 
-@once_each
+@memoize_by_identity
 def given(tool: Tool) -> Given:
     return Given(tool)
 

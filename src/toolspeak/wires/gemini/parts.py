@@ -9,7 +9,7 @@ import base64
 import re
 from typing import Any
 
-from ...calls.openapi import camel
+from ...calls.openapi import to_camel_case
 from ...types import StopReason
 from ..fields import OWN, Fields, Json, T
 
@@ -107,7 +107,7 @@ class Cased(Fields):
 
     def _rename(self) -> None:
         for key in list(self._left):
-            name = camel(key)
+            name = to_camel_case(key)
             if name != key and self._left.get(name) is None:
                 self._left[name] = self._left.pop(key)
                 self._spelled[name] = key

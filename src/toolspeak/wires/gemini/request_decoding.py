@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import structs
 
-from ..._util import dumps
-from ...calls.openapi import plain_schema
+from ..._util import encode_json
+from ...calls.openapi import to_json_schema
 from ...errors import WireError
 from ...types import (
     Document,
@@ -228,13 +228,13 @@ def said_by(response: Any) -> tuple[str, bool]:
     if isinstance(response, str):
         return response, False
     if not isinstance(response, dict):
-        return ("" if response is None else dumps(response)), False
+        return ("" if response is None else encode_json(response)), False
     is_error = bool(response.get("error"))
     if len(response) == 1:
         [(key, value)] = response.items()
         if isinstance(value, str) and (key in _SAID or is_error):
             return value, is_error
-    return dumps(response), is_error
+    return encode_json(response), is_error
 
 
 def response_of(text: str, is_error: bool) -> Json:
@@ -281,7 +281,7 @@ def _tool(fields: Cased) -> Tool:
     own: Json = {}
     if parameters is None and fields.has("parameters"):
         own = {PARAMETERS: fields.any("parameters")}
-        parameters = plain_schema(own[PARAMETERS], fields.at("parameters"))
+        parameters = to_json_schema(own[PARAMETERS], fields.at("parameters"))
     return Tool(
         name=fields.need("name", str),
         description=fields.text("description"),
@@ -323,7 +323,7 @@ def _response_format(config: Cased) -> tuple[ResponseFormat | None, Json]:
     if schema is None:
         return (ResponseFormat() if kind == "application/json" else None), {}
     own = {SCHEMA: schema} if key == "responseSchema" else {}
-    return ResponseFormat(plain_schema(schema, path)), own
+    return ResponseFormat(to_json_schema(schema, path)), own
 
 
 def _thinking(config: Cased) -> tuple[Thinking, Json]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
-from ...calls.openapi import plain_schema
+from ...calls.openapi import to_json_schema
 from ...errors import WireError
 from ...types import (
     Document,
@@ -288,7 +288,7 @@ def _tool(tool: Tool, names: Names, unsaid: Unsaid) -> Json:
     extra = dict(unsaid.carried(function.extra, path))
     own = extra.pop(PARAMETERS, None)
     out |= present(description=function.description or None)
-    if own is not None and plain_schema(own, path) == function.parameters:
+    if own is not None and to_json_schema(own, path) == function.parameters:
         out["parameters"] = own
     elif function.parameters:
         out["parametersJsonSchema"] = function.parameters
@@ -326,7 +326,7 @@ def _format(form: ResponseFormat | None, own_schema: Json | None) -> Json:
     if form is None:
         return {}
     kind = {"responseMimeType": "application/json"}
-    if own_schema is not None and plain_schema(own_schema, "$") == form.schema:
+    if own_schema is not None and to_json_schema(own_schema, "$") == form.schema:
         return {**kind, "responseSchema": own_schema}
     return kind | present(responseJsonSchema=form.schema)
 

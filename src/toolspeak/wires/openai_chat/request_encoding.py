@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ..._util import once_each
+from ..._util import memoize_by_identity
 from ...types import (
     Document,
     Image,
@@ -253,7 +253,7 @@ def _tools(request: Request, names: Names, unsaid: Unsaid, hosted: list[Json]) -
     return out
 
 
-@once_each
+@memoize_by_identity
 def _own_tools(tools: tuple[Tool, ...]) -> list[Json]:
     """Tools that came by this very API, which has words for all of them."""
     names, unsaid = names_for(tools, OPENAI_NAMES), Unsaid(NAME, NAME)

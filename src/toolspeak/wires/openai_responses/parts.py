@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ..._util import dumps
+from ..._util import encode_json
 from ...events import ITEM_ID
 from ...types import Image, Other, Reasoning, StopReason, Text, ToolCall
 from ..common import EFFORTS as EFFORTS
@@ -174,7 +174,7 @@ def input_of(call: ToolCall) -> str:
     given = call.arguments.get("input")
     if not call.freeform or isinstance(given, str):
         return call.input
-    return "" if given is None else dumps(given)
+    return "" if given is None else encode_json(given)
 
 
 def call_item(call: ToolCall, name: str, text: str) -> Json:

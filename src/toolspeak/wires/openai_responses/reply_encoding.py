@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...calls import json_values as jsonish
-from ...calls.drafts import equal
+from ...calls.drafts import json_equal
 from ...events import (
     ArgumentsDelta,
     CallEnd,
@@ -20,7 +20,7 @@ from ...events import (
     ReasoningDelta,
     Started,
     TextDelta,
-    events_of,
+    unfold,
 )
 from ...types import Failure, Image, Other, Reasoning, Reply, Request, Text, ToolCall, Usage
 from ..common import names_of
@@ -100,7 +100,7 @@ class Encoder:
 def encode_reply(reply: Reply, envelope: Envelope) -> Json:
     """The reply as a whole response: the one that its stream would end in."""
     writer = _Writer(envelope)
-    told = [out for event in events_of(reply) for out in writer.feed(event)]
+    told = [out for event in unfold(reply) for out in writer.feed(event)]
     return told[-1]["response"]
 
 
@@ -507,6 +507,6 @@ def _says(text: str, call: ToolCall) -> bool:
     if call.freeform:
         return text == input_of(call)
     try:
-        return equal(jsonish.decoder.decode(text), call.arguments)
+        return json_equal(jsonish.STRICT_DECODER.decode(text), call.arguments)
     except (ValueError, RecursionError):
         return False

@@ -46,7 +46,7 @@ from toolspeak import (
 )
 from toolspeak.engine import Target
 from toolspeak.engine.pipeline import Ladder
-from toolspeak.security.refusals import HELD_AT_MOST
+from toolspeak.security.refusals import MAX_UNDECIDED
 from toolspeak.testing import chunks
 
 CHUNK = 4
@@ -239,7 +239,7 @@ def main() -> int:
         f"{len(ORDINARY)} ordinary replies, {len(CANDIDATES)} candidates, {len(REFUSALS)} "
         f"refusals, {len(BEFORE_A_CALL)} before calls; chunks of {CHUNK}, "
         f"{TOKENS_A_SECOND} in a second. What may be a refusal is undecided for at most "
-        f"{HELD_AT_MOST} characters."
+        f"{MAX_UNDECIDED} characters."
     )
     return 0
 

@@ -119,7 +119,7 @@ def main() -> int:
         table.add_row(name, found, f"{seconds:.2f}", f"{rates[-1]:.1f}")
 
     for name, text in _texts():
-        measure(name, text, lambda text=text: scrub(text), f"{len(scrub(text).found):,}")
+        measure(name, text, lambda text=text: scrub(text), f"{len(scrub(text).findings):,}")
     text = log(0.001)
     table.add_section()
     for size in (100, 4_000, 65_536):

@@ -37,7 +37,7 @@ from toolspeak.calls.toolset import Toolset
 from toolspeak.engine import Exchange, Target
 from toolspeak.engine.outcome import outcome_of
 from toolspeak.engine.tool_names import Offered
-from toolspeak.security.refusals import refusal
+from toolspeak.security.refusals import find_refusal
 from toolspeak.security.scrubbing import scrub
 from toolspeak.wires import WIRES
 
@@ -346,7 +346,7 @@ def test_refusals() -> None:
     tools = as_tools(ZEROCLAW) or ()
     results: dict[str, bool] = {}
     for case in cases("looks_like_refusal"):
-        found = refusal(case["input"], tools)
+        found = find_refusal(case["input"], tools)
         results[case["id"]] = (found is not None and found.kind == "false") == case["expected"]
     check(results)
 

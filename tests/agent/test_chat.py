@@ -22,7 +22,7 @@ from toolspeak._util import escape_for_terminal
 from toolspeak.agent import Question
 from toolspeak.agent.chat.display import Display, shortened
 from toolspeak.events import Finish, Started, unfold
-from toolspeak.security.conversation import asked
+from toolspeak.security.message_origin import last_user_text
 from toolspeak.testing import ScriptedServer
 
 _PATIENCE = 60
@@ -34,7 +34,7 @@ def model(request: Request) -> Iterable[Event]:
     last = request.messages[-1].parts[-1]
     if isinstance(last, ToolResult):
         return _said(Text(f"It gave: {last.text.splitlines()[0][:60]}"))
-    words = asked(request.messages).split()
+    words = last_user_text(request.messages).split()
     match words:
         case ["CALL" | "LATER", name, *given]:
             arguments = dict(one.split("=", 1) for one in given)

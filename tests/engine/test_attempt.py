@@ -238,7 +238,7 @@ class TestMarkup:
     @pytest.mark.parametrize("piece", STREAMS)
     def test_a_client_sees_it_as_it_was(self, piece: int) -> None:
         sent = exchange(self.request(stream=bool(piece)), tools="prompt", dialect="hermes")
-        inert = sent.mark.inert(self.page)
+        inert = sent.mark.escape(self.page)
         call = ToolCall(id="", name="get_weather", arguments={"city": inert})
         reply = answered(sent, says(f"It says {inert}\n{written(sent, call)}"), piece=piece)
         assert reply.text.strip() == f"It says {self.page}"

@@ -9,7 +9,7 @@ from bench.holdback_replies import BEFORE_A_CALL, CANDIDATES, ORDINARY, REFUSALS
 from toolspeak import DIALECTS
 from toolspeak.dialects.grammar import grammar_of
 from toolspeak.dialects.registry import AUTO, scope_of
-from toolspeak.security.refusals import HELD_AT_MOST, begins_like_refusal
+from toolspeak.security.refusals import MAX_UNDECIDED, begins_like_refusal
 
 MODES = (NATIVE, *DIALECTS)
 FENCED = {"xlam", "fenced_json"}
@@ -54,7 +54,7 @@ def test_plain_sentences_leave_at_once() -> None:
 
 @pytest.mark.parametrize("dialect", MODES)
 def test_what_may_be_a_refusal_is_decided_soon(dialect: str) -> None:
-    most = HELD_AT_MOST + longest_marker(dialect)
+    most = MAX_UNDECIDED + longest_marker(dialect)
     for name, text in CANDIDATES.items():
         found = waits(text, dialect)
         assert len(found) == len(text), name

@@ -32,7 +32,7 @@ from toolspeak import (
     render_results,
 )
 from toolspeak.calls.validation import Trust
-from toolspeak.security.echo_guard import spellings_of
+from toolspeak.security.echo_guard import decode_layers
 
 SOME = some_payloads()
 IDS = [payload.dialect for payload in SOME]
@@ -115,9 +115,9 @@ def test_layers_are_undone(layers: int) -> None:
 
 def test_the_number_of_spellings_is_bounded() -> None:
     many = '\\\\\\\\\\\\\\" &amp;amp;amp;amp;lt; %2525252541\n> > a\n> > b\n'
-    assert len(spellings_of(many * 10)) <= 24
+    assert len(decode_layers(many * 10)) <= 24
     for text in ("\\" * 200_000, "&amp;" * 40_000, "&" + "amp;" * 50_000, "%" + "25" * 100_000):
-        assert len(spellings_of(text)) <= 24
+        assert len(decode_layers(text)) <= 24
 
 
 HERMES = f'<tool_call>{{"name": "{CALL.name}", "arguments": {CALL.arguments_json}}}</tool_call>'

@@ -22,13 +22,13 @@ import pytest
 from tests.support import corpus
 from toolspeak import Tool, as_tools
 from toolspeak.security.refusals import (
-    HELD_AT_MOST,
-    Beginning,
+    MAX_UNDECIDED,
+    OpeningDetector,
     Refusal,
     begins_like_refusal,
-    refusal,
+    find_refusal,
 )
-from toolspeak.security.refusals.language import every_topic, languages
+from toolspeak.security.refusals.language import all_topics, load_languages
 
 Row = dict[str, Any]
 HERE = Path(__file__).parent
@@ -57,7 +57,7 @@ def rows(name: str) -> tuple[Row, ...]:
 def verdict(row: Row) -> Refusal | None:
     tools = [Tool(name=name, description=row["descriptions"][name]) for name in row["tools"]]
     after = row["after_tool_result"]
-    return refusal(row["reply"], tools, asked=row["user"], after_result=after)
+    return find_refusal(row["reply"], tools, asked=row["user"], after_result=after)
 
 
 def is_false(found: Refusal | None) -> bool:
@@ -125,7 +125,7 @@ def test_calls_of_real_models_are_no_refusals() -> None:
     for path in sorted((folder / "outputs").glob("*.jsonl")):
         for row in read(path):
             question = questions[row["id"]]
-            found = refusal(row["text"], tools[row["id"]], asked=question["question"])
+            found = find_refusal(row["text"], tools[row["id"]], asked=question["question"])
             if question["category"] == "relevance":
                 # No tool fits there: to say so is honest.
                 others += 1
@@ -148,19 +148,19 @@ def test_calls_of_real_models_are_no_refusals() -> None:
     ],
 )
 def test_any_apostrophe(text: str, tool: Tool, apostrophe: str) -> None:
-    found = refusal(text.replace("'", apostrophe), [tool])
+    found = find_refusal(text.replace("'", apostrophe), [tool])
     assert found
     assert (found.kind, found.tool) == ("false", tool.name)
 
 
 def test_a_refusal_is_false_only_where_a_tool_fits() -> None:
     text = "I'm sorry, but I don't have access to real-time weather data."
-    assert is_false(refusal(text, [WEATHER]))
-    assert is_false(refusal(text, [FILES, WEATHER], asked="Is it raining in Oslo?"))
-    assert refusal(text, [FILES]) == Refusal(
+    assert is_false(find_refusal(text, [WEATHER]))
+    assert is_false(find_refusal(text, [FILES, WEATHER], asked="Is it raining in Oslo?"))
+    assert find_refusal(text, [FILES]) == Refusal(
         "honest", text.lower()[:-1].replace("'", " ").replace("-", " ")
     )
-    assert refusal(text, []) is None
+    assert find_refusal(text, []) is None
 
 
 @pytest.mark.parametrize(
@@ -181,20 +181,20 @@ def test_a_refusal_is_false_only_where_a_tool_fits() -> None:
 )
 def test_only_prose_is_read(quoted: str) -> None:
     text = "I can't access files on your computer, sorry."
-    assert is_false(refusal(text, [FILES]))
-    assert refusal(quoted.format(text), [FILES]) is None
+    assert is_false(find_refusal(text, [FILES]))
+    assert find_refusal(quoted.format(text), [FILES]) is None
 
 
 def test_a_claim_counts_after_code_too() -> None:
     text = "```bash\nls\n```\nI can't run commands, so please do that yourself."
-    assert is_false(refusal(text, [SHELL]))
+    assert is_false(find_refusal(text, [SHELL]))
 
 
 def test_after_a_result_only_the_lack_of_all_tools_is_false() -> None:
     lacks = "As an AI, I have no access to live weather data."
     failed = "I can't check the weather: the service returned an error."
-    assert is_false(refusal(lacks, [WEATHER], after_result=True))
-    assert not is_false(refusal(failed, [WEATHER], after_result=True))
+    assert is_false(find_refusal(lacks, [WEATHER], after_result=True))
+    assert not is_false(find_refusal(failed, [WEATHER], after_result=True))
 
 
 def chunks(text: str, size: int) -> list[str]:
@@ -203,15 +203,15 @@ def chunks(text: str, size: int) -> list[str]:
 
 def test_a_beginning_is_judged_by_its_characters() -> None:
     for row in rows("replies.jsonl")[::5]:
-        whole = Beginning().feed(row["reply"])
+        whole = OpeningDetector().feed(row["reply"])
         for size in (1, 2, 3, 7, 50):
-            beginning = Beginning()
+            beginning = OpeningDetector()
             assert [beginning.feed(chunk) for chunk in chunks(row["reply"], size)][-1] == whole
 
 
 def held(text: str) -> int:
     """After how many characters it is decided; all, if it never is."""
-    beginning = Beginning()
+    beginning = OpeningDetector()
     steps = (place for place, one in enumerate(text, 1) if beginning.feed(one) != "undecided")
     return next(steps, len(text))
 
@@ -219,10 +219,10 @@ def held(text: str) -> int:
 def test_answers_leave_at_once_and_nothing_is_held_for_long() -> None:
     every = rows("replies.jsonl")
     lengths = {row["id"]: held(row["reply"]) for row in every}
-    assert max(lengths.values()) <= HELD_AT_MOST
+    assert max(lengths.values()) <= MAX_UNDECIDED
     answers = sorted(lengths[row["id"]] for row in every if row["label"] == "answer")
     assert answers[len(answers) * 8 // 10] <= 12
-    assert held("I " + "really " * 100) == HELD_AT_MOST
+    assert held("I " + "really " * 100) == MAX_UNDECIDED
 
 
 def test_most_refusals_are_known_by_their_beginning() -> None:
@@ -233,7 +233,7 @@ def test_most_refusals_are_known_by_their_beginning() -> None:
 
 
 def test_how_a_stream_begins() -> None:
-    beginning = Beginning()
+    beginning = OpeningDetector()
     assert beginning.feed("I'm sor") == "undecided"
     assert beginning.feed("ry, but I can't open files.") == "undecided"
     assert beginning.feed(" ") == "yes"
@@ -243,9 +243,9 @@ def test_how_a_stream_begins() -> None:
 
 
 def test_every_language_has_the_same_lists() -> None:
-    assert len(languages()) == 16
-    for code, language in languages().items():
-        assert language.topics == every_topic(), code
+    assert len(load_languages()) == 16
+    for code, language in load_languages().items():
+        assert language.topics == all_topics(), code
         assert language.denial.groups == 0, code
 
 
@@ -256,7 +256,7 @@ def cost(work: Callable[[], object]) -> float:
 def test_ordinary_prose_costs_less_than_to_find_its_words() -> None:
     prose = "Oslo lies at the head of a fjord. It has about 700,000 people, and is not small. " * 12
     words = re.compile(r"\w+")
-    ours = cost(lambda: refusal(prose, [WEATHER], asked="Tell me about Oslo."))
+    ours = cost(lambda: find_refusal(prose, [WEATHER], asked="Tell me about Oslo."))
     assert ours < 2 * cost(lambda: words.findall(prose))
 
 
@@ -268,5 +268,5 @@ def test_ordinary_prose_costs_less_than_to_find_its_words() -> None:
 )  # fmt: skip
 def test_work_is_linear_in_the_text(piece: str) -> None:
     short, long = piece * 400, piece * 3200
-    few, many = (cost(lambda text=text: refusal(text, [FILES])) for text in (short, long))
+    few, many = (cost(lambda text=text: find_refusal(text, [FILES])) for text in (short, long))
     assert many < 24 * few + 0.02

@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from ..errors import UsageError
-from ..security.scrubbing import Use
+from ..security.scrubbing import SecretUse
 from ..types import ToolCall
 from .secrets import scrubbed_arguments, told
 from .threads import in_thread
@@ -87,7 +87,7 @@ class Question(Struct, frozen=True, kw_only=True):
     """Whether "always" means more than "yes": not where a question is always asked."""
     is_echo: bool = False
     """Whether the model only repeats a call that stands in what a tool has given."""
-    secrets: tuple[Use, ...] = ()
+    secrets: tuple[SecretUse, ...] = ()
     """The secrets that the call would be given, from where, and in which argument."""
 
     @property
@@ -157,7 +157,9 @@ class Approvals:
         """The tools that somebody has allowed for the session, by what they are exactly."""
         self._grants: dict[str, Grant] = {}
 
-    def question(self, call: ToolCall, tool: AgentTool, uses: tuple[Use, ...] = ()) -> Question:
+    def question(
+        self, call: ToolCall, tool: AgentTool, uses: tuple[SecretUse, ...] = ()
+    ) -> Question:
         """What somebody would be asked about a call."""
         return Question(
             id=secrets.token_hex(8),
@@ -174,7 +176,7 @@ class Approvals:
         )
 
     def known(
-        self, tool: AgentTool, uses: tuple[Use, ...] = (), *, is_echo: bool = False
+        self, tool: AgentTool, uses: tuple[SecretUse, ...] = (), *, is_echo: bool = False
     ) -> Decision | None:
         """What is decided without a question; None if somebody has to be asked. No secret is given
         away without one, and no call made that only repeats what a tool has brought in."""
@@ -258,7 +260,7 @@ class Approvals:
             return False
         return secrets.compare_digest(grant.digest, digest(call))
 
-    def record(self, call: ToolCall, decision: Decision, uses: tuple[Use, ...] = ()) -> None:
+    def record(self, call: ToolCall, decision: Decision, uses: tuple[SecretUse, ...] = ()) -> None:
         """Write down what was decided."""
         record = Record(
             time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock())),

@@ -19,7 +19,7 @@ from ..engine.pipeline import total
 from ..engine.tool_names import Offered
 from ..errors import UsageError
 from ..events import Event, ReasoningDelta, TextDelta, fold
-from ..security.conversation import BY_US
+from ..security.message_origin import GENERATED_KEY
 from ..types import Failure, Message, Note, Part, Reply, StopReason, Text, Tool, ToolCall, Usage
 from .approvals import ECHO
 from .events import AgentEvent, Done, Run, Stop
@@ -180,7 +180,9 @@ class Work:
             f"{one.name or 'A call'} was not run: {one.problem}" for one in outcome.rejected
         ]
         # It repeats what the model has said, who may have it from elsewhere.
-        told = Message("user", (Text("\n".join(dict.fromkeys(problems))),), {BY_US: "agent"})
+        told = Message(
+            "user", (Text("\n".join(dict.fromkeys(problems))),), {GENERATED_KEY: "agent"}
+        )
         self._transcript.add(told)
         self._rounds.append(tuple(((one.name or "", ""), one.problem) for one in outcome.rejected))
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import structs
 
-from ..security.scrubbing import Use, Vault, scrub
+from ..security.scrubbing import SecretUse, Vault, scrub
 from ..types import Document, ToolCall, ToolResult
 from .execution import changed, shortened
 from .threads import in_thread
@@ -31,11 +31,11 @@ class Secrets:
         self._released: dict[str, str] = {}
         """The secrets that tools were given, and the marks that stand for them."""
 
-    def uses(self, call: ToolCall) -> tuple[Use, ...]:
+    def uses(self, call: ToolCall) -> tuple[SecretUse, ...]:
         """The secrets that a call would be given."""
         if self._vault is None or call.name not in self._restore:
             return ()
-        return tuple(self._vault.uses(call.arguments))
+        return tuple(self._vault.find_uses(call.arguments))
 
     def restored(self, call: ToolCall) -> dict[str, Any]:
         """The arguments of a call, with the secrets that it may have."""
@@ -43,8 +43,8 @@ class Secrets:
         if self._vault is None or not uses:
             return call.arguments
         for use in uses:
-            self._released[use.secret.reveal()] = use.secret.mark
-        return self._vault.restored(call.arguments)
+            self._released[use.secret.reveal()] = use.secret.placeholder
+        return self._vault.restore(call.arguments)
 
     async def kept_from(self, call: ToolCall, result: ToolResult) -> tuple[ToolResult, ToolResult]:
         """A result as the model gets it, and as it may be shown."""
@@ -83,7 +83,7 @@ class Secrets:
         return text
 
 
-def question(use: Use, tool: str) -> str:
+def question(use: SecretUse, tool: str) -> str:
     """What somebody is asked about a secret: which it is, where it comes from, where it goes. All
     of these words may be others', so they are quoted."""
     secret, where = use.secret, _quoted(use.path)
@@ -96,7 +96,7 @@ def _quoted(text: str) -> str:
     return json.dumps(shortened(text, 200), ensure_ascii=False)
 
 
-def told(use: Use) -> str:
+def told(use: SecretUse) -> str:
     """The same for the audit log."""
     secret = use.secret
     return f"{secret.kind} {secret.name} from {secret.source} at {use.path}"

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import UsageError
-from ..security.scrubbing import Found, Scrubber
+from ..security.scrubbing import Scrubber, SecretFinding
 from .io import write_json
 
 _CHUNK = 1 << 16
@@ -69,13 +69,13 @@ def _scrub(path: str, chunks: Iterator[bytes], options: argparse.Namespace) -> b
     first = _first(chunks)
     encoding, errors = _encoding(first, path)
     for text in _scrubbed(scrubber, _decoded(itertools.chain([first], chunks), encoding, errors)):
-        some |= bool(scrubber.found)
+        some |= bool(scrubber.findings)
         if options.json or options.check:
-            _report(path, scrubber.found, options.json)
+            _report(path, scrubber.findings, options.json)
         else:
             sys.stdout.buffer.write(text.encode(encoding, errors))
             sys.stdout.buffer.flush()
-        scrubber.found.clear()
+        scrubber.findings.clear()
     return some
 
 
@@ -115,7 +115,7 @@ def _scrubbed(scrubber: Scrubber, texts: Iterator[str]) -> Iterator[str]:
     yield scrubber.finish()
 
 
-def _report(path: str, found: list[Found], as_json: bool) -> None:
+def _report(path: str, found: list[SecretFinding], as_json: bool) -> None:
     for one in found:
         if as_json:
             write_json({"file": path, **{key: getattr(one, key) for key in one.__struct_fields__}})

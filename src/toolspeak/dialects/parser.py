@@ -23,7 +23,7 @@ from ..calls.toolset import Toolset
 from ..calls.validation import Judge, Trust
 from ..errors import UsageError
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassify
-from ..security.echo_guard import Echoes
+from ..security.echo_guard import EchoGuard
 from ..types import Note
 from .bare_message import WholeMessage
 from .call_sink import Desk, TooLong
@@ -78,7 +78,7 @@ class Parser:
         self._declared = as_tools(tools)
         toolset = None if self._declared is None else Toolset(self._declared)
         context = tuple(context) if isinstance(context, Iterator) else context
-        guard = Echoes(context, self._calls_in, self._makes_calls) if context else None
+        guard = EchoGuard(context, self._calls_in, self._makes_calls) if context else None
         judge = Judge(toolset, trust, guard, types_only=types_only)
         self._desk = Desk(judge, incremental=incremental, max_call=max_call, new_id=new_id)
         self._reader = self._desk.reader

@@ -12,7 +12,7 @@ from ..dialects import Dialect, Parser
 from ..dialects.registry import AUTO, get
 from ..errors import Unrepresentable
 from ..events import ArgumentsDelta, CallStart, Event, PartAdded, ReasoningDelta, TextDelta
-from ..security.escaping import NO_MARK, mark_for
+from ..security.escaping import NO_ESCAPER, choose_escaper
 from ..types import Failure, Message, Note, Plan, Request, ToolChoice
 from ..wires import Outgoing, StreamDecoder, Wire, wire_of
 from ..wires.framing import encode_json
@@ -49,7 +49,7 @@ class Exchange:
         self.target = target
         self.plan = plan or plan_for(request, target)
         self.offered = Offered(request)
-        self.mark = NO_MARK
+        self.mark = NO_ESCAPER
         self.new_id = new_id
         self.wire: Wire = wire_of(target.wire)
         self._notes: tuple[Note, ...] = ()
@@ -93,7 +93,7 @@ class Exchange:
     def _for_model(self) -> Request:
         if self.plan.mode == "native":
             return self._for_native()
-        self.mark = mark_for(self.request, foreign_texts(self.request))
+        self.mark = choose_escaper(self.request, foreign_texts(self.request))
         if self.plan.mode == "constrained":
             wanted = constrained.response_format(self.request, self.offered)
             # What is chosen among the tools and an answer should be likely, and no surprise.

@@ -21,7 +21,7 @@ from ..events import (
     TextDelta,
     fold,
 )
-from ..security.refusals import Beginning
+from ..security.refusals import OpeningDetector
 from ..types import Failure, Note, Reply
 
 _MOST_WORDS = 65_536
@@ -78,7 +78,7 @@ class Gate:
         self._may_speak = may_speak
         self._stuck = stuck
         """The call that may not be made once more."""
-        self._beginning = Beginning() if has_tools and is_open else None
+        self._beginning = OpeningDetector() if has_tools and is_open else None
         self.events: list[Event] = []
         """What has come, but for words beyond those that are remembered."""
         self._held: list[Event] = []

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from ..calls.drafts import new_call_id
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event
-from ..security.conversation import asked
-from ..security.escaping import NO_MARK
+from ..security.escaping import NO_ESCAPER
+from ..security.message_origin import last_user_text
 from ..types import Message, Plan, Request, ResponseFormat, Text, ToolCall, ToolChoice, ToolResult
 from .attempt import Exchange
 from .guided import Guide, Step
@@ -92,7 +92,7 @@ class Led:
         to answer."""
         if self.is_asking:
             return []
-        understanding = Understanding(self._request, self._offered, NO_MARK, None, new_call_id)
+        understanding = Understanding(self._request, self._offered, NO_ESCAPER, None, new_call_id)
         events: list[Event] = []
         for at, (tool, arguments) in enumerate(self._guide.calls if self._guide else ()):
             written = ToolCall(id=new_call_id(), name=tool.name, arguments=arguments)
@@ -107,7 +107,7 @@ class Led:
         must = request.tool_choice.mode == "required"
         if not self._offered.tools or (_brings_results(request.messages) and not must):
             return None
-        return Guide(asked(request.messages), self._offered.tools, must=must)
+        return Guide(last_user_text(request.messages), self._offered.tools, must=must)
 
     def _answer(self) -> Exchange:
         """The request without its tools, of which nothing comes but words."""
@@ -138,7 +138,7 @@ def _brings_results(messages: Sequence[Message]) -> bool:
 def _in_words(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """The conversation with its last question and what tools have given for it in one turn: calls
     and results in any notation are more than such a model understands."""
-    question = asked(messages)
+    question = last_user_text(messages)
     asking = [at for at, one in enumerate(messages) if one.role == "user" and _text_of(one)]
     if not asking:
         return messages

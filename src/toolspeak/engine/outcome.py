@@ -12,8 +12,8 @@ from msgspec import Struct
 from ..calls.drafts import CallKey, call_key
 from ..dialects import Parser
 from ..events import fold
-from ..security.conversation import asked
-from ..security.refusals import begins_like_refusal, refusal
+from ..security.message_origin import last_user_text
+from ..security.refusals import begins_like_refusal, find_refusal
 from ..types import (
     Message,
     Note,
@@ -153,10 +153,10 @@ def is_cut(note: Note, reason: str | None = None) -> bool:
 
 def _said(text: str, request: Request, tools: tuple[Tool, ...]) -> Kind:
     last = request.messages[-1].parts if request.messages else ()
-    found = refusal(
+    found = find_refusal(
         text,
         tools,
-        asked=asked(request.messages),
+        asked=last_user_text(request.messages),
         after_result=any(isinstance(part, ToolResult) for part in last),
     )
     if found is None:

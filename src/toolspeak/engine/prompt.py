@@ -15,7 +15,7 @@ from msgspec import structs
 
 from ..dialects import Dialect, render_calls, render_results
 from ..errors import Unrepresentable
-from ..security.escaping import Mark
+from ..security.escaping import Escaper
 from ..types import (
     Document,
     Image,
@@ -48,7 +48,7 @@ _MOST_STOPS = 4
 class Prompting:
     """Writes one request as plain chat."""
 
-    def __init__(self, request: Request, offered: Offered, dialect: Dialect, mark: Mark) -> None:
+    def __init__(self, request: Request, offered: Offered, dialect: Dialect, mark: Escaper) -> None:
         self._request = request
         self._offered = offered
         self._dialect = dialect
@@ -182,7 +182,7 @@ class Prompting:
         for part in rest:
             match part:
                 case Document() if part.data is None and part.url is None:
-                    yield Text(self._mark.inert(document_as_text(part)))
+                    yield Text(self._mark.escape(document_as_text(part)))
                 case Text():
                     yield Text(part.text)
                 case Image() | Document():
@@ -201,7 +201,7 @@ class Prompting:
 
     def _inert(self, result: ToolResult) -> ToolResult:
         written = self._offered.written(ToolCall(id=result.call_id, name=result.name, arguments={}))
-        text = self._mark.inert(result.text)
+        text = self._mark.escape(result.text)
         return structs.replace(result, name=written.name, content=text)
 
 

@@ -24,7 +24,7 @@ from ..events import (
     TextDelta,
 )
 from ..notes import NOTES
-from ..security.escaping import Mark
+from ..security.escaping import Escaper
 from ..types import Failure, Note, Rejection, Request, StopReason, ToolCall
 from .tool_names import Offered
 
@@ -55,7 +55,7 @@ class Understanding:
         self,
         request: Request,
         offered: Offered,
-        mark: Mark,
+        mark: Escaper,
         read_text: Callable[[], TextReader] | None,
         new_id: Callable[[], str],
     ) -> None:
@@ -196,7 +196,7 @@ class Understanding:
         if call.id and identity != call.id:
             told = f"the id {call.id!r} is taken by another call"
             made.append(Note("id-replaced", told, call.id))
-        arguments = self._mark.restored_value(call.arguments)
+        arguments = self._mark.unescape_value(call.arguments)
         if identity != call.id or arguments is not call.arguments:
             call = structs.replace(call, id=identity, arguments=arguments)
         index, self.made = self.made, self.made + 1
@@ -206,7 +206,7 @@ class Understanding:
         self._start = None
         made += (
             CallStart(index, identity, call.name, dialect, call.namespace, call.freeform, extra),
-            ArgumentsDelta(index, self._mark.restored(text) or call.input),
+            ArgumentsDelta(index, self._mark.unescape(text) or call.input),
             CallEnd(index, call),
         )
         return made
@@ -220,7 +220,7 @@ class Understanding:
     def _restored(self, event: TextDelta | ReasoningDelta) -> Event:
         if not self._mark.character:
             return event
-        return structs.replace(event, text=self._mark.restored(event.text))
+        return structs.replace(event, text=self._mark.unescape(event.text))
 
     _READS: ClassVar[dict[type[Any], Callable[[Understanding, Any], Iterable[Event]]]] = {
         TextDelta: _text,

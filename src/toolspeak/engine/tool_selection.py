@@ -14,7 +14,7 @@ import re
 from msgspec import structs
 
 from .._util import encode_json
-from ..security.conversation import asked
+from ..security.message_origin import last_user_text
 from ..types import Message, Plan, Request, ResponseFormat, Text, Tool, ToolCall
 from .attempt import Exchange
 from .plan import Target
@@ -41,7 +41,7 @@ class Selecting:
         """What the model is asked."""
         tools = self._request.tools or ()
         listed = "\n".join(f"- {tool.name}: {_first_sentence(tool)}" for tool in tools)
-        told = f"Functions:\n{listed}\n\nThe user says:\n{asked(self._request.messages)}"
+        told = f"Functions:\n{listed}\n\nThe user says:\n{last_user_text(self._request.messages)}"
         held = self._target.capabilities.constrained is True
         request = Request(
             model=self._request.model,

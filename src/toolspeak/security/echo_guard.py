@@ -17,8 +17,7 @@ from urllib.parse import unquote
 from ..calls.drafts import CallKey, call_key
 from ..calls.lenient_json import unescape
 from ..calls.schema import iter_strings
-from .conversation import Request, sides
-from .result_spans import split
+from .message_origin import UserTurn, split_by_origin, split_results
 
 _MARGIN = re.compile(
     r"^[ \t]*+(?:(?:\d++[ \t]*+[→|:\t]|[>|+#*\-]++|//++|\d++[.)])[ \t]?+){1,8}+", re.M
@@ -35,7 +34,7 @@ _JSON = ("{", "[", '"')
 _QUOTE = re.compile(r'(\\.)|"', re.S)
 
 
-class Echoes:
+class EchoGuard:
     """Whether a call only repeats what a conversation's foreign parts hold. They are read when a
     call is first asked about."""
 
@@ -45,7 +44,7 @@ class Echoes:
         calls_in: Callable[[str], Iterable[CallKey]],
         makes_calls: Callable[[str], bool],
     ) -> None:
-        self._foreign, self._requests = sides(context)
+        self._foreign, self._requests = split_by_origin(context)
         self._calls_in = calls_in
         self._makes_calls = makes_calls
 
@@ -65,10 +64,10 @@ class Echoes:
                 (foreign if brought_in else own).append(text)
         return _Side(foreign, self._calls_in), _Side(own, self._calls_in)
 
-    def _split(self, request: Request) -> Iterable[tuple[bool, str]]:
+    def _split(self, request: UserTurn) -> Iterable[tuple[bool, str]]:
         """What a turn brings in and what it asks for. Some dialects write results without any mark:
         then what follows a call is its result."""
-        parts = list(split(request.text))
+        parts = list(split_results(request.text))
         if len(parts) > 1 or not request.reply or not request.text.strip():
             return parts
         return [(self._makes_calls(request.reply), request.text)]
@@ -89,7 +88,7 @@ class _Side:
     def _texts(self) -> list[_Spelling]:
         texts = self._given
         joined = ["".join(texts), "\n".join(texts)] if len(texts) > 1 else []
-        spellings = (spelling for text in (*texts, *joined) for spelling in spellings_of(text))
+        spellings = (spelling for text in (*texts, *joined) for spelling in decode_layers(text))
         return [_Spelling(text, self._calls_in) for text in dict.fromkeys(spellings)]
 
     def holds(self, call: _Asked) -> bool:
@@ -152,7 +151,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def spellings_of(text: str) -> list[str]:
+def decode_layers(text: str) -> list[str]:
     """The text, and what is hidden in it by the ways texts are carried in other texts, one in
     another: JSON in HTML in JSON. Every layer is undone wherever it stands, so that nothing depends
     on the whole being well-formed."""

@@ -28,51 +28,51 @@ _SHORTEST = 4
 _TOKENS = ("<s>", "</s>", "[INST]", "[/INST]", "<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
-class Mark(Struct, frozen=True):
+class Escaper(Struct, frozen=True):
     """The character that makes markup inert; none if there is nothing to make inert."""
 
     character: str = ""
 
-    def inert(self, text: str) -> str:
+    def escape(self, text: str) -> str:
         """Text that holds no markup any more."""
         if not self.character:
             return text
         return _markup().sub(lambda found: f"{found[0][0]}{self.character}{found[0][1:]}", text)
 
-    def restored(self, text: str) -> str:
+    def unescape(self, text: str) -> str:
         """The text as it was."""
         return text.replace(self.character, "") if self.character else text
 
-    def restored_value(self, value: Any) -> Any:
+    def unescape_value(self, value: Any) -> Any:
         """A decoded value with all its texts as they were."""
         if not self.character:
             return value
         match value:
             case str():
-                return self.restored(value)
+                return self.unescape(value)
             case Mapping():
                 return {
-                    self.restored(key): self.restored_value(item) for key, item in value.items()
+                    self.unescape(key): self.unescape_value(item) for key, item in value.items()
                 }
             case list():
-                return [self.restored_value(item) for item in value]
+                return [self.unescape_value(item) for item in value]
             case _:
                 return value
 
 
-NO_MARK = Mark()
+NO_ESCAPER = Escaper()
 
 
-def mark_for(request: Request, foreign: Iterable[str]) -> Mark:
+def choose_escaper(request: Request, foreign: Iterable[str]) -> Escaper:
     """The mark for a request, if anything that was brought in holds markup."""
     markup = _markup()
     if not any(markup.search(text) for text in foreign):
-        return NO_MARK
+        return NO_ESCAPER
     said = set("".join(iter_strings(to_builtins((request.messages, request.tools)))))
     unused = next((mark for mark in map(chr, _MARKS) if mark not in said), "")
     if not unused:
         raise WireError("the request holds every character there is", "$.messages")
-    return Mark(unused)
+    return Escaper(unused)
 
 
 @lru_cache(maxsize=1)

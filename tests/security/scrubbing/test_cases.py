@@ -9,8 +9,8 @@ import pytest
 
 from tests.security.scrubbing.support import Case, cases, scrubbed
 from toolspeak.security.scrubbing import Scrubber, scrub
-from toolspeak.security.scrubbing.rules import rules
-from toolspeak.security.scrubbing.shapes import shaped
+from toolspeak.security.scrubbing.rules import load_rules
+from toolspeak.security.scrubbing.shapes import find_shapes
 from toolspeak.security.scrubbing.window import line_window
 
 ROWS = [pytest.param(case, id=f"{case.title}: {case.row[:60]!r}") for case in cases()]
@@ -20,7 +20,7 @@ ROWS = [pytest.param(case, id=f"{case.title}: {case.row[:60]!r}") for case in ca
 def test_row(case: Case) -> None:
     whole = scrub(case.text)
     assert whole.text == case.scrubbed
-    assert len(whole.found) == len(case.secrets)
+    assert len(whole.findings) == len(case.secrets)
     for size in [*range(1, 18), 37, 100]:
         assert scrubbed(case.text, size) == case.scrubbed, size
 
@@ -54,27 +54,26 @@ def test_there_are_enough_rows() -> None:
 
 def test_where_a_secret_was() -> None:
     text = 'first\n  {"api_key": "sk-1234567890"}\n'
-    (found,) = scrub(text).found
+    (found,) = scrub(text).findings
     assert (found.kind, found.name) == ("api-key", "api_key")
     assert (found.line, found.column) == (2, 16)
     assert text[found.offset :].startswith("sk-1234567890")
     assert "1234" not in repr(found)
-    assert "1234" not in found.note().message
+    assert "1234" not in found.as_note().message
 
 
 def test_every_shape_begins_with_a_long_word() -> None:
     """That is what is looked for first: a shape of less would never be found."""
     said = "".join(case.text for case in cases() if "shape" in case.title)
-    assert len(rules().shapes) > 50
-    assert (
-        len({shape.kind for shape in rules().shapes if shape.kind.partition(" ")[0] in said}) > 15
-    )
-    assert not list(shaped(line_window("a" * 30, 0, True)))  # type: ignore[arg-type]
+    assert len(load_rules().shapes) > 50
+    kinds = {shape.kind for shape in load_rules().shapes if shape.kind.partition(" ")[0] in said}
+    assert len(kinds) > 15
+    assert not list(find_shapes(line_window("a" * 30, 0, True)))  # type: ignore[arg-type]
 
 
 def test_cues_are_within_a_word() -> None:
     """The last word of a stream is held back, and no more."""
-    rows = rules()
+    rows = load_rules()
     cues = [*rows.cues.names, *(row.cue for row in (*rows.patterns, *rows.blocks))]
     assert not [cue for cue in cues if cue != cue.lower() or any(map(str.isspace, cue))]
 

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.security.scrubbing.support import Case, cases, scrubbed
-from toolspeak.security.scrubbing import HELD_AT_MOST, Scrubber, cover, scrub
+from toolspeak.security.scrubbing import MAX_HELD, Scrubber, mask, scrub
 from toolspeak.testing import split_at
 
 NAMES = (
@@ -110,7 +110,7 @@ def test_pieces_make_no_difference(text: str, places: list[int]) -> None:
     given = "".join(map(scrubber.feed, pieces)) + scrubber.finish()
     whole = scrub(text)
     assert given == whole.text
-    assert tuple(scrubber.found) == whole.found
+    assert tuple(scrubber.findings) == whole.findings
     assert scrubbed(text, 1) == whole.text
 
 
@@ -251,15 +251,15 @@ def test_little_is_held_back(parts: list[str], size: int) -> None:
     text = "".join(parts) * 20
     for at in range(0, len(text), size):
         scrubber.feed(text[at : at + size])
-        assert scrubber.held <= HELD_AT_MOST
+        assert scrubber.held_length <= MAX_HELD
 
 
 @settings(max_examples=300)
 @given(st.one_of(texts, fragments))
 def test_what_is_covered_stays_in_its_place(text: str) -> None:
-    covered, found = cover(text).text, scrub(text).found
+    covered, found = mask(text).text, scrub(text).findings
     assert len(covered) == len(text)
-    assert cover(text).found == found
+    assert mask(text).findings == found
     # Nothing changes but to a star, and only behind where a secret begins.
     changed = [at for at, sign in enumerate(covered) if sign != text[at]]
     assert all(covered[at] == "*" for at in changed)
@@ -268,7 +268,7 @@ def test_what_is_covered_stays_in_its_place(text: str) -> None:
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.title}: {case.row[:60]!r}")
 def test_what_is_covered_is_gone(case: Case) -> None:
-    covered = cover(case.text).text
+    covered = mask(case.text).text
     assert len(covered) == len(case.text)
     for secret in case.secrets:
         assert len(secret) <= 8 or secret[4:] not in covered

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.security.scrubbing.support import scrubbed
-from toolspeak.security.scrubbing import HELD_AT_MOST, Scrubber, scrub
+from toolspeak.security.scrubbing import MAX_HELD, Scrubber, scrub
 
 LONG = "k7Q" + "abcdefghij0123456789" * 2_000
 KEY = "\n".join(["MIIEowIBAAKCAQEA04up8hoqzS1uABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"] * 900)
@@ -39,7 +39,7 @@ def test_a_secret_of_any_length(form: str, size: int) -> None:
     given: list[str] = []
     for at in range(0, len(text), size):
         given.append(scrubber.feed(text[at : at + size]))
-        assert scrubber.held <= HELD_AT_MOST
+        assert scrubber.held_length <= MAX_HELD
     assert "".join(given) + scrubber.finish() == expected
 
 

@@ -29,27 +29,31 @@ def test_a_mark_is_put_back() -> None:
     assert re.fullmatch(r"API_KEY=sk-1\*\[REDACTED:[0-9a-f]{16}\]", text)
     mark = text.partition("=")[2]
     arguments = {"headers": {"Authorization": f"Bearer {mark}"}, "list": [1, mark], "n": None}
-    assert vault.restored(arguments) == {
+    assert vault.restore(arguments) == {
         "headers": {"Authorization": f"Bearer {SECRET}"},
         "list": [1, SECRET],
         "n": None,
     }
-    assert [use.path for use in vault.uses(arguments)] == ["$.headers.Authorization", "$.list[1]"]
+    paths = [use.path for use in vault.find_uses(arguments)]
+    assert paths == [
+        "$.headers.Authorization",
+        "$.list[1]",
+    ]
     # A model may leave out what stands before the mark.
-    assert vault.restored(mark.removeprefix("sk-1")) == SECRET
-    assert vault.restored(f"{mark}{mark}") == SECRET * 2
+    assert vault.restore(mark.removeprefix("sk-1")) == SECRET
+    assert vault.restore(f"{mark}{mark}") == SECRET * 2
 
 
 def test_what_stands_before_a_mark_and_is_no_part_of_it() -> None:
     vault = Vault()
     for text in ("mysql -ppw12 db", "https://u:u@h", 'x https://aa:aa@h {"password": "«aaaaa12"}'):
-        assert vault.restored(kept(text, vault)) == text
+        assert vault.restore(kept(text, vault)) == text
 
 
 def test_what_is_asked() -> None:
     vault = Vault()
     text = kept(f"API_KEY={SECRET}", vault)
-    (use,) = vault.uses({"url": text})
+    (use,) = vault.find_uses({"url": text})
     assert use.question("http_request") == (
         "Give the api-key `API_KEY`, which came from read_file .env, "
         "to the tool `http_request` at `$.url`?"
@@ -61,8 +65,8 @@ def test_marks_of_others_are_left() -> None:
     kept(f"API_KEY={SECRET}", vault)
     foreign = kept(f"API_KEY={SECRET}", other)
     for text in (foreign, "sk-1*[REDACTED]", "*[REDACTED:0123456789abcdef]", "*[REDACTED:zz]", ""):
-        assert vault.uses(text) == []
-        assert vault.restored(text) == text
+        assert vault.find_uses(text) == []
+        assert vault.restore(text) == text
 
 
 def test_the_same_secret_has_one_mark() -> None:
@@ -75,7 +79,7 @@ def test_the_same_secret_has_one_mark() -> None:
 def test_secrets_stay_in_memory() -> None:
     vault = Vault()
     text = kept(f"API_KEY={SECRET}", vault)
-    (use,) = vault.uses(text)
+    (use,) = vault.find_uses(text)
     for thing in (vault, use, use.secret):
         assert SECRET not in repr(thing)
         assert SECRET not in str(thing)
@@ -97,7 +101,7 @@ def test_escapes_are_undone() -> None:
         for _ in range(depth):
             text = json.dumps({"t": text})
         (mark,) = MARK.findall(kept(text, vault))
-        assert vault.restored(mark) == value
+        assert vault.restore(mark) == value
 
 
 def test_long_secrets() -> None:
@@ -106,12 +110,12 @@ def test_long_secrets() -> None:
     text = f"-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n"
     marked = kept(text, vault)
     assert len(marked) < 120
-    assert vault.restored(marked) == text
+    assert vault.restore(marked) == text
     token = "k7" + "ab12" * 2_000
-    assert vault.restored(kept(f"TOKEN={token}", vault)) == f"TOKEN={token}"
+    assert vault.restore(kept(f"TOKEN={token}", vault)) == f"TOKEN={token}"
     endless = "k7" + "ab12" * 100_000
     marked = kept(f"TOKEN={endless}", vault)
-    assert vault.restored(marked) == marked
+    assert vault.restore(marked) == marked
 
 
 @settings(max_examples=60, deadline=None)
@@ -123,11 +127,11 @@ def test_what_was_taken_out_comes_back(secret: str, size: int) -> None:
     pieces = [scrubber.feed(text[at : at + size]) for at in range(0, len(text), size)]
     out = "".join(pieces) + scrubber.finish()
     assert secret not in out
-    assert vault.restored(out) == text
+    assert vault.restore(out) == text
 
 
 def test_arguments_of_every_kind() -> None:
     vault = Vault()
     given: Any = {"a": (1, 2.5, True, None), "b": {"c": []}}
-    assert vault.restored(given) == {"a": [1, 2.5, True, None], "b": {"c": []}}
-    assert vault.uses(given) == []
+    assert vault.restore(given) == {"a": [1, 2.5, True, None], "b": {"c": []}}
+    assert vault.find_uses(given) == []

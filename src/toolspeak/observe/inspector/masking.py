@@ -11,7 +11,7 @@ from typing import Any
 
 from ..._util import encode_json
 from ...errors import WireError
-from ...security.scrubbing import cover
+from ...security.scrubbing import mask
 from ...wires.framing import decode_json
 
 Span = tuple[int, int]
@@ -133,8 +133,8 @@ def covered(text: str, spans: Iterable[Span]) -> str:
 
 def _found(text: str) -> Iterator[Span]:
     """Where a text has what looks like a secret."""
-    scrubbed = cover(text)
-    for found in scrubbed.found:
+    scrubbed = mask(text)
+    for found in scrubbed.findings:
         # Its beginning is left as it was, and it may have stars of its own.
         at = scrubbed.text.find("*", found.offset)
         while at < len(text) and scrubbed.text[at] == "*":

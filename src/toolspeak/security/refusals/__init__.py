@@ -9,7 +9,7 @@ A claim is only called false where a tool fits what is said to be lacking; in do
 `Beginning` says of a stream how long it may still begin with a refusal.
 """
 
-from .detection import Refusal, refusal
-from .opening import HELD_AT_MOST, Beginning, begins_like_refusal
+from .detection import Refusal, find_refusal
+from .opening import MAX_UNDECIDED, OpeningDetector, begins_like_refusal
 
-__all__ = ["HELD_AT_MOST", "Beginning", "Refusal", "begins_like_refusal", "refusal"]
+__all__ = ["MAX_UNDECIDED", "OpeningDetector", "Refusal", "begins_like_refusal", "find_refusal"]

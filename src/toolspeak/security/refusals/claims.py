@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from .language import Found, Language, english, every_topic, languages
+from .language import Language, WordMatches, all_topics, english_vocabulary, load_languages
 from .prose import plain, words_of
 
 _COMMA = re.compile("[,，、،]")
@@ -16,7 +16,7 @@ _MOST = 8
 """More than so many claims are not looked at: nobody refuses that late."""
 
 
-class Said:
+class Sentence:
     """A sentence, and the lists that its words stand in; where it may be of several languages, in
     all of them. Topics are found in English too: names of files and tools are so everywhere."""
 
@@ -25,11 +25,11 @@ class Said:
         self._spoken_in = spoken_in
 
     @cached_property
-    def _found(self) -> Found:
+    def _found(self) -> WordMatches:
         found = [pair for one in self._spoken_in for pair in one.vocabulary.found(self.text)]
         if all(one.code != "en" for one in self._spoken_in):
-            topics = every_topic()
-            found += [pair for pair in english().found(self.text) if pair[1] in topics]
+            topics = all_topics()
+            found += [pair for pair in english_vocabulary().found(self.text) if pair[1] in topics]
         return found
 
     def names(self, start: int = 0, end: int | None = None) -> set[str]:
@@ -41,10 +41,10 @@ class Said:
         """Where the first word of a list stands from there on."""
         return min((at for at, found in self._found if found == name and at >= start), default=None)
 
-    def parts(self) -> Iterator[Said]:
+    def parts(self) -> Iterator[Sentence]:
         """What stands between its commas."""
         for part in _COMMA.split(self.text):
-            yield Said(f" {part.strip()} ", self._spoken_in)
+            yield Sentence(f" {part.strip()} ", self._spoken_in)
 
 
 class Claim:
@@ -54,8 +54,8 @@ class Claim:
         self, spoken_in: tuple[Language, ...], sentence: str, at: int, end: int, after: str
     ) -> None:
         self.spoken_in = spoken_in
-        self.said = Said(sentence, spoken_in)
-        self.after = Said(plain(after), spoken_in)
+        self.said = Sentence(sentence, spoken_in)
+        self.after = Sentence(plain(after), spoken_in)
         self.start = max(sentence.rfind(comma, 0, at + 1) for comma in ",，、،") + 1
         """Where the part between commas begins that denies."""
         comma = _COMMA.search(sentence, end)
@@ -85,9 +85,9 @@ class Claim:
         return self.said.first("turns", self._denied_at)
 
 
-def claims(said: list[str]) -> Iterator[Claim]:
+def find_claims(said: list[str]) -> Iterator[Claim]:
     """The first claims in these sentences."""
-    likely = _likely("\n".join(said), languages().values())
+    likely = _likely("\n".join(said), load_languages().values())
     if not likely:
         return
     left = _MOST

@@ -10,10 +10,16 @@ from typing import Literal
 from msgspec import Struct
 
 from ...types import Tool
-from .claims import Claim, Said, claims
-from .language import Language, every_topic, languages
+from .claims import Claim, Sentence, find_claims
+from .language import Language, all_topics, load_languages
 from .prose import plain, prose, sentences, spoken
-from .tool_topics import alike, begins_with_call, fitting, given, named
+from .tool_topics import (
+    begins_with_call,
+    find_named_tool,
+    find_tool_for_topics,
+    find_tool_with_similar_name,
+    purpose_of,
+)
 
 _STAGE_DIRECTION = re.compile(r"\s*\*(?![*\s])")
 """`*sighs* I can't open the archive`: somebody is played."""
@@ -30,7 +36,7 @@ class Refusal(Struct, frozen=True):
     """The tool that would have done it, if the claim is false."""
 
 
-def refusal(
+def find_refusal(
     text: str, tools: Sequence[Tool], *, asked: str = "", after_result: bool = False
 ) -> Refusal | None:
     """What the reply refuses, if it does. `asked` is what the user has said last; after a result
@@ -40,8 +46,8 @@ def refusal(
     said = sentences(spoken(prose(text)))
     question = plain(spoken(asked))
     honest: Refusal | None = None
-    for claim in claims(said):
-        wanted = Said(question, claim.spoken_in).names()
+    for claim in find_claims(said):
+        wanted = Sentence(question, claim.spoken_in).names()
         if _is_no_refusal(claim, said, wanted):
             continue
         tool = None
@@ -99,27 +105,29 @@ def _is_of_all_tools(marks: set[str]) -> bool:
 
 
 def _has_failed(claim: Claim, said: list[str]) -> bool:
-    return "failed" in Said(plain(" ".join(said)), claim.spoken_in).names()
+    return "failed" in Sentence(plain(" ".join(said)), claim.spoken_in).names()
 
 
 def _tool_for(claim: Claim, tools: Sequence[Tool], wanted: set[str]) -> Tool | None:
     """The tool that gives what is claimed to be lacking, or else what was asked for."""
-    tool = named(claim.denial, tools)
+    tool = find_named_tool(claim.denial, tools)
     if tool:
         return tool
     lacked = claim.lacked
-    if lacked.isdisjoint(every_topic()) and "able" not in claim.said.names(0, claim.start):
+    if lacked.isdisjoint(all_topics()) and "able" not in claim.said.names(0, claim.start):
         lacked = claim.marks
-    topics = lacked & every_topic()
+    topics = lacked & all_topics()
     changes = "act" in claim.said.names(claim.start, claim.end)
-    tool = fitting(topics, changes, tools) or alike(claim.denial, changes, tools)
+    tool = find_tool_for_topics(topics, changes, tools) or find_tool_with_similar_name(
+        claim.denial, changes, tools
+    )
     if tool or lacked.isdisjoint({"live", "general", "self"}) or topics - {"web"}:
         return tool
-    asked_for = wanted & every_topic()
+    asked_for = wanted & all_topics()
     if asked_for - topics:
         # `I have no internet` is an excuse where no internet is needed.
-        return fitting(asked_for, "act" in wanted, tools)
-    return fitting({"live"}, False, tools) if "live" in lacked else None
+        return find_tool_for_topics(asked_for, "act" in wanted, tools)
+    return find_tool_for_topics({"live"}, False, tools) if "live" in lacked else None
 
 
 def _asks_back(claim: Claim, text: str) -> bool:
@@ -129,7 +137,7 @@ def _asks_back(claim: Claim, text: str) -> bool:
     if not claim.marks.isdisjoint({"self", "general", "live", "web"}):
         return False
     return any(
-        "hollow" not in Said(plain(spoken(sentence)), claim.spoken_in).names()
+        "hollow" not in Sentence(plain(spoken(sentence)), claim.spoken_in).names()
         for sentence in _SENTENCE.findall(text.strip().partition("\n\n")[0])
         if sentence.endswith(("?", "？", "؟"))
     )
@@ -141,35 +149,37 @@ def _knows_its_tools(claim: Claim, said: list[str], tools: Sequence[Tool]) -> bo
     for sentence in said:
         if not any(word in sentence for word in only):
             continue
-        for part in Said(plain(sentence), claim.spoken_in).parts():
+        for part in Sentence(plain(sentence), claim.spoken_in).parts():
             marks = part.names()
-            if not marks.isdisjoint({"only", "just"}) and named(part.text, tools):
+            if not marks.isdisjoint({"only", "just"}) and find_named_tool(part.text, tools):
                 return True
             if "only" not in marks or not marks.isdisjoint({"soft", "self"}):
                 continue
-            if fitting(marks & every_topic(), False, tools) or alike(part.text, False, tools):
+            if find_tool_for_topics(
+                marks & all_topics(), False, tools
+            ) or find_tool_with_similar_name(part.text, False, tools):
                 return True
     return False
 
 
 @cache
 def _words_for_only(spoken_in: tuple[Language, ...]) -> tuple[str, ...]:
-    lists = (one.listed(name) for one in spoken_in for name in ("only", "just"))
+    lists = (one.words_in(name) for one in spoken_in for name in ("only", "just"))
     return tuple(word.strip("*$") for words in lists for word in words)
 
 
 def _translates(question: str, tool: Tool) -> bool:
     """Whether a translation was asked for, in any language: the words are somebody else's."""
-    if "translate" in given(tool).topics:
+    if "translate" in purpose_of(tool).topics:
         return False
     return any(word in question for word in _words_for_translating())
 
 
 @cache
 def _words_for_translating() -> tuple[str, ...]:
-    return tuple(word for one in languages().values() for word in one.listed("translate"))
+    return tuple(word for one in load_languages().values() for word in one.words_in("translate"))
 
 
 @cache
 def _salutations() -> tuple[str, ...]:
-    return tuple(f" {word}" for one in languages().values() for word in one.listed("letter"))
+    return tuple(f" {word}" for one in load_languages().values() for word in one.words_in("letter"))

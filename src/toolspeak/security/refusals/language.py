@@ -25,11 +25,11 @@ from importlib import resources
 import msgspec
 from msgspec import Struct
 
-Found = list[tuple[int, str]]
+WordMatches = list[tuple[int, str]]
 """Where in a text there is a word, and in which list it stands."""
 
 
-class Table(Struct, frozen=True, forbid_unknown_fields=True):
+class LanguageTable(Struct, frozen=True, forbid_unknown_fields=True):
     """A language as its file has it."""
 
     cues: str
@@ -55,7 +55,7 @@ class Vocabulary:
         self._anywhere: list[tuple[str, str]] = []
         self._by_beginning: dict[str, list[tuple[str, str]]] = {}
         for name, words in lists.items():
-            for word in listed(words):
+            for word in split_list(words):
                 self._add(word, name)
 
     def _add(self, word: str, name: str) -> None:
@@ -65,7 +65,7 @@ class Vocabulary:
         else:
             self._by_beginning.setdefault(stem[: self._size], []).append((stem, name))
 
-    def found(self, text: str) -> Found:
+    def found(self, text: str) -> WordMatches:
         """All words of the lists in this text, which is plain (see `prose.plain`)."""
         found = [(text.find(word), name) for word, name in self._anywhere if word in text]
         known, size = self._by_beginning, self._size
@@ -79,13 +79,13 @@ class Vocabulary:
 class Language:
     """A table, ready to be looked things up in."""
 
-    def __init__(self, code: str, table: Table) -> None:
-        cues = listed(table.cues)
+    def __init__(self, code: str, table: LanguageTable) -> None:
+        cues = split_list(table.cues)
         self.code = code
         self.speaker_needed = table.speaker_needed
-        self.begins = tuple(word.replace("$", " ") for word in listed(table.begins))
+        self.begins = tuple(word.replace("$", " ") for word in split_list(table.begins))
         self._letters = table.letters
-        self._speakers = frozenset(listed(table.speakers))
+        self._speakers = frozenset(split_list(table.speakers))
         self._words = frozenset(cue for cue in cues if not cue.startswith("*"))
         self._pieces = tuple(cue[1:] for cue in cues if cue.startswith("*"))
         self._table = table
@@ -118,35 +118,35 @@ class Language:
     def topics(self) -> frozenset[str]:
         return frozenset(self._table.topics)
 
-    def listed(self, name: str) -> list[str]:
+    def words_in(self, name: str) -> list[str]:
         """The words of one list."""
-        return listed((self._table.marks | self._table.topics).get(name, ""))
+        return split_list((self._table.marks | self._table.topics).get(name, ""))
 
 
 @cache
-def languages() -> dict[str, Language]:
+def load_languages() -> dict[str, Language]:
     """All languages by their codes."""
     folder = resources.files("toolspeak").joinpath("security", "refusals", "languages")
     texts = {file.name: file.read_text("utf-8") for file in folder.iterdir()}
     tables = {
-        name.removesuffix(".toml"): msgspec.convert(tomllib.loads(text), Table)
+        name.removesuffix(".toml"): msgspec.convert(tomllib.loads(text), LanguageTable)
         for name, text in sorted(texts.items())
     }
     return {code: Language(code, table) for code, table in tables.items()}
 
 
 @cache
-def english() -> Vocabulary:
+def english_vocabulary() -> Vocabulary:
     """Names of files and tools are English everywhere."""
-    return languages()["en"].vocabulary
+    return load_languages()["en"].vocabulary
 
 
 @cache
-def every_topic() -> frozenset[str]:
-    return frozenset(name for one in languages().values() for name in one.topics)
+def all_topics() -> frozenset[str]:
+    return frozenset(name for one in load_languages().values() for name in one.topics)
 
 
-def listed(words: str) -> list[str]:
+def split_list(words: str) -> list[str]:
     return [word.strip() for word in words.split(",")] if words else []
 
 

@@ -12,50 +12,50 @@ import re
 from functools import cache
 from typing import Literal
 
-from .claims import claims
-from .language import languages
+from .claims import find_claims
+from .language import load_languages
 from .prose import after_punctuation, prose, sentences, spoken
 
-HELD_AT_MOST = 120
+MAX_UNDECIDED = 120
 """So many characters may be undecided, and never more."""
 _NOT_SPOKEN = tuple('`~>"“„«「『‹‘{[<|#')
 _SENTENCE_END = re.compile(r"[!?\n。！？।؟…]|[.:](?=\s)")
 
-Verdict = Literal["undecided", "yes", "no"]
+OpeningState = Literal["undecided", "yes", "no"]
 
 
-class Beginning:
+class OpeningDetector:
     """The beginning of one reply. A sentence that begins as no refusal does decides it, and so does
     the end of one that denies something; after `HELD_AT_MOST` characters it is decided anyway."""
 
     def __init__(self) -> None:
         self._text = ""
         self._sentence = 0
-        self._verdict: Verdict = "undecided"
+        self._verdict: OpeningState = "undecided"
 
-    def feed(self, text: str) -> Verdict:
+    def feed(self, text: str) -> OpeningState:
         if self._verdict == "undecided":
-            self._text += text[: HELD_AT_MOST - len(self._text)]
+            self._text += text[: MAX_UNDECIDED - len(self._text)]
             self._verdict = self._decide()
         return self._verdict
 
-    def _decide(self) -> Verdict:
+    def _decide(self) -> OpeningState:
         for end in _SENTENCE_END.finditer(self._text, self._sentence):
             verdict = _of_sentence(self._text[self._sentence : end.end()], is_whole=True)
             if verdict != "undecided":
                 return verdict
             self._sentence = end.end()
-        is_last = len(self._text) == HELD_AT_MOST
+        is_last = len(self._text) == MAX_UNDECIDED
         verdict = _of_sentence(self._text[self._sentence :], is_whole=is_last)
         return "no" if is_last and verdict == "undecided" else verdict
 
 
 def begins_like_refusal(text: str) -> bool:
     """Whether a reply that begins like this may be a refusal."""
-    return Beginning().feed(text) != "no"
+    return OpeningDetector().feed(text) != "no"
 
 
-def _of_sentence(sentence: str, is_whole: bool) -> Verdict:
+def _of_sentence(sentence: str, is_whole: bool) -> OpeningState:
     """What a sentence decides. One that only says sorry decides nothing."""
     stripped = sentence.lstrip()
     if stripped.startswith(_NOT_SPOKEN) or (stripped[:1] == "*" and stripped[1:2] not in "* "):
@@ -63,14 +63,14 @@ def _of_sentence(sentence: str, is_whole: bool) -> Verdict:
     said = after_punctuation(spoken(sentence))
     if not said.startswith(_openings()) and said not in _beginnings_of_openings():
         return "no"
-    if is_whole and next(claims(sentences(spoken(prose(sentence)))), None):
+    if is_whole and next(find_claims(sentences(spoken(prose(sentence)))), None):
         return "yes"
     return "undecided"
 
 
 @cache
 def _openings() -> tuple[str, ...]:
-    return tuple(opening for language in languages().values() for opening in language.begins)
+    return tuple(opening for language in load_languages().values() for opening in language.begins)
 
 
 @cache

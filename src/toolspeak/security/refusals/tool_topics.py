@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ..._util import memoize_by_identity
 from ...types import Tool
-from .language import english, every_topic, languages
+from .language import all_topics, english_vocabulary, load_languages
 from .prose import plain, spoken
 
 _BEFORE_CALL = re.compile(r"^(?:[\s`\[\](){}<>'\":]|python\b|json\b|\w*tool_\w+|\"?name\")*")
@@ -25,7 +25,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORD = re.compile(r"[a-z]{3,}")
 
 
-class Knowledge(Struct, frozen=True, forbid_unknown_fields=True):
+class ToolKnowledge(Struct, frozen=True, forbid_unknown_fields=True):
     """What `tools.toml` says of tools in general."""
 
     families: dict[str, tuple[str, ...]]
@@ -42,21 +42,21 @@ class Knowledge(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def knowledge() -> Knowledge:
+def load_knowledge() -> ToolKnowledge:
     text = (
         resources.files("toolspeak")
         .joinpath("security", "refusals", "tools.toml")
         .read_text("utf-8")
     )
-    return msgspec.convert(tomllib.loads(text), Knowledge)
+    return msgspec.convert(tomllib.loads(text), ToolKnowledge)
 
 
 @cache
 def _common() -> frozenset[str]:
-    return frozenset(knowledge().common.split())
+    return frozenset(load_knowledge().common.split())
 
 
-class Given:
+class ToolPurpose:
     """What a tool is for."""
 
     def __init__(self, tool: Tool) -> None:
@@ -64,24 +64,28 @@ class Given:
         told = plain(spoken(tool.description))
         in_name = _lists(f" {self.name} ", told.isascii())
         said = _lists(told, told.isascii())
-        self.topics = (in_name & every_topic()) or (said & every_topic())
-        if any(verb in self.name for verb in knowledge().computes):
+        self.topics = (in_name & all_topics()) or (said & all_topics())
+        if any(verb in self.name for verb in load_knowledge().computes):
             self.topics &= {"maths"}
-        self.topics = knowledge().gives(self.topics)
-        self.changes = not (in_name | said).isdisjoint(knowledge().changes) or any(
-            f" {verb}" in f" {self.name} {told}" for verb in knowledge().makes
+        self.topics = load_knowledge().gives(self.topics)
+        self.changes = not (in_name | said).isdisjoint(load_knowledge().changes) or any(
+            f" {verb}" in f" {self.name} {told}" for verb in load_knowledge().makes
         )
         self.stems = stems(self.name)
 
 
 def _lists(text: str, is_english: bool) -> set[str]:
-    vocabularies = [english()] if is_english else [one.vocabulary for one in languages().values()]
+    vocabularies = (
+        [english_vocabulary()]
+        if is_english
+        else [one.vocabulary for one in load_languages().values()]
+    )
     return {name for vocabulary in vocabularies for _, name in vocabulary.found(text)}
 
 
 @memoize_by_identity
-def given(tool: Tool) -> Given:
-    return Given(tool)
+def purpose_of(tool: Tool) -> ToolPurpose:
+    return ToolPurpose(tool)
 
 
 def stems(text: str) -> set[str]:
@@ -97,34 +101,34 @@ def _stem(word: str) -> str:
     return word
 
 
-def named(text: str, tools: Sequence[Tool]) -> Tool | None:
+def find_named_tool(text: str, tools: Sequence[Tool]) -> Tool | None:
     """The tool whose name is spoken of. A name of one word is a word like any other, unless it is
     said to be a tool."""
     for tool in tools:
-        name = given(tool).name
+        name = purpose_of(tool).name
         spoken_of = f" {name} " if " " in name else f" {name} tool "
         if spoken_of in text:
             return tool
     return None
 
 
-def fitting(topics: set[str], changes: bool, tools: Sequence[Tool]) -> Tool | None:
+def find_tool_for_topics(topics: set[str], changes: bool, tools: Sequence[Tool]) -> Tool | None:
     """A tool for one of these topics; if something is to be changed, one that changes things. Who
     speaks of hotels does not speak of any journey."""
-    families = knowledge().families.items()
+    families = load_knowledge().families.items()
     special = set(topics) - {name for name, members in families if topics & {*members}}
     for tool in tools:
-        gives = given(tool)
+        gives = purpose_of(tool)
         if not gives.topics.isdisjoint(special) and (gives.changes or not changes):
             return tool
     return None
 
 
-def alike(text: str, changes: bool, tools: Sequence[Tool]) -> Tool | None:
+def find_tool_with_similar_name(text: str, changes: bool, tools: Sequence[Tool]) -> Tool | None:
     """A tool that is for no topic that is known, and whose name is mostly of words of this text."""
     words = stems(text)
     for tool in tools:
-        gives = given(tool)
+        gives = purpose_of(tool)
         is_alike = not gives.topics and 2 * len(gives.stems & words) > len(gives.stems)
         if is_alike and (gives.changes or not changes):
             return tool

@@ -6,18 +6,18 @@ Only values change: JSON stays JSON, and a file keeps its shape. `rules.toml` sa
 `Scrubber` reads streams, and with a `Vault` secrets can be put back where that was allowed.
 """
 
-from .marks import Found
-from .scrubber import HELD_AT_MOST, Scrubbed, Scrubber, cover, scrub
-from .vault import Secret, Use, Vault
+from .marks import SecretFinding
+from .scrubber import MAX_HELD, Scrubber, ScrubResult, mask, scrub
+from .vault import Secret, SecretUse, Vault
 
 __all__ = [
-    "HELD_AT_MOST",
-    "Found",
-    "Scrubbed",
+    "MAX_HELD",
+    "ScrubResult",
     "Scrubber",
     "Secret",
-    "Use",
+    "SecretFinding",
+    "SecretUse",
     "Vault",
-    "cover",
+    "mask",
     "scrub",
 ]

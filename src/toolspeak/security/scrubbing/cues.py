@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from .blocks import NEAR, block_rule
-from .named import is_named, named
-from .rules import rules
-from .shapes import is_shaped, pattern_rule, shaped
+from .blocks import NEAR, block_finder
+from .named import find_named_values, may_be_name
+from .rules import load_rules
+from .shapes import find_shapes, may_be_shape, pattern_finder
 from .window import Span, Window, line_window, near_window
 
 LONG_WORD = 20
@@ -26,7 +26,7 @@ _IN_WORD = bytes(
 _LONG = b"w" * LONG_WORD
 
 
-class Rule(Struct, frozen=True):
+class CueRule(Struct, frozen=True):
     """What to do at a cue."""
 
     find: Callable[[Window], Iterator[Span]]
@@ -41,32 +41,32 @@ class Rule(Struct, frozen=True):
         return line_window(text, at, final)
 
 
-def _cues() -> Iterator[tuple[bytes, Rule]]:
+def _cues() -> Iterator[tuple[bytes, CueRule]]:
     """Every cue, with its rule."""
-    table = rules()
-    by_name = Rule(named, is_named)
+    table = load_rules()
+    by_name = CueRule(find_named_values, may_be_name)
     for cue in table.cues.names:
         yield cue.encode(), by_name
     for cue in dict.fromkeys(row.cue for row in table.patterns):
         rows = tuple(row for row in table.patterns if row.cue == cue)
-        yield cue.encode(), Rule(pattern_rule(rows))
+        yield cue.encode(), CueRule(pattern_finder(rows))
     for block in table.blocks:
-        yield block.cue.encode(), Rule(block_rule(block), is_block=True)
+        yield block.cue.encode(), CueRule(block_finder(block), is_block=True)
 
 
 _CUES = tuple(cue for cue, _ in _cues())
-RULES = (*(rule for _, rule in _cues()), Rule(shaped, is_shaped))
+RULES = (*(rule for _, rule in _cues()), CueRule(find_shapes, may_be_shape))
 LONGEST_CUE = max(map(len, _CUES))
 
-Hit = tuple[int, int]
+Candidate = tuple[int, int]
 """Where, and which of the `RULES`."""
 
 
-def hits(text: str, start: int) -> list[Hit]:
+def find_candidates(text: str, start: int) -> list[Candidate]:
     """Where to look more closely from this place on; the last comes first."""
     flat = text[start:].encode("latin-1", "replace")
     lower = flat.lower()
-    found: list[Hit] = []
+    found: list[Candidate] = []
     for rule, cue in enumerate(_CUES):
         at = lower.find(cue)
         while at >= 0:

@@ -10,29 +10,29 @@ from bisect import bisect_left
 
 from msgspec import Struct
 
-from .blocks import BlockRest
-from .window import Rest, Span
+from .blocks import BlockContinuation
+from .window import Span, ValueContinuation
 
 _NONE = sys.maxsize
 
 
-class Secret(Struct, frozen=True):
+class PendingSecret(Struct, frozen=True):
     """A secret that has been found, and what reads on if it is not over where its window ends."""
 
     span: Span
-    rest: BlockRest | Rest | None
+    rest: BlockContinuation | ValueContinuation | None
 
 
-class Due:
+class PendingSecrets:
     """What has been found and is still to be replaced, in the order in which it stands."""
 
     def __init__(self) -> None:
-        self._secrets: list[Secret] = []
+        self._secrets: list[PendingSecret] = []
         """The next one is the last."""
         self.next = _NONE
         """Where the next one begins."""
 
-    def add(self, secret: Secret) -> None:
+    def add(self, secret: PendingSecret) -> None:
         """One more. Where two begin at the same place, the first that was found counts."""
         place = bisect_left(self._secrets, -secret.span.start, key=_backwards)
         is_last = place == len(self._secrets)
@@ -40,7 +40,7 @@ class Due:
             self._secrets.insert(place, secret)
             self._look_at_next()
 
-    def pop(self) -> Secret:
+    def pop(self) -> PendingSecret:
         """The next one; it is not due any more."""
         secret = self._secrets.pop()
         self._look_at_next()
@@ -48,12 +48,12 @@ class Due:
 
     def moved(self, by: int) -> None:
         """So much of the text before them is gone."""
-        self._secrets = [Secret(one.span.moved(by), one.rest) for one in self._secrets]
+        self._secrets = [PendingSecret(one.span.moved(by), one.rest) for one in self._secrets]
         self._look_at_next()
 
     def _look_at_next(self) -> None:
         self.next = self._secrets[-1].span.start if self._secrets else _NONE
 
 
-def _backwards(secret: Secret) -> int:
+def _backwards(secret: PendingSecret) -> int:
     return -secret.span.start

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .rules import rules, words
-from .values import SHORTEST, is_placeholder, is_random, is_said
+from .rules import load_rules, split_words
+from .values import SHORTEST, is_placeholder, is_random, is_word_about_secrets
 
 _SCHEME = re.compile(r"([A-Za-z][\w-]{2,24})[ \t:]+(?=\S)")
 _CREDENTIAL = re.compile(r"\S(?:.*\S)?")
@@ -21,11 +21,11 @@ _PROSE = re.compile(r"(?:[A-Za-z]+[.,;:!?]?\s+)+[A-Za-z]+.*", re.DOTALL)
 """`authentication is not …`, `or nothing at all`."""
 _ENOUGH = 256
 """So much of a credential tells whether it is one."""
-_SCHEMES = words(rules().headers.schemes)
-_ATTRIBUTES = words(rules().headers.attributes)
+_SCHEMES = split_words(load_rules().headers.schemes)
+_ATTRIBUTES = split_words(load_rules().headers.attributes)
 
 
-def parts_of(header: str, value: str) -> Iterator[tuple[int, int]]:
+def find_header_secrets(header: str, value: str) -> Iterator[tuple[int, int]]:
     """Where the secrets are in the value of a header."""
     yield from _cookies(value) if header == "cookie" else _credential(value)
 
@@ -41,7 +41,7 @@ def _credential(value: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_credential(said: str, has_scheme: bool) -> bool:
-    if len(said) < SHORTEST or is_placeholder(said) or is_said(said):
+    if len(said) < SHORTEST or is_placeholder(said) or is_word_about_secrets(said):
         return False
     return is_random(said) or (has_scheme and not _PROSE.fullmatch(said))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ...types import Note
-from .quoting import kept, size
+from .quoting import count_characters, keep_start
 from .values import SHORTEST
-from .vault import Secret, Vault, unescaped
+from .vault import Secret, Vault, unescape_value
 from .window import Span
 
 KEPT = 4
@@ -16,7 +16,7 @@ COVER = "*"
 """What stands for each character of a secret where every place has to stay as it was."""
 
 
-class Found(Struct, frozen=True):
+class SecretFinding(Struct, frozen=True):
     """A secret that was found; it does not say the secret."""
 
     kind: str
@@ -27,13 +27,13 @@ class Found(Struct, frozen=True):
     offset: int
     """Characters before it in the whole text."""
 
-    def note(self) -> Note:
+    def as_note(self) -> Note:
         """The same as a note."""
         said = f"{self.kind} {self.name!r}" if self.name else self.kind
         return Note("scrubbed", f"a secret was taken out: {said}", f"line {self.line}")
 
 
-class Open:
+class OpenSecret:
     """A secret that is still being read."""
 
     def __init__(self, vault: Vault | None, secret: Secret | None) -> None:
@@ -56,13 +56,13 @@ _LONGEST = 1 << 16
 """Longer secrets are not kept: they can not be put back."""
 
 
-class Marks:
+class PlaceholderWriter:
     """Makes the marks for one text, and remembers where they stand."""
 
     def __init__(self, vault: Vault | None, source: str, *, in_place: bool = False) -> None:
         self._vault, self._source = vault, source
         self._in_place = in_place
-        self.found: list[Found] = []
+        self.found: list[SecretFinding] = []
         self._dropped = 0
         """So many characters of the text are not at hand any more."""
         self._line = 1
@@ -74,25 +74,25 @@ class Marks:
         """The mark for a secret that is all there."""
         value = text[span.start : span.end]
         self._report(span, text)
-        begin = kept(value, KEPT) if size(value) >= SHORTEST else ""
+        begin = keep_start(value, KEPT) if count_characters(value) >= SHORTEST else ""
         if self._in_place:
             return begin + COVER * (len(value) - len(begin))
         if self._vault is None:
             return f"{begin}*[REDACTED]"
-        whole = unescaped(value, span.levels)
-        secret = self._vault.keep(whole, span.kind, span.name, self._source, begin)
-        return begin + secret.mark
+        whole = unescape_value(value, span.levels)
+        secret = self._vault.store(whole, span.kind, span.name, self._source, begin)
+        return begin + secret.placeholder
 
-    def opened(self, span: Span, text: str) -> tuple[Open, str]:
+    def opened(self, span: Span, text: str) -> tuple[OpenSecret, str]:
         """The mark for a secret that is not over yet."""
         self._report(span, text)
         if self._in_place:
-            return Open(None, None), ""
-        begin = kept(text[span.start : span.start + 64], KEPT)
+            return OpenSecret(None, None), ""
+        begin = keep_start(text[span.start : span.start + 64], KEPT)
         if self._vault is None:
-            return Open(None, None), f"{begin}*[REDACTED]"
+            return OpenSecret(None, None), f"{begin}*[REDACTED]"
         secret = self._vault.begin(span.kind, span.name, self._source, begin)
-        return Open(self._vault, secret), begin + secret.mark
+        return OpenSecret(self._vault, secret), begin + secret.placeholder
 
     def passed(self, text: str, end: int) -> None:
         """So much of the text is not needed any more."""
@@ -103,7 +103,7 @@ class Marks:
         self._count(text, span.start)
         offset = self._dropped + span.start
         column = offset - self._line_start + 1
-        self.found.append(Found(span.kind, span.name, self._line, column, offset))
+        self.found.append(SecretFinding(span.kind, span.name, self._line, column, offset))
 
     def _count(self, text: str, end: int) -> None:
         """Count the lines up to a place, from where they were counted before."""

@@ -9,13 +9,23 @@ import re
 from collections.abc import Iterator
 
 from . import signs
-from .headers import parts_of
-from .names import rule_of
-from .quoting import BARE, ELEMENT, ENTITY, LINE, PARAMETER, QUOTE, end_of, levels, quoted
-from .rules import NameRule, rules
-from .unquoted_values import is_secret_bare, line_end
+from .headers import find_header_secrets
+from .names import find_name_rule
+from .quoting import (
+    BARE,
+    ELEMENT,
+    ENTITY,
+    LINE,
+    PARAMETER,
+    QUOTE,
+    end_of,
+    escape_levels,
+    quoted_body,
+)
+from .rules import NameRule, load_rules
+from .unquoted_values import is_unquoted_secret, line_end
 from .values import is_secret
-from .window import Name, Span, Window
+from .window import SecretName, Span, Window
 
 _NAME = re.compile(
     r"""([\w.\-]{0,64})
@@ -25,20 +35,20 @@ _NAME = re.compile(
 """The rest of a name, and what may stand behind one; a mere space only in some cases."""
 _IN_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 _LONGEST = 64
-_WORDS_BEFORE = tuple(f"{word} " for rule in rules().names for word in rule.only_after)
+_WORDS_BEFORE = tuple(f"{word} " for rule in load_rules().names for word in rule.only_after)
 """`API key` is a name of two words."""
 
 
-def is_named(text: str, at: int) -> bool:
+def may_be_name(text: str, at: int) -> bool:
     """Whether a cue stands in the name of something secret."""
     return _name_at(text, at, len(text)) is not None
 
 
-def named(window: Window) -> Iterator[Span]:
+def find_named_values(window: Window) -> Iterator[Span]:
     """The secrets of the name in which a cue stands."""
     found = _name_at(window.text, window.at, window.end)
     if found:
-        yield from _Named(window, Name(window.text, *found, window.end)).spans()
+        yield from _Named(window, SecretName(window.text, *found, window.end)).spans()
 
 
 def _name_at(text: str, at: int, limit: int) -> tuple[int, int, NameRule] | None:
@@ -51,10 +61,10 @@ def _name_at(text: str, at: int, limit: int) -> tuple[int, int, NameRule] | None
     start = at - len(before) + len(before.rstrip(_IN_NAME))
     if start and text[start - 1] in "[;":
         start = end_of(signs.COLOUR, text, start, at)
-    rule = rule_of(text[start:end])
+    rule = find_name_rule(text[start:end])
     if not rule and before.lower().endswith(_WORDS_BEFORE):
         start = at - len(before) + before.rstrip().rfind(" ") + 1
-        rule = rule_of(text[start:end])
+        rule = find_name_rule(text[start:end])
     if rule and found["space"] and not _may_end_with_space(text, start, rule):
         return None
     return (start, end, rule) if rule else None
@@ -68,7 +78,7 @@ def _may_end_with_space(text: str, start: int, rule: NameRule) -> bool:
 class _Named:
     """A name, and the window in which its values stand."""
 
-    def __init__(self, window: Window, name: Name) -> None:
+    def __init__(self, window: Window, name: SecretName) -> None:
         self._window, self._name, self._rule = window, name, name.rule
         self._text, self._end = window.text, window.end
 
@@ -152,10 +162,10 @@ class _Named:
         end = signs.JAR_ENDS.search(self._text, at, self._end)
         for found in signs.JAR_VALUE.finditer(self._text, at, end.start() if end else self._end):
             depth = len(found["backslashes"])
-            body = quoted(depth, '"')
+            body = quoted_body(depth, '"')
             value_end = end_of(body, self._text, found.end(), self._end)
             if is_secret(self._text[found.end() : value_end], self._rule, strict=True):
-                yield self._span(found.end(), value_end, body).escaped(levels(depth))
+                yield self._span(found.end(), value_end, body).escaped(escape_levels(depth))
 
     def _value_if_begun(self, at: int, *, strict: bool = False) -> Iterator[Span]:
         """A value, unless its quote is the end of a string in which all of it stands."""
@@ -171,10 +181,10 @@ class _Named:
             return
         depth = len(opened["backslashes"] or "")
         within = self._name.may_be_within
-        body = ENTITY if opened["entity"] else quoted(depth, opened["quote"], within)
+        body = ENTITY if opened["entity"] else quoted_body(depth, opened["quote"], within)
         if signs.TEMPLATE.match(self._text, at, end_of(body, self._text, opened.end(), self._end)):
             return
-        escaped = levels(depth) if opened["quote"] == '"' else 0
+        escaped = escape_levels(depth) if opened["quote"] == '"' else 0
         for span in self._judged(opened.end(), body, strict=strict, phrase=phrase):
             yield span.escaped(escaped)
 
@@ -193,7 +203,7 @@ class _Named:
             return
         body = PARAMETER if self._name.is_parameter else BARE
         end = end_of(body, self._text, at, self._end)
-        if is_secret_bare(self._name, at, end, match):
+        if is_unquoted_secret(self._name, at, end, match):
             if is_colon and self._rule.kind == "password" and self._name.is_first:
                 end, body = line_end(self._window, at, end), LINE
             yield self._span(at, end, body)
@@ -210,7 +220,7 @@ class _Named:
         end = end_of(body, self._text, start, self._end)
         value = self._text[start:end]
         if self._rule.header:
-            for part, part_end in parts_of(self._rule.header, value):
+            for part, part_end in find_header_secrets(self._rule.header, value):
                 yield self._span(start + part, start + part_end, body)
         elif is_secret(value, self._rule, strict=strict, phrase=phrase):
             yield self._span(start, end, body)

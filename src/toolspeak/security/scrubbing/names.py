@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from .rules import NameRule, rules, words
+from .rules import NameRule, load_rules, split_words
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 """`HTTPPassword2_old` is `HTTP`, `Password` and `old`."""
 
 
 @lru_cache(1024)
-def rule_of(name: str) -> NameRule | None:
+def find_name_rule(name: str) -> NameRule | None:
     """The rule for a name, if it is one of something secret. `token.kind` is the kind of one."""
     said = [word.lower() for word in _WORD.findall(name)]
     if "public" in said:
@@ -53,5 +53,5 @@ def _stands_well(rule: NameRule, before: list[str]) -> bool:
 
 _LONG = 5
 """Shorter words are not looked for at the end of others: `monkey` ends with one."""
-_PHRASES = tuple((phrase, rule) for rule in rules().names for phrase in rule.words)
-_HARMLESS = words(rules().harmless.after)
+_PHRASES = tuple((phrase, rule) for rule in load_rules().names for phrase in rule.words)
+_HARMLESS = split_words(load_rules().harmless.after)

@@ -56,7 +56,7 @@ _STRING_ENDS = r"""\\{0,31}"(?:[\s,}\]:\\);]|$)"""
 
 
 @cache
-def quoted(backslashes: int, quote: str, is_within: bool = False) -> re.Pattern[str]:
+def quoted_body(backslashes: int, quote: str, is_within: bool = False) -> re.Pattern[str]:
     """A value in these quotes, which stand behind so many backslashes if they are in a string
     themselves: `\\"` in a string, `\\\\\\"` in a string in a string. `is_within`: they may stand in
     a string of double quotes, and a value ends where that does."""
@@ -88,7 +88,7 @@ def end_of(body: re.Pattern[str], text: str, at: int, limit: int) -> int:
     return match.end() if match else at
 
 
-def kept(value: str, characters: int) -> str:
+def keep_start(value: str, characters: int) -> str:
     """The beginning of a value, without half an escape."""
     if "\\" not in value[:characters]:
         return value[:characters]
@@ -99,11 +99,11 @@ def kept(value: str, characters: int) -> str:
     return value[:end]
 
 
-def size(value: str) -> int:
+def count_characters(value: str) -> int:
     """How many characters a value has, if its escapes are undone."""
     return len(value) if "\\" not in value else sum(1 for _ in _UNIT.finditer(value))
 
 
-def levels(backslashes: int) -> int:
+def escape_levels(backslashes: int) -> int:
     """How often a value was escaped that stands in quotes with so many backslashes."""
     return int(math.log2(backslashes + 1)) + 1

@@ -27,7 +27,7 @@ class NameRule(Struct, frozen=True, forbid_unknown_fields=True):
     """Its value has parts, as that header has: `authorization` or `cookie`."""
 
 
-class Shape(Struct, frozen=True, forbid_unknown_fields=True):
+class KeyShape(Struct, frozen=True, forbid_unknown_fields=True):
     """A key that is known by how it looks."""
 
     kind: str
@@ -38,7 +38,7 @@ class Shape(Struct, frozen=True, forbid_unknown_fields=True):
     """It counts only where a word begins: `cache-key-…` is something else."""
 
 
-class Pattern(Struct, frozen=True, forbid_unknown_fields=True):
+class CuePattern(Struct, frozen=True, forbid_unknown_fields=True):
     """A secret that is known by what stands before it."""
 
     kind: str
@@ -48,7 +48,7 @@ class Pattern(Struct, frozen=True, forbid_unknown_fields=True):
     any_length: bool = False
 
 
-class Block(Struct, frozen=True, forbid_unknown_fields=True):
+class KeyBlock(Struct, frozen=True, forbid_unknown_fields=True):
     """A secret of many lines, between two that stay."""
 
     kind: str
@@ -71,28 +71,28 @@ class Headers(Struct, frozen=True, forbid_unknown_fields=True):
     attributes: str
 
 
-class Rules(Struct, frozen=True, forbid_unknown_fields=True):
+class ScrubbingRules(Struct, frozen=True, forbid_unknown_fields=True):
     """All of `rules.toml`."""
 
     names: tuple[NameRule, ...]
     cues: Cues
     harmless: Harmless
     headers: Headers
-    shapes: tuple[Shape, ...]
-    patterns: tuple[Pattern, ...]
-    blocks: tuple[Block, ...]
+    shapes: tuple[KeyShape, ...]
+    patterns: tuple[CuePattern, ...]
+    blocks: tuple[KeyBlock, ...]
 
 
 @cache
-def rules() -> Rules:
+def load_rules() -> ScrubbingRules:
     text = (
         resources.files("toolspeak")
         .joinpath("security", "scrubbing", "rules.toml")
         .read_text("utf-8")
     )
-    return msgspec.convert(tomllib.loads(text), Rules)
+    return msgspec.convert(tomllib.loads(text), ScrubbingRules)
 
 
-def words(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
     """A list of words that the table writes as a text."""
     return frozenset(text.split())

@@ -13,41 +13,41 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from .blocks import BlockRest
-from .cues import LONG_WORD, LONGEST_CUE, RULES, Hit, hits
-from .due import Due, Secret
-from .marks import COVER, Found, Marks, Open
+from .blocks import BlockContinuation
+from .cues import LONG_WORD, LONGEST_CUE, RULES, Candidate, find_candidates
+from .due import PendingSecret, PendingSecrets
+from .marks import COVER, OpenSecret, PlaceholderWriter, SecretFinding
 from .quoting import AHEAD
 from .shapes import BACK
 from .vault import Vault
-from .window import BEFORE, REACH, Rest, Span, Window
+from .window import BEFORE, REACH, Span, ValueContinuation, Window
 
 _SLAB = 1 << 16
 """Long texts are worked on in pieces that fit in a cache."""
 _TAIL = max(LONGEST_CUE, LONG_WORD) + BACK
 """So much of the last word may be the beginning of a cue, or stand before one and belong to it."""
-HELD_AT_MOST = REACH + 2 * _TAIL
+MAX_HELD = REACH + 2 * _TAIL
 
 
-class Scrubbed(Struct, frozen=True):
+class ScrubResult(Struct, frozen=True):
     """A text without its secrets, and what they were."""
 
     text: str
-    found: tuple[Found, ...] = ()
+    findings: tuple[SecretFinding, ...] = ()
 
 
-def cover(text: str) -> Scrubbed:
+def mask(text: str) -> ScrubResult:
     """Put a star on each character of the secrets, so that all places stay where they are."""
     scrubber = Scrubber(in_place=True)
     given = scrubber.feed(text) + scrubber.finish()
-    return Scrubbed(given, tuple(scrubber.found))
+    return ScrubResult(given, tuple(scrubber.findings))
 
 
-def scrub(text: str, *, vault: Vault | None = None, source: str = "") -> Scrubbed:
+def scrub(text: str, *, vault: Vault | None = None, source: str = "") -> ScrubResult:
     """Take the secrets out of a whole text."""
     scrubber = Scrubber(vault=vault, source=source)
     given = scrubber.feed(text) + scrubber.finish()
-    return Scrubbed(given, tuple(scrubber.found))
+    return ScrubResult(given, tuple(scrubber.findings))
 
 
 class Scrubber:
@@ -60,26 +60,26 @@ class Scrubber:
     def __init__(
         self, *, vault: Vault | None = None, source: str = "", in_place: bool = False
     ) -> None:
-        self._marks = Marks(vault, source, in_place=in_place)
+        self._marks = PlaceholderWriter(vault, source, in_place=in_place)
         self._in_place = in_place
         """Whether what comes out is as long as what goes in."""
         self._text = ""
         self._done = 0
         """What stands before this place in the text was given back, and is kept as context."""
-        self._hits: list[Hit] = []
-        self._due = Due()
-        self._open: tuple[BlockRest | Rest, Open] | None = None
+        self._hits: list[Candidate] = []
+        self._due = PendingSecrets()
+        self._open: tuple[BlockContinuation | ValueContinuation, OpenSecret] | None = None
         self._enough = 0
         """With so many characters the next decision can be made, even if no line ends."""
         self._out: list[str] = []
 
     @property
-    def found(self) -> list[Found]:
+    def findings(self) -> list[SecretFinding]:
         """What was found so far."""
         return self._marks.found
 
     @property
-    def held(self) -> int:
+    def held_length(self) -> int:
         """How many characters are held back."""
         return len(self._text) - self._done
 
@@ -104,7 +104,7 @@ class Scrubber:
 
     def _advance(self, final: bool) -> None:
         self._enough = 0
-        self._hits = hits(self._text, self._done)
+        self._hits = find_candidates(self._text, self._done)
         while self._go_on(final) if self._open else self._look(final):
             pass
         self._forget()
@@ -125,7 +125,7 @@ class Scrubber:
                     self._wait_from(at)
                     return False
                 for span in rule.find(window):
-                    self._due.add(Secret(span, _rest(span, window)))
+                    self._due.add(PendingSecret(span, _rest(span, window)))
             self._hits.pop()
         if self._replaced(len(text)):
             return True
@@ -156,7 +156,7 @@ class Scrubber:
             self._out.append(self._text[self._done : end])
             self._done = end
 
-    def _replace(self, secret: Secret) -> None:
+    def _replace(self, secret: PendingSecret) -> None:
         span, rest = secret.span, secret.rest
         if span.start < self._done:
             self._swallow(span, rest)
@@ -170,12 +170,12 @@ class Scrubber:
             self._done = span.end
         self._out.append(mark)
 
-    def _swallow(self, span: Span, rest: BlockRest | Rest | None) -> None:
+    def _swallow(self, span: Span, rest: BlockContinuation | ValueContinuation | None) -> None:
         """What remains of a secret if the one before reaches into it: one mark stands for both."""
         if span.end > self._done:
             self._cover(span.end)
             self._done = span.end
-            self._open = (rest, Open(None, None)) if rest else None
+            self._open = (rest, OpenSecret(None, None)) if rest else None
 
     def _go_on(self, final: bool) -> bool:
         """Read more of a long secret; False if more of it has to come."""
@@ -210,10 +210,10 @@ class Scrubber:
                 self._enough -= dropped
 
 
-def _rest(span: Span, window: Window) -> BlockRest | Rest | None:
+def _rest(span: Span, window: Window) -> BlockContinuation | ValueContinuation | None:
     """What reads on, if a secret is not over where its window ends."""
     if span.is_block:
-        return BlockRest()
+        return BlockContinuation()
     if span.body and window.is_cut and span.end > window.end - AHEAD:
-        return Rest(span.body)
+        return ValueContinuation(span.body)
     return None

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from .quoting import end_of
-from .rules import Pattern, Shape, rules
+from .rules import CuePattern, KeyShape, load_rules
 from .values import is_placeholder, is_random
 from .window import Span, Window
 
@@ -23,26 +23,26 @@ _ESCAPE = re.compile(r"[nrtbf]|u[0-9a-fA-F]{4}")
 _DASHES = re.compile(r"[-_]{0,8}")
 _MORE = re.compile(r"[A-Za-z0-9_.+/=~-]*")
 _WORDS = re.compile(r"[A-Za-z]+(?:[-_][A-Za-z]+)*(?:[-_]\d{1,3})*")
-_ANY_SHAPE = re.compile("|".join(shape.shape for shape in rules().shapes))
+_ANY_SHAPE = re.compile("|".join(shape.shape for shape in load_rules().shapes))
 _GLUED = re.compile(
     r"(?:\d{1,3}m|3D|(?:[A-Za-z0-9]{0,64}+[-_]){1,32}?)(?=(?:"
-    + "|".join(shape.shape for shape in rules().shapes if not shape.alone)
+    + "|".join(shape.shape for shape in load_rules().shapes if not shape.alone)
     + "))"
 )
 """What stands right before a key in a word: a colour (`\\x1b[33m`), an escape of mail, a name."""
 _ANY_OR_GLUED = re.compile(f"{_ANY_SHAPE.pattern}|{_GLUED.pattern}")
 _EXAMPLES = ("password", "passwd", "pass", "pwd")
-_SHAPES = tuple((re.compile(shape.shape), shape) for shape in rules().shapes)
+_SHAPES = tuple((re.compile(shape.shape), shape) for shape in load_rules().shapes)
 
 
-def is_shaped(text: str, at: int) -> bool:
+def may_be_shape(text: str, at: int) -> bool:
     """Whether a long word may be a key."""
     if _ANY_OR_GLUED.match(text, at):
         return True
     return (at > 0 and text[at - 1] in _JOINTS) or text[at] in "-_"
 
 
-def shaped(window: Window) -> Iterator[Span]:
+def find_shapes(window: Window) -> Iterator[Span]:
     """The key that a long word is; or several, if nothing but dashes stands between them."""
     for start in _starts(window.text, window.at):
         found = False
@@ -65,7 +65,7 @@ def _shape_at(window: Window, start: int) -> Span | None:
     return None
 
 
-def _counts(shape: Shape, value: str) -> bool:
+def _counts(shape: KeyShape, value: str) -> bool:
     if shape.random and (_WORDS.fullmatch(value) or not any(map(str.isdigit, value))):
         return False
     return not is_placeholder(value) and len(set(value[-_SAME:])) > 1
@@ -87,7 +87,7 @@ def _starts(text: str, at: int) -> Iterator[int]:
         yield glued.end()
 
 
-def pattern_rule(rows: tuple[Pattern, ...]) -> Callable[[Window], Iterator[Span]]:
+def pattern_finder(rows: tuple[CuePattern, ...]) -> Callable[[Window], Iterator[Span]]:
     """What is found at a cue that these rows share."""
     compiled = [(re.compile(row.pattern), row) for row in rows]
 
@@ -101,7 +101,7 @@ def pattern_rule(rows: tuple[Pattern, ...]) -> Callable[[Window], Iterator[Span]
     return found
 
 
-def _is_value(row: Pattern, value: str) -> bool:
+def _is_value(row: CuePattern, value: str) -> bool:
     if is_placeholder(value) or value.lower() in _EXAMPLES:
         return False
     return not row.random or is_random(value)

@@ -18,7 +18,7 @@ from .values import (
     is_random,
     is_secret,
 )
-from .window import Name, Window
+from .window import SecretName, Window
 
 _CONNECTION = re.compile(
     r"""(?i)(?:^|[\s;"'?&])(?:host|server|user|uid|user id|dbname|database|port|data source)="""
@@ -29,7 +29,7 @@ _TYPE = re.compile(r"[A-Z]\w*(?:Bytes|Config|Env|Field|Key|Secret|Spec|Str|Strin
 """`API_KEY: SecretStr`"""
 
 
-def is_secret_bare(name: Name, at: int, end: int, sign: re.Match[str]) -> bool:
+def is_unquoted_secret(name: SecretName, at: int, end: int, sign: re.Match[str]) -> bool:
     """Whether the value between two places is a secret."""
     value, after = name.source[at:end], name.source[end : min(end + 1, name.limit)]
     is_style = name.is_flag and sign["sign"] == ":"
@@ -49,7 +49,7 @@ def is_secret_bare(name: Name, at: int, end: int, sign: re.Match[str]) -> bool:
     return not is_argument and not _is_expression(value) and is_secret(value, name.rule)
 
 
-def _is_secret_after_colon(name: Name, at: int, value: str, is_closed: bool) -> bool:
+def _is_secret_after_colon(name: SecretName, at: int, value: str, is_closed: bool) -> bool:
     """`password: swordfish` on a line of its own is one, `token: Identifier` is a type. JSON has
     numbers there, and they have to stay numbers."""
     if is_closed and is_number(value):
@@ -65,7 +65,7 @@ def _is_secret_after_colon(name: Name, at: int, value: str, is_closed: bool) -> 
     return (is_word or (is_setting and not is_closed)) and is_secret(value, name.rule)
 
 
-def _is_secret_after_space(name: Name, at: int, value: str) -> bool:
+def _is_secret_after_space(name: SecretName, at: int, value: str) -> bool:
     """`password = swordfish` of an INI file is one, `token = token` is code."""
     if _CAPITALS.fullmatch(value) and not name.rule.strict:
         return is_secret(value, name.rule)
@@ -75,7 +75,7 @@ def _is_secret_after_space(name: Name, at: int, value: str) -> bool:
     return is_line and not _is_expression(value) and is_secret(value, name.rule)
 
 
-def _is_last(name: Name, at: int, value: str) -> bool:
+def _is_last(name: SecretName, at: int, value: str) -> bool:
     """Whether nothing else stands on its line."""
     end = at + len(value)
     return not name.source[end : end_of(LINE, name.source, end, name.limit)].strip()
@@ -86,7 +86,7 @@ def _is_expression(value: str) -> bool:
     return is_code(value) and not value.isalnum()
 
 
-def _is_short_password(name: Name, value: str, after: str) -> bool:
+def _is_short_password(name: SecretName, value: str, after: str) -> bool:
     """Whether it is one in a connection string: there, passwords of every length count."""
     if name.rule.kind != "password" or name.rule.strict or is_placeholder(value):
         return False

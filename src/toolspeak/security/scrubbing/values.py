@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from .quoting import size
-from .rules import NameRule, rules, words
+from .quoting import count_characters
+from .rules import NameRule, load_rules, split_words
 
 SHORTEST = 8
 """Shorter values under a mere name are left: so much is said to be a secret that is none."""
@@ -55,13 +55,17 @@ _LATIN = re.compile(r"[A-Za-z0-9]")
 """Keys have such letters; a text without is prose in a language that needs no spaces."""
 _ENDS_AS_NAME = re.compile(r"(?:[-_.](?i:token|secret|key|auth)|(?:Token|Secret|Key|Auth))$")
 _CASES = re.compile(r"[a-z](?=[A-Z])|[A-Z](?=[a-z])")
-_HARMLESS = words(rules().harmless.values)
+_HARMLESS = split_words(load_rules().harmless.values)
 
 
 def is_secret(value: str, rule: NameRule, *, strict: bool = False, phrase: bool = False) -> bool:
     """Whether the value of a name is a secret. `strict`: where words and code stand as well, only
     what looks random is one. `phrase`: several words are no prose."""
-    if size(value) < SHORTEST or is_placeholder(value) or (_NUMBER.fullmatch(value) and strict):
+    if (
+        count_characters(value) < SHORTEST
+        or is_placeholder(value)
+        or (_NUMBER.fullmatch(value) and strict)
+    ):
         return False
     if _is_path(value) or _ADDRESS.fullmatch(value):
         return False
@@ -71,7 +75,7 @@ def is_secret(value: str, rule: NameRule, *, strict: bool = False, phrase: bool 
         return False
     if strict or rule.strict:
         return is_random(value) and not _is_type(value, rule)
-    return not is_said(value)
+    return not is_word_about_secrets(value)
 
 
 def _is_type(value: str, rule: NameRule) -> bool:
@@ -126,7 +130,7 @@ def _is_jumbled(value: str) -> bool:
     return len(value) >= 2 * SHORTEST and len(_CASES.findall(value)) * 3 > len(value)
 
 
-def is_said(value: str) -> bool:
+def is_word_about_secrets(value: str) -> bool:
     """Whether it is a word about secrets, or the name of one: `required`, `x-api-key`."""
     if value.lower().strip("?!*") in _HARMLESS:
         return True

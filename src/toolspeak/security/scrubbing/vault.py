@@ -27,11 +27,11 @@ _SHOWN = 4
 class Secret:
     """Something secret; what it is only `reveal` says."""
 
-    __slots__ = ("_value", "kind", "mark", "name", "shown", "source")
+    __slots__ = ("_value", "kind", "name", "placeholder", "shown", "source")
 
     def __init__(self, kind: str, name: str, source: str, shown: str = "") -> None:
         self.kind, self.name, self.source, self.shown = kind, name, source, shown
-        self.mark = f"*[REDACTED:{secrets.token_hex(8)}]"
+        self.placeholder = f"*[REDACTED:{secrets.token_hex(8)}]"
         self._value = ""
 
     def __repr__(self) -> str:
@@ -47,7 +47,7 @@ class Secret:
         self._value = value
 
 
-class Use:
+class SecretUse:
     """A secret that the arguments of a call refer to, and where."""
 
     __slots__ = ("path", "secret")
@@ -81,7 +81,7 @@ class Vault:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a vault stays in memory: it can not be pickled or copied")
 
-    def keep(self, value: str, kind: str, name: str, source: str, shown: str = "") -> Secret:
+    def store(self, value: str, kind: str, name: str, source: str, shown: str = "") -> Secret:
         """A secret; the same one if it was kept before. `shown` stands before its mark."""
         key = (value, kind, name, source, shown)
         if key not in self._by_value:
@@ -95,25 +95,25 @@ class Vault:
 
     def fill(self, secret: Secret, value: str) -> None:
         secret.fill(value)
-        self._by_mark[secret.mark] = secret
+        self._by_mark[secret.placeholder] = secret
 
-    def uses(self, arguments: Any) -> list[Use]:
+    def find_uses(self, arguments: Any) -> list[SecretUse]:
         """The secrets that arguments refer to, each with every place."""
         return [
-            Use(path, self._by_mark[mark[0]])
+            SecretUse(path, self._by_mark[mark[0]])
             for path, text in _texts(arguments, "$")
             for mark in _MARK.finditer(text)
             if mark[0] in self._by_mark
         ]
 
-    def restored(self, arguments: Any) -> Any:
+    def restore(self, arguments: Any) -> Any:
         """The arguments with the secrets in place of their marks. Ask before: see `uses`."""
         if isinstance(arguments, str):
             return self._restored_text(arguments)
         if isinstance(arguments, dict):
-            return {self.restored(key): self.restored(item) for key, item in arguments.items()}
+            return {self.restore(key): self.restore(item) for key, item in arguments.items()}
         if isinstance(arguments, (list, tuple)):
-            return [self.restored(item) for item in arguments]
+            return [self.restore(item) for item in arguments]
         return arguments
 
     def _restored_text(self, text: str) -> str:
@@ -150,7 +150,7 @@ def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _texts(item, f"{path}[{index}]")
 
 
-def unescaped(value: str, levels: int) -> str:
+def unescape_value(value: str, levels: int) -> str:
     """A value as it was before it was written into a string, or into a string in a string."""
     for _ in range(levels):
         try:

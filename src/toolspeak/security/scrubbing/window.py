@@ -68,7 +68,7 @@ class Span(Struct, frozen=True):
         return structs.replace(self, start=self.start - by, end=self.end - by)
 
 
-class Name(Struct, frozen=True):
+class SecretName(Struct, frozen=True):
     """The name of something secret in a text."""
 
     source: str
@@ -126,7 +126,7 @@ class Name(Struct, frozen=True):
         return before.rpartition("\n")[2]
 
 
-class Step(Struct, frozen=True):
+class ContinuationStep(Struct, frozen=True):
     """How far the rest of a long secret has been read."""
 
     end: int
@@ -136,17 +136,17 @@ class Step(Struct, frozen=True):
     is_over: bool = False
 
 
-class Rest(Struct, frozen=True):
+class ValueContinuation(Struct, frozen=True):
     """The rest of a value that is longer than a window."""
 
     body: re.Pattern[str]
 
-    def further(self, text: str, at: int, final: bool) -> Step:
+    def further(self, text: str, at: int, final: bool) -> ContinuationStep:
         end = end_of(self.body, text, at, len(text))
         is_over = final or end < len(text) - AHEAD
         if not is_over:
             end = end_of(self.body, text, at, max(at, len(text) - AHEAD))
-        return Step(end, secret=text[at:end], is_over=is_over)
+        return ContinuationStep(end, secret=text[at:end], is_over=is_over)
 
 
 def line_window(text: str, at: int, final: bool) -> Window | None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolspeak import Document, Message, Text, ToolResult, UsageError
-from toolspeak.security.conversation import Request, sides
+from toolspeak.security.message_origin import UserTurn, split_by_origin
 
 FOREIGN: list[Any] = [
     "planted",
@@ -52,24 +52,28 @@ NEITHER: list[Any] = [
 
 @pytest.mark.parametrize("message", FOREIGN, ids=repr)
 def test_what_was_brought_in(message: Any) -> None:
-    foreign, own = sides([message])
+    foreign, own = split_by_origin([message])
     assert any("planted" in text for text in foreign)
     assert not any("planted" in request.text for request in own)
 
 
 @pytest.mark.parametrize("message", OWN, ids=repr)
 def test_what_the_user_wrote(message: Any) -> None:
-    assert sides([message]) == ([], [Request("asked")])
+    assert split_by_origin([message]) == ([], [UserTurn("asked")])
 
 
 @pytest.mark.parametrize("message", NEITHER, ids=repr)
 def test_what_is_neither(message: Any) -> None:
-    assert sides([message]) == ([], [])
+    assert split_by_origin([message]) == ([], [])
 
 
 def test_one_message_and_a_whole_request() -> None:
     message = {"role": "tool", "content": "planted"}
-    assert sides(message) == sides([message]) == sides({"messages": [message]})
+    assert (
+        split_by_origin(message)
+        == split_by_origin([message])
+        == split_by_origin({"messages": [message]})
+    )
 
 
 REQUESTS: list[Any] = [
@@ -105,7 +109,7 @@ REQUESTS: list[Any] = [
 
 @pytest.mark.parametrize("request_body", REQUESTS, ids=lambda body: next(iter(body)))
 def test_whole_requests(request_body: Any) -> None:
-    foreign, own = sides(request_body)
+    foreign, own = split_by_origin(request_body)
     assert "planted" in foreign
     assert "said" not in foreign
     assert [request.text for request in own] == ["asked"]
@@ -121,20 +125,20 @@ def test_whole_requests(request_body: Any) -> None:
     ],
 )
 def test_short_requests(request_body: Any) -> None:
-    assert sides(request_body) == ([], [Request("asked")])
+    assert split_by_origin(request_body) == ([], [UserTurn("asked")])
 
 
 def test_what_a_turn_answers() -> None:
-    def requests(*turns: tuple[str, str]) -> list[Request]:
-        return sides([{"role": role, "content": text} for role, text in turns])[1]
+    def requests(*turns: tuple[str, str]) -> list[UserTurn]:
+        return split_by_origin([{"role": role, "content": text} for role, text in turns])[1]
 
     said, asked = ("assistant", "said"), ("user", "asked")
-    assert requests(asked, said, asked) == [Request("asked"), Request("asked", "said")]
-    assert requests(said, asked, asked) == [Request("asked", "said")] * 2
-    assert requests(said, ("system", "be brief"), asked) == [Request("asked", "said")]
-    assert requests(said, ("tool", "planted"), asked) == [Request("asked")]
+    assert requests(asked, said, asked) == [UserTurn("asked"), UserTurn("asked", "said")]
+    assert requests(said, asked, asked) == [UserTurn("asked", "said")] * 2
+    assert requests(said, ("system", "be brief"), asked) == [UserTurn("asked", "said")]
+    assert requests(said, ("tool", "planted"), asked) == [UserTurn("asked")]
 
 
 def test_what_is_no_message() -> None:
     with pytest.raises(UsageError, match=r"got `int` - at `\$\.context\[1\]`"):
-        sides(["text", 1])
+        split_by_origin(["text", 1])

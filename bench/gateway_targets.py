@@ -176,21 +176,23 @@ def proxy(port: int, url: str) -> None:
 
 def pair(port: int, other: str, url: str, mode: str) -> None:
     """Two gateways in one process: one without the inspector, and one with it."""
-    from toolspeak.config.settings import Config, Inspector, Model, Upstream
+    from toolspeak.config.settings import Config, InspectorSettings, ModelSettings, UpstreamSettings
     from toolspeak.gateway.app import Gateway
-    from toolspeak.gateway.server import Server, new_loop, settle
+    from toolspeak.gateway.server import GatewayServer, new_loop, settle
 
     async def serve() -> None:
         serving: list[Any] = []
         for is_on, own in ((False, port), (True, int(other))):
             config = Config(
                 default="m",
-                inspector=Inspector(enabled=is_on),
-                upstreams={"fast": Upstream(wire="openai_chat", base_url=f"{url}/v1")},
-                models={"m": Model("fast", tools=mode)},  # pyright: ignore[reportArgumentType]
+                inspector=InspectorSettings(enabled=is_on),
+                upstreams={"fast": UpstreamSettings(wire="openai_chat", base_url=f"{url}/v1")},
+                models={"m": ModelSettings("fast", tools=mode)},  # pyright: ignore[reportArgumentType]
             )
             listener = socket.create_server(("127.0.0.1", own), backlog=512)
-            serving.append(Server(Gateway(config, environ={}, token="a token")).work(listener))
+            serving.append(
+                GatewayServer(Gateway(config, environ={}, token="a token")).serve(listener)
+            )
         await asyncio.gather(*serving)
 
     settle()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.support import behind, running
+from tests.gateway.running_gateway import behind, running
 from toolspeak import (
     DIALECTS,
     CallEnd,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.support import Running, behind, running
+from tests.gateway.running_gateway import Running, behind, running
 from toolspeak.agent import Agent, Approvals, FunctionModel, Policy, in_inspector, tool
 from toolspeak.errors import UsageError
 from toolspeak.observe.inspector.client import Inspector

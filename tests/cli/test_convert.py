@@ -13,7 +13,7 @@ import pytest
 from tests.wires.scenarios import SCENARIOS
 from toolspeak import Request, fold
 from toolspeak.cli import main
-from toolspeak.config.providers import PROVIDERS, format_tools, provider_of
+from toolspeak.config.providers import PROVIDERS, find_provider, format_tools
 from toolspeak.engine.quirks import apply_quirks
 from toolspeak.types import Quirks
 from toolspeak.wires import WIRES, Envelope, StreamDecoder
@@ -178,7 +178,7 @@ def test_providers_are_listed(
 
 
 def test_openrouter_is_told_who_asks() -> None:
-    assert provider_of("openrouter").headers.keys() == {"HTTP-Referer", "X-Title"}
+    assert find_provider("openrouter").headers.keys() == {"HTTP-Referer", "X-Title"}
 
 
 def test_quirks() -> None:
@@ -189,10 +189,10 @@ def test_quirks() -> None:
         "user": "u",
         "messages": MESSAGES,
     }
-    openai, _ = apply_quirks(body, provider_of("openai").quirks)
+    openai, _ = apply_quirks(body, find_provider("openai").quirks)
     assert "max_tokens" not in openai
     assert openai["max_completion_tokens"] == 5
-    mistral, notes = apply_quirks(body, provider_of("mistral").quirks)
+    mistral, notes = apply_quirks(body, find_provider("mistral").quirks)
     assert [note.where for note in notes] == ["$.user"]
     assert mistral["tool_choice"] == "any"
     assert "user" not in mistral
@@ -202,9 +202,9 @@ def test_quirks() -> None:
     assert mistral["messages"][3]["tool_call_id"] == identity
     assert apply_quirks(body, Quirks()) == (body, ())
     named = {"type": "function", "function": {"name": "f"}}
-    unchanged, _ = apply_quirks({"tool_choice": named}, provider_of("mistral").quirks)
+    unchanged, _ = apply_quirks({"tool_choice": named}, find_provider("mistral").quirks)
     assert unchanged == {"tool_choice": named}
     thought = {"messages": [{"role": "assistant", "content": "a", "reasoning_content": "b"}]}
-    groq, notes = apply_quirks(thought, provider_of("groq").quirks)
+    groq, notes = apply_quirks(thought, find_provider("groq").quirks)
     assert groq == {"messages": [{"role": "assistant", "content": "a"}]}
     assert [note.where for note in notes] == ["$.messages[].reasoning_content"]

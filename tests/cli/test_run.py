@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.gateway.support import running
+from tests.gateway.running_gateway import running
 from toolspeak.cli import main
 from toolspeak.cli.clients import CLIENTS, Gateway, launch, snippets
 from toolspeak.cli.run import RUNNABLE
-from toolspeak.config.settings import Config, Model, Server, Upstream
+from toolspeak.config.settings import Config, ModelSettings, ServerSettings, UpstreamSettings
 
 RUN = [sys.executable, "-m", "toolspeak", "run"]
 FAKE = f"""#!{sys.executable}
@@ -35,8 +35,11 @@ if "wait" in sys.argv:
 sys.exit(7)
 """
 GATEWAY = Gateway("http://127.0.0.1:7878", "qwen3", "secret")
-FAR = Upstream(wire="openai_chat", base_url="http://127.0.0.1:9/v1")
-MODELS = {"small": Model("far", context=8192), "large:30b": Model("far", context=200_000)}
+FAR = UpstreamSettings(wire="openai_chat", base_url="http://127.0.0.1:9/v1")
+MODELS = {
+    "small": ModelSettings("far", context=8192),
+    "large:30b": ModelSettings("far", context=200_000),
+}
 CONFIG = Config(default="large:30b", upstreams={"far": FAR}, models=MODELS)
 
 
@@ -270,7 +273,10 @@ def test_a_note_of_a_gateway_that_was_killed(
 
 def test_a_key_that_is_wrong(environment: dict[str, str]) -> None:
     locked = Config(
-        default="large:30b", upstreams={"far": FAR}, models=MODELS, server=Server(keys=("right",))
+        default="large:30b",
+        upstreams={"far": FAR},
+        models=MODELS,
+        server=ServerSettings(keys=("right",)),
     )
     with running(locked) as gateway:
         for key in ([], ["--key", "wrong"]):

@@ -10,10 +10,18 @@ import msgspec
 import pytest
 from msgspec.structs import fields
 
-from tests.gateway.configs import BOX, EVERYTHING, QWEN, go_apart, load_everything, loaded
-from toolspeak.config.loading import VARIABLES, load
+from tests.config.config_files import BOX, EVERYTHING, QWEN, go_apart, load_everything, loaded
+from toolspeak.config.loading import VARIABLES, load_config
 from toolspeak.config.model_names import Attempt, find
-from toolspeak.config.settings import Config, Inspector, Limits, Model, Server, Telemetry, Upstream
+from toolspeak.config.settings import (
+    Config,
+    InspectorSettings,
+    Limits,
+    ModelSettings,
+    ServerSettings,
+    TelemetrySettings,
+    UpstreamSettings,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -22,16 +30,16 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_file_everything_has_its_default() -> None:
-    assert load(None, {}) == Config()
+    assert load_config(None, {}) == Config()
 
 
 def test_which_file_is_read(tmp_path: Path) -> None:
     Path("other.toml").write_text('default = "*"\n[models."*"]\nupstream = "box"\n' + BOX)
     environ = {"TOOLSPEAK_CONFIG": str(tmp_path / "other.toml")}
-    assert load(None, environ).default == "*"
+    assert load_config(None, environ).default == "*"
     Path("toolspeak.toml").write_text("[server]\nport = 1\n")
-    assert load(None, environ).server.port == 1
-    assert load(Path("other.toml"), {}).default == "*"
+    assert load_config(None, environ).server.port == 1
+    assert load_config(Path("other.toml"), {}).default == "*"
 
 
 def test_every_field_is_read() -> None:
@@ -41,11 +49,16 @@ def test_every_field_is_read() -> None:
     said["upstreams"]["v"] = plain["upstreams"]["v"]
     assert plain == said
     assert msgspec.convert(plain, Config) == config
-    kinds = {"server": Server, "limits": Limits, "inspector": Inspector, "telemetry": Telemetry}
+    kinds = {
+        "server": ServerSettings,
+        "limits": Limits,
+        "inspector": InspectorSettings,
+        "telemetry": TelemetrySettings,
+    }
     for kind, table in ((Config, said), *((kind, said[name]) for name, kind in kinds.items())):
         assert set(table) == {field.name for field in fields(kind)}
-    assert set(said["upstreams"]["u"]) == {field.name for field in fields(Upstream)}
-    assert set(said["models"]["m"]) == {field.name for field in fields(Model)}
+    assert set(said["upstreams"]["u"]) == {field.name for field in fields(UpstreamSettings)}
+    assert set(said["models"]["m"]) == {field.name for field in fields(ModelSettings)}
 
 
 def test_a_provider_says_what_is_not_said() -> None:
@@ -101,7 +114,7 @@ def test_the_environment_counts_more() -> None:
     }
     assert set(environ) == set(VARIABLES)
     config = loaded("[server]\nport = 1\nadmin_key = '${UNSET}'\n" + QWEN, environ).config
-    assert config.server == Server(
+    assert config.server == ServerSettings(
         host="0.0.0.0",
         port=9000,
         workers=3,
@@ -109,7 +122,7 @@ def test_the_environment_counts_more() -> None:
         admin_key="boss",
         log="json",
     )
-    assert config.telemetry == Telemetry("http://127.0.0.1:4318")
+    assert config.telemetry == TelemetrySettings("http://127.0.0.1:4318")
     assert (config.store, config.default) == ("redis://localhost", "qwen")
     assert config.gguf == "$${a}.gguf"
     nothing = dict.fromkeys(environ, "")

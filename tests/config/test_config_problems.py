@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.configs import BOX, QWEN, go_apart, loaded, refused
-from toolspeak.config.loading import load
-from toolspeak.config.problems import ConfigError
+from tests.config.config_files import BOX, QWEN, go_apart, loaded, refused
+from toolspeak.config.document import ConfigError
+from toolspeak.config.loading import load_config
 from toolspeak.config.settings import Config
 
 
@@ -172,14 +172,14 @@ def test_all_problems_are_told_at_once() -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.toml cannot be read: No such file"):
-        load(Path("nowhere.toml"), {})
+        load_config(Path("nowhere.toml"), {})
     with pytest.raises(ConfigError, match="Is a directory"):
-        load(tmp_path, {})
+        load_config(tmp_path, {})
     Path("a.toml").write_bytes(b"a = '\xff'")
     with pytest.raises(ConfigError, match=r"a\.toml is no text in UTF-8"):
-        load(Path("a.toml"), {})
+        load_config(Path("a.toml"), {})
     Path("a.toml").write_bytes(b"\xef\xbb\xbfdefault = ''")
-    assert load(Path("a.toml"), {}) == Config()
+    assert load_config(Path("a.toml"), {}) == Config()
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 )
 def test_problems_of_the_environment(environ: dict[str, str], fragments: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(None, environ)
+        load_config(None, environ)
     assert all(fragment in str(caught.value) for fragment in fragments)
 
 

@@ -13,19 +13,26 @@ import pytest
 from msgspec.structs import fields
 from rich.pretty import pretty_repr
 
-from tests.gateway.configs import EVERYTHING, SECRETS, go_apart, load_everything, loaded, refused
+from tests.config.config_files import (
+    EVERYTHING,
+    SECRETS,
+    go_apart,
+    load_everything,
+    loaded,
+    refused,
+)
 from toolspeak.cli import main
-from toolspeak.config.loading import VARIABLES, load
+from toolspeak.config.loading import VARIABLES, load_config
 from toolspeak.config.model_names import Attempt, find
 from toolspeak.config.settings import (
     Config,
-    Inspector,
+    InspectorSettings,
     Limits,
-    Model,
-    Server,
-    Telemetry,
-    Upstream,
-    shown,
+    ModelSettings,
+    ServerSettings,
+    TelemetrySettings,
+    UpstreamSettings,
+    mask_settings,
 )
 
 DOCS = (Path(__file__).parents[2] / "docs" / "config.md").read_text()
@@ -39,8 +46,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_secrets_are_not_shown(capsys: Any) -> None:
     config = load_everything()
     everywhere = [repr(config), str(config), f"{config!r}", pretty_repr(config)]
-    everywhere += [repr(config.server), repr(config.upstreams), str(shown(config))]
-    everywhere += [pretty_repr(config.upstreams["u"]), json.dumps(shown(config))]
+    everywhere += [repr(config.server), repr(config.upstreams), str(mask_settings(config))]
+    everywhere += [pretty_repr(config.upstreams["u"]), json.dumps(mask_settings(config))]
     for arguments in (["--json"], []):
         assert main(["check", "--config", "a.toml", *arguments]) == 0
         everywhere += capsys.readouterr()
@@ -51,7 +58,7 @@ def test_secrets_are_not_shown(capsys: Any) -> None:
 
 
 def test_how_secrets_are_shown() -> None:
-    told = shown(load_everything())
+    told = mask_settings(load_everything())
     assert told["server"]["keys"] == ["••••89"]
     assert told["server"]["admin_key"] == "••••89"
     assert told["store"] == "redis://••••@localhost:6379/0"
@@ -59,10 +66,10 @@ def test_how_secrets_are_shown() -> None:
     assert upstream["key"] == "••••89"
     assert upstream["base_url"] == "http://••••@127.0.0.1:8000/v1"
     assert upstream["headers"] == {"Authorization": "••••r2", "X-Title": "Title"}
-    short = Upstream(key="twelve-chars", base_url="name:p@ss/w?key=x")
-    assert shown(short)["key"] == "••••"
-    assert shown(short)["base_url"] == "••••@ss/w?••••"
-    assert shown(Upstream())["key"] == ""
+    short = UpstreamSettings(key="twelve-chars", base_url="name:p@ss/w?key=x")
+    assert mask_settings(short)["key"] == "••••"
+    assert mask_settings(short)["base_url"] == "••••@ss/w?••••"
+    assert mask_settings(UpstreamSettings())["key"] == ""
 
 
 @pytest.mark.parametrize(
@@ -100,9 +107,9 @@ def test_the_example_on_the_page_loads() -> None:
 
 def test_the_page_has_every_setting_and_its_default() -> None:
     rows = dict(re.findall(r"^\| `([\w.]+)` \| (.*?) \|", DOCS, re.M))
-    kinds = {"": Config, "server.": Server, "limits.": Limits}
-    kinds |= {"inspector.": Inspector, "telemetry.": Telemetry}
-    kinds |= {"upstreams.NAME.": Upstream, "models.NAME.": Model}
+    kinds = {"": Config, "server.": ServerSettings, "limits.": Limits}
+    kinds |= {"inspector.": InspectorSettings, "telemetry.": TelemetrySettings}
+    kinds |= {"upstreams.NAME.": UpstreamSettings, "models.NAME.": ModelSettings}
     expected = {
         prefix + field.name: _default(field)
         for prefix, kind in kinds.items()
@@ -141,7 +148,7 @@ def test_check(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told["ok"] is True
     assert told["problems"] == []
     assert len(told["warnings"]) == 1
-    assert told["config"] == shown(load(None, {}))
+    assert told["config"] == mask_settings(load_config(None, {}))
 
 
 def test_check_of_a_bad_file(capsys: Any) -> None:

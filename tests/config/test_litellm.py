@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.configs import go_apart, loaded, refused
+from tests.config.config_files import go_apart, loaded, refused
 from toolspeak.config.model_names import find
 
 

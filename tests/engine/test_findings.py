@@ -11,8 +11,8 @@ from msgspec import structs
 
 from tests.engine.test_layer import CHAT, NAMES, OSLO, STREAMED, WEATHER, asked, in_form
 from tests.engine.test_recovery import SORRY, block, calls, made, says
-from tests.gateway.clients import CLIENTS, Client, ask
-from tests.gateway.support import behind, running
+from tests.gateway.raw_clients import CLIENTS, Client, ask
+from tests.gateway.running_gateway import behind, running
 from toolspeak import (
     Failure,
     Finish,

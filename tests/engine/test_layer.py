@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.engine.test_recovery import Reply, block, calls, made, says
-from tests.gateway.clients import CLIENTS, Client, ask
-from tests.gateway.support import behind, running
+from tests.gateway.raw_clients import CLIENTS, Client, ask
+from tests.gateway.running_gateway import behind, running
 from toolspeak import Finish, Request, ResponseFormat, Started, TextDelta, Tool, Usage
 from toolspeak.engine.attempt import Exchange
 from toolspeak.engine.context_window import cut_note, window_for
@@ -18,7 +18,7 @@ from toolspeak.engine.plan import Target
 from toolspeak.engine.response_format import formed
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Capabilities, Failure, Message, Text
-from toolspeak.upstream.catalog import is_tiny
+from toolspeak.upstream.catalog import is_tiny_model
 from toolspeak.wires.framing import encode_json
 
 CHAT = CLIENTS[0]
@@ -339,7 +339,7 @@ class TestLed:
         ],
     )
     def test_small_ones_are_known_by_their_names(self, name: str, expected: bool) -> None:
-        assert is_tiny(name) == expected
+        assert is_tiny_model(name) == expected
 
 
 def test_the_choice_among_many_keeps_what_was_used() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from tests.gateway.clients import CLIENTS, Client, ask
-from tests.gateway.support import behind, running
+from tests.gateway.raw_clients import CLIENTS, Client, ask
+from tests.gateway.running_gateway import behind, running
 from toolspeak import (
     ArgumentsDelta,
     CallEnd,

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.support import behind, running
+from tests.gateway.running_gateway import behind, running
 from tests.support import corpus
 from toolspeak import ToolCall
 from toolspeak.cli import eval as command

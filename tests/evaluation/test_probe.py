@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.config.config_files import go_apart
 from tests.engine.models import (
     Simulated,
     answer,
@@ -30,14 +31,13 @@ from tests.engine.models import (
     without_system,
     writes,
 )
-from tests.gateway.configs import go_apart
-from tests.gateway.support import behind
+from tests.gateway.running_gateway import behind
 from tests.store.test_store import Server as Redis
 from tests.store.test_store import needs_redis
 from toolspeak import Event, fold
 from toolspeak.cli import main
-from toolspeak.config.loading import read
-from toolspeak.config.settings import Config, Upstream
+from toolspeak.config.loading import read_config
+from toolspeak.config.settings import Config, UpstreamSettings
 from toolspeak.evaluation.probe import Report, advice, probe, save
 from toolspeak.evaluation.probe.questions import AFTER_RESULT, CALLS, GREETING, TOOLS
 from toolspeak.evaluation.probe.scores import Score
@@ -45,10 +45,10 @@ from toolspeak.evaluation.probe.verdict import verdict
 from toolspeak.store.base import open_store
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure, Request
-from toolspeak.upstream.catalog import Catalog, Found, Served
-from toolspeak.upstream.client import Upstreams
+from toolspeak.upstream.catalog import Catalog, DiscoveredServer, Served
+from toolspeak.upstream.client import UpstreamClient
 from toolspeak.upstream.embedded import bundled_model
-from toolspeak.upstream.failures import UpstreamFailed
+from toolspeak.upstream.errors import UpstreamError
 from toolspeak.upstream.memory import Memory
 from toolspeak.upstream.timers import Ticker
 
@@ -56,13 +56,13 @@ BY_HERMES = prompted("hermes", "<tool_call>")
 
 
 def report_on(config: Config, model: str = "m") -> Report:
-    return report_on_served(Catalog(config, {}).exactly(model))
+    return report_on_served(Catalog(config, {}).resolve_exact(model))
 
 
 def report_on_served(served: Served) -> Report:
     async def ask() -> Report:
         ticker = Ticker()
-        upstreams = Upstreams(ticker)
+        upstreams = UpstreamClient(ticker)
         try:
             return await probe(served, upstreams)
         finally:
@@ -338,7 +338,7 @@ def test_a_model_that_cannot_be_asked(status: int) -> None:
     def absent(request: Request) -> list[Event]:
         return [Failure("upstream", "not today", status)]
 
-    with pytest.raises(UpstreamFailed, match="not today"):
+    with pytest.raises(UpstreamError, match="not today"):
         probed(absent)
 
 
@@ -346,7 +346,7 @@ def test_a_model_that_goes_away_is_not_judged() -> None:
     def tired(request: Request) -> list[Event]:
         return [Failure("rate_limit", "enough", 429)] if request.tools else honest(request)
 
-    with pytest.raises(UpstreamFailed, match="enough"):
+    with pytest.raises(UpstreamError, match="enough"):
         probed(tired)
 
 
@@ -426,7 +426,7 @@ def test_save(capsys: Any, file: Path) -> None:
     assert code == 0
     assert "Added to toolspeak.toml:" in out
     assert file.read_text() == f"{before}\n\n{LINES}context = 8192\n"
-    config = read(file, {}).config
+    config = read_config(file, {}).config
     served = Catalog(config, {}).resolve("box/m")
     assert (served.target.tools, served.target.dialect) == ("prompt", "hermes")
     code, out, _ = run(capsys, "box/m", "--save")
@@ -472,19 +472,19 @@ def test_models_that_are_written_in_line_are_left_alone(capsys: Any, file: Path)
 
 def test_a_server_that_was_found_begins_a_file(file: Path, server: ScriptedServer) -> None:
     file.unlink()
-    upstream = Upstream("llamacpp", base_url=f"{server.url}/v1")
-    catalog = Catalog(Config(), {}, (Found("llamacpp", upstream, ("m",)),))
-    report = report_on_served(served := catalog.exactly("llamacpp/m"))
-    loaded = read(None, {})
+    upstream = UpstreamSettings("llamacpp", base_url=f"{server.url}/v1")
+    catalog = Catalog(Config(), {}, (DiscoveredServer("llamacpp", upstream, ("m",)),))
+    report = report_on_served(served := catalog.resolve_exact("llamacpp/m"))
+    loaded = read_config(None, {})
     assert save(advice(report, served, loaded), loaded, {}) == Path("toolspeak.toml")
-    config = read(file, {}).config
+    config = read_config(file, {}).config
     assert config.default == "llamacpp/m"
     again = Catalog(config, {}).resolve("anything")
     assert again.endpoint.base_url == f"{server.url}/v1"
     assert (again.target.model, again.target.dialect) == ("m", "hermes")
     # A file that is there already, and does not know the server, is left to its owner.
     file.write_text("")
-    told = advice(report, served, read(file, {}))
+    told = advice(report, served, read_config(file, {}))
     assert "does not have the upstream llamacpp yet" in told.why_not
     assert told.lines.startswith("[upstreams.llamacpp]\n")
 

@@ -10,7 +10,7 @@ import httpx
 import openai
 import pytest
 
-from tests.gateway.support import behind, running
+from tests.gateway.running_gateway import behind, running
 from toolspeak import Event, Failure, Finish, Started, TextDelta
 from toolspeak.testing import ScriptedServer
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
-from tests.gateway.served import HTTP, Held, Serving, serving, settings_for, until
-from tests.gateway.support import Running, behind, running
+from tests.gateway.gateway_process import HTTP, Held, Serving, serving, settings_for, until
+from tests.gateway.running_gateway import Running, behind, running
 from toolspeak import Finish, TextDelta
-from toolspeak.config.settings import Server
+from toolspeak.config.settings import ServerSettings
 from toolspeak.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ def test_a_preflight_says_what_is_allowed(port: int, model: ScriptedServer) -> N
         }
         return answer.status_code, allowed
 
-    config = structs.replace(behind(model.url), server=Server(origins=(origin,)))
+    config = structs.replace(behind(model.url), server=ServerSettings(origins=(origin,)))
     with running(config) as gateway:
         status, allowed = preflight(gateway, origin)
         assert status == 204

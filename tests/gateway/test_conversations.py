@@ -9,8 +9,8 @@ import anthropic
 import openai
 import pytest
 
-from tests.gateway import conversation
-from tests.gateway.conversation import (
+from tests.gateway import scripted_models as conversation
+from tests.gateway.scripted_models import (
     BOTH,
     CANNOT,
     DIFF,
@@ -27,7 +27,7 @@ from tests.gateway.conversation import (
     system_of,
     taught,
 )
-from tests.gateway.talks import (
+from tests.gateway.sdk_conversations import (
     CLIENTS,
     Gemini,
     GeminiWithoutIds,

@@ -14,10 +14,10 @@ import httpx
 import pytest
 from msgspec import structs
 
-from tests.gateway import clients
-from tests.gateway.clients import CLIENTS, Client
-from tests.gateway.faulty import HELLO
-from tests.gateway.support import behind, running
+from tests.gateway import raw_clients as clients
+from tests.gateway.faulty_upstream import HELLO
+from tests.gateway.raw_clients import CLIENTS, Client
+from tests.gateway.running_gateway import behind, running
 from toolspeak.testing import ScriptedServer
 
 ASKED = {"max_tokens": 4, "messages": [{"role": "user", "content": "Say hello to the world."}]}

@@ -18,10 +18,10 @@ import pytest
 from google import genai
 from msgspec import Struct, structs
 
-from tests.gateway.clients import CLIENTS, STREAMED, WHOLE, Client, ask, bytes_of, connected
-from tests.gateway.faulty import HELLO, Act, Asked, Faulty, answers
-from tests.gateway.support import Running, behind, running
-from toolspeak.config.settings import Config, Upstream
+from tests.gateway.faulty_upstream import HELLO, Act, Asked, Faulty, answers
+from tests.gateway.raw_clients import CLIENTS, STREAMED, WHOLE, Client, ask, bytes_of, connected
+from tests.gateway.running_gateway import Running, behind, running
+from toolspeak.config.settings import Config, UpstreamSettings
 from toolspeak.events import ArgumentsDelta, CallStart, Event, Finish, Started, TextDelta
 from toolspeak.gateway import http
 from toolspeak.store.base import MemoryStore
@@ -566,8 +566,10 @@ def moving(*upstreams: Faulty) -> Config:
     first, second, third = (upstream.url for upstream in upstreams)
     config = set_up(behind(first))
     more = {
-        "second": Upstream(wire="anthropic", base_url=second, model="another", retries=0, **HASTE),
-        "third": Upstream(wire="ollama", base_url=third, retries=0, **HASTE),
+        "second": UpstreamSettings(
+            wire="anthropic", base_url=second, model="another", retries=0, **HASTE
+        ),
+        "third": UpstreamSettings(wire="ollama", base_url=third, retries=0, **HASTE),
     }
     scripted = structs.replace(config.upstreams["scripted"], fallbacks=("second", "third"))
     return structs.replace(config, upstreams={"scripted": scripted, **more})
@@ -940,7 +942,7 @@ def test_the_gateway_breaks_in_mid_stream(
 ) -> None:
     here = places("openai_chat", is_patient=True)
     here.upstream.does(pauses)
-    heard_of = response_module.Response.heard
+    heard_of = response_module.UpstreamResponse.mark_progress
     seen: list[bool] = []
 
     def breaks(self: Any, *, is_complete: bool) -> None:
@@ -949,7 +951,7 @@ def test_the_gateway_breaks_in_mid_stream(
             raise ZeroDivisionError
         heard_of(self, is_complete=is_complete)
 
-    monkeypatch.setattr(response_module.Response, "heard", breaks)
+    monkeypatch.setattr(response_module.UpstreamResponse, "mark_progress", breaks)
     heard = ask(here.url, client)
     assert (heard.status, heard.text) == (200, "Hello")
     assert heard.headers["x-request-id"] in heard.error

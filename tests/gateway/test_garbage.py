@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.support import Nowhere
+from tests.gateway.running_gateway import Nowhere
 from tests.support import TOOLBOX
 from toolspeak import Message, Reply, Request, Text, ToolCall
-from toolspeak.config.settings import Config, Model, Upstream
+from toolspeak.config.settings import Config, ModelSettings, UpstreamSettings
 from toolspeak.events import unfold
 from toolspeak.gateway.app import Gateway
 from toolspeak.gateway.http import Incoming, Sender
 from toolspeak.testing import ScriptedServer
 from toolspeak.upstream.catalog import Endpoint
-from toolspeak.upstream.client import Upstreams
-from toolspeak.upstream.failures import UpstreamFailed
+from toolspeak.upstream.client import UpstreamClient
+from toolspeak.upstream.errors import UpstreamError
 from toolspeak.upstream.timers import Ticker
 from toolspeak.wires import WIRES
 
@@ -61,8 +61,10 @@ def test_a_request_leaves_no_cycles(wire: str, tools: Any, stream: bool) -> None
 
     async def left() -> set[str]:
         with ScriptedServer(turn) as server:
-            upstream = Upstream(provider="custom", wire="openai_chat", base_url=f"{server.url}/v1")
-            models = {"m": Model("u", tools=tools, retries=0)}
+            upstream = UpstreamSettings(
+                provider="custom", wire="openai_chat", base_url=f"{server.url}/v1"
+            )
+            models = {"m": ModelSettings("u", tools=tools, retries=0)}
             gateway = Gateway(Config(upstreams={"u": upstream}, models=models), environ={})
             data = body(wire, stream=stream)
             for _ in range(5):
@@ -97,15 +99,17 @@ def test_one_that_fails_leaves_nothing_of_what_was_asked(answers: bytes | None) 
     async def held() -> int:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        here = Upstream(base_url=f"http://127.0.0.1:{port}/v1", first_byte_timeout=0.1, retries=0)
-        upstreams = Upstreams(Ticker())
+        here = UpstreamSettings(
+            base_url=f"http://127.0.0.1:{port}/v1", first_byte_timeout=0.1, retries=0
+        )
+        upstreams = UpstreamClient(Ticker())
         endpoint = Endpoint("u", "openai_chat", here.base_url, "", {}, here)
         gc.collect()
         gc.disable()
         tracemalloc.start()
         try:
             for _ in range(5):
-                with pytest.raises(UpstreamFailed):
+                with pytest.raises(UpstreamError):
                     await upstreams.send(endpoint, "/x", b"x" * 2**20)
             await asyncio.sleep(0.2)
             return tracemalloc.get_traced_memory()[0]

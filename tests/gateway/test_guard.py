@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.gateway.clients import (
+from tests.gateway.faulty_upstream import Act, Asked, Faulty
+from tests.gateway.raw_clients import (
     CLIENTS,
     HTTP,
     STREAMED,
@@ -24,9 +25,8 @@ from tests.gateway.clients import (
     error_of,
     sent,
 )
-from tests.gateway.faulty import Act, Asked, Faulty
-from tests.gateway.support import Running, behind, running
-from toolspeak.config.settings import Config, Server
+from tests.gateway.running_gateway import Running, behind, running
+from toolspeak.config.settings import Config, ServerSettings
 from toolspeak.events import Finish, TextDelta
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure
@@ -39,7 +39,7 @@ READABLE = ("/v1/models", "/v1beta/models", "/api/tags", "/metrics", "/")
 
 
 def serving(config: Config, **server: Any) -> Config:
-    return structs.replace(config, server=Server(**server))
+    return structs.replace(config, server=ServerSettings(**server))
 
 
 @pytest.fixture(scope="module")
@@ -433,7 +433,7 @@ def test_a_broken_gateway_tells_no_secret(
     def breaks(_: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(locked_gateway.gateway.guard, "check_size", breaks)
+    monkeypatch.setattr(locked_gateway.gateway.access, "check_tool_count", breaks)
     for client in CLIENTS:
         heard = ask(locked_gateway.url, client, authorization=f"Bearer {KEYS[0]}")
         assert heard.status == 500

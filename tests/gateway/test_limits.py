@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.gateway.clients import (
+from tests.gateway.faulty_upstream import Asked, Faulty
+from tests.gateway.raw_clients import (
     CLIENTS,
     HTTP,
     WHOLE,
@@ -22,8 +23,7 @@ from tests.gateway.clients import (
     heard,
     sent,
 )
-from tests.gateway.faulty import Asked, Faulty
-from tests.gateway.support import Running, behind, running
+from tests.gateway.running_gateway import Running, behind, running
 from toolspeak.config.settings import Config, Limits
 from toolspeak.events import Finish, TextDelta
 from toolspeak.testing import ScriptedServer

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from msgspec import structs
 
-from tests.gateway.clients import STREAMED, WHOLE, Client, ask
-from tests.gateway.faulty import HELLO, Act, Asked, Faulty
-from tests.gateway.support import Running, behind, running
+from tests.gateway.faulty_upstream import HELLO, Act, Asked, Faulty
+from tests.gateway.raw_clients import STREAMED, WHOLE, Client, ask
+from tests.gateway.running_gateway import Running, behind, running
 
 SAME = [client for client in STREAMED if not client.is_array]
 UNKNOWN = "never_seen_before"

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.gateway.served import (
+from tests.gateway.gateway_process import (
     HTTP,
     Held,
     Serving,

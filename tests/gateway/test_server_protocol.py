@@ -17,8 +17,8 @@ import httpx
 import pytest
 from msgspec import structs
 
-from tests.gateway.clients import STREAMED, WHOLE, connected
-from tests.gateway.support import Running, behind, running
+from tests.gateway.raw_clients import STREAMED, WHOLE, connected
+from tests.gateway.running_gateway import Running, behind, running
 from toolspeak.config.settings import Limits
 from toolspeak.events import Finish, TextDelta
 from toolspeak.gateway import http

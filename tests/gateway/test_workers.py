@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.served import (
+from tests.gateway.gateway_process import (
     ASKED,
     HTTP,
     Held,

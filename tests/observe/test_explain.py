@@ -13,10 +13,15 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.served import ASKED, HTTP, environment, serving, settings_for
+from tests.gateway.gateway_process import ASKED, HTTP, environment, serving, settings_for
 from toolspeak import Finish, TextDelta
 from toolspeak.cli import main
-from toolspeak.config.running_instances import Whereabouts, answering, noted, running
+from toolspeak.config.running_instances import (
+    RunningInstance,
+    list_instances,
+    list_responding,
+    register_instance,
+)
 from toolspeak.errors import UsageError
 from toolspeak.observe.inspector.client import Inspector
 from toolspeak.testing import ScriptedServer
@@ -77,7 +82,7 @@ def test_a_request_is_explained(tmp_path: Path) -> None:
     assert "\\x1b[2J" in shown
     assert "[bold red]markup[/]" in shown
     assert value["turns"][0]["calls"][0]["arguments"] == {"city": "Oslo"}
-    assert running() == []
+    assert list_instances() == []
 
 
 def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +94,7 @@ def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "file:///etc", "nonsense", "http://["])
 def test_no_address(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with noted(Whereabouts("http://127.0.0.1:7878", os.getpid(), "token")):
+    with register_instance(RunningInstance("http://127.0.0.1:7878", os.getpid(), "token")):
         for command in (["explain"], ["explain", "last"]):
             assert main([*command, "--url", url]) == 2
             assert "Expected an address such as" in capsys.readouterr().err
@@ -186,16 +191,16 @@ def test_something_else_that_answers(
 
 
 def test_only_its_user_reads_where_a_gateway_is(state: Path) -> None:
-    here = Whereabouts("http://127.0.0.1:7878", os.getpid(), "secret-token")
-    with noted(here):
+    here = RunningInstance("http://127.0.0.1:7878", os.getpid(), "secret-token")
+    with register_instance(here):
         (path,) = (state / "toolspeak" / "gateways").iterdir()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-        assert running() == [here]
+        assert list_instances() == [here]
         assert "secret-token" not in repr(here)
-        with noted(here):
-            assert running() == [here]
-    assert running() == []
+        with register_instance(here):
+            assert list_instances() == [here]
+    assert list_instances() == []
 
 
 def test_those_that_were_killed_are_forgotten(state: Path) -> None:
@@ -205,7 +210,7 @@ def test_those_that_were_killed_are_forgotten(state: Path) -> None:
     dead.wait()
     (folder / "1.json").write_text(f'{{"url": "http://127.0.0.1:1", "process": {dead.pid}}}')
     (folder / "2.json").write_text("no JSON")
-    assert running() == []
+    assert list_instances() == []
     assert [path.name for path in folder.iterdir()] == ["2.json"]
 
 
@@ -216,7 +221,7 @@ def test_the_newest_comes_first(state: Path) -> None:
         path = folder / f"{name}.json"
         path.write_text(f'{{"url": "http://{name}", "process": {os.getpid()}}}')
         os.utime(path, (1000 - age, 1000 - age))
-    assert [one.url for one in running()] == ["http://new", "http://old"]
+    assert [one.url for one in list_instances()] == ["http://new", "http://old"]
 
 
 def test_without_a_home_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,20 +230,20 @@ def test_without_a_home_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setattr(Path, "home", no_home)
-    with noted(Whereabouts("http://127.0.0.1:7878", os.getpid())):
-        assert running() == []
+    with register_instance(RunningInstance("http://127.0.0.1:7878", os.getpid())):
+        assert list_instances() == []
 
 
 def test_a_number_that_is_anothers_by_now(capsys: pytest.CaptureFixture[str]) -> None:
-    with noted(Whereabouts("http://127.0.0.1:9", os.getpid(), "token")):
-        assert len(running()) == 1
-        assert [*answering()] == []
+    with register_instance(RunningInstance("http://127.0.0.1:9", os.getpid(), "token")):
+        assert len(list_instances()) == 1
+        assert [*list_responding()] == []
         assert main(["explain"]) == 2
     assert "no gateway of yours runs" in capsys.readouterr().err
 
 
 def test_one_that_is_busy_is_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        here = Whereabouts(f"http://127.0.0.1:{listener.getsockname()[1]}", os.getpid())
-        with noted(here):
-            assert [*answering()] == [here]
+        here = RunningInstance(f"http://127.0.0.1:{listener.getsockname()[1]}", os.getpid())
+        with register_instance(here):
+            assert [*list_responding()] == [here]

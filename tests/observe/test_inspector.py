@@ -12,10 +12,10 @@ import httpx
 import pytest
 from msgspec import structs
 
-from tests.gateway.clients import STREAMED, WHOLE, Client, Heard, ask
-from tests.gateway.support import Running, behind, running
+from tests.gateway.raw_clients import STREAMED, WHOLE, Client, Heard, ask
+from tests.gateway.running_gateway import Running, behind, running
 from toolspeak import CallEnd, CallStart, Event, Finish, ReasoningDelta, TextDelta, ToolCall
-from toolspeak.config.settings import Config, Inspector, Server
+from toolspeak.config.settings import Config, InspectorSettings, ServerSettings
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure
 
@@ -81,7 +81,7 @@ def say(model: ScriptedServer, *turns: list[Event]) -> None:
 
 @pytest.mark.parametrize("token", ["-", "wrong", "a-client-key", TOKEN + "x", "ü"])
 def test_nobody_looks_without_the_token(model: ScriptedServer, token: str) -> None:
-    config = structs.replace(behind(model.url), server=Server(keys=("a-client-key",)))
+    config = structs.replace(behind(model.url), server=ServerSettings(keys=("a-client-key",)))
     with running(config, token=TOKEN) as gateway:
         for path in ("about", "requests", "requests/x", "live", "approvals", "approvals/x"):
             got = HTTP.get(
@@ -108,7 +108,7 @@ def test_a_token_in_other_places_opens_nothing(gateway: Running) -> None:
 
 
 def test_the_token_is_no_key_for_clients(model: ScriptedServer) -> None:
-    config = structs.replace(behind(model.url), server=Server(keys=("a-client-key",)))
+    config = structs.replace(behind(model.url), server=ServerSettings(keys=("a-client-key",)))
     with running(config, token=TOKEN) as gateway:
         got = HTTP.post(
             f"{gateway.url}/v1/chat/completions",
@@ -137,7 +137,7 @@ def test_no_other_page_looks(gateway: Running, headers: dict[str, str]) -> None:
 
 
 def test_an_admin_key_takes_the_place_of_the_token(model: ScriptedServer) -> None:
-    server = Server(keys=("a-client-key",), admin_key="the-admin-key")
+    server = ServerSettings(keys=("a-client-key",), admin_key="the-admin-key")
     with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
         assert Looking(gateway.url).get("about").status_code == 401
         assert Looking(gateway.url, "a-client-key").get("about").status_code == 401
@@ -147,11 +147,17 @@ def test_an_admin_key_takes_the_place_of_the_token(model: ScriptedServer) -> Non
 @pytest.mark.parametrize(
     ("server", "inspector", "why"),
     [
-        (Server(), Inspector(enabled=False), "`inspector.enabled` is false"),
-        (Server(host="0.0.0.0", keys=("k" * 20,)), Inspector(), "`server.admin_key`"),
+        (ServerSettings(), InspectorSettings(enabled=False), "`inspector.enabled` is false"),
+        (
+            ServerSettings(host="0.0.0.0", keys=("k" * 20,)),
+            InspectorSettings(),
+            "`server.admin_key`",
+        ),
     ],
 )
-def test_it_is_off(model: ScriptedServer, server: Server, inspector: Inspector, why: str) -> None:
+def test_it_is_off(
+    model: ScriptedServer, server: ServerSettings, inspector: InspectorSettings, why: str
+) -> None:
     config = structs.replace(behind(model.url), server=server, inspector=inspector)
     with running(config, token=TOKEN) as gateway:
         assert gateway.gateway.recorder is None
@@ -161,7 +167,7 @@ def test_it_is_off(model: ScriptedServer, server: Server, inspector: Inspector, 
 
 
 def test_off_loopback_it_takes_the_admin_key(model: ScriptedServer) -> None:
-    server = Server(host="0.0.0.0", keys=("k" * 20,), admin_key="a" * 20)
+    server = ServerSettings(host="0.0.0.0", keys=("k" * 20,), admin_key="a" * 20)
     with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
         assert Looking(gateway.url).get("requests").status_code == 401
         assert Looking(gateway.url, "a" * 20).get("requests").status_code == 200
@@ -169,7 +175,7 @@ def test_off_loopback_it_takes_the_admin_key(model: ScriptedServer) -> None:
 
 def test_a_page_that_may_use_the_apis_may_not_look(model: ScriptedServer) -> None:
     friend = {"origin": "https://app.example"}
-    server = Server(origins=("https://app.example",))
+    server = ServerSettings(origins=("https://app.example",))
     with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
         got = Looking(gateway.url).get("requests", **friend)
         assert got.status_code == 403
@@ -182,7 +188,7 @@ def test_a_page_that_may_use_the_apis_may_not_look(model: ScriptedServer) -> Non
 
 
 def test_a_key_of_clients_is_no_admin_key(model: ScriptedServer) -> None:
-    server = Server(keys=("the-same-key",), admin_key="the-same-key")
+    server = ServerSettings(keys=("the-same-key",), admin_key="the-same-key")
     with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
         got = Looking(gateway.url, "the-same-key").get("requests")
         assert got.status_code == 403
@@ -190,14 +196,14 @@ def test_a_key_of_clients_is_no_admin_key(model: ScriptedServer) -> None:
 
 
 def test_whoever_looks_has_to_show_the_new_key(model: ScriptedServer) -> None:
-    config = structs.replace(behind(model.url), server=Server(admin_key="the-old-key"))
+    config = structs.replace(behind(model.url), server=ServerSettings(admin_key="the-old-key"))
     with running(config, token=TOKEN) as gateway:
         place = f"{gateway.url}/inspector/api/live"
         headers = {"authorization": "Bearer the-old-key"}
         with HTTP.stream("GET", place, headers=headers) as stream:
             lines = stream.iter_lines()
             next(lines)
-            server = Server(admin_key="the-new-key")
+            server = ServerSettings(admin_key="the-new-key")
             gateway.gateway.reload(structs.replace(config, server=server))
             assert list(lines) == []
         assert Looking(gateway.url, "the-old-key").get("about").status_code == 401
@@ -207,7 +213,7 @@ def test_it_is_switched_off_and_on_again(model: ScriptedServer, gateway: Running
     say(model, words("One."), words("Two."), words("Three."))
     config: Config = gateway.gateway.config
     asked(gateway.url, WHOLE[0])
-    gateway.gateway.reload(structs.replace(config, inspector=Inspector(enabled=False)))
+    gateway.gateway.reload(structs.replace(config, inspector=InspectorSettings(enabled=False)))
     asked(gateway.url, WHOLE[0])
     gateway.gateway.reload(config)
     assert Looking(gateway.url).requests() == []
@@ -422,7 +428,7 @@ def test_a_client_that_leaves(model: ScriptedServer, gateway: Running) -> None:
 
 def test_the_ring_is_bounded(model: ScriptedServer) -> None:
     say(model, *[words(f"This is number {number}.") for number in range(12)])
-    kept = Inspector(requests=5, bytes=200_000)
+    kept = InspectorSettings(requests=5, bytes=200_000)
     config = structs.replace(behind(model.url), inspector=kept)
     with running(config, token=TOKEN) as gateway:
         looking = Looking(gateway.url)
@@ -442,7 +448,7 @@ def test_the_ring_is_bounded(model: ScriptedServer) -> None:
 
 def test_what_is_under_way_is_bounded_too(model: ScriptedServer) -> None:
     say(model, words("A long story. " * 3000, 100), words("Short."))
-    config = structs.replace(behind(model.url), inspector=Inspector(bytes=50_000))
+    config = structs.replace(behind(model.url), inspector=InspectorSettings(bytes=50_000))
     with running(config, token=TOKEN) as gateway:
         heard = asked(gateway.url, STREAMED[0])
         assert heard.text == "A long story. " * 3000
@@ -458,7 +464,7 @@ def test_what_is_under_way_is_bounded_too(model: ScriptedServer) -> None:
 
 def test_what_was_not_kept_is_told(model: ScriptedServer) -> None:
     say(model, words("A long story. " * 300, 10))
-    config = structs.replace(behind(model.url), inspector=Inspector(bytes=120_000))
+    config = structs.replace(behind(model.url), inspector=InspectorSettings(bytes=120_000))
     with running(config, token=TOKEN) as gateway:
         asked(gateway.url, STREAMED[0])
         shown = Looking(gateway.url).last()
@@ -508,7 +514,7 @@ def test_no_secret_is_shown(model: ScriptedServer) -> None:
     say(model, words(f"Your api_key is {SECRET}, and so is the other: {SECRET}. {CALL}", 5))
     config = behind(model.url, tools="prompt", dialect="hermes")
     key = structs.replace(config.upstreams["scripted"], key="upstream-key-0123456789")
-    server = Server(keys=("client-key-0123456789",))
+    server = ServerSettings(keys=("client-key-0123456789",))
     config = structs.replace(config, upstreams={"scripted": key}, server=server)
     with running(config, token=TOKEN) as gateway:
         text = f"api_key={SECRET} and upstream-key-0123456789"
@@ -655,7 +661,7 @@ def test_every_dialect_has_an_example_that_reads(gateway: Running) -> None:
 
 def test_the_page_chats_with_keys_configured(model: ScriptedServer) -> None:
     say(model, words("Hello there."))
-    config = structs.replace(behind(model.url), server=Server(keys=("a-client-key",)))
+    config = structs.replace(behind(model.url), server=ServerSettings(keys=("a-client-key",)))
     with running(config, token=TOKEN) as gateway:
         looking = Looking(gateway.url)
         got = looking.post("chat", STREAMED[0].body())

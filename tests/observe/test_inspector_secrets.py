@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.gateway.clients import STREAMED, WHOLE
-from tests.gateway.support import behind, running
+from tests.gateway.raw_clients import STREAMED, WHOLE
+from tests.gateway.running_gateway import behind, running
 from tests.observe.test_inspector import HTTP, SECRET, TOKEN, Looking, words
 from toolspeak import Finish, TextDelta
 from toolspeak.config.settings import Config

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.clients import HTTP, STREAMED, WHOLE, Client, ask
-from tests.gateway.served import ASKED, Held, free_port, serving, settings_for, until
-from tests.gateway.served import ask as asked_of
-from tests.gateway.support import behind, running
+from tests.gateway.gateway_process import ASKED, Held, free_port, serving, settings_for, until
+from tests.gateway.gateway_process import ask as asked_of
+from tests.gateway.raw_clients import HTTP, STREAMED, WHOLE, Client, ask
+from tests.gateway.running_gateway import behind, running
 from toolspeak.events import Event, Finish, TextDelta
 from toolspeak.observe.logs import REQUEST_ID, JsonLines
 from toolspeak.testing import ScriptedServer
@@ -126,7 +126,7 @@ def test_what_goes_wrong_inside_names_its_request(
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     handler.setFormatter(JsonLines())
-    monkeypatch.setattr("toolspeak.gateway.chat_handler.goes_on", fails)
+    monkeypatch.setattr("toolspeak.gateway.chat_handler.omits_tools", fails)
     logger = logging.getLogger("toolspeak.gateway")
     logger.addHandler(handler)
     try:

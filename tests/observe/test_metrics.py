@@ -15,9 +15,9 @@ import yaml
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.gateway.clients import CLIENTS, HTTP, STREAMED, WHOLE, ask
-from tests.gateway.support import Running, behind, running
-from toolspeak.config.settings import Upstream
+from tests.gateway.raw_clients import CLIENTS, HTTP, STREAMED, WHOLE, ask
+from tests.gateway.running_gateway import Running, behind, running
+from toolspeak.config.settings import UpstreamSettings
 from toolspeak.events import CallEnd, CallStart, Event, Finish, TextDelta
 from toolspeak.notes import NOTES, REPAIRS
 from toolspeak.observe.metrics import FAMILIES, Family, Metrics, SharedMetrics
@@ -313,7 +313,7 @@ def test_a_fallback() -> None:
     ):
         config = behind(broken.url)
         first = structs.replace(config.upstreams["scripted"], fallbacks=("other",))
-        second = Upstream(wire="openai_chat", base_url=f"{other.url}/v1")
+        second = UpstreamSettings(wire="openai_chat", base_url=f"{other.url}/v1")
         config = structs.replace(config, upstreams={"scripted": first, "other": second})
         with running(config) as gateway:
             ask(gateway.url, CHAT)

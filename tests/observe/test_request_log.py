@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.gateway.support import Nowhere
-from toolspeak.config.settings import Config, Upstream
+from tests.gateway.running_gateway import Nowhere
+from toolspeak.config.settings import Config, UpstreamSettings
 from toolspeak.gateway.http import Sender
 from toolspeak.gateway.inspector_recorder import Recorder
 from toolspeak.observe.inspector import request_log as ring_module
@@ -37,9 +37,9 @@ from toolspeak.types import (
     Usage,
 )
 from toolspeak.upstream.capture import UNCOUNTED, Flow, Kept, Room, weight_of
-from toolspeak.upstream.catalog import Endpoint, Server
+from toolspeak.upstream.catalog import Endpoint, UpstreamServer
 from toolspeak.upstream.record import Question, Record
-from toolspeak.upstream.response import Response
+from toolspeak.upstream.response import UpstreamResponse
 
 ROOM = Room(2**30)
 
@@ -64,7 +64,7 @@ def served(reply: Reply, number: int = 0, *, is_last: bool = True, body: bytes =
     heard = Flow(1.0, ROOM)
     heard.take(b"\xff\x00 not text")
     question = Question(
-        Server("up", "openai_chat", "http://127.0.0.1/v1", "key", {"x": "y"}),
+        UpstreamServer("up", "openai_chat", "http://127.0.0.1/v1", "key", {"x": "y"}),
         Plan("prompt", "hermes", True, ("because",)),
         path="/chat/completions",
         model="m",
@@ -353,16 +353,16 @@ class Dripping:
 def test_pieces_of_every_size_take_room(size: int) -> None:
     """Of what comes from a model, and of what leaves to the client."""
     room = Room(1_000_000)
-    endpoint = Endpoint("up", "openai_chat", "http://127.0.0.1/v1", "", {}, Upstream())
+    endpoint = Endpoint("up", "openai_chat", "http://127.0.0.1/v1", "", {}, UpstreamSettings())
     connection: Any = Dripping(b"x" * size)
 
     async def streams() -> Flow:
-        response = Response(connection, endpoint, lambda _: None)
+        response = UpstreamResponse(connection, endpoint, lambda _: None)
         heard, kept, sender = Flow(0.0, room), Kept(0.0, room), Sender(Nowhere())
-        response.keep(heard, kept)
+        response.capture_to(heard, kept)
         sender.copy = kept
         for _ in range(200_000 // (size + 80)):
-            await sender.more(await response.more(), 1.0)
+            await sender.more(await response.read_chunk(), 1.0)
         for flow in (heard, kept):
             assert 0.9 * weight_of(flow.pieces) - 3 * UNCOUNTED < flow.weight
         return heard

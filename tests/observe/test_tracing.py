@@ -21,12 +21,12 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tests.gateway.clients import HTTP, STREAMED, WHOLE, Client, ask
-from tests.gateway.configs import go_apart, loaded, refused
-from tests.gateway.served import ASKED, Held, serving
-from tests.gateway.served import ask as asked_of
-from tests.gateway.support import Running, behind, running
-from toolspeak.config.settings import Config, Telemetry
+from tests.config.config_files import go_apart, loaded, refused
+from tests.gateway.gateway_process import ASKED, Held, serving
+from tests.gateway.gateway_process import ask as asked_of
+from tests.gateway.raw_clients import HTTP, STREAMED, WHOLE, Client, ask
+from tests.gateway.running_gateway import Running, behind, running
+from toolspeak.config.settings import Config, TelemetrySettings
 from toolspeak.errors import UsageError
 from toolspeak.events import CallEnd, CallStart, Event, Finish, Started, TextDelta
 from toolspeak.gateway.app import Gateway
@@ -74,7 +74,7 @@ def traced(
     exporter = InMemorySpanExporter()
     with ScriptedServer(*turns) as upstream:
         config = structs.replace(
-            behind(upstream.url, **model), telemetry=Telemetry(content=content)
+            behind(upstream.url, **model), telemetry=TelemetrySettings(content=content)
         )
         gateway = Running(Gateway(config, environ={}, tracing=Tracing(config, exporter)))
         gateway.start()
@@ -431,8 +431,8 @@ def test_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     problem = "traces need OpenTelemetry: pip install 'toolspeak[otel]'"
     assert refused(text).problems == (f"a.toml: {problem} - at `$.telemetry.otlp`",)
     with pytest.raises(UsageError, match="toolspeak\\[otel\\]"):
-        Gateway(Config(telemetry=Telemetry("http://127.0.0.1:4318")), environ={})
-    assert loaded("").config.telemetry == Telemetry()
+        Gateway(Config(telemetry=TelemetrySettings("http://127.0.0.1:4318")), environ={})
+    assert loaded("").config.telemetry == TelemetrySettings()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://"])

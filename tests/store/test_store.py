@@ -23,7 +23,14 @@ from hypothesis import strategies as st
 
 from toolspeak.errors import UsageError
 from toolspeak.store import socket as store_socket
-from toolspeak.store.base import ENTRY_BYTES, PART_BYTES, MemoryStore, Store, finite, open_store
+from toolspeak.store.base import (
+    ENTRY_BYTES,
+    PART_BYTES,
+    MemoryStore,
+    Store,
+    finite_amounts,
+    open_store,
+)
 from toolspeak.store.socket import SocketStore, StoreServer
 from toolspeak.types import Tool
 from toolspeak.upstream.memory import DAY, HOUR, Memory
@@ -204,59 +211,59 @@ async def a_value_put_again_lives_longer(store: Store) -> None:
 
 
 async def lists_keep_the_newest(store: Store) -> None:
-    assert await store.items("a") == []
+    assert await store.list_items("a") == []
     for value in (b"1", b"2", b"3", b""):
-        await store.push("a", value, most=3, seconds=60)
-    assert await store.items("a") == [b"", b"3", b"2"]
-    await store.push("a", b"5", most=1, seconds=60)
-    assert await store.items("a") == [b"5"]
+        await store.push("a", value, max_items=3, seconds=60)
+    assert await store.list_items("a") == [b"", b"3", b"2"]
+    await store.push("a", b"5", max_items=1, seconds=60)
+    assert await store.list_items("a") == [b"5"]
 
 
 async def lists_expire_after_the_last_push(store: Store) -> None:
-    await store.push("a", b"1", most=9, seconds=0.8)
+    await store.push("a", b"1", max_items=9, seconds=0.8)
     await asyncio.sleep(0.5)
-    await store.push("a", b"2", most=9, seconds=0.8)
+    await store.push("a", b"2", max_items=9, seconds=0.8)
     await asyncio.sleep(0.5)
-    assert await store.items("a") == [b"2", b"1"]
+    assert await store.list_items("a") == [b"2", b"1"]
     await asyncio.sleep(0.9)
-    assert await store.items("a") == []
-    await store.push("a", b"3", most=9, seconds=0.8)
-    assert await store.items("a") == [b"3"]
+    assert await store.list_items("a") == []
+    await store.push("a", b"3", max_items=9, seconds=0.8)
+    assert await store.list_items("a") == [b"3"]
 
 
 async def counters_add_up(store: Store) -> None:
-    assert await store.amounts("a") == {}
-    await store.add("a", {"requests": 1, "seconds": 0.25})
-    await store.add("a", {"requests": 2, "seconds": -0.5, "größe 😀": 1e18})
-    await store.add("a", {})
-    assert await store.amounts("a") == {"requests": 3.0, "seconds": -0.25, "größe 😀": 1e18}
+    assert await store.read_counters("a") == {}
+    await store.increment("a", {"requests": 1, "seconds": 0.25})
+    await store.increment("a", {"requests": 2, "seconds": -0.5, "größe 😀": 1e18})
+    await store.increment("a", {})
+    assert await store.read_counters("a") == {"requests": 3.0, "seconds": -0.25, "größe 😀": 1e18}
     await store.delete("a")
-    assert await store.amounts("a") == {}
+    assert await store.read_counters("a") == {}
 
 
 async def amounts_without_end_are_left_out(store: Store) -> None:
-    await store.add("a", {"requests": 1, "seconds": float("inf"), "tokens": float("nan")})
-    assert await store.amounts("a") == {"requests": 1.0}
+    await store.increment("a", {"requests": 1, "seconds": float("inf"), "tokens": float("nan")})
+    assert await store.read_counters("a") == {"requests": 1.0}
 
 
 async def many_counters_at_once(store: Store) -> None:
-    await store.add("a", {f"counter {number}": number for number in range(1, 3001)})
-    assert sum((await store.amounts("a")).values()) == 3000 * 3001 / 2
+    await store.increment("a", {f"counter {number}": number for number in range(1, 3001)})
+    assert sum((await store.read_counters("a")).values()) == 3000 * 3001 / 2
 
 
 async def kinds_do_not_mix(store: Store) -> None:
     await store.put("value", b"1", 60)
-    await store.push("list", b"1", most=9, seconds=60)
-    await store.add("counters", {"n": 1})
-    assert (await store.items("value"), await store.amounts("value")) == ([], {})
-    assert (await store.get("list"), await store.amounts("list")) == (None, {})
-    assert (await store.get("counters"), await store.items("counters")) == (None, [])
-    await store.push("value", b"2", most=9, seconds=60)
-    await store.add("list", {"n": 1})
-    await store.push("counters", b"2", most=9, seconds=60)
+    await store.push("list", b"1", max_items=9, seconds=60)
+    await store.increment("counters", {"n": 1})
+    assert (await store.list_items("value"), await store.read_counters("value")) == ([], {})
+    assert (await store.get("list"), await store.read_counters("list")) == (None, {})
+    assert (await store.get("counters"), await store.list_items("counters")) == (None, [])
+    await store.push("value", b"2", max_items=9, seconds=60)
+    await store.increment("list", {"n": 1})
+    await store.push("counters", b"2", max_items=9, seconds=60)
     assert await store.get("value") == b"1"
-    assert await store.items("list") == [b"1"]
-    assert await store.amounts("counters") == {"n": 1.0}
+    assert await store.list_items("list") == [b"1"]
+    assert await store.read_counters("counters") == {"n": 1.0}
     await store.put("list", b"2", 60)
     assert await store.get("list") == b"2"
 
@@ -271,23 +278,23 @@ async def any_text_is_a_key(store: Store) -> None:
 async def large_values_survive(store: Store) -> None:
     value = bytes(range(256)) * 40_000
     await store.put("a", value, 60)
-    await store.push("b", value, most=2, seconds=60)
+    await store.push("b", value, max_items=2, seconds=60)
     assert await store.get("a") == value
-    assert await store.items("b") == [value]
+    assert await store.list_items("b") == [value]
 
 
 async def many_ask_at_once(store: Store) -> None:
     await asyncio.gather(*(store.put(f"{n}", b"%d" % n, 60) for n in range(60)))
-    await asyncio.gather(*(store.add("a", {"n": 1}) for _ in range(60)))
+    await asyncio.gather(*(store.increment("a", {"n": 1}) for _ in range(60)))
     found = await asyncio.gather(*(store.get(f"{n}") for n in range(60)))
     assert found == [b"%d" % n for n in range(60)]
-    assert await store.amounts("a") == {"n": 60.0}
-    assert store.problem is None
+    assert await store.read_counters("a") == {"n": 60.0}
+    assert store.last_error is None
 
 
 async def it_can_be_reached(store: Store) -> None:
     assert await store.ping() is True
-    assert (store.problem, store.failures) == (None, 0)
+    assert (store.last_error, store.error_count) == (None, 0)
 
 
 BEHAVIOURS = [
@@ -328,10 +335,10 @@ def operations(seconds: st.SearchStrategy[float]) -> st.SearchStrategy[list[Oper
         return st.tuples(st.just(name), st.tuples(*arguments), st.fixed_dictionaries(named))
 
     sums = st.dictionaries(st.sampled_from(["n", "m", "größe"]), NUMBERS)
-    reads = [one(name, KEYS) for name in ("get", "items", "amounts", "delete")]
+    reads = [one(name, KEYS) for name in ("get", "list_items", "read_counters", "delete")]
     put = one("put", KEYS, VALUES, seconds)
-    push = one("push", KEYS, VALUES, most=st.integers(1, 3), seconds=seconds)
-    return st.lists(st.one_of(put, push, one("add", KEYS, sums), *reads), max_size=40)
+    push = one("push", KEYS, VALUES, max_items=st.integers(1, 3), seconds=seconds)
+    return st.lists(st.one_of(put, push, one("increment", KEYS, sums), *reads), max_size=40)
 
 
 class Clock:
@@ -385,23 +392,23 @@ class Model:
     def delete(self, key: str) -> None:
         self.entries = [entry for entry in self.entries if entry[0] != key]
 
-    def push(self, key: str, value: bytes, *, most: int, seconds: float) -> None:
+    def push(self, key: str, value: bytes, *, max_items: int, seconds: float) -> None:
         found = self.find(key)
         if found is None or isinstance(found, list):
-            self.keep(key, [value, *(found or [])][:most], self.now() + seconds)
+            self.keep(key, [value, *(found or [])][:max_items], self.now() + seconds)
 
-    def items(self, key: str) -> list[bytes]:
+    def list_items(self, key: str) -> list[bytes]:
         found = self.find(key)
         return found if isinstance(found, list) else []
 
-    def add(self, key: str, amounts: dict[str, float]) -> None:
+    def increment(self, key: str, amounts: dict[str, float]) -> None:
         found = self.find(key)
         if isinstance(found, dict) or (found is None and amounts):
             sums = Counter(found or {})
             sums.update(amounts)
             self.keep(key, dict(sums), float("inf"))
 
-    def amounts(self, key: str) -> dict[str, float]:
+    def read_counters(self, key: str) -> dict[str, float]:
         found = self.find(key)
         return found if isinstance(found, dict) else {}
 
@@ -466,11 +473,11 @@ def test_what_is_too_large_is_not_kept_and_drives_nothing_out() -> None:
         await store.put("a", b"1", 60)
         await store.put("b", b"1", 60)
         await store.put("b", entry_of(3001), 60)
-        await store.push("c", entry_of(3001), most=9, seconds=60)
-        await store.add("d", {"n" * 3001: 1})
+        await store.push("c", entry_of(3001), max_items=9, seconds=60)
+        await store.increment("d", {"n" * 3001: 1})
         assert await store.get("a") == b"1"
         assert await store.get("b") is None, "the old value would be wrong"
-        assert (await store.items("c"), await store.amounts("d")) == ([], {})
+        assert (await store.list_items("c"), await store.read_counters("d")) == ([], {})
         await store.put("e", entry_of(3000), 60)
         assert await store.get("e") is not None
 
@@ -537,7 +544,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_only_finite_amounts_can_be_added() -> None:
-    assert finite({"a": 1, "b": float("-inf"), "c": float("nan")}) == {"a": 1}
+    assert finite_amounts({"a": 1, "b": float("-inf"), "c": float("nan")}) == {"a": 1}
 
 
 # Redis, which comes and goes.
@@ -552,10 +559,10 @@ async def timed(work: Coroutine[Any, Any, Any]) -> float:
 async def everything(store: Store) -> list[Any]:
     """What each operation gives: on a store that is away, nothing."""
     await store.put("k", b"1", 60)
-    await store.push("l", b"1", most=3, seconds=60)
-    await store.add("c", {"n": 1})
+    await store.push("l", b"1", max_items=3, seconds=60)
+    await store.increment("c", {"n": 1})
     await store.delete("d")
-    return [await store.get("k"), await store.items("l"), await store.amounts("c")]
+    return [await store.get("k"), await store.list_items("l"), await store.read_counters("c")]
 
 
 @needs_redis
@@ -564,12 +571,12 @@ def test_two_stores_see_each_other(shared: Server) -> None:
         await flush(shared.url)
         other = redis_store(shared.url)
         await one.put("a", b"1", 60)
-        await one.push("l", b"1", most=3, seconds=60)
-        await asyncio.gather(*(store.add("c", {"n": 1}) for store in (one, other) * 20))
-        await other.push("l", b"2", most=3, seconds=60)
+        await one.push("l", b"1", max_items=3, seconds=60)
+        await asyncio.gather(*(store.increment("c", {"n": 1}) for store in (one, other) * 20))
+        await other.push("l", b"2", max_items=3, seconds=60)
         assert await other.get("a") == b"1"
-        assert await one.items("l") == [b"2", b"1"]
-        assert await one.amounts("c") == await other.amounts("c") == {"n": 40.0}
+        assert await one.list_items("l") == [b"2", b"1"]
+        assert await one.read_counters("c") == await other.read_counters("c") == {"n": 40.0}
         await other.delete("a")
         assert await one.get("a") is None
         await other.close()
@@ -601,15 +608,15 @@ def test_a_killed_server_is_done_without_and_comes_back(
         server.kill()
         assert await timed(everything(store)) < 0.5
         assert await everything(store) == [None, [], {}]
-        assert store.failures == 1, "it tries again at each request"
-        assert store.problem is not None
+        assert store.error_count == 1, "it tries again at each request"
+        assert store.last_error is not None
         assert await store.ping() is False
-        assert store.failures == 2
+        assert store.error_count == 2
 
         server.start()
         await asyncio.sleep(1.05)
         assert await everything(store) == [b"1", [b"1"], {"n": 1.0}]
-        assert (store.problem, store.failures) == (None, 2)
+        assert (store.last_error, store.error_count) == (None, 2)
 
     run(test, redis_store(server.url))
 
@@ -638,7 +645,7 @@ def test_while_it_is_away_one_operation_in_a_second_tries(serve: Callable[..., S
         for seconds in (0, 0.9, 0.2, 0.9, 0.2):
             clock.time += seconds
             await asyncio.gather(*(store.get(f"{n}") for n in range(1 if not seconds else 20)))
-        assert store.failures == 3
+        assert store.error_count == 3
 
     run(test, redis_store(server.url, clock))
 
@@ -654,7 +661,7 @@ def test_a_restart_between_two_operations_is_not_noticed(serve: Callable[..., Se
         # A moment in which the end of the connections arrives, as between two requests.
         await asyncio.sleep(0.05)
         assert await everything(store) == [b"1", [b"1"], {"n": 1.0}]
-        assert store.failures == 0
+        assert store.error_count == 0
 
     run(test, redis_store(server.url))
 
@@ -674,10 +681,10 @@ def test_a_server_that_hangs_costs_a_second_and_then_one_operation(
         assert 0.9 < await timed(asyncio.wait_for(reads, 5)) < 2.5
         assert reads.result() == [None] * 50
         assert await timed(everything(store)) < 0.5
-        assert (store.problem, store.failures) == ("no answer from Redis within 1 s", 50)
+        assert (store.last_error, store.error_count) == ("no answer from Redis within 1 s", 50)
         clock.time += 1
         await asyncio.gather(*(store.get("a") for _ in range(50)))
-        assert store.failures == 51
+        assert store.error_count == 51
         server.send(signal.SIGCONT)
         clock.time += 1
         assert (await store.get("b"), await store.get("a")) == (b"b", b"a")
@@ -701,7 +708,7 @@ def test_a_cancelled_read_does_not_answer_the_next(serve: Callable[..., Server])
                 await read
             server.send(signal.SIGCONT)
             assert await store.get("b") == b"b"
-        assert store.failures == 0
+        assert store.error_count == 0
 
     run(test, redis_store(server.url))
 
@@ -713,19 +720,19 @@ def test_what_redis_refuses_does_not_close_it(serve: Callable[..., Server]) -> N
 
     async def test(store: Store) -> None:
         await store.put("a", b"1", 60)
-        assert store.problem is not None
-        assert "maxmemory" in store.problem
+        assert store.last_error is not None
+        assert "maxmemory" in store.last_error
         assert await store.get("a") is None
-        assert (store.problem, store.failures) == (None, 1)
+        assert (store.last_error, store.error_count) == (None, 1)
 
         server.kill()
         assert await store.get("a") is None
         server.start()
         clock.time += 1
         await store.put("a", b"1", 60)
-        assert store.failures == 3
+        assert store.error_count == 3
         assert await store.get("a") is None
-        assert store.problem is None
+        assert store.last_error is None
 
     run(test, redis_store(server.url, clock))
 
@@ -741,9 +748,9 @@ def with_secrets(url: str) -> str:
 async def assert_nothing_is_told(store: Store) -> None:
     assert await everything(store) == [None, [], {}]
     assert await store.ping() is False
-    assert store.problem
-    assert "s3cr" not in store.problem
-    assert "someone" not in store.problem
+    assert store.last_error
+    assert "s3cr" not in store.last_error
+    assert "someone" not in store.last_error
 
 
 @needs_redis
@@ -776,7 +783,7 @@ def test_a_server_that_repeats_what_it_hears_tells_nothing() -> None:
             port = server.sockets[0].getsockname()[1]
             store = redis_store(with_secrets(f"redis://127.0.0.1:{port}"))
             await assert_nothing_is_told(store)
-            assert "no idea" in str(store.problem)
+            assert "no idea" in str(store.last_error)
             await store.close()
 
     asyncio.run(test())

@@ -14,18 +14,18 @@ import pytest
 import trustme
 from msgspec import structs
 
-from toolspeak.config.settings import Upstream
+from toolspeak.config.settings import UpstreamSettings
 from toolspeak.gateway.server import new_loop
 from toolspeak.upstream import http_pool as pool_module
 from toolspeak.upstream.catalog import Endpoint
-from toolspeak.upstream.client import Upstreams
-from toolspeak.upstream.failures import UpstreamFailed
+from toolspeak.upstream.client import UpstreamClient
+from toolspeak.upstream.errors import UpstreamError
 from toolspeak.upstream.http_pool import address_of
-from toolspeak.upstream.response import Response
+from toolspeak.upstream.response import UpstreamResponse
 from toolspeak.upstream.timers import Ticker
 
 Acts = Callable[["Peer"], Awaitable[None]]
-SETTINGS = Upstream(connect_timeout=2, first_byte_timeout=2, idle_timeout=2, retries=0)
+SETTINGS = UpstreamSettings(connect_timeout=2, first_byte_timeout=2, idle_timeout=2, retries=0)
 
 
 class Peer:
@@ -92,9 +92,9 @@ async def serving(
 
 
 @asynccontextmanager
-async def asking() -> AsyncGenerator[Upstreams, None]:
+async def asking() -> AsyncGenerator[UpstreamClient, None]:
     ticker = Ticker()
-    upstreams = Upstreams(ticker)
+    upstreams = UpstreamClient(ticker)
     try:
         yield upstreams
     finally:
@@ -117,9 +117,9 @@ def at(url: str, **settings: Any) -> Endpoint:
     return Endpoint("up", "openai_chat", url, "", {}, structs.replace(SETTINGS, **settings))
 
 
-async def heard(response: Response) -> tuple[int, bytes]:
+async def heard(response: UpstreamResponse) -> tuple[int, bytes]:
     with response:
-        return response.status, await response.body()
+        return response.status, await response.read_body()
 
 
 def says(*pieces: bytes, then_close: bool = False) -> Acts:
@@ -139,7 +139,7 @@ def asked_of(acts: Acts, path: str = "/x", data: bytes | None = b"{}") -> tuple[
 
     async def run() -> tuple[int, bytes]:
         async with serving(acts) as (_, port), asking() as upstreams:
-            return await heard(await upstreams.ask(at(f"http://127.0.0.1:{port}"), path, data))
+            return await heard(await upstreams.request(at(f"http://127.0.0.1:{port}"), path, data))
 
     return run_on_each_loop(run)
 
@@ -213,9 +213,9 @@ def test_what_is_no_reply(acts: Acts, problem: str) -> None:
     async def run() -> None:
         quick = {"first_byte_timeout": 0.3, "idle_timeout": 0.3}
         async with serving(acts) as (server, port), asking() as upstreams:
-            with pytest.raises(UpstreamFailed, match=problem):
+            with pytest.raises(UpstreamError, match=problem):
                 await heard(
-                    await upstreams.ask(at(f"http://127.0.0.1:{port}", **quick), "/x", b"{}")
+                    await upstreams.request(at(f"http://127.0.0.1:{port}", **quick), "/x", b"{}")
                 )
             await _until(lambda: server.open == 0)
 
@@ -231,7 +231,7 @@ async def _until(holds: Callable[[], bool]) -> None:
 
 
 def run_with(
-    acts: Acts, test: Callable[[Server, str, Upstreams], Coroutine[Any, Any, None]]
+    acts: Acts, test: Callable[[Server, str, UpstreamClient], Coroutine[Any, Any, None]]
 ) -> None:
     async def run() -> None:
         async with serving(acts) as (server, port), asking() as upstreams:
@@ -241,9 +241,9 @@ def run_with(
 
 
 def test_what_is_sent() -> None:
-    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
+    async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
         target = structs.replace(at(url.replace("//", "//me:s%C3%A9cret@") + "/a b/v1"))
-        await heard(await upstreams.ask(target, "/models/ä?x=%20 y", b'{"a":1}'))
+        await heard(await upstreams.request(target, "/models/ä?x=%20 y", b'{"a":1}'))
         peer = server.peers[0]
         lines = peer.head.splitlines()
         assert lines[0] == "POST /a%20b/v1/models/%C3%A4?x=%20%20y HTTP/1.1"
@@ -255,21 +255,21 @@ def test_what_is_sent() -> None:
 
 
 def test_a_line_break_in_a_header_is_no_second_header() -> None:
-    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
+    async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
         sly = structs.replace(at(url), headers={"x-a": "1\r\nx-b: 2"})
-        with pytest.raises(UpstreamFailed, match="line break"):
-            await upstreams.ask(sly, "/x")
+        with pytest.raises(UpstreamError, match="line break"):
+            await upstreams.request(sly, "/x")
         assert not server.peers
 
     run_with(says(HELLO), test)
 
 
 def test_connections_are_used_again() -> None:
-    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
+    async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
         for _ in range(3):
-            assert await heard(await upstreams.ask(at(url), "/x")) == (200, b"hello")
+            assert await heard(await upstreams.request(at(url), "/x")) == (200, b"hello")
         assert len(server.peers) == 1
-        both = await asyncio.gather(*(upstreams.ask(at(url), "/x") for _ in range(2)))
+        both = await asyncio.gather(*(upstreams.request(at(url), "/x") for _ in range(2)))
         assert [await heard(one) for one in both] == [(200, b"hello")] * 2
         assert len(server.peers) == 2
 
@@ -286,17 +286,17 @@ def test_connections_are_used_again() -> None:
     ids=["asks for that", "says more than it was asked", "HTTP/1.0"],
 )
 def test_connections_that_are_not_used_again(reply: bytes) -> None:
-    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
+    async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
         for count in (1, 2):
-            assert await heard(await upstreams.ask(at(url), "/x")) == (200, b"hello")
+            assert await heard(await upstreams.request(at(url), "/x")) == (200, b"hello")
             assert len(server.peers) == count
 
     run_with(says(reply), test)
 
 
 def test_a_reply_that_is_not_read_to_its_end_closes_the_connection() -> None:
-    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
-        with await upstreams.ask(at(url), "/x"):
+    async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
+        with await upstreams.request(at(url), "/x"):
             pass
         await _until(lambda: server.open == 0)
 
@@ -311,9 +311,9 @@ def test_a_kept_connection_that_was_given_up_is_no_failure() -> None:
         await peer.say(HELLO)
         await peer.hear()
 
-    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
+    async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
         for _ in range(3):
-            assert await heard(await upstreams.ask(at(url), "/x")) == (200, b"hello")
+            assert await heard(await upstreams.request(at(url), "/x")) == (200, b"hello")
         assert len(server.peers) == 3
 
     run_with(acts, test)
@@ -322,8 +322,8 @@ def test_a_kept_connection_that_was_given_up_is_no_failure() -> None:
 def test_connections_that_nobody_uses_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "_KEPT_SECONDS", 0.2)
 
-    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
-        await heard(await upstreams.ask(at(url), "/x"))
+    async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
+        await heard(await upstreams.request(at(url), "/x"))
         assert server.open == 1
         await _until(lambda: server.open == 0)
 
@@ -337,12 +337,12 @@ def test_what_has_come_is_read_even_if_the_connection_is_lost() -> None:
         await peer.say(b"50000\r\n" + b"x" * 0x50000 + b"\r\nzz\r\n")
         await asyncio.sleep(0.2)
 
-    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
-        with await upstreams.ask(at(url), "/x") as response:
+    async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
+        with await upstreams.request(at(url), "/x") as response:
             await asyncio.sleep(0.2)
-            assert len(await response.more()) == 0x50000
-            with pytest.raises(UpstreamFailed, match="no HTTP reply"):
-                await response.more()
+            assert len(await response.read_chunk()) == 0x50000
+            with pytest.raises(UpstreamError, match="no HTTP reply"):
+                await response.read_chunk()
 
     run_with(acts, test)
 
@@ -355,20 +355,20 @@ def test_a_connection_is_not_used_again_while_it_is_being_written_to() -> None:
         await peer.say(HELLO)
         await asyncio.sleep(0.5)
 
-    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
+    async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
         big = b"x" * 20_000_000
-        assert await heard(await upstreams.ask(at(url), "/x", big)) == (200, b"hello")
-        assert await heard(await upstreams.ask(at(url), "/x")) == (200, b"hello")
+        assert await heard(await upstreams.request(at(url), "/x", big)) == (200, b"hello")
+        assert await heard(await upstreams.request(at(url), "/x")) == (200, b"hello")
         assert len(server.peers) == 2
 
     run_with(acts, test)
 
 
 def test_a_header_of_the_configuration_stands_in_place_of_ours() -> None:
-    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
+    async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
         given = {"Authorization": "Bearer other", "USER-AGENT": "me"}
         target = structs.replace(at(url), key="sk-own", headers=given)
-        await heard(await upstreams.ask(target, "/x"))
+        await heard(await upstreams.request(target, "/x"))
         head = server.peers[0].head.lower()
         assert head.count("authorization:") == head.count("user-agent:") == 1
         assert "sk-own" not in head
@@ -388,11 +388,11 @@ def test_a_slow_reader_makes_the_server_wait() -> None:
             await peer.say(b"x" * 100_000)
             sent += 100_000
 
-    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
-        with await upstreams.ask(at(url), "/x") as response:
+    async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
+        with await upstreams.request(at(url), "/x") as response:
             await asyncio.sleep(0.3)
             assert sent < 30_000_000
-            assert len(await response.body()) == 50_000_000
+            assert len(await response.read_body()) == 50_000_000
 
     run_with(acts, test)
 
@@ -400,10 +400,10 @@ def test_a_slow_reader_makes_the_server_wait() -> None:
 def test_nobody_is_there() -> None:
     async def run() -> None:
         async with asking() as upstreams:
-            with pytest.raises(UpstreamFailed, match="cannot be reached: Connection refused"):
-                await upstreams.ask(at("http://127.0.0.1:9"), "/x")
-            with pytest.raises(UpstreamFailed, match="cannot be reached: "):
-                await upstreams.ask(at("http://no-such-host.invalid"), "/x")
+            with pytest.raises(UpstreamError, match="cannot be reached: Connection refused"):
+                await upstreams.request(at("http://127.0.0.1:9"), "/x")
+            with pytest.raises(UpstreamError, match="cannot be reached: "):
+                await upstreams.request(at("http://no-such-host.invalid"), "/x")
 
     run_on_each_loop(run)
 
@@ -452,23 +452,23 @@ def test_tls(authority: trustme.CA) -> None:
         async with serving(says(HELLO), right) as (_, port), asking() as upstreams:
             there = at(f"https://127.0.0.1:{port}")
             for _ in range(2):
-                assert await heard(await upstreams.ask(there, "/x")) == (200, b"hello")
+                assert await heard(await upstreams.request(there, "/x")) == (200, b"hello")
         async with serving(says(HELLO), wrong) as (_, port), asking() as upstreams:
-            with pytest.raises(UpstreamFailed, match=r"cannot be reached: .*certificate"):
-                await upstreams.ask(at(f"https://127.0.0.1:{port}"), "/x")
+            with pytest.raises(UpstreamError, match=r"cannot be reached: .*certificate"):
+                await upstreams.request(at(f"https://127.0.0.1:{port}"), "/x")
         async with serving(says(HELLO)) as (_, port), asking() as upstreams:
-            with pytest.raises(UpstreamFailed, match="cannot be reached"):
-                await upstreams.ask(at(f"https://127.0.0.1:{port}"), "/x")
+            with pytest.raises(UpstreamError, match="cannot be reached"):
+                await upstreams.request(at(f"https://127.0.0.1:{port}"), "/x")
 
     run_on_each_loop(run)
 
 
 def test_a_proxy_is_asked_for_the_whole_address(proxied: Callable[[str], None]) -> None:
-    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
+    async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
         proxied(url.replace("//", "//me:pass@"))
         for _ in range(2):
             there = at("http://far.example/v1")
-            assert await heard(await upstreams.ask(there, "/x")) == (200, b"hello")
+            assert await heard(await upstreams.request(there, "/x")) == (200, b"hello")
         lines = server.peers[0].head.splitlines()
         assert lines[0] == "GET http://far.example/v1/x HTTP/1.1"
         assert "Host: far.example" in lines
@@ -512,7 +512,7 @@ def test_tls_goes_through_a_tunnel(authority: trustme.CA, proxied: Callable[[str
             proxied(f"http://me:pass@127.0.0.1:{proxy}")
             for _ in range(2):
                 there = at("https://far.example/v1")
-                assert await heard(await upstreams.ask(there, "/x")) == (200, b"hello")
+                assert await heard(await upstreams.request(there, "/x")) == (200, b"hello")
             assert len(said) == 1
             assert said[0].splitlines()[0] == "CONNECT far.example:443 HTTP/1.1"
             assert "Proxy-Authorization: Basic bWU6cGFzcw==" in said[0].splitlines()
@@ -530,10 +530,10 @@ def test_tls_goes_through_a_tunnel(authority: trustme.CA, proxied: Callable[[str
     ],
 )
 def test_a_proxy_that_refuses(acts: Acts, problem: str, proxied: Callable[[str], None]) -> None:
-    async def test(server: Server, url: str, upstreams: Upstreams) -> None:
+    async def test(server: Server, url: str, upstreams: UpstreamClient) -> None:
         proxied(url)
-        with pytest.raises(UpstreamFailed, match=problem):
-            await upstreams.ask(at("https://far.example/v1"), "/x")
+        with pytest.raises(UpstreamError, match=problem):
+            await upstreams.request(at("https://far.example/v1"), "/x")
         await _until(lambda: server.open == 0)
 
     run_with(acts, test)
@@ -543,8 +543,8 @@ def test_a_proxy_of_another_kind(proxied: Callable[[str], None]) -> None:
     async def run() -> None:
         proxied("socks5://me:pass@127.0.0.1:1080")
         async with asking() as upstreams:
-            with pytest.raises(UpstreamFailed, match="give an http:// one") as problem:
-                await upstreams.ask(at("https://far.example/v1"), "/x")
+            with pytest.raises(UpstreamError, match="give an http:// one") as problem:
+                await upstreams.request(at("https://far.example/v1"), "/x")
             assert "pass" not in str(problem.value)
 
     run_on_each_loop(run)

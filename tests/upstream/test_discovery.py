@@ -15,15 +15,14 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.served import ASKED, HTTP, ask, text_of
-from tests.gateway.support import running
+from tests.gateway.gateway_process import ASKED, HTTP, ask, text_of
+from tests.gateway.running_gateway import running
 from toolspeak import Finish, TextDelta
-from toolspeak.config.settings import Config, Server, Upstream
+from toolspeak.config.settings import Config, ServerSettings, UpstreamSettings
 from toolspeak.testing import ScriptedServer
-from toolspeak.upstream.catalog import EMBEDDED, Catalog, Found
-from toolspeak.upstream.discovery import PLACES, Place, discover
+from toolspeak.upstream.catalog import EMBEDDED, Catalog, DiscoveredServer
+from toolspeak.upstream.discovery import KNOWN_SERVERS, KnownServer, LocalModels, discover_servers
 from toolspeak.upstream.embedded import bundled_model
-from toolspeak.upstream.local import LocalModels
 
 OLLAMA = {"models": [{"name": "qwen3:8b", "model": "qwen3:8b"}, {"name": "gemma3:4b"}]}
 OPENAI = {"object": "list", "data": [{"id": "org/phi-4", "object": "model"}]}
@@ -92,20 +91,20 @@ def trickles(handler: BaseHTTPRequestHandler) -> None:
         pass
 
 
-def places(**ports: int) -> tuple[Place, ...]:
+def places(**ports: int) -> tuple[KnownServer, ...]:
     """The usual places, at other ports."""
     return tuple(
-        Place(place.provider, ports[place.provider], place.base, place.models)
-        for place in PLACES
+        KnownServer(place.provider, ports[place.provider], place.base, place.models)
+        for place in KNOWN_SERVERS
         if place.provider in ports
     )
 
 
-def found(config: Config | None = None, **answering: Answer) -> tuple[Found, ...]:
+def found(config: Config | None = None, **answering: Answer) -> tuple[DiscoveredServer, ...]:
     """What is found if servers answer so, by provider."""
     with ExitStack() as stack:
         ports = {name: stack.enter_context(server(one)) for name, one in answering.items()}
-        return asyncio.run(discover(config or Config(), places(**ports)))
+        return asyncio.run(discover_servers(config or Config(), places(**ports)))
 
 
 def closed_port() -> int:
@@ -115,7 +114,7 @@ def closed_port() -> int:
 
 
 def test_the_usual_places() -> None:
-    assert {(place.provider, place.port) for place in PLACES} == {
+    assert {(place.provider, place.port) for place in KNOWN_SERVERS} == {
         ("ollama", 11434),
         ("lmstudio", 1234),
         ("llamacpp", 8080),
@@ -145,7 +144,7 @@ def test_models_that_only_embed_come_last() -> None:
     listed = {"models": [{"name": "nomic-embed-text"}, bert, *OLLAMA["models"]]}
     (ollama,) = found(ollama=answers(listed))
     assert ollama.models == ("qwen3:8b", "gemma3:4b", "nomic-embed-text", "bge-m3")
-    assert Catalog(Config(), {}, (ollama,)).default == "ollama/qwen3:8b"
+    assert Catalog(Config(), {}, (ollama,)).default_model == "ollama/qwen3:8b"
 
 
 @pytest.mark.parametrize(
@@ -188,9 +187,9 @@ def test_nobody_is_sent_elsewhere() -> None:
 
 
 def test_nobody_is_there() -> None:
-    ports = {place.provider: closed_port() for place in PLACES}
+    ports = {place.provider: closed_port() for place in KNOWN_SERVERS}
     began = time.monotonic()
-    assert asyncio.run(discover(Config(), places(**ports))) == ()
+    assert asyncio.run(discover_servers(Config(), places(**ports))) == ()
     assert time.monotonic() - began < 3
 
 
@@ -198,9 +197,9 @@ def test_nobody_is_there() -> None:
 def test_one_that_hangs_holds_nobody_up(slow: Answer) -> None:
     with server(slow) as stuck, server(answers(OPENAI)) as quick:
 
-        async def look() -> tuple[tuple[Found, ...], float]:
+        async def look() -> tuple[tuple[DiscoveredServer, ...], float]:
             began = time.monotonic()
-            servers = await discover(Config(), places(ollama=stuck, vllm=quick))
+            servers = await discover_servers(Config(), places(ollama=stuck, vllm=quick))
             return servers, time.monotonic() - began
 
         servers, seconds = asyncio.run(look())
@@ -212,39 +211,39 @@ def test_what_is_configured_is_not_looked_for() -> None:
     with server(answers(OPENAI)) as port:
 
         def look(config: Config) -> list[str]:
-            return [one.name for one in asyncio.run(discover(config, places(vllm=port)))]
+            return [one.name for one in asyncio.run(discover_servers(config, places(vllm=port)))]
 
         def upstream(address: str, name: str = "mine") -> Config:
-            return Config(upstreams={name: Upstream(wire="openai_chat", base_url=address)})
+            return Config(upstreams={name: UpstreamSettings(wire="openai_chat", base_url=address)})
 
         assert look(upstream(f"http://localhost:{port}/v1")) == []
         assert look(upstream(f"http://127.0.0.1:{port}")) == []
         assert look(upstream("http://elsewhere.example:9/v1", "vllm")) == []
-        assert look(Config(server=Server(port=port))) == []
+        assert look(Config(server=ServerSettings(port=port))) == []
         # The same port of another machine is something else.
         assert look(upstream(f"http://elsewhere.example:{port}/v1")) == ["vllm"]
-        assert look(Config(upstreams={"cloud": Upstream(provider="openai")})) == ["vllm"]
+        assert look(Config(upstreams={"cloud": UpstreamSettings(provider="openai")})) == ["vllm"]
 
 
 def test_a_gateway_does_not_find_a_gateway() -> None:
     with ScriptedServer([TextDelta("Hi."), Finish("stop")]) as model:
-        upstream = Upstream(wire="openai_chat", base_url=f"{model.url}/v1")
+        upstream = UpstreamSettings(wire="openai_chat", base_url=f"{model.url}/v1")
         with running(Config(upstreams={"u": upstream})) as gateway:
             port = int(gateway.url.rpartition(":")[2])
             assert HTTP.get(f"{gateway.url}/v1/models").headers["x-toolspeak"]
-            everywhere = {place.provider: port for place in PLACES}
-            assert asyncio.run(discover(Config(), places(**everywhere))) == ()
+            everywhere = {place.provider: port for place in KNOWN_SERVERS}
+            assert asyncio.run(discover_servers(Config(), places(**everywhere))) == ()
 
 
 # Which model is the default.
 
 
-def local_models(embedded: bool, **ports: int) -> tuple[Found, ...]:
-    async def look() -> tuple[Found, ...]:
+def local_models(embedded: bool, **ports: int) -> tuple[DiscoveredServer, ...]:
+    async def look() -> tuple[DiscoveredServer, ...]:
         local = LocalModels(Config(embedded=embedded), places(**ports))
         try:
             await local.start()
-            return local.found()
+            return local.servers()
         finally:
             await local.stop()
 
@@ -257,22 +256,28 @@ def test_the_default_is_a_local_server_before_the_embedded_model() -> None:
         servers = local_models(True, ollama=port)
     assert [one.name for one in servers] == ["ollama", EMBEDDED]
     catalog = Catalog(Config(), {}, servers)
-    assert catalog.default == "ollama/qwen3:8b"
-    assert [name.partition("/")[0] for name in catalog.names()] == ["ollama", "ollama", EMBEDDED]
+    assert catalog.default_model == "ollama/qwen3:8b"
+    assert [name.partition("/")[0] for name in catalog.list_names()] == [
+        "ollama",
+        "ollama",
+        EMBEDDED,
+    ]
     alone = Catalog(Config(), {}, local_models(True, ollama=closed_port()))
-    assert alone.default.startswith("embedded/SmolLM2")
-    empty = Catalog(Config(), {}, (Found("ollama", Upstream("ollama")), *servers[1:]))
-    assert empty.default.startswith("embedded/SmolLM2")
+    assert alone.default_model.startswith("embedded/SmolLM2")
+    empty = Catalog(
+        Config(), {}, (DiscoveredServer("ollama", UpstreamSettings("ollama")), *servers[1:])
+    )
+    assert empty.default_model.startswith("embedded/SmolLM2")
 
 
 def test_without_any_there_is_no_default() -> None:
-    assert Catalog(Config(), {}, local_models(False, ollama=closed_port())).default == ""
+    assert Catalog(Config(), {}, local_models(False, ollama=closed_port())).default_model == ""
 
 
 def test_a_found_server_is_asked() -> None:
     with ScriptedServer([TextDelta("Hi."), Finish("stop")]) as model:
-        upstream = Upstream("vllm", base_url=f"{model.url}/v1")
-        servers = (Found("vllm", upstream, ("org/phi-4",)),)
+        upstream = UpstreamSettings("vllm", base_url=f"{model.url}/v1")
+        servers = (DiscoveredServer("vllm", upstream, ("org/phi-4",)),)
         with running(Config(), found=lambda: servers) as gateway:
             for name in ("anything", "org/phi-4", "vllm/org/phi-4"):
                 assert text_of(ask(gateway.url, body={**ASKED, "model": name})) == "Hi."

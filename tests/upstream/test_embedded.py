@@ -22,8 +22,8 @@ import jsonschema_rs
 import pytest
 
 from toolspeak.upstream import embedded as module
-from toolspeak.upstream.embedded import Embedded, EmbeddedError, bundled_model
-from toolspeak.upstream.llama import KEY_VARIABLE
+from toolspeak.upstream.embedded import EmbeddedError, EmbeddedModel, bundled_model
+from toolspeak.upstream.llama_server import KEY_VARIABLE
 
 pytestmark = pytest.mark.skipif(
     find_spec("xllamacpp") is None or bundled_model() is None,
@@ -55,10 +55,10 @@ CALL_OR_ANSWER: dict[str, Any] = {
 }
 PARENT = """
 import asyncio
-from toolspeak.gateway.embedded import Embedded
+from toolspeak.upstream.embedded import EmbeddedModel
 
 async def main():
-    embedded = Embedded(context=512)
+    embedded = EmbeddedModel(context=512)
     await embedded.start()
     print(embedded.url, flush=True)
     await asyncio.sleep(600)
@@ -68,8 +68,8 @@ asyncio.run(main())
 
 
 @asynccontextmanager
-async def running(gguf: Path | None = None, **options: int) -> AsyncGenerator[Embedded]:
-    embedded = Embedded(gguf, **{"context": 512, **options})
+async def running(gguf: Path | None = None, **options: int) -> AsyncGenerator[EmbeddedModel]:
+    embedded = EmbeddedModel(gguf, **{"context": 512, **options})
     await embedded.start()
     try:
         yield embedded
@@ -91,7 +91,7 @@ def ask(url: str, key: str, text: str, **more: Any) -> tuple[int, Any]:
         connection.close()
 
 
-async def answer(embedded: Embedded, text: str = "Say hello.", **more: Any) -> str:
+async def answer(embedded: EmbeddedModel, text: str = "Say hello.", **more: Any) -> str:
     status, body = await asyncio.to_thread(ask, embedded.url, embedded.key, text, **more)
     assert status == 200, body
     return body["choices"][0]["message"]["content"]
@@ -118,7 +118,7 @@ def is_listening(url: str) -> bool:
         return probe.connect_ex((where.hostname, where.port)) == 0
 
 
-def kill(embedded: Embedded, number: int = signal.SIGKILL) -> None:
+def kill(embedded: EmbeddedModel, number: int = signal.SIGKILL) -> None:
     assert embedded.pid
     os.kill(embedded.pid, number)
 
@@ -259,7 +259,7 @@ def test_it_can_be_stopped_while_it_is_down() -> None:
 
 def test_a_start_that_is_given_up_leaves_nothing_behind() -> None:
     async def run() -> None:
-        embedded = Embedded(context=512)
+        embedded = EmbeddedModel(context=512)
         starting = asyncio.create_task(embedded.start())
         await until(lambda: embedded.pid)
         pid = embedded.pid
@@ -310,7 +310,7 @@ def test_a_file_that_cannot_be_loaded(tmp_path: Path, content: bytes | None, say
         path.write_bytes(content)
 
     async def run() -> None:
-        embedded = Embedded(path)
+        embedded = EmbeddedModel(path)
         with pytest.raises(EmbeddedError) as problem:
             await embedded.start()
         assert str(problem.value).splitlines()[-1] == says.format(path)
@@ -331,13 +331,21 @@ def test_what_is_not_installed_is_named(
 
     monkeypatch.setattr(module, "find_spec", find)
     with pytest.raises(EmbeddedError, match="pip install") as problem:
-        asyncio.run(Embedded().start())
+        asyncio.run(EmbeddedModel().start())
     assert says in str(problem.value)
 
 
 def test_the_program_needs_a_key() -> None:
     environment = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
-    command = [sys.executable, "-m", "toolspeak.upstream.llama", "--gguf", "x", "--context", "512"]
+    command = [
+        sys.executable,
+        "-m",
+        "toolspeak.upstream.llama_server",
+        "--gguf",
+        "x",
+        "--context",
+        "512",
+    ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, "")
     problem = f"{KEY_VARIABLE} is not set: it holds the key that clients have to show"

@@ -28,8 +28,8 @@ from .threads import in_thread
 if TYPE_CHECKING:
     from ..config.settings import Config
     from ..upstream.catalog import Catalog, Served
-    from ..upstream.client import Upstreams
-    from ..upstream.local import LocalModels
+    from ..upstream.client import UpstreamClient
+    from ..upstream.discovery import LocalModels
     from ..upstream.model_call import Asking, Services
     from ..upstream.timers import Ticker
 
@@ -185,11 +185,11 @@ class _Outlet:
 
 
 async def _all_of(asking: Asking, relay: Relay[list[Event]]) -> None:
-    from ..upstream.failures import UpstreamFailed
+    from ..upstream.errors import UpstreamError
 
     try:
         rest = await asking.ask()
-    except UpstreamFailed as problem:
+    except UpstreamError as problem:
         raise ModelFailed(problem.failure) from None
     await asking.learn(asking.reply(rest))
     await relay.tell(rest)
@@ -200,7 +200,7 @@ class _Opened:
 
     def __init__(self, name: str, catalog: Callable[[], Catalog], local: LocalModels) -> None:
         from ..store.base import MemoryStore
-        from ..upstream.client import Upstreams
+        from ..upstream.client import UpstreamClient
         from ..upstream.memory import Memory
         from ..upstream.model_call import Services
         from ..upstream.timers import Ticker
@@ -209,13 +209,13 @@ class _Opened:
         self._catalog = catalog
         self._local = local
         self._ticker: Ticker = Ticker()
-        self._upstreams: Upstreams = Upstreams(self._ticker)
+        self._upstreams: UpstreamClient = UpstreamClient(self._ticker)
         self.services: Services = Services(self._upstreams, Memory(MemoryStore()))
 
     def served(self, polling: tuple[str, ...] = ()) -> Served:
         """The model as it can be asked now: the embedded one moves when it is started again."""
         catalog = self._catalog()
-        served = catalog.exactly(self._name or catalog.default)
+        served = catalog.resolve_exact(self._name or catalog.default_model)
         target = structs.replace(served.target, polling=(*served.target.polling, *polling))
         return structs.replace(served, target=target)
 
@@ -228,11 +228,11 @@ class _Opened:
 
     async def _first_model(self) -> str:
         """The model that a server lists first."""
-        from ..upstream.discovery import models_at
+        from ..upstream.discovery import list_models
 
-        endpoint = self._catalog().endpoint(_SERVER)
+        endpoint = self._catalog().find_endpoint(_SERVER)
         assert endpoint is not None
-        names = await models_at(self._upstreams, endpoint, "/models")
+        names = await list_models(self._upstreams, endpoint, "/models")
         if not names:
             problem = f"{endpoint.base_url} does not answer, or lists no models"
             raise UsageError(f"{problem}: name one, as in `…/v1#name`")
@@ -247,27 +247,26 @@ class _Opened:
 async def _opened(name: str, config: Config | None) -> _Opened:
     """All that it takes to ask the model of that name. Nothing is looked for or loaded that it does
     not need."""
-    from ..config.loading import load
+    from ..config.loading import load_config
     from ..upstream.catalog import EMBEDDED, Catalog
-    from ..upstream.discovery import PLACES
-    from ..upstream.local import LocalModels
+    from ..upstream.discovery import KNOWN_SERVERS, LocalModels
 
-    config = config or load(None, os.environ)
+    config = config or load_config(None, os.environ)
     is_embedded = name in ("", EMBEDDED)
     if "://" in name:
         config, name = _with_server(config, name)
     elif name:
         config = structs.replace(config, embedded=is_embedded)
     is_known = bool(name) and _is_known(Catalog(config, os.environ), name)
-    local = LocalModels(config, () if is_known or name == EMBEDDED else PLACES)
+    local = LocalModels(config, () if is_known or name == EMBEDDED else KNOWN_SERVERS)
     await local.start()
-    if is_embedded and local.problem:
+    if is_embedded and local.load_error:
         await local.stop()
-        raise UsageError(f"there is no embedded model: {local.problem}")
+        raise UsageError(f"there is no embedded model: {local.load_error}")
     if name == EMBEDDED and local.embedded:
         # And not the default model, which may be elsewhere.
         name = f"{EMBEDDED}/{local.embedded.model}"
-    opened = _Opened(name, lambda: Catalog(config, os.environ, local.found()), local)
+    opened = _Opened(name, lambda: Catalog(config, os.environ, local.servers()), local)
     try:
         return await opened.checked()
     except BaseException:
@@ -277,15 +276,15 @@ async def _opened(name: str, config: Config | None) -> _Opened:
 
 def _is_known(catalog: Catalog, name: str) -> bool:
     """Whether a name needs no look around."""
-    return catalog.model(name) is not None
+    return catalog.find_model(name) is not None
 
 
 def _with_server(config: Config, address: str) -> tuple[Config, str]:
     """The configuration with a server that speaks OpenAI's API, and a model of it."""
-    from ..config.settings import Upstream
+    from ..config.settings import UpstreamSettings
 
     base_url, _, model = address.partition("#")
-    server = Upstream(provider="custom", wire="openai_chat", base_url=base_url)
+    server = UpstreamSettings(provider="custom", wire="openai_chat", base_url=base_url)
     upstreams = {**config.upstreams, _SERVER: server}
     return structs.replace(config, embedded=False, upstreams=upstreams), f"{_SERVER}/{model}"
 

@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..config.loading import Loaded, read
+from ..config.document import ConfigError
+from ..config.loading import LoadedConfig, read_config
 from ..config.model_names import find
-from ..config.problems import ConfigError
-from ..config.settings import Config, hidden, hidden_address, shown
+from ..config.settings import Config, mask_secret, mask_settings, mask_url
 from .io import write_json
 
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        loaded = read(options.config, os.environ)
+        loaded = read_config(options.config, os.environ)
     except ConfigError as error:
         _report(error.problems, error.warnings, None, as_json=options.json)
         return 1
@@ -43,10 +43,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report(
-    problems: Sequence[str], warnings: Sequence[str], loaded: Loaded | None, *, as_json: bool
+    problems: Sequence[str], warnings: Sequence[str], loaded: LoadedConfig | None, *, as_json: bool
 ) -> None:
     if as_json:
-        config = shown(loaded.config) if loaded else None
+        config = mask_settings(loaded.config) if loaded else None
         told = {"problems": problems, "warnings": warnings, "config": config}
         write_json({"ok": not problems, **told})
         return
@@ -58,7 +58,7 @@ def _report(
         print(f"toolspeak: {problem}", file=sys.stderr)
 
 
-def _show(loaded: Loaded) -> None:
+def _show(loaded: LoadedConfig) -> None:
     config = loaded.config
     console = Console(width=None if sys.stdout.isatty() else 120)
     titles = ("upstream", "wire", "base URL", "key", "fallbacks")
@@ -71,7 +71,7 @@ def _show(loaded: Loaded) -> None:
     console.print(
         Text(f"default   {config.default or 'none set: a model of this machine, if it has one'}")
     )
-    console.print(Text(f"store     {hidden_address(config.store)}"))
+    console.print(Text(f"store     {mask_url(config.store)}"))
 
 
 def _print(console: Console, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -86,8 +86,8 @@ def _print(console: Console, titles: Sequence[str], rows: Iterable[Sequence[str]
 
 def _upstreams(config: Config) -> Iterable[Sequence[str]]:
     for name, upstream in config.upstreams.items():
-        address = hidden_address(upstream.base_url) or "in the box"
-        key = hidden(upstream.key) or "none"
+        address = mask_url(upstream.base_url) or "in the box"
+        key = mask_secret(upstream.key) or "none"
         yield name, upstream.wire, address, key, ", ".join(upstream.fallbacks)
 
 

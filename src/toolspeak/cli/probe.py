@@ -22,7 +22,7 @@ from .io import write_json
 from .serve import Settings, add_sources
 
 if TYPE_CHECKING:
-    from ..config.loading import Loaded
+    from ..config.loading import LoadedConfig
     from ..evaluation.probe import Advice, Report
     from ..upstream.catalog import Catalog, Served
 
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     return _NOT_SAVED if options.save and advised.lines and not saved else 0
 
 
-def _watched(model: str, loaded: Loaded, console: Console) -> tuple[Report, Served, bool]:
+def _watched(model: str, loaded: LoadedConfig, console: Console) -> tuple[Report, Served, bool]:
     """The same as `probed`, with a line that tells how far it is."""
     with _progress(console) as progress:
         task = progress.add_task("Looking for models")
@@ -78,22 +78,22 @@ def _progress(console: Console) -> Progress:
 
 
 async def probed(
-    model: str, loaded: Loaded, say: Callable[[str], None]
+    model: str, loaded: LoadedConfig, say: Callable[[str], None]
 ) -> tuple[Report, Served, bool]:
     """The report on a model, which one that is, and whether gateways that run now know it."""
     from ..evaluation.probe import probe
     from ..upstream.catalog import Catalog
-    from ..upstream.client import Upstreams
-    from ..upstream.local import LocalModels
+    from ..upstream.client import UpstreamClient
+    from ..upstream.discovery import LocalModels
     from ..upstream.timers import Ticker
 
     local = LocalModels(loaded.config)
     ticker = Ticker()
-    upstreams = Upstreams(ticker)
+    upstreams = UpstreamClient(ticker)
     try:
         await local.start()
-        catalog = Catalog(loaded.config, os.environ, local.found())
-        served = _served(catalog, model, local.problem)
+        catalog = Catalog(loaded.config, os.environ, local.servers())
+        served = _served(catalog, model, local.load_error)
         say(f"Asking {escape(served.name)}")
         report = await probe(
             served, upstreams, lambda what: say(f"Asking {escape(served.name)}: {what}")
@@ -107,17 +107,17 @@ async def probed(
 
 def _served(catalog: Catalog, model: str, problem: str) -> Served:
     """The model of that name, or the default one; `problem` is why there is no embedded one."""
-    from ..upstream.catalog import UnknownModel
+    from ..upstream.catalog import UnknownModelError
 
     try:
-        return catalog.exactly(model or catalog.default)
-    except UnknownModel as unknown:
+        return catalog.resolve_exact(model or catalog.default_model)
+    except UnknownModelError as unknown:
         if not problem:
             raise
         raise UsageError(f"{unknown} (no embedded model: {problem})") from None
 
 
-async def _share(report: Report, served: Served, loaded: Loaded) -> bool:
+async def _share(report: Report, served: Served, loaded: LoadedConfig) -> bool:
     """Tell the gateways that share a store what to do where `tools` is auto."""
     from ..store.base import MemoryStore, open_store
     from ..upstream.memory import Memory
@@ -127,7 +127,7 @@ async def _share(report: Report, served: Served, loaded: Loaded) -> bool:
         await store.close()
         return False
     await Memory(store).judge(served.target.upstream, served.target.model, report.mode)
-    is_kept = store.problem is None
+    is_kept = store.last_error is None
     await store.close()
     return is_kept
 

@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _nearest() -> str:
     """The gateway that was started last on this machine."""
-    return next((one.url for one in whereabouts.answering()), DEFAULT_URL)
+    return next((one.url for one in whereabouts.list_responding()), DEFAULT_URL)
 
 
 def _home(name: str, client: Client) -> Path:
@@ -136,7 +136,7 @@ class _Running:
 
     def __init__(self, url: str, key: str) -> None:
         self.url = url.rstrip("/")
-        address = whereabouts.address(self.url)
+        address = whereabouts.parse_gateway_url(self.url)
         self._key = key
         # No proxy leads to this machine itself.
         is_near = address.hostname in ("localhost", "127.0.0.1", "::1")

@@ -26,10 +26,10 @@ log = logging.getLogger("toolspeak.cli")
 _NAME = "toolspeak"
 
 if TYPE_CHECKING:
-    from ..config.loading import Loaded
+    from ..config.loading import LoadedConfig
     from ..config.settings import Config
-    from ..gateway.server import Service
-    from ..gateway.workers import Supervisor
+    from ..gateway.server import SingleProcessRunner
+    from ..gateway.workers import MultiProcessRunner
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,9 +63,9 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        from ..config.running_instances import Whereabouts, noted
-        from ..gateway.server import Service
-        from ..gateway.workers import Supervisor
+        from ..config.running_instances import RunningInstance, register_instance
+        from ..gateway.server import SingleProcessRunner
+        from ..gateway.workers import MultiProcessRunner
         from ..observe.logs import set_up
     except ModuleNotFoundError as missing:
         raise UsageError(
@@ -74,10 +74,10 @@ def run(options: argparse.Namespace) -> int:
     console = Console(stderr=options.json, highlight=False)
     status = console.status("Looking for models …")
 
-    def announce(service: Service | Supervisor) -> None:
+    def announce(service: SingleProcessRunner | MultiProcessRunner) -> None:
         status.stop()
-        here = Whereabouts(service.url, os.getpid(), service.inspector.token)
-        leaves.enter_context(noted(here))
+        here = RunningInstance(service.url, os.getpid(), service.inspector.token)
+        leaves.enter_context(register_instance(here))
         _announce(service, console, as_json=options.json)
 
     def begin_to_log(config: Config) -> None:
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     with ExitStack() as leaves, status:
         settings = Settings(options, console, begin_to_log)
         config = settings.read()
-        kind = Supervisor if config.server.workers > 1 else Service
+        kind = MultiProcessRunner if config.server.workers > 1 else SingleProcessRunner
         service = kind(config, reload=settings.read, announce=announce)
         service.run()
     return 0
@@ -112,16 +112,16 @@ class Settings:
         """Read it; what the command line says counts as if the environment said it."""
         return self.loaded().config
 
-    def loaded(self) -> Loaded:
+    def loaded(self) -> LoadedConfig:
         """The same, with the file that it comes from."""
-        from ..config.loading import read
+        from ..config.loading import read_config
 
         said = {
             f"TOOLSPEAK_{name.upper()}": str(value)
             for name in ("host", "port", "workers", "gguf", "log")
             if (value := getattr(self._options, name, None)) is not None
         }
-        loaded = read(self._file, {**os.environ, **said})
+        loaded = read_config(self._file, {**os.environ, **said})
         # The next time it has to be the same file: if it is gone, that is a problem.
         self._file = Path(loaded.source) if loaded.source else None
         self._on_read(loaded.config)
@@ -146,26 +146,28 @@ def _safe(text: str) -> str:
     return escape(escape_for_terminal(text))
 
 
-def _announce(service: Service | Supervisor, console: Console, *, as_json: bool) -> None:
+def _announce(
+    service: SingleProcessRunner | MultiProcessRunner, console: Console, *, as_json: bool
+) -> None:
     """Where it listens, which models it has, and how clients get there."""
     from ..upstream.catalog import Catalog
 
     catalog = Catalog(service.config, os.environ, service.found())
     key = {"key": "YOUR_KEY"} if service.config.server.keys else {}
-    gateway = Gateway(service.url, catalog.default or "MODEL", **key)
-    if service.local.problem:
-        _warn(console, service.config, "", f"no embedded model: {service.local.problem}")
+    gateway = Gateway(service.url, catalog.default_model or "MODEL", **key)
+    if service.local.load_error:
+        _warn(console, service.config, "", f"no embedded model: {service.local.load_error}")
     if as_json:
-        models = {"models": catalog.names(), "default": catalog.default}
+        models = {"models": catalog.list_names(), "default": catalog.default_model}
         pasted = (one for client in CLIENTS.values() for one in snippets(client, gateway))
         clients = {one.client: {"text": one.text, "file": one.where} for one in pasted}
-        inspector = service.inspector.address(service.url) if service.inspector.is_open else None
+        inspector = service.inspector.page_url(service.url) if service.inspector.is_open else None
         about = {"url": service.url, "inspector": inspector, **models, "clients": clients}
         print(json.dumps(about), flush=True)
         return
     console.print(f"[bold]Toolspeak[/] listens on [bold]{service.url}[/]")
-    for name in catalog.names():
-        mark = "  (default)" if name == catalog.default else ""
+    for name in catalog.list_names():
+        mark = "  (default)" if name == catalog.default_model else ""
         console.print(f"  {_safe(name)}{mark}")
     console.print(f"\n[bold]Inspector[/]\n  {_inspector(service)}", soft_wrap=True)
     console.print("\n[bold]Clients[/]")
@@ -197,9 +199,9 @@ def _program() -> str:
     return shlex.quote(str(here.relative_to(folder) if here.is_relative_to(folder) else here))
 
 
-def _inspector(service: Service | Supervisor) -> str:
+def _inspector(service: SingleProcessRunner | MultiProcessRunner) -> str:
     """Where to look at what happens."""
     access = service.inspector
     if not access.is_open:
-        return f"off: {access.why_closed}"
-    return escape(access.address(service.url)) + ("" if access.token else "  (with the admin key)")
+        return f"off: {access.closed_reason}"
+    return escape(access.page_url(service.url)) + ("" if access.token else "  (with the admin key)")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from .settings import Config, Model
+from .settings import Config, ModelSettings
 
 
 class Attempt(Struct, frozen=True):
@@ -25,7 +25,7 @@ class Target(Struct, frozen=True):
 
     name: str
     """The name or the wildcard under which the configuration has it."""
-    model: Model
+    model: ModelSettings
     attempts: tuple[Attempt, ...]
 
 
@@ -55,11 +55,11 @@ def named(config: Config, requested: str) -> Target | None:
     upstream, _, name = match.name.partition("/")
     if not name or upstream not in config.upstreams:
         return None
-    model = Model(upstream, model=name)
+    model = ModelSettings(upstream, model=name)
     return Target(match.name, model, _attempts(config, model, match))
 
 
-def _attempts(config: Config, model: Model, match: Match) -> tuple[Attempt, ...]:
+def _attempts(config: Config, model: ModelSettings, match: Match) -> tuple[Attempt, ...]:
     first = config.upstreams[model.upstream]
     name = model.model.replace("*", match.star) or first.model or match.name
     others = (Attempt(other, config.upstreams[other].model or name) for other in first.fallbacks)

@@ -39,15 +39,15 @@ class Provider(Struct, frozen=True, forbid_unknown_fields=True):
     quirks: Quirks = Quirks()
 
 
-def _load() -> dict[str, Provider]:
+def _load_providers() -> dict[str, Provider]:
     table = resources.files("toolspeak").joinpath("config", "providers.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(table), dict[str, Provider])
 
 
-PROVIDERS = _load()
+PROVIDERS = _load_providers()
 
 
-def provider_of(name: str) -> Provider:
+def find_provider(name: str) -> Provider:
     """The provider of that name."""
     if name not in PROVIDERS:
         raise UsageError(f"there is no provider {name!r}; known are {', '.join(PROVIDERS)}")
@@ -60,7 +60,7 @@ def provider_of(name: str) -> Provider:
 def format_tools(provider: str, tools: Iterable[Any]) -> list[Shape]:
     """The tools as the provider's API takes them."""
     request = Request(model="", messages=(), tools=as_tools(tools) or ())
-    return wire_of(provider_of(provider).wire).encode_request(request).body.get("tools", [])
+    return wire_of(find_provider(provider).wire).encode_request(request).body.get("tools", [])
 
 
 def parse_tool_calls(
@@ -68,7 +68,7 @@ def parse_tool_calls(
 ) -> tuple[ToolCall, ...]:
     """The structured calls in a provider's response. One that cannot be read does not spoil the
     others: it is left out, and `rejected`, if given, takes it with the reason."""
-    provider_of(provider)
+    find_provider(provider)
     if not native(response).drafts:
         return ()
     reply = extract(response)
@@ -81,6 +81,6 @@ def format_tool_result(provider: str, call_id: str, name: str, text: str) -> Sha
     """The message that gives a tool's result back."""
     result = ToolResult(call_id=call_id, name=name, content=text)
     request = Request(model="", messages=(Message("tool", (result,)),))
-    body = wire_of(provider_of(provider).wire).encode_request(request).body
+    body = wire_of(find_provider(provider).wire).encode_request(request).body
     [message] = body.get("messages") or body["contents"]
     return message

@@ -28,7 +28,7 @@ _PATIENCE = 0.5
 _PLAIN = re.compile(r"[!-~]+")
 
 
-class Whereabouts(Struct, frozen=True):
+class RunningInstance(Struct, frozen=True):
     """A gateway that runs."""
 
     url: str
@@ -40,9 +40,9 @@ class Whereabouts(Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def noted(here: Whereabouts) -> Generator[None, None, None]:
+def register_instance(here: RunningInstance) -> Generator[None, None, None]:
     """Leave a note for as long as the gateway runs."""
-    running()
+    list_instances()
     path: Path | None = None
     try:
         path = _folder() / f"{here.process}.json"
@@ -62,28 +62,28 @@ def noted(here: Whereabouts) -> Generator[None, None, None]:
                 path.unlink()
 
 
-def running() -> list[Whereabouts]:
+def list_instances() -> list[RunningInstance]:
     """The gateways of this user, the one that started last first. The notes of those that were
     killed go."""
-    found: list[tuple[float, Whereabouts]] = []
-    for path in _notes():
+    found: list[tuple[float, RunningInstance]] = []
+    for path in _instance_files():
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             when = path.stat().st_mtime
-            here = msgspec.json.decode(path.read_bytes(), type=Whereabouts)
-            if _lives(here.process):
+            here = msgspec.json.decode(path.read_bytes(), type=RunningInstance)
+            if _is_alive(here.process):
                 found.append((when, here))
             else:
                 path.unlink()
     return [here for _, here in sorted(found, key=lambda one: -one[0])]
 
 
-def answering() -> Iterator[Whereabouts]:
+def list_responding() -> Iterator[RunningInstance]:
     """Those of them that are there indeed: the number of a process that was killed may be that of
     another by now."""
-    return (here for here in running() if _answers(here.url))
+    return (here for here in list_instances() if _is_responding(here.url))
 
 
-def address(url: str) -> SplitResult:
+def parse_gateway_url(url: str) -> SplitResult:
     """The parts of an address at which a gateway may be."""
     with contextlib.suppress(ValueError):
         parts = urlsplit(url)
@@ -94,10 +94,10 @@ def address(url: str) -> SplitResult:
     raise UsageError(f"Expected an address such as http://127.0.0.1:7878, got {url!r}")
 
 
-def _answers(url: str) -> bool:
+def _is_responding(url: str) -> bool:
     opener = build_opener(ProxyHandler({}))
     try:
-        address(url)
+        parse_gateway_url(url)
         with opener.open(f"{url}/health", timeout=_PATIENCE) as answer:
             return json.load(answer) == {"status": "ok"}
     except (OSError, HTTPException, ValueError, UsageError) as problem:
@@ -105,7 +105,7 @@ def _answers(url: str) -> bool:
         return isinstance(getattr(problem, "reason", problem), TimeoutError)
 
 
-def _notes() -> Iterator[Path]:
+def _instance_files() -> Iterator[Path]:
     # Without a home there is no folder for notes.
     with contextlib.suppress(OSError, RuntimeError):
         yield from _folder().glob("*.json")
@@ -115,7 +115,7 @@ def _folder() -> Path:
     return state_directory() / "gateways"
 
 
-def _lives(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:

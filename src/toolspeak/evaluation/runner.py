@@ -19,18 +19,18 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ..config.settings import Config, Model, Upstream
-from ..config.settings import Server as ServerSettings
+from ..config.settings import Config, ModelSettings, UpstreamSettings
+from ..config.settings import ServerSettings as ServerSettings
 from ..errors import ToolspeakError, UsageError, WireError
 from ..events import fold
 from ..gateway.app import Gateway
-from ..gateway.server import Server
+from ..gateway.server import GatewayServer
 from ..types import Reply, ToolsMode, Usage
 from ..upstream.catalog import EMBEDDED, Catalog, Endpoint
-from ..upstream.client import Upstreams
-from ..upstream.failures import UpstreamFailed
-from ..upstream.local import LocalModels
-from ..upstream.response import Response
+from ..upstream.client import UpstreamClient
+from ..upstream.discovery import LocalModels
+from ..upstream.errors import UpstreamError
+from ..upstream.response import UpstreamResponse
 from ..upstream.timers import Ticker
 from ..wires import wire_of
 from ..wires.framing import decode_json
@@ -76,10 +76,10 @@ class Asked:
         self._names = names
         self._wanted = wanted
         self._settled = settled
-        limits = Upstream(first_byte_timeout=wanted.timeout, idle_timeout=wanted.timeout)
+        limits = UpstreamSettings(first_byte_timeout=wanted.timeout, idle_timeout=wanted.timeout)
         self._endpoint = Endpoint("gateway", _WIRE.name, url, key, {}, limits)
         self._ticker = Ticker()
-        self._upstreams = Upstreams(self._ticker)
+        self._upstreams = UpstreamClient(self._ticker)
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -89,10 +89,10 @@ class Asked:
     async def check(self) -> None:
         """Whether there is anybody to ask."""
         try:
-            with await self._upstreams.ask(self._endpoint, "/v1/models") as response:
+            with await self._upstreams.request(self._endpoint, "/v1/models") as response:
                 if response.status >= 300:
-                    raise await response.problem()
-        except UpstreamFailed as problem:
+                    raise await response.read_error()
+        except UpstreamError as problem:
             raise UsageError(f"no gateway answers at {self.url}: {problem}") from None
 
     async def answer(self, mode: str, question: Question) -> Answer:
@@ -107,7 +107,7 @@ class Asked:
                 reply, headers = await self._reply(mode, question)
         except TimeoutError:
             error = f"there was no answer in {self._wanted.timeout:g} s"
-        except UpstreamFailed as problem:
+        except UpstreamError as problem:
             error = f"HTTP {problem.failure.status}: {problem}"
         except WireError as problem:
             error = f"the answer cannot be read: {problem}"
@@ -133,9 +133,11 @@ class Asked:
 
     async def _reply(self, mode: str, question: Question) -> tuple[Reply, dict[str, str]]:
         body = json.dumps(self._body(mode, question)).encode()
-        with await self._upstreams.ask(self._endpoint, "/v1/chat/completions", body) as response:
+        with await self._upstreams.request(
+            self._endpoint, "/v1/chat/completions", body
+        ) as response:
             if response.status >= 300:
-                raise await response.problem()
+                raise await response.read_error()
             return await _read(response), dict(response.headers)
 
     def _body(self, mode: str, question: Question) -> dict[str, Any]:
@@ -148,10 +150,10 @@ class Asked:
         }
 
 
-async def _read(response: Response) -> Reply:
-    reply = fold(_WIRE.decode_reply(decode_json(await response.body())))
+async def _read(response: UpstreamResponse) -> Reply:
+    reply = fold(_WIRE.decode_reply(decode_json(await response.read_body())))
     if reply.failure:
-        raise UpstreamFailed(reply.failure)
+        raise UpstreamError(reply.failure)
     return reply
 
 
@@ -227,7 +229,7 @@ class _Source:
     async def start(self) -> None:
         """Look around on this machine, unless it is known already where the model is."""
         name = self._name or self._config.default
-        if not (name and Catalog(self._config, self._environ).model(name)):
+        if not (name and Catalog(self._config, self._environ).find_model(name)):
             await self._local.start()
 
     async def stop(self) -> None:
@@ -240,21 +242,21 @@ class _Source:
             while not self._local.is_ready():
                 await asyncio.sleep(_LOOK_EVERY)
 
-    def find(self) -> tuple[Model, Upstream]:
+    def find(self) -> tuple[ModelSettings, UpstreamSettings]:
         """The model and its upstream. The embedded model may move while it is asked."""
-        catalog = Catalog(self._config, self._environ, self._local.found())
-        name = self._name or catalog.default
-        model = catalog.model(name) if name else None
-        endpoint = catalog.endpoint(model.upstream) if model else None
+        catalog = Catalog(self._config, self._environ, self._local.servers())
+        name = self._name or catalog.default_model
+        model = catalog.find_model(name) if name else None
+        endpoint = catalog.find_endpoint(model.upstream) if model else None
         if model is None or endpoint is None:
             raise self._unknown(catalog, name)
         # Who stands in for it is not what is measured.
         return model, structs.replace(endpoint.settings, fallbacks=())
 
     def _unknown(self, catalog: Catalog, name: str) -> ToolspeakError:
-        problem = catalog.unknown(name)
-        if self._local.problem:
-            return UsageError(f"{problem}; no embedded model: {self._local.problem}")
+        problem = catalog.unknown_model(name)
+        if self._local.load_error:
+            return UsageError(f"{problem}; no embedded model: {self._local.load_error}")
         return problem
 
     def config(self, modes: Sequence[ToolsMode]) -> Config:
@@ -284,8 +286,8 @@ async def _served(source: _Source, modes: Sequence[ToolsMode]) -> AsyncGenerator
 
     model, _ = source.find()
     listener = socket.create_server((_HOST, 0))
-    server, ready = Server(gateway), asyncio.Event()
-    serving = asyncio.create_task(server.work(listener, ready.set))
+    server, ready = GatewayServer(gateway), asyncio.Event()
+    serving = asyncio.create_task(server.serve(listener, ready.set))
     url = f"http://{_HOST}:{listener.getsockname()[1]}"
     names = {mode: mode for mode in modes}
     title = f"{model.upstream}/{model.model}"

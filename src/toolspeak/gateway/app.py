@@ -20,9 +20,9 @@ from ..observe.tally import tally
 from ..observe.telemetry import open_tracing
 from ..store.base import MemoryStore, Store, open_store
 from ..types import Failure
-from ..upstream.catalog import Catalog, Found, UnknownModel
-from ..upstream.client import Upstreams
-from ..upstream.failures import UpstreamFailed
+from ..upstream.catalog import Catalog, DiscoveredServer, UnknownModelError
+from ..upstream.client import UpstreamClient
+from ..upstream.errors import UpstreamError
 from ..upstream.memory import Memory
 from ..upstream.model_call import Services
 from ..upstream.record import CLOSED, Record
@@ -30,14 +30,14 @@ from ..upstream.timers import Ticker
 from ..wires import wire_of
 from ..wires.framing import encode_json
 from ..wires.routes import Route, route
-from .chat_handler import Chat
-from .guard import Guard, wants_page
+from .auth import AccessControl, accepts_html
+from .chat_handler import ChatHandler
+from .conversation_store import ResponseStore
 from .http import Gone, Incoming, Refused, Sender
 from .inspector_recorder import Recorder
 from .inspector_routes import Pages
-from .model_list import Listing
-from .response_store import KeptResponses
-from .token_count import count
+from .model_list import ModelList
+from .token_count import count_tokens
 
 if TYPE_CHECKING:
     from ..observe.tracing import Tracing
@@ -54,18 +54,18 @@ _WIRES = (
 _IDENTITY = re.compile(r"[\x21-\x7e]{1,128}")
 _CHAT = Route("openai_chat")
 """How the inspector's page chats."""
-Handler = Callable[["Exchanged", "re.Match[str]"], Awaitable[None]]
+Handler = Callable[["RequestContext", "re.Match[str]"], Awaitable[None]]
 
 
-class Exchanged:
+class RequestContext:
     """A request and where its answer goes."""
 
     def __init__(self, incoming: Incoming, sender: Sender, client: str) -> None:
         self.incoming = incoming
         self.sender = sender
-        self.client = client
+        self.client_key = client
 
-    async def answer(self, value: Any, status: int = 200) -> None:
+    async def send_json(self, value: Any, status: int = 200) -> None:
         """Answer with a JSON value."""
         await self.sender.whole(status, encode_json(value))
 
@@ -78,7 +78,7 @@ class Gateway:
         config: Config,
         *,
         environ: Mapping[str, str] | None = None,
-        found: Callable[[], Iterable[Found]] = tuple,
+        found: Callable[[], Iterable[DiscoveredServer]] = tuple,
         store: Store | None = None,
         is_ready: Callable[[], bool] = lambda: True,
         ping_after: float = 15.0,
@@ -92,12 +92,12 @@ class Gateway:
         """How many seconds a client waits at most until it hears that it is not forgotten."""
         self.store = store or open_store(config.store)
         self.memory = Memory(self.store)
-        self.kept = KeptResponses(self.memory)
+        self.responses = ResponseStore(self.memory)
         self.metrics = Metrics()
         is_shared = not isinstance(self.store, MemoryStore)
         self._shared = SharedMetrics(self.metrics, self.store) if is_shared else None
         self.ticker = Ticker()
-        self.upstreams = Upstreams(self.ticker)
+        self.upstreams = UpstreamClient(self.ticker)
         self.services = Services(self.upstreams, self.memory)
         self._tracing = tracing or open_tracing(config)
         self._token = token
@@ -134,13 +134,13 @@ class Gateway:
     def reload(self, config: Config) -> None:
         """Serve what comes from now on by another configuration."""
         self.config = config
-        self.guard = Guard(config, self._token)
+        self.access = AccessControl(config, self._token)
         self._catalog: Catalog | None = None
         self._record(config)
 
     def _record(self, config: Config) -> None:
         """Keep requests for those who may look, if anybody may."""
-        if not self.guard.inspector.is_open:
+        if not self.access.inspector.is_open:
             if self.recorder:
                 self.recorder.stop()
             self.recorder = None
@@ -157,7 +157,7 @@ class Gateway:
     def catalog(self) -> Catalog:
         """All models that can be asked for now."""
         found = tuple(self._found())
-        if self._catalog is None or self._catalog.found != found:
+        if self._catalog is None or self._catalog.discovered != found:
             self._catalog = Catalog(self.config, self._environ, found)
         return self._catalog
 
@@ -220,14 +220,14 @@ class Gateway:
         try:
             try:
                 self._allow_origin(incoming, sender)
-                client = self.guard.admit(incoming)
+                client = self.access.authorize(incoming)
                 if where and incoming.method == "POST":
                     self._check_load()
                     if self.recorder:
                         self.recorder.begin(record, incoming, sender)
-                    await Chat(self, incoming, sender, record, where, client).serve()
+                    await ChatHandler(self, incoming, sender, record, where, client).serve()
                 else:
-                    await self._other(Exchanged(incoming, sender, client), where)
+                    await self._other(RequestContext(incoming, sender, client), where)
             except Gone:
                 raise
             except (Exception, asyncio.CancelledError) as problem:
@@ -239,7 +239,7 @@ class Gateway:
         finally:
             incoming.unwatch()
 
-    async def _other(self, exchanged: Exchanged, where: Route | None) -> None:
+    async def _other(self, exchanged: RequestContext, where: Route | None) -> None:
         """Serve what is no chat."""
         if exchanged.incoming.method == "OPTIONS":
             await exchanged.sender.whole(204, b"")
@@ -273,7 +273,7 @@ class Gateway:
         """Tell a browser that a page may read the answer, if that page is one of those. What the
         inspector shows is for no page but its own."""
         origin = incoming.headers.get("origin", "")
-        if not origin or incoming.path.startswith(ROOT) or not self.guard.allows_origin(origin):
+        if not origin or incoming.path.startswith(ROOT) or not self.access.allows_origin(origin):
             return
         sender.headers |= {
             "access-control-allow-origin": origin,
@@ -298,80 +298,80 @@ class Gateway:
 
     # What is not a chat.
 
-    async def _root(self, it: Exchanged, _: re.Match[str]) -> None:
-        if wants_page(it.incoming):
+    async def _root(self, it: RequestContext, _: re.Match[str]) -> None:
+        if accepts_html(it.incoming):
             await self._pages.page(it)
             return
-        await it.answer({"name": "toolspeak", "health": "/health", "models": "/v1/models"})
+        await it.send_json({"name": "toolspeak", "health": "/health", "models": "/v1/models"})
 
-    async def _health(self, it: Exchanged, _: re.Match[str]) -> None:
-        await it.answer({"status": "ok"})
+    async def _health(self, it: RequestContext, _: re.Match[str]) -> None:
+        await it.send_json({"status": "ok"})
 
-    async def _ready(self, it: Exchanged, _: re.Match[str]) -> None:
+    async def _ready(self, it: RequestContext, _: re.Match[str]) -> None:
         ready = self._is_ready()
-        await it.answer({"status": "ready" if ready else "starting"}, 200 if ready else 503)
+        await it.send_json({"status": "ready" if ready else "starting"}, 200 if ready else 503)
 
-    async def _metrics(self, it: Exchanged, _: re.Match[str]) -> None:
+    async def _metrics(self, it: RequestContext, _: re.Match[str]) -> None:
         text = await self._shared.text() if self._shared else self.metrics.text()
         await it.sender.whole(200, text.encode(), "text/plain; version=0.0.4")
 
-    async def _models(self, it: Exchanged, _: re.Match[str]) -> None:
-        listing = Listing(self.catalog)
+    async def _models(self, it: RequestContext, _: re.Match[str]) -> None:
+        listing = ModelList(self.catalog)
         is_anthropic = "anthropic-version" in it.incoming.headers
-        await it.answer(listing.anthropic() if is_anthropic else listing.openai())
+        await it.send_json(listing.anthropic() if is_anthropic else listing.openai())
 
-    async def _model(self, it: Exchanged, match: re.Match[str]) -> None:
-        listing, name = Listing(self.catalog), match["model"]
+    async def _model(self, it: RequestContext, match: re.Match[str]) -> None:
+        listing, name = ModelList(self.catalog), match["model"]
         is_anthropic = "anthropic-version" in it.incoming.headers
         one = listing.anthropic_one if is_anthropic else listing.openai_one
-        await it.answer(one(name))
+        await it.send_json(one(name))
 
-    async def _gemini_models(self, it: Exchanged, _: re.Match[str]) -> None:
-        await it.answer(Listing(self.catalog).gemini())
+    async def _gemini_models(self, it: RequestContext, _: re.Match[str]) -> None:
+        await it.send_json(ModelList(self.catalog).gemini())
 
-    async def _gemini_model(self, it: Exchanged, match: re.Match[str]) -> None:
-        await it.answer(Listing(self.catalog).gemini_one(match["model"]))
+    async def _gemini_model(self, it: RequestContext, match: re.Match[str]) -> None:
+        await it.send_json(ModelList(self.catalog).gemini_one(match["model"]))
 
-    async def _tags(self, it: Exchanged, _: re.Match[str]) -> None:
-        await it.answer(Listing(self.catalog).ollama())
+    async def _tags(self, it: RequestContext, _: re.Match[str]) -> None:
+        await it.send_json(ModelList(self.catalog).ollama())
 
-    async def _version(self, it: Exchanged, _: re.Match[str]) -> None:
-        await it.answer(Listing(self.catalog).ollama_version())
+    async def _version(self, it: RequestContext, _: re.Match[str]) -> None:
+        await it.send_json(ModelList(self.catalog).ollama_version())
 
-    async def _show(self, it: Exchanged, _: re.Match[str]) -> None:
+    async def _show(self, it: RequestContext, _: re.Match[str]) -> None:
         body = await self._body(it)
         name = str(body.get("model") or body.get("name") or "")
-        await it.answer(Listing(self.catalog).ollama_show(name))
+        await it.send_json(ModelList(self.catalog).ollama_show(name))
 
-    async def _count_anthropic(self, it: Exchanged, _: re.Match[str]) -> None:
+    async def _count_anthropic(self, it: RequestContext, _: re.Match[str]) -> None:
         tokens = await self._tokens(it, Route("anthropic"), await self._body(it))
-        await it.answer({"input_tokens": tokens})
+        await it.send_json({"input_tokens": tokens})
 
-    async def _count_gemini(self, it: Exchanged, match: re.Match[str]) -> None:
+    async def _count_gemini(self, it: RequestContext, match: re.Match[str]) -> None:
         body = await self._body(it)
         inner = body.get("generateContentRequest", body)
         tokens = await self._tokens(it, Route("gemini", match["model"]), inner)
-        await it.answer({"totalTokens": tokens})
+        await it.send_json({"totalTokens": tokens})
 
-    async def _tokens(self, it: Exchanged, where: Route, body: dict[str, Any]) -> int:
+    async def _tokens(self, it: RequestContext, where: Route, body: dict[str, Any]) -> int:
         given = {"max_tokens": 1, **body} if where.wire == "anthropic" else body
         request = wire_of(where.wire).decode_request(given, model=where.model, stream=False)
         served = self.catalog.resolve(request.model)
-        tokens, is_counted = await count(request, body, served, self.upstreams)
+        tokens, is_counted = await count_tokens(request, body, served, self.upstreams)
         it.sender.headers["x-toolspeak-estimated"] = str(not is_counted).lower()
         return tokens
 
-    async def _response(self, it: Exchanged, match: re.Match[str]) -> None:
-        body = await self.kept.body(it.client, match["id"])
+    async def _response(self, it: RequestContext, match: re.Match[str]) -> None:
+        body = await self.responses.read_body(it.client_key, match["id"])
         if body is None:
             raise Refused(Failure("not_found", f"there is no response {match['id']!r}", 404))
         if it.incoming.method == "DELETE":
-            await self.kept.forget(it.client, match["id"])
-            await it.answer({"id": match["id"], "object": "response", "deleted": True})
+            await self.responses.delete(it.client_key, match["id"])
+            await it.send_json({"id": match["id"], "object": "response", "deleted": True})
             return
         await it.sender.whole(200, body)
 
-    async def _embeddings(self, it: Exchanged, _: re.Match[str]) -> None:
+    async def _embeddings(self, it: RequestContext, _: re.Match[str]) -> None:
         """Passed through to an upstream of the same API."""
         body = await self._body(it)
         served = self.catalog.resolve(str(body.get("model", "")))
@@ -381,23 +381,23 @@ class Gateway:
             raise Refused(Failure("not_found", problem, 404))
         path = it.incoming.path.rstrip("/").removeprefix("/v1")
         data = encode_json({**body, "model": served.target.model})
-        with await self.upstreams.ask(served.endpoint, path, data) as response:
+        with await self.upstreams.request(served.endpoint, path, data) as response:
             if response.status >= 300:
-                raise await response.problem()
+                raise await response.read_error()
             content_type = response.content_type or "application/json"
-            await it.sender.whole(response.status, await response.body(), content_type)
+            await it.sender.whole(response.status, await response.read_body(), content_type)
 
-    async def _body(self, it: Exchanged) -> dict[str, Any]:
+    async def _body(self, it: RequestContext) -> dict[str, Any]:
         return await it.incoming.value(self.config.limits)
 
 
 def _failure(problem: BaseException, incoming: Incoming, sender: Sender, record: Record) -> Failure:
     """What a client is told of what has gone wrong."""
     match problem:
-        case Refused() | UpstreamFailed():
+        case Refused() | UpstreamError():
             sender.headers.update(problem.headers)
             return problem.failure
-        case UnknownModel() | WireError():
+        case UnknownModelError() | WireError():
             return problem.failure
         case asyncio.CancelledError() if incoming.is_gone:
             raise Gone from None

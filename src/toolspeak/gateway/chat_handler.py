@@ -15,21 +15,21 @@ from ..errors import WireError
 from ..events import Event
 from ..types import Note, Reply, Request
 from ..upstream.catalog import Served
-from ..upstream.failures import UpstreamFailed
+from ..upstream.errors import UpstreamError
 from ..upstream.model_call import Asking
 from ..upstream.record import Record
 from ..wires import Encoder, Envelope, Wire, gemini, wire_of
 from ..wires.framing import encode_json
 from ..wires.routes import Route
+from .conversation_store import omits_tools, remember_tools, restore_tools
 from .http import Incoming, Sender
-from .sticky_tools import goes_on, remember_tools, with_tools
 from .stream_writer import PINGS, Outflow
 
 if TYPE_CHECKING:
     from .app import Gateway
 
 
-class Chat:
+class ChatHandler:
     """Serves one request."""
 
     def __init__(
@@ -54,11 +54,11 @@ class Chat:
         """Answer the request."""
         request = await self._decoded()
         served = self._gateway.catalog.resolve(request.model)
-        kept, memory = self._gateway.kept, self._gateway.memory
-        if kept.continues(request):
-            request = await kept.continued(request, self._client, served.endpoint.wire)
-        if goes_on(request):
-            request = await with_tools(request, memory, self._client, served.name)
+        kept, memory = self._gateway.responses, self._gateway.memory
+        if kept.is_continuation(request):
+            request = await kept.prepend_history(request, self._client, served.endpoint.wire)
+        if omits_tools(request):
+            request = await restore_tools(request, memory, self._client, served.name)
         self._request, self._model = request, served.name
         self._record.understood(request, served)
         self._envelope = Envelope(request, new_call_id().removeprefix("call_"), int(time()))
@@ -69,7 +69,7 @@ class Chat:
             self._asking = self._asking_of(served, None)
             try:
                 await self._ended(await self._asking.ask(), None)
-            except UpstreamFailed:
+            except UpstreamError:
                 self._say()
                 raise
             return
@@ -77,7 +77,7 @@ class Chat:
         self._asking = self._asking_of(served, outflow)
         try:
             await self._ended(await self._asking.ask(), outflow)
-        except UpstreamFailed as problem:
+        except UpstreamError as problem:
             if problem.failure.kind not in self._wire.streamed_failures:
                 raise
             self._record.failure = problem.failure
@@ -102,7 +102,7 @@ class Chat:
         request = self._wire.decode_request(
             {**self._route.implied, **body}, model=self._route.model, stream=self._route.stream
         )
-        self._gateway.guard.check_size(request)
+        self._gateway.access.check_tool_count(request)
         return request
 
     def _asking_of(self, served: Served, outflow: Outflow | None) -> Asking:
@@ -112,7 +112,7 @@ class Chat:
             served,
             outflow,
             headers=self._incoming.headers,
-            keeps_words=self._gateway.kept.keeps(self._request),
+            keeps_words=self._gateway.responses.should_store(self._request),
             may_pass=not self._route.array,
             record=self._record,
         )
@@ -138,10 +138,10 @@ class Chat:
         reply = asking.reply(rest)
         self._record.replied(reply, asking.notes)
         # Before the last byte leaves: what the client says next may need it.
-        memory, kept = self._gateway.memory, self._gateway.kept
+        memory, kept = self._gateway.memory, self._gateway.responses
         await remember_tools(self._request, reply, memory, self._client, self._model)
-        if kept.keeps(self._request):
-            await kept.keep(reply, self._envelope, self._client)
+        if kept.should_store(self._request):
+            await kept.store(reply, self._envelope, self._client)
         if outflow:
             await outflow.send(rest, asking.passed)
             await outflow.end()

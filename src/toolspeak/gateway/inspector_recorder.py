@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from ..calls.drafts import new_call_id
-from ..config.settings import Config, secrets_of
+from ..config.settings import Config, configured_secrets
 from ..observe.inspector.approvals import Desk
 from ..observe.inspector.masking import Covering
 from ..observe.inspector.request_log import Ring
@@ -44,7 +44,7 @@ class Recorder:
     def use(self, config: Config) -> None:
         """Keep as much as that says."""
         self._ring.resize(config.inspector.requests, config.inspector.bytes)
-        self._known = frozenset(secrets_of(config))
+        self._known = frozenset(configured_secrets(config))
 
     def begin(self, record: Record, incoming: Incoming, sender: Sender) -> None:
         """A request has come in: keep the bytes that go each way."""

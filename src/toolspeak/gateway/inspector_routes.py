@@ -36,7 +36,7 @@ from .inspector_recorder import Recorder
 _Kind = TypeVar("_Kind")
 
 if TYPE_CHECKING:
-    from .app import Exchanged, Gateway, Handler
+    from .app import Gateway, Handler, RequestContext
 
 _LOOK_EVERY = 0.2
 _PING_EVERY = 10.0
@@ -94,14 +94,14 @@ class Pages:
 
     # The page.
 
-    async def page(self, it: Exchanged) -> None:
+    async def page(self, it: RequestContext) -> None:
         """The page itself."""
         await self._send(it, "index.html")
 
-    async def _file(self, it: Exchanged, match: re.Match[str]) -> None:
+    async def _file(self, it: RequestContext, match: re.Match[str]) -> None:
         await self._send(it, match["name"])
 
-    async def _send(self, it: Exchanged, name: str) -> None:
+    async def _send(self, it: RequestContext, name: str) -> None:
         content = _files().get(name)
         if content is None:
             raise Refused(Failure("not_found", f"there is no {name!r} in the inspector", 404))
@@ -111,12 +111,12 @@ class Pages:
 
     # What it shows.
 
-    async def _about(self, it: Exchanged, _: re.Match[str]) -> None:
+    async def _about(self, it: RequestContext, _: re.Match[str]) -> None:
         catalog, settings = self._gateway.catalog, self._gateway.config.inspector
         about = {
             "version": __version__,
-            "models": catalog.names(),
-            "default": catalog.default,
+            "models": catalog.list_names(),
+            "default": catalog.default_model,
             "dialects": dialects(),
             "trust": list(get_args(Trust)),
             "notes": NOTES,
@@ -127,12 +127,12 @@ class Pages:
         }
         await _tell(it, about)
 
-    async def _requests(self, it: Exchanged, _: re.Match[str]) -> None:
+    async def _requests(self, it: RequestContext, _: re.Match[str]) -> None:
         after = _number(it, "after")
         new = await self._recorder.summaries(after)
         await _tell(it, {"requests": to_builtins(new), "next": _last(new, after)})
 
-    async def _request(self, it: Exchanged, match: re.Match[str]) -> None:
+    async def _request(self, it: RequestContext, match: re.Match[str]) -> None:
         key = match["key"]
         shown = await self._recorder.shown(key)
         if shown is None:
@@ -144,7 +144,7 @@ class Pages:
             it.sender.headers["content-disposition"] = f'attachment; filename="{name}.json"'
         await _tell(it, shown)
 
-    async def _live(self, it: Exchanged, _: re.Match[str]) -> None:
+    async def _live(self, it: RequestContext, _: re.Match[str]) -> None:
         """What is new, as it happens: a line of JSON each time."""
         # From here on we hear of it if nobody looks any more.
         await it.incoming.body(0)
@@ -158,8 +158,8 @@ class Pages:
         said_at = perf_counter()
         seen = Seen()
         # With other settings, whoever looks has to show again that they may.
-        guard = self._gateway.guard
-        while self._gateway.guard is guard and not self._gateway.is_stopping:
+        guard = self._gateway.access
+        while self._gateway.access is guard and not self._gateway.is_stopping:
             summaries = await self._recorder.summaries(after)
             if new := seen.new(summaries):
                 after = _last(new, after)
@@ -175,15 +175,15 @@ class Pages:
 
     # Approvals.
 
-    async def _approvals(self, it: Exchanged, _: re.Match[str]) -> None:
+    async def _approvals(self, it: RequestContext, _: re.Match[str]) -> None:
         pending = await self._recorder.desk.pending()
         await _tell(it, {"approvals": to_builtins(pending)})
 
-    async def _ask(self, it: Exchanged, _: re.Match[str]) -> None:
+    async def _ask(self, it: RequestContext, _: re.Match[str]) -> None:
         asked = await self._converted(it, Asked)
         await _tell(it, to_builtins(await self._recorder.desk.ask(asked)))
 
-    async def _answered(self, it: Exchanged, match: re.Match[str]) -> None:
+    async def _answered(self, it: RequestContext, match: re.Match[str]) -> None:
         """What was said to a question, once somebody has; at most so many seconds later."""
         deadline = perf_counter() + min(_number(it, "wait"), _LONGEST_WAIT)
         answer = await self._recorder.desk.answered(match["id"])
@@ -192,7 +192,7 @@ class Pages:
             answer = await self._recorder.desk.answered(match["id"])
         await _tell(it, {"answer": answer})
 
-    async def _answer(self, it: Exchanged, match: re.Match[str]) -> None:
+    async def _answer(self, it: RequestContext, match: re.Match[str]) -> None:
         said = await self._converted(it, _Said)
         counts = await self._recorder.desk.answer(match["id"], said.answer)
         if counts is None:
@@ -202,7 +202,7 @@ class Pages:
 
     # The playground.
 
-    async def _parse(self, it: Exchanged, _: re.Match[str]) -> None:
+    async def _parse(self, it: RequestContext, _: re.Match[str]) -> None:
         pasted = await self._converted(it, Pasted)
         try:
             found = await asyncio.to_thread(parsed, pasted)
@@ -210,7 +210,7 @@ class Pages:
             raise Refused(Failure("bad_request", str(problem), 400)) from None
         await _tell(it, found)
 
-    async def _converted(self, it: Exchanged, kind: type[_Kind]) -> _Kind:
+    async def _converted(self, it: RequestContext, kind: type[_Kind]) -> _Kind:
         body = await it.incoming.value(self._gateway.config.limits)
         try:
             return msgspec.convert(body, kind)
@@ -222,7 +222,7 @@ class _Said(msgspec.Struct, frozen=True):
     answer: Answer
 
 
-async def _tell(it: Exchanged, value: Any) -> None:
+async def _tell(it: RequestContext, value: Any) -> None:
     it.sender.headers |= _HEADERS
     await it.sender.whole(200, encode_json(value))
 
@@ -234,7 +234,7 @@ def _files() -> dict[str, bytes]:
     return {one.name: one.read_bytes() for one in folder.iterdir() if one.is_file()}
 
 
-def _number(it: Exchanged, name: str) -> float:
+def _number(it: RequestContext, name: str) -> float:
     given = parse_qs(it.incoming.query).get(name, ("0",))[0]
     try:
         return max(0.0, float(given))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..upstream.catalog import Catalog, Served, UnknownModel
+from ..upstream.catalog import Catalog, Served, UnknownModelError
 
 _CREATED = 1_700_000_000
 _WHEN = "2023-11-14T22:13:20Z"
@@ -20,7 +20,7 @@ _CODEX_INSTRUCTIONS = (
 _METHODS = ["generateContent", "streamGenerateContent", "countTokens"]
 
 
-class Listing:
+class ModelList:
     """Lists the models of a catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -119,11 +119,11 @@ class Listing:
     def _names(self) -> list[str]:
         """The models that can be served now, the default one first."""
         names: list[str] = []
-        default = self._catalog.default
-        for name in dict.fromkeys((*([default] if default else ()), *self._catalog.names())):
+        default = self._catalog.default_model
+        for name in dict.fromkeys((*([default] if default else ()), *self._catalog.list_names())):
             try:
                 self._catalog.resolve(name)
-            except UnknownModel:
+            except UnknownModelError:
                 continue
             names.append(name)
         return names

@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from ..config.checks import problems
-from ..config.problems import ConfigError, at
-from ..config.settings import Config, hidden_address
+from ..config.checks import find_problems
+from ..config.document import ConfigError, join_path
+from ..config.settings import Config, mask_url
 from ..errors import UsageError
-from ..upstream.local import LocalModels
-from .access import Access
+from ..upstream.discovery import LocalModels
 from .app import Gateway
+from .auth import InspectorAccess
 from .server_protocol import Callers
 
 log = logging.getLogger("toolspeak.gateway")
@@ -41,7 +41,7 @@ _ANOTHER_PORT = "; choose another port with --port, or 0 for any that is free"
 _ADVICE = {errno.EADDRINUSE: _ANOTHER_PORT, errno.EACCES: _ANOTHER_PORT}
 
 
-class Server:
+class GatewayServer:
     """Serves a gateway until it is told to stop: the first time what has begun may end, a second
     Ctrl-C does not wait."""
 
@@ -59,7 +59,7 @@ class Server:
             self._hurries.set()
         self._stops.set()
 
-    async def work(
+    async def serve(
         self, listener: socket.socket, has_started: Callable[[], None] = lambda: None
     ) -> None:
         """Serve on a socket until told to stop."""
@@ -87,7 +87,7 @@ class Server:
             await asyncio.wait(callers.tasks, timeout=_LAST_WORDS)
 
 
-class Listening(ABC):
+class GatewayRunner(ABC):
     """A port, the models of this machine, and a configuration that can be read again."""
 
     def __init__(self, config: Config, *, reload: Callable[[], Config]) -> None:
@@ -98,10 +98,10 @@ class Listening(ABC):
         self.url = _url(self._host, self._port)
         self.token = secrets.token_urlsafe(24)
         """What opens the inspector on loopback, until the gateway is stopped."""
-        self.inspector = Access(config, self.token)
+        self.inspector = InspectorAccess(config, self.token)
         self.config = self._checked(config)
         self.local = LocalModels(self.config)
-        self.found = self.local.found
+        self.found = self.local.servers
         self._starting: asyncio.Task[None] | None = None
 
     def run(self) -> None:
@@ -159,7 +159,7 @@ class Listening(ABC):
         host = self._given.server.host
         server = structs.replace(config.server, host=host, port=self._port)
         config = structs.replace(config, server=server)
-        found = [f"{problem.message} - at `{problem.path}`" for problem in problems(config)]
+        found = [f"{problem.message} - at `{problem.path}`" for problem in find_problems(config)]
         if found := found or list(self._ways_back(config)):
             raise ConfigError(found)
         return config
@@ -169,10 +169,10 @@ class Listening(ABC):
         for name, upstream in config.upstreams.items():
             address = urlsplit(upstream.base_url)
             if (address.port or 80) == self._port and self._is_reached_by(address.hostname or ""):
-                where = hidden_address(upstream.base_url)
+                where = mask_url(upstream.base_url)
                 yield (
                     f"{where} is the gateway's own address, so it would send every request to "
-                    f"itself - at `{at(at('$.upstreams', name), 'base_url')}`"
+                    f"itself - at `{join_path(join_path('$.upstreams', name), 'base_url')}`"
                 )
 
     def _is_reached_by(self, host: str) -> bool:
@@ -183,7 +183,7 @@ class Listening(ABC):
         )
 
 
-class Service(Listening):
+class SingleProcessRunner(GatewayRunner):
     """One gateway with its own event loop."""
 
     def __init__(
@@ -191,17 +191,17 @@ class Service(Listening):
         config: Config,
         *,
         reload: Callable[[], Config],
-        announce: Callable[[Service], None],
+        announce: Callable[[SingleProcessRunner], None],
     ) -> None:
         super().__init__(config, reload=reload)
         self._announce = announce
         self._gateway = Gateway(
-            self.config, found=self.local.found, is_ready=self.local.is_ready, token=self.token
+            self.config, found=self.local.servers, is_ready=self.local.is_ready, token=self.token
         )
-        self._server = Server(self._gateway)
+        self._server = GatewayServer(self._gateway)
 
     async def _serve(self) -> None:
-        await self._server.work(self._listener, lambda: self._announce(self))
+        await self._server.serve(self._listener, lambda: self._announce(self))
 
     def _end(self, number: int) -> None:
         self._server.stop(number)

@@ -12,8 +12,8 @@ from ..engine.pipeline import Ladder
 from ..errors import WireError
 from ..types import Request
 from ..upstream.catalog import Endpoint, Served
-from ..upstream.client import Upstreams
-from ..upstream.failures import UpstreamFailed
+from ..upstream.client import UpstreamClient
+from ..upstream.errors import UpstreamError
 from ..wires.framing import decode_json, encode_json
 from ..wires.gemini.request_encoding import path_of
 
@@ -23,8 +23,8 @@ _A_MESSAGE = 4
 _ITS_OWN = {"anthropic": "/v1/messages/count_tokens", "gemini": "/{path}:countTokens"}
 
 
-async def count(
-    request: Request, raw: dict[str, Any], served: Served, upstreams: Upstreams
+async def count_tokens(
+    request: Request, raw: dict[str, Any], served: Served, upstreams: UpstreamClient
 ) -> tuple[int, bool]:
     """The number of tokens, and whether it was counted."""
     endpoint = served.endpoint
@@ -34,12 +34,12 @@ async def count(
             counted = await _same_wire(raw, served, upstreams)
         elif endpoint.wire == "openai_chat":
             counted = await _tokenized(request, served, upstreams)
-    except (UpstreamFailed, WireError):
+    except (UpstreamError, WireError):
         pass
-    return (counted, True) if counted is not None else (estimate(request), False)
+    return (counted, True) if counted is not None else (estimate_tokens(request), False)
 
 
-def estimate(request: Request) -> int:
+def estimate_tokens(request: Request) -> int:
     """A guess."""
     plain = to_builtins((request.messages, request.tools))
     said = sum(len(text.encode("utf-8", "replace")) for text in iter_strings(plain))
@@ -47,14 +47,14 @@ def estimate(request: Request) -> int:
     return round((said + keys) / _BYTES_A_TOKEN) + _A_MESSAGE * len(request.messages)
 
 
-async def _same_wire(raw: dict[str, Any], served: Served, upstreams: Upstreams) -> int | None:
+async def _same_wire(raw: dict[str, Any], served: Served, upstreams: UpstreamClient) -> int | None:
     model = served.target.model
     path = _ITS_OWN[served.endpoint.wire].format(path=path_of(model))
     value = await _post(served.endpoint, path, {**raw, "model": model}, upstreams)
     return _number(value, "input_tokens", "totalTokens")
 
 
-async def _tokenized(request: Request, served: Served, upstreams: Upstreams) -> int | None:
+async def _tokenized(request: Request, served: Served, upstreams: UpstreamClient) -> int | None:
     """As llama.cpp counts, which is the embedded model's server too."""
     first = Ladder(request, served.target, streams=False).exchange()
     body = (first or Exchange(request, served.target)).outgoing.body
@@ -73,9 +73,9 @@ def _without_version(endpoint: Endpoint) -> Endpoint:
     return structs.replace(endpoint, base_url=endpoint.base_url.removesuffix("/v1"))
 
 
-async def _post(endpoint: Endpoint, path: str, body: Any, upstreams: Upstreams) -> Any:
-    with await upstreams.ask(endpoint, path, encode_json(body)) as response:
-        data = await response.body()
+async def _post(endpoint: Endpoint, path: str, body: Any, upstreams: UpstreamClient) -> Any:
+    with await upstreams.request(endpoint, path, encode_json(body)) as response:
+        data = await response.read_body()
         return decode_json(data) if response.status == 200 else None
 
 

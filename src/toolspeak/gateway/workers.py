@@ -24,9 +24,9 @@ from msgspec import Struct
 from ..config.settings import Config
 from ..observe.logs import set_up
 from ..store.socket import SocketStore, StoreServer
-from ..upstream.catalog import Found
+from ..upstream.catalog import DiscoveredServer
 from .app import Gateway
-from .server import Listening, Server, new_loop, settle
+from .server import GatewayRunner, GatewayServer, new_loop, settle
 
 log = logging.getLogger("toolspeak.gateway")
 _FIRST_PAUSE = 0.5
@@ -38,21 +38,21 @@ _GRACE = 15.0
 _LONGEST_LINE = 2**26
 
 
-class State(Struct, frozen=True):
+class WorkerState(Struct, frozen=True):
     """What a worker has to know."""
 
     config: Config
-    found: tuple[Found, ...]
+    found: tuple[DiscoveredServer, ...]
     is_ready: bool
     token: str
     store: str
     """Where the first process keeps what all of them remember; empty: where the settings say."""
 
 
-_DECODER = msgspec.json.Decoder(State)
+_DECODER = msgspec.json.Decoder(WorkerState)
 
 
-class Supervisor(Listening):
+class MultiProcessRunner(GatewayRunner):
     """The first process."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Supervisor(Listening):
         config: Config,
         *,
         reload: Callable[[], Config],
-        announce: Callable[[Supervisor], None],
+        announce: Callable[[MultiProcessRunner], None],
     ) -> None:
         super().__init__(config, reload=reload)
         self._announce = announce
@@ -104,7 +104,9 @@ class Supervisor(Listening):
     def _tell(self) -> None:
         """Tell the workers what is new."""
         place = self._store.path if self._store else ""
-        state = State(self.config, self.local.found(), self.local.is_ready(), self.token, place)
+        state = WorkerState(
+            self.config, self.local.servers(), self.local.is_ready(), self.token, place
+        )
         line = msgspec.json.encode(state) + b"\n"
         if line != self._told:
             self._told = line
@@ -183,7 +185,7 @@ def _kill(worker: Process) -> None:
 class _Worker:
     """One of the processes that serve."""
 
-    def __init__(self, lines: asyncio.StreamReader, state: State) -> None:
+    def __init__(self, lines: asyncio.StreamReader, state: WorkerState) -> None:
         self._lines = lines
         self._state = state
         self._gateway = Gateway(
@@ -193,7 +195,7 @@ class _Worker:
             token=state.token,
             store=SocketStore(state.store) if state.store else None,
         )
-        self._server = Server(self._gateway)
+        self._server = GatewayServer(self._gateway)
 
     async def serve(self, listener: socket.socket) -> None:
         """Serve until the first process ends, or says so."""
@@ -201,7 +203,7 @@ class _Worker:
         loop.add_signal_handler(signal.SIGTERM, self._server.stop, signal.SIGTERM)
         listening = loop.create_task(self._listen())
         try:
-            await self._server.work(listener)
+            await self._server.serve(listener)
         finally:
             listening.cancel()
 

@@ -229,7 +229,7 @@ class SharedMetrics:
     async def text(self) -> str:
         """All of it, as Prometheus reads it."""
         async with self._lock:
-            self._known = await self._store.amounts(_KEY) or self._known
+            self._known = await self._store.read_counters(_KEY) or self._known
             sums = Counter(self._known)
             sums.update(self._new())
         return self._metrics.text(sums, await self._active())
@@ -243,13 +243,13 @@ class SharedMetrics:
         async with self._lock:
             amounts, new = self._metrics.amounts(), self._new()
             if new:
-                await self._store.add(_KEY, new)
+                await self._store.increment(_KEY, new)
                 # What the store did not take is added the next time.
-                self._added = amounts if self._store.problem is None else self._added
+                self._added = amounts if self._store.last_error is None else self._added
         active = self._metrics.active
         if active or self._said:
             said = msgspec.msgpack.encode(_Activity(self._process, active, time()))
-            await self._store.push(_ACTIVE, said, most=_MOST, seconds=_FRESH)
+            await self._store.push(_ACTIVE, said, max_items=_MOST, seconds=_FRESH)
         self._said = active
 
     def _new(self) -> dict[str, float]:
@@ -263,7 +263,7 @@ class SharedMetrics:
 
     async def _active(self) -> int:
         """How many requests all processes serve, as far as they have said so lately."""
-        said = map(_decoded, await self._store.items(_ACTIVE))
+        said = map(_decoded, await self._store.list_items(_ACTIVE))
         fresh = [one for one in said if one and time() - one.time < _FRESH]
         # The newest comes first, and has to count.
         others = {one.process: one.active for one in reversed(fresh)}

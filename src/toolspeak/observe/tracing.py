@@ -37,7 +37,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from .. import __version__
 from .._util import encode_json
-from ..config.settings import Config, secrets_of
+from ..config.settings import Config, configured_secrets
 from ..engine import Exchange
 from ..types import (
     Document,
@@ -55,7 +55,7 @@ from ..types import (
     ToolResult,
 )
 from ..upstream.catalog import Endpoint
-from ..upstream.failures import secrets_at
+from ..upstream.errors import endpoint_secrets
 from ..upstream.record import Question, Record
 from .inspector.masking import Covering
 
@@ -87,7 +87,7 @@ class Tracing:
         # It sends them from a thread of its own, and drops what is too much.
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("toolspeak", __version__)
-        self._secrets = frozenset(secrets_of(config))
+        self._secrets = frozenset(configured_secrets(config))
         # To find the secrets in all that was said may take longer than others like to wait.
         self._aside = ThreadPoolExecutor(1) if config.telemetry.content else None
         self._is_open = True
@@ -102,7 +102,7 @@ class Tracing:
         if not isinstance(record.spans, _Spans) or not self._is_open:
             return
         if self._aside and record.is_chat:
-            secrets = {one for q in record.questions for one in secrets_at(q.server)}
+            secrets = {one for q in record.questions for one in endpoint_secrets(q.server)}
             content = _Content(self._secrets | secrets)
             self._aside.submit(self._end, record, record.spans, content)
         else:

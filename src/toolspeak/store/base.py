@@ -34,12 +34,12 @@ class Store(Protocol):
     """
 
     @property
-    def problem(self) -> str | None:
+    def last_error(self) -> str | None:
         """Why the last operation failed; None if it did not."""
         ...
 
     @property
-    def failures(self) -> int:
+    def error_count(self) -> int:
         """How many operations have failed."""
         ...
 
@@ -47,25 +47,25 @@ class Store(Protocol):
 
     async def put(self, key: str, value: bytes, seconds: float) -> None: ...
 
-    async def put_all(self, values: Mapping[str, bytes], seconds: float) -> None:
+    async def put_many(self, values: Mapping[str, bytes], seconds: float) -> None:
         """Puts several at once; the last of them stays longest."""
         ...
 
     async def delete(self, key: str) -> None: ...
 
-    async def push(self, key: str, value: bytes, *, most: int, seconds: float) -> None:
+    async def push(self, key: str, value: bytes, *, max_items: int, seconds: float) -> None:
         """Puts a value in front of a list. The `most` newest stay, for so long after the last."""
         ...
 
-    async def items(self, key: str) -> list[bytes]:
+    async def list_items(self, key: str) -> list[bytes]:
         """What was pushed, the newest first."""
         ...
 
-    async def add(self, key: str, amounts: Mapping[str, float]) -> None:
+    async def increment(self, key: str, amounts: Mapping[str, float]) -> None:
         """Adds to counters, which stay. Processes that share the store share their sums."""
         ...
 
-    async def amounts(self, key: str) -> dict[str, float]: ...
+    async def read_counters(self, key: str) -> dict[str, float]: ...
 
     async def ping(self) -> bool:
         """Whether the store can be reached now."""
@@ -92,7 +92,7 @@ def open_store(setting: str) -> Store:
     return RedisStore(setting)
 
 
-def finite(amounts: Mapping[str, float]) -> dict[str, float]:
+def finite_amounts(amounts: Mapping[str, float]) -> dict[str, float]:
     """The amounts that can be added: one that is infinite would end a counter for good."""
     return {name: amount for name, amount in amounts.items() if isfinite(amount)}
 
@@ -116,8 +116,8 @@ class MemoryStore:
     for, or when its turn comes.
     """
 
-    problem: str | None = None
-    failures = 0
+    last_error: str | None = None
+    error_count = 0
 
     def __init__(
         self, max_bytes: int = MAX_BYTES, now: Callable[[], float] = time.monotonic
@@ -136,7 +136,7 @@ class MemoryStore:
     async def put(self, key: str, value: bytes, seconds: float) -> None:
         self._keep(key, value, _size(key) + len(value), self._now() + seconds)
 
-    async def put_all(self, values: Mapping[str, bytes], seconds: float) -> None:
+    async def put_many(self, values: Mapping[str, bytes], seconds: float) -> None:
         deadline = self._now() + seconds
         for key, value in values.items():
             self._keep(key, value, _size(key) + len(value), deadline)
@@ -144,7 +144,7 @@ class MemoryStore:
     async def delete(self, key: str) -> None:
         self._drop(key)
 
-    async def push(self, key: str, value: bytes, *, most: int, seconds: float) -> None:
+    async def push(self, key: str, value: bytes, *, max_items: int, seconds: float) -> None:
         items, size = self._content(key), self._size_of(key)
         if items is None:
             items = deque[bytes]()
@@ -152,27 +152,27 @@ class MemoryStore:
             return
         items.appendleft(value)
         size += len(value) + PART_BYTES
-        while len(items) > most:
+        while len(items) > max_items:
             size -= len(items.pop()) + PART_BYTES
         self._keep(key, items, size, self._now() + seconds)
 
-    async def items(self, key: str) -> list[bytes]:
+    async def list_items(self, key: str) -> list[bytes]:
         content = self._content(key)
         return list(content) if isinstance(content, deque) else []
 
-    async def add(self, key: str, amounts: Mapping[str, float]) -> None:
+    async def increment(self, key: str, amounts: Mapping[str, float]) -> None:
         sums, size = self._content(key), self._size_of(key)
         if sums is None:
             sums = dict[str, float]()
         if not isinstance(sums, dict):
             return
-        for name, amount in finite(amounts).items():
+        for name, amount in finite_amounts(amounts).items():
             size += 0 if name in sums else _length(name) + PART_BYTES
             sums[name] = sums.get(name, 0.0) + amount
         if sums:
             self._keep(key, sums, size, inf)
 
-    async def amounts(self, key: str) -> dict[str, float]:
+    async def read_counters(self, key: str) -> dict[str, float]:
         content = self._content(key)
         return dict(content) if isinstance(content, dict) else {}
 

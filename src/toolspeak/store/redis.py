@@ -11,7 +11,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError, ResponseError
 
 from ..errors import UsageError
-from .base import finite
+from .base import finite_amounts
 from .remote import TIMEOUT, RemoteStore
 
 PREFIX = "toolspeak:"
@@ -51,7 +51,7 @@ class RedisStore(RemoteStore):
     async def put(self, key: str, value: bytes, seconds: float) -> None:
         await self._ask(None, "SET", _name(key), value, "PX", _milliseconds(seconds))
 
-    async def put_all(self, values: Mapping[str, bytes], seconds: float) -> None:
+    async def put_many(self, values: Mapping[str, bytes], seconds: float) -> None:
         if values:
             names = map(_name, values)
             await self._ask(
@@ -61,18 +61,22 @@ class RedisStore(RemoteStore):
     async def delete(self, key: str) -> None:
         await self._ask(None, "DEL", _name(key))
 
-    async def push(self, key: str, value: bytes, *, most: int, seconds: float) -> None:
-        await self._ask(None, "EVAL", _PUSH, 1, _name(key), value, most, _milliseconds(seconds))
+    async def push(self, key: str, value: bytes, *, max_items: int, seconds: float) -> None:
+        await self._ask(
+            None, "EVAL", _PUSH, 1, _name(key), value, max_items, _milliseconds(seconds)
+        )
 
-    async def items(self, key: str) -> list[bytes]:
+    async def list_items(self, key: str) -> list[bytes]:
         return await self._ask([], "LRANGE", _name(key), 0, -1)
 
-    async def add(self, key: str, amounts: Mapping[str, float]) -> None:
-        pairs = [part for name, by in finite(amounts).items() for part in (_bytes(name), by)]
+    async def increment(self, key: str, amounts: Mapping[str, float]) -> None:
+        pairs = [
+            part for name, by in finite_amounts(amounts).items() for part in (_bytes(name), by)
+        ]
         if pairs:
             await self._ask(None, "EVAL", _ADD, 1, _name(key), *pairs)
 
-    async def amounts(self, key: str) -> dict[str, float]:
+    async def read_counters(self, key: str) -> dict[str, float]:
         sums: dict[bytes, bytes] = await self._ask({}, "HGETALL", _name(key))
         return {_text(name): float(amount) for name, amount in sums.items()}
 

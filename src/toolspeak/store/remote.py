@@ -28,8 +28,8 @@ class RemoteStore(ABC):
         self._now = now
         self._retry_at: float | None = None
         """When the next attempt is due; None while it can be reached."""
-        self.problem: str | None = None
-        self.failures = 0
+        self.last_error: str | None = None
+        self.error_count = 0
 
     @abstractmethod
     async def _execute(self, *command: Any) -> Any:
@@ -46,7 +46,7 @@ class RemoteStore(ABC):
         except self.errors as error:
             self._fail(error)
             return otherwise
-        self._retry_at = self.problem = None
+        self._retry_at = self.last_error = None
         return answer
 
     def _is_due(self) -> bool:
@@ -60,8 +60,8 @@ class RemoteStore(ABC):
         return True
 
     def _fail(self, error: Exception) -> None:
-        self.failures += 1
-        self.problem = self._told(error)
+        self.error_count += 1
+        self.last_error = self._told(error)
         self._retry_at = None if self._is_answer(error) else self._now() + PAUSE
 
     def _is_answer(self, error: Exception) -> bool:

@@ -26,7 +26,9 @@ _NAME = "store"
 _LONGEST_PATH = 103
 """Bytes of a path to a socket on macOS; Linux takes four more."""
 _HEAD = struct.Struct(">I")
-_COMMANDS = frozenset({"get", "put", "put_all", "delete", "push", "items", "add", "amounts"})
+_COMMANDS = frozenset(
+    ("get", "put", "put_many", "delete", "push", "list_items", "increment", "read_counters")
+)
 _MOST = 64 * 2**20
 """Bytes of one message: more does not fit into the store either."""
 
@@ -95,30 +97,32 @@ class SocketStore(RemoteStore):
     async def put(self, key: str, value: bytes, seconds: float) -> None:
         await self._ask(None, "put", _plain(key), value, seconds)
 
-    async def put_all(self, values: Mapping[str, bytes], seconds: float) -> None:
+    async def put_many(self, values: Mapping[str, bytes], seconds: float) -> None:
         plain = {_plain(key): value for key, value in values.items()}
-        await self._ask(None, "put_all", plain, seconds)
+        await self._ask(None, "put_many", plain, seconds)
 
     async def delete(self, key: str) -> None:
         await self._ask(None, "delete", _plain(key))
 
-    async def push(self, key: str, value: bytes, *, most: int, seconds: float) -> None:
-        await self._ask(None, "push", _plain(key), value, {"most": most, "seconds": seconds})
+    async def push(self, key: str, value: bytes, *, max_items: int, seconds: float) -> None:
+        await self._ask(
+            None, "push", _plain(key), value, {"max_items": max_items, "seconds": seconds}
+        )
 
-    async def items(self, key: str) -> list[bytes]:
-        return await self._ask([], "items", _plain(key))
+    async def list_items(self, key: str) -> list[bytes]:
+        return await self._ask([], "list_items", _plain(key))
 
-    async def add(self, key: str, amounts: Mapping[str, float]) -> None:
+    async def increment(self, key: str, amounts: Mapping[str, float]) -> None:
         plain = {_plain(name): amount for name, amount in amounts.items()}
-        await self._ask(None, "add", _plain(key), plain)
+        await self._ask(None, "increment", _plain(key), plain)
 
-    async def amounts(self, key: str) -> dict[str, float]:
-        sums: dict[str, float] = await self._ask({}, "amounts", _plain(key))
+    async def read_counters(self, key: str) -> dict[str, float]:
+        sums: dict[str, float] = await self._ask({}, "read_counters", _plain(key))
         return {_original(name): amount for name, amount in sums.items()}
 
     async def ping(self) -> bool:
         await self._try(None, "get", "")
-        return self.problem is None
+        return self.last_error is None
 
     async def close(self) -> None:
         if self._reading:

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from ..config.loading import completed
+from ..config.loading import apply_provider
 from ..config.model_names import look_up, named
 from ..config.providers import PROVIDERS
-from ..config.settings import Config, Model, Upstream
+from ..config.settings import Config, ModelSettings, UpstreamSettings
 from ..engine import Target
 from ..errors import ToolspeakError
 from ..types import Capabilities, Failure, Quirks
@@ -29,7 +29,7 @@ _UNKNOWN = "custom"
 _NATIVE: dict[Any, bool | None] = {True: True, False: False}
 
 
-class Server(Struct, frozen=True, array_like=True):
+class UpstreamServer(Struct, frozen=True, array_like=True):
     """Where an upstream is, and what it is shown to be let in."""
 
     name: str
@@ -39,23 +39,23 @@ class Server(Struct, frozen=True, array_like=True):
     headers: Mapping[str, str]
 
 
-class Endpoint(Server, frozen=True):
+class Endpoint(UpstreamServer, frozen=True):
     """An upstream with all that is known of it."""
 
-    settings: Upstream
+    settings: UpstreamSettings
     quirks: Quirks = Quirks()
     native_tools: bool | None = None
     constrained: bool | None = None
 
 
-class Found(Struct, frozen=True):
+class DiscoveredServer(Struct, frozen=True):
     """A server on this machine that nobody has configured, and its models."""
 
     name: str
     """The provider's, as a rule."""
-    upstream: Upstream
+    upstream: UpstreamSettings
     models: tuple[str, ...] = ()
-    settings: Model | None = None
+    settings: ModelSettings | None = None
     """How all of its models are to be used, where that is known."""
 
 
@@ -70,7 +70,7 @@ class Served(Struct, frozen=True):
     fallbacks: tuple[Endpoint, ...] = ()
 
 
-class UnknownModel(ToolspeakError):
+class UnknownModelError(ToolspeakError):
     """No model of that name can be served."""
 
     def __init__(
@@ -85,11 +85,11 @@ class Catalog:
     """All models that can be asked for."""
 
     def __init__(
-        self, config: Config, environ: Mapping[str, str], found: tuple[Found, ...] = ()
+        self, config: Config, environ: Mapping[str, str], found: tuple[DiscoveredServer, ...] = ()
     ) -> None:
         self._config = config
         self._environ = environ
-        self.found = found
+        self.discovered = found
         self._found = {server.name: server for server in found}
         self._resolved: dict[str, Served] = {}
 
@@ -97,23 +97,25 @@ class Catalog:
         """The model that a name means, or else the default one."""
         served = self._resolved.get(name)
         if served is None:
-            model = self.model(name) or (self.model(self.default) if self.default else None)
+            model = self.find_model(name) or (
+                self.find_model(self.default_model) if self.default_model else None
+            )
             if model is None:
-                raise self.unknown(name)
+                raise self.unknown_model(name)
             if len(self._resolved) >= _MOST_RESOLVED:
                 self._resolved.clear()
             served = self._resolved[name] = self._served(name, model)
         return served
 
-    def exactly(self, name: str) -> Served:
+    def resolve_exact(self, name: str) -> Served:
         """The model that a name means, and never the default one in its place."""
-        model = self.model(name)
+        model = self.find_model(name)
         if model is None:
-            raise self.unknown(name)
+            raise self.unknown_model(name)
         return self._served(name, model)
 
     @property
-    def default(self) -> str:
+    def default_model(self) -> str:
         """The model for requests that name none that is known: one of a local server if there is
         one, and the embedded one if not."""
         if self._config.default:
@@ -121,27 +123,31 @@ class Catalog:
         servers = sorted(self._found.values(), key=lambda server: server.name == EMBEDDED)
         return next((f"{server.name}/{m}" for server in servers for m in server.models), "")
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Every model that can be named, without those of providers that only a key makes known."""
         configured = (name for name in self._config.models if "*" not in name)
         aliases = (name for name in self._config.aliases if "*" not in name)
         found = (f"{server.name}/{m}" for server in self._found.values() for m in server.models)
         return list(dict.fromkeys((*configured, *aliases, *found)))
 
-    def endpoint(self, name: str) -> Endpoint | None:
+    def find_endpoint(self, name: str) -> Endpoint | None:
         """The upstream of that name: configured, found, or a provider whose key is known."""
         if name in self._config.upstreams:
             return self._endpoint(name, self._config.upstreams[name])
         if name in self._found:
-            return self._endpoint(name, completed(self._found[name].upstream, self._environ))
+            return self._endpoint(name, apply_provider(self._found[name].upstream, self._environ))
         row = PROVIDERS.get(name)
-        upstream = completed(Upstream(provider=name), self._environ) if row else Upstream()
+        upstream = (
+            apply_provider(UpstreamSettings(provider=name), self._environ)
+            if row
+            else UpstreamSettings()
+        )
         is_open = row is not None and bool(row.base_url) and (upstream.key or not row.keys)
         return self._endpoint(name, upstream) if is_open else None
 
     # From a name to a model.
 
-    def model(self, name: str) -> Model | None:
+    def find_model(self, name: str) -> ModelSettings | None:
         """What the configuration says of a name, or what is found on this machine. The default
         model stands in for no other here."""
         target = named(self._config, name)
@@ -150,49 +156,49 @@ class Catalog:
         match = look_up(self._config, name)
         return self._elsewhere(match.name if match else name)
 
-    def _elsewhere(self, name: str) -> Model | None:
+    def _elsewhere(self, name: str) -> ModelSettings | None:
         """`upstream/model`, or the name of a model that a server on this machine has."""
         upstream, slash, model = name.partition("/")
-        if slash and model and self.endpoint(upstream):
+        if slash and model and self.find_endpoint(upstream):
             return self._model_of(upstream, model)
         for server in self._found.values():
             if name in server.models:
                 return self._model_of(server.name, name)
         if slash and upstream in PROVIDERS and PROVIDERS[upstream].keys:
             keys = " or ".join(PROVIDERS[upstream].keys)
-            raise UnknownModel(f"{upstream} needs a key: set {keys}", "unauthorized")
+            raise UnknownModelError(f"{upstream} needs a key: set {keys}", "unauthorized")
         return None
 
-    def _model_of(self, upstream: str, model: str) -> Model:
+    def _model_of(self, upstream: str, model: str) -> ModelSettings:
         server = self._found.get(upstream)
-        settings = server.settings if server and server.settings else Model(upstream)
+        settings = server.settings if server and server.settings else ModelSettings(upstream)
         return structs.replace(settings, upstream=upstream, model=model)
 
-    def _served(self, name: str, model: Model) -> Served:
-        endpoint = self.endpoint(model.upstream)
+    def _served(self, name: str, model: ModelSettings) -> Served:
+        endpoint = self.find_endpoint(model.upstream)
         if endpoint is None:
-            raise UnknownModel(f"the upstream {model.upstream!r} is not there any more")
-        others = (self.endpoint(other) for other in endpoint.settings.fallbacks)
+            raise UnknownModelError(f"the upstream {model.upstream!r} is not there any more")
+        others = (self.find_endpoint(other) for other in endpoint.settings.fallbacks)
         return Served(
             name,
             endpoint,
-            target_of(model, endpoint),
+            make_profile(model, endpoint),
             model.context,
             tuple(other for other in others if other),
         )
 
-    def unknown(self, name: str) -> UnknownModel:
+    def unknown_model(self, name: str) -> UnknownModelError:
         """What to raise for a name that is not known."""
-        known = self.names()
+        known = self.list_names()
         known = known or [f"{upstream}/…" for upstream in self._config.upstreams]
         near = difflib.get_close_matches(name, known, 3, 0.4) or known[:3]
         if not near:
             what = f"there is no model {name!r}, and no other" if name else "there is no model"
             problem = f"{what} to ask: start a local server, or set a provider's key"
-            return UnknownModel(problem)
-        return UnknownModel(f"there is no model {name!r}; there are {', '.join(near)}")
+            return UnknownModelError(problem)
+        return UnknownModelError(f"there is no model {name!r}; there are {', '.join(near)}")
 
-    def _endpoint(self, name: str, upstream: Upstream) -> Endpoint:
+    def _endpoint(self, name: str, upstream: UpstreamSettings) -> Endpoint:
         row = PROVIDERS.get(upstream.provider) or PROVIDERS[_UNKNOWN]
         return Endpoint(
             name=name,
@@ -207,7 +213,7 @@ class Catalog:
         )
 
 
-def is_tiny(model: str) -> bool:
+def is_tiny_model(model: str) -> bool:
     """Whether the name of a model tells that it has few parameters: `SmolLM2-135M`, `qwen:0.5b`."""
     sizes = (float(size[1]) * _UNITS[size[2].lower()] for size in _PARAMETERS.finditer(model))
     return max(sizes, default=_TINY + 1) <= _TINY
@@ -219,7 +225,7 @@ _TINY = 0.6e9
 """Up to about here, models cannot tell which tool fits."""
 
 
-def target_of(model: Model, endpoint: Endpoint) -> Target:
+def make_profile(model: ModelSettings, endpoint: Endpoint) -> Target:
     """A model of an upstream as the bridge wants to know it."""
     return Target(
         upstream=endpoint.name,
@@ -240,6 +246,6 @@ def target_of(model: Model, endpoint: Endpoint) -> Target:
         repeats=model.repeats,
         polling=model.polling,
         select=model.select,
-        weak=is_tiny(model.model) if model.weak == "auto" else model.weak,
+        weak=is_tiny_model(model.model) if model.weak == "auto" else model.weak,
         quirks=endpoint.quirks,
     )

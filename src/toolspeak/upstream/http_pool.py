@@ -20,8 +20,8 @@ from urllib.request import getproxies, proxy_bypass
 import aiohappyeyeballs
 from msgspec import Struct
 
-from ..config.hosts import is_loopback
-from ..config.settings import hidden_address
+from ..config.addresses import is_loopback
+from ..config.settings import mask_url
 from .http_connection import Connection, Disconnected, HttpProblem
 from .timers import Alarm, Ticker
 
@@ -175,7 +175,7 @@ class Pool:
         """To a server behind a proxy; one with TLS through a tunnel."""
         proxy = urlsplit(origin.proxy)
         if proxy.scheme not in _PORTS or not proxy.hostname:
-            shown = hidden_address(origin.proxy)
+            shown = mask_url(origin.proxy)
             raise CannotConnect(f"cannot be reached by the proxy {shown}: give an http:// one")
         tls = _tls() if proxy.scheme == "https" else None
         port = proxy.port or _PORTS[proxy.scheme]

@@ -44,7 +44,7 @@ class Memory:
             kept = {_key("call", client, model, call_id): there for call_id in call_ids}
             # The tools come last, so that they do not expire before what points at them.
             kept[address] = data
-            await self._store.put_all(kept, DAY)
+            await self._store.put_many(kept, DAY)
 
     async def tools_for(
         self, client: str, model: str, call_ids: Iterable[str]
@@ -70,12 +70,12 @@ class Memory:
         """Remembers that a model with native calls made one, in the text or not. Gives how many of
         its last ones were in the text; an hour without any makes that forgotten."""
         key = _key("outcomes", upstream, model)
-        await self._store.push(key, b"1" if was_text else b"0", most=OUTCOMES, seconds=HOUR)
-        return (await self._store.items(key)).count(b"1")
+        await self._store.push(key, b"1" if was_text else b"0", max_items=OUTCOMES, seconds=HOUR)
+        return (await self._store.list_items(key)).count(b"1")
 
     async def has_called(self, upstream: str, model: str) -> bool:
         """Whether this model has made native calls in the last hour."""
-        return b"0" in await self._store.items(_key("outcomes", upstream, model))
+        return b"0" in await self._store.list_items(_key("outcomes", upstream, model))
 
     async def keep_response(self, client: str, identity: str, value: bytes) -> None:
         """Keeps a response for 24 hours (the vendor keeps them for 30 days)."""
@@ -93,7 +93,7 @@ class Memory:
         data = await self._store.get(address)
         tools = None if data is None else _decoded(data)
         if data is not None and tools is not None:
-            await self._store.put_all({pointer: address.encode(), address: data}, DAY)
+            await self._store.put_many({pointer: address.encode(), address: data}, DAY)
         return tools
 
 

@@ -23,11 +23,11 @@ from ..errors import WireError
 from ..events import ArgumentsDelta, Event, ReasoningDelta, Started, TextDelta, fold
 from ..types import Failure, Note, Reply, Request
 from .catalog import Endpoint, Served
-from .client import Upstreams
-from .failures import UpstreamFailed
+from .client import UpstreamClient
+from .errors import UpstreamError
 from .memory import Memory
 from .record import PREPARING, Question, Record
-from .response import Response
+from .response import UpstreamResponse
 from .timing import HeldBack, Stopwatch
 
 _MOVABLE = frozenset({"upstream", "timeout", "overloaded", "rate_limit"})
@@ -41,7 +41,7 @@ _WORDS = frozenset({TextDelta, ReasoningDelta, ArgumentsDelta})
 class Services(Struct, frozen=True):
     """What is there for all requests."""
 
-    upstreams: Upstreams
+    upstreams: UpstreamClient
     memory: Memory
 
 
@@ -92,7 +92,7 @@ class Asking:
         self.sent_notes: tuple[Note, ...] = ()
         """What was lost on the way to the model."""
         self._target = served.target
-        self._refused: UpstreamFailed | None = None
+        self._refused: UpstreamError | None = None
         """What the upstream said when it would not take tools."""
         self._ladder: Ladder | None = None
         """The attempts at the upstream that was asked last."""
@@ -128,7 +128,7 @@ class Asking:
             try:
                 rest = await self._ask_one(endpoint, target)
                 return [*self._unsent, *rest]
-            except UpstreamFailed as problem:
+            except UpstreamError as problem:
                 self.record.upstream_failed(endpoint.name, problem.failure)
                 if problem.failure.kind not in _MOVABLE or endpoint is endpoints[-1]:
                     raise
@@ -156,7 +156,7 @@ class Asking:
             outcomes = len(ladder.outcomes)
             try:
                 rest = await self._asked(question, exchange, endpoint, ladder)
-            except UpstreamFailed as problem:
+            except UpstreamError as problem:
                 question.failed(problem.failure)
                 if ladder.is_preparing and problem.failure.kind not in _BUSY:
                     ladder.unprepared()
@@ -173,7 +173,7 @@ class Asking:
             if rest is not None:
                 return rest
 
-    def _in_other_words(self, exchange: Exchange, problem: UpstreamFailed, ladder: Ladder) -> None:
+    def _in_other_words(self, exchange: Exchange, problem: UpstreamError, ladder: Ladder) -> None:
         """Tell the model of its tools in the prompt, once, if its upstream does not take them."""
         refused, target = self._refused, self._target
         if refused or target.tools != "auto" or not _is_refusal(exchange, problem.failure):
@@ -217,23 +217,23 @@ class Asking:
         self.record.hears(question, response, is_stream=self._outlet is not None)
         with response:
             if response.status >= 300:
-                raise await response.problem()
+                raise await response.read_error()
             try:
                 if self._outlet:
                     return await self._stream(exchange, ladder, endpoint, response, self._outlet)
                 return await self._whole(exchange, ladder, response)
             except NoCall as problem:
-                raise UpstreamFailed(problem.failure) from None
+                raise UpstreamError(problem.failure) from None
 
     async def _whole(
-        self, exchange: Exchange, ladder: Ladder, response: Response
+        self, exchange: Exchange, ladder: Ladder, response: UpstreamResponse
     ) -> list[Event] | None:
         with self.waiting:
-            body = await response.body()
+            body = await response.read_body()
         answer = exchange.answer()
         events, value = at_once(answer, response, body)
         if failures := ladder.feed(events):
-            raise response.failed(_failure_in(failures))
+            raise response.error_for(_failure_in(failures))
         rest = ladder.end()
         self.passed = None
         if value is not None and self._may_pass and _is_utf_8(body):
@@ -260,7 +260,7 @@ class Asking:
         exchange: Exchange,
         ladder: Ladder,
         endpoint: Endpoint,
-        response: Response,
+        response: UpstreamResponse,
         outlet: Outlet,
     ) -> list[Event] | None:
         answer = exchange.answer()
@@ -275,11 +275,11 @@ class Asking:
             speaks = outlet.has_spoken or any(map(_says, self._unsent))
             if fresh and isinstance(failure := fresh[-1], Failure):
                 if not speaks:
-                    raise response.failed(failure)
+                    raise response.error_for(failure)
                 self.record.upstream_failed(endpoint.name, failure)
                 rest = ladder.give_up()
                 if rest is None:
-                    self._unsent[-1] = response.discreet(failure)
+                    self._unsent[-1] = response.mask_failure(failure)
                     rest = []
                 else:
                     self._unsent.pop()
@@ -292,26 +292,26 @@ class Asking:
                 events, self._unsent = self._unsent, []
                 self._keep(events)
                 as_it_came = answer.take_passed() if passes and answer.frames else None
-                await outlet.send(events, as_it_came, response.came)
+                await outlet.send(events, as_it_came, response.received_at)
         self.passed = answer.take_passed() if passes and answer.frames else None
         return rest
 
     async def _batch(
-        self, answer: Answer, response: Response, outlet: Outlet
+        self, answer: Answer, response: UpstreamResponse, outlet: Outlet
     ) -> tuple[list[Event], bool]:
         """What the next piece of a reply says, and whether it is the last."""
-        if not response.flows:
+        if not response.is_stream:
             with self.waiting:
-                body = await response.body()
+                body = await response.read_body()
             return at_once(answer, response, body)[0], True
         try:
             if outlet.has_spoken:
                 # From the first word on, nobody asks how long the upstream took.
-                data = await response.more()
+                data = await response.read_chunk()
             else:
                 with self.waiting:
-                    data = await response.more()
-        except UpstreamFailed as problem:
+                    data = await response.read_chunk()
+        except UpstreamError as problem:
             # What is complete cannot break off.
             return answer.finish() if answer.is_complete else answer.fail(problem.failure), True
         if not data:
@@ -319,7 +319,7 @@ class Asking:
         before = answer.frames
         events = answer.feed(data)
         if answer.frames > before:
-            response.heard(is_complete=answer.is_complete)
+            response.mark_progress(is_complete=answer.is_complete)
         return events, False
 
     def _keep(self, events: list[Event]) -> None:
@@ -362,17 +362,17 @@ class Asking:
         self.record.retried(reason)
 
 
-def at_once(answer: Answer, response: Response, body: bytes) -> tuple[list[Event], Any]:
+def at_once(answer: Answer, response: UpstreamResponse, body: bytes) -> tuple[list[Event], Any]:
     """What a reply says that is read whole, and the value that it is; None if it is a stream."""
-    if response.is_page:
-        raise response.page()
+    if response.is_html:
+        raise response.html_error()
     try:
         value = answer.read(body)
     except WireError as problem:
         events = answer.feed(body) + answer.finish()
         if answer.frames:
             return events, None
-        raise response.unreadable(problem) from None
+        raise response.unreadable_error(problem) from None
     return answer.whole(value), value
 
 

@@ -15,12 +15,12 @@ from msgspec import Struct, field
 from .._util import memoize_by_identity
 from ..types import Failure, Note, Plan, Reply, Request, Text, ToolCall
 from .capture import LARGE, Flow, Kept
-from .catalog import Server
+from .catalog import UpstreamServer
 
 if TYPE_CHECKING:
     from ..engine import Exchange
     from .catalog import Endpoint, Served
-    from .response import Response
+    from .response import UpstreamResponse
 
 CLOSED = 499
 """The status where nobody was there to see one, or to see all of the answer."""
@@ -32,7 +32,7 @@ PREPARING = "preparing"
 class Question(Struct, array_like=True):
     """One question to an upstream, and what came of it. Times are those of `perf_counter`."""
 
-    server: Server
+    server: UpstreamServer
     plan: Plan
     path: str
     model: str
@@ -166,13 +166,13 @@ class Record(Struct, array_like=True):
             question.headers = self.spans.asks(question, exchange, endpoint)
         return question
 
-    def hears(self, question: Question, response: Response, *, is_stream: bool) -> None:
+    def hears(self, question: Question, response: UpstreamResponse, *, is_stream: bool) -> None:
         """The head of a reply is there."""
         question.first = perf_counter()
         question.status = response.status
         if self.kept and question.heard:
-            question.is_stream = is_stream and response.flows
-            response.keep(question.heard, self.kept)
+            question.is_stream = is_stream and response.is_stream
+            response.capture_to(question.heard, self.kept)
 
     def known(self, exchange: Exchange, endpoint: Endpoint, reply: Reply) -> None:
         """The reply is known without a further question: the model was led to it."""
@@ -217,8 +217,10 @@ class Record(Struct, array_like=True):
 
 
 @memoize_by_identity
-def _server(endpoint: Endpoint) -> Server:
-    return Server(endpoint.name, endpoint.wire, endpoint.base_url, endpoint.key, endpoint.headers)
+def _server(endpoint: Endpoint) -> UpstreamServer:
+    return UpstreamServer(
+        endpoint.name, endpoint.wire, endpoint.base_url, endpoint.key, endpoint.headers
+    )
 
 
 def gist(request: Request) -> str:

@@ -11,14 +11,14 @@ from typing import Any
 
 from msgspec import structs
 
-from ..config.settings import hidden_address
+from ..config.settings import mask_url
 from ..errors import WireError
 from ..types import Failure
 from ..wires import wire_of
 from ..wires.framing import decode_json
 from .capture import A_PIECE, UNCOUNTED, Flow
 from .catalog import Endpoint
-from .failures import UpstreamFailed, discreet, failed
+from .errors import UpstreamError, mask_failure, upstream_error
 from .http_connection import Connection, HttpProblem
 
 _MOST_BODY = 64 * 2**20
@@ -35,7 +35,7 @@ _UNKNOWN = "application/octet-stream"
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
 
 
-class Response:
+class UpstreamResponse:
     """A reply whose head has come. It is let go of at the end of `with`."""
 
     def __init__(
@@ -53,18 +53,18 @@ class Response:
         """Bytes that have come."""
         self._due = _MOST_BODY
         """After so many it has to be looked whether those were too many."""
-        self.came = perf_counter()
+        self.received_at = perf_counter()
         """When the last piece did."""
-        self._expect(endpoint.settings.first_byte_timeout, self.came)
+        self._expect(endpoint.settings.first_byte_timeout, self.received_at)
         self.status = connection.status
         self.headers = connection.headers
         self.content_type = _kind(connection.headers.get("content-type", _UNKNOWN))
-        self.is_page = self.content_type in _PAGES
+        self.is_html = self.content_type in _PAGES
         """Whether it is made for people to look at."""
-        self.flows = self.content_type != "application/json" and not self.is_page
+        self.is_stream = self.content_type != "application/json" and not self.is_html
         """Whether it is a stream, and no value or page that is only read whole."""
 
-    def __enter__(self) -> Response:
+    def __enter__(self) -> UpstreamResponse:
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -82,14 +82,14 @@ class Response:
         # What has come by now made sense, or is of no matter.
         self._sense = self._size
 
-    def heard(self, *, is_complete: bool) -> None:
+    def mark_progress(self, *, is_complete: bool) -> None:
         """What came so far makes sense. Comments and white space do not."""
         # Every piece of a stream comes by here.
         self._patience = _AFTER_THE_END if is_complete else self._idle
-        self._deadline = self.came + self._patience
+        self._deadline = self.received_at + self._patience
         self._sense = self._size
 
-    async def more(self) -> bytes:
+    async def read_chunk(self) -> bytes:
         """The next piece of the body, b"" at its end."""
         if self._is_over:
             return b""
@@ -98,10 +98,12 @@ class Response:
             while (data := connection.take()) is None:
                 await connection.something(self._deadline)
         except TimeoutError:
-            raise failed(self._endpoint, f"said nothing for {self._patience:g} s", 504) from None
+            raise upstream_error(
+                self._endpoint, f"said nothing for {self._patience:g} s", 504
+            ) from None
         except HttpProblem as problem:
-            raise failed(self._endpoint, str(problem)) from None
-        self.came = now = perf_counter()
+            raise upstream_error(self._endpoint, str(problem)) from None
+        self.received_at = now = perf_counter()
         if not data:
             # Others need not wait until the client has taken it all.
             self._release()
@@ -115,7 +117,7 @@ class Response:
             self._weigh()
         return data
 
-    def keep(self, heard: Flow, sent: Flow) -> None:
+    def capture_to(self, heard: Flow, sent: Flow) -> None:
         """Keep what comes there. It is seen to now and then whether there is still room for it, and
         for what is sent to the client in turn."""
         self._said = heard.said
@@ -126,13 +128,15 @@ class Response:
         for flow in self._flows:
             flow.count()
         if self._size - self._sense > _MOST_BODY:
-            raise failed(self._endpoint, f"sent more than {_MOST_BODY} bytes that are no reply")
+            raise upstream_error(
+                self._endpoint, f"sent more than {_MOST_BODY} bytes that are no reply"
+            )
         self._due = self._size + UNCOUNTED if self._flows else self._sense + _MOST_BODY
 
-    async def body(self) -> bytes:
+    async def read_body(self) -> bytes:
         """All of the body, which has to come to an end."""
         parts: list[bytes] = []
-        while data := await self.more():
+        while data := await self.read_chunk():
             parts.append(data)
             if self._connection.is_over:
                 # Most often all of it has come by now.
@@ -140,49 +144,53 @@ class Response:
                 break
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def problem(self) -> UpstreamFailed:
+    async def read_error(self) -> UpstreamError:
         """What an answer says that is no reply."""
         said = await self._beginning()
         status = self.status if 400 <= self.status < 600 else 502
         if self.status < 400:
-            place = hidden_address(self.headers.get("location", ""))
+            place = mask_url(self.headers.get("location", ""))
             what = f"sends us on to {place!r}; set its base_url to where it is"
-            failure = failed(self._endpoint, what).failure
-        elif self.is_page:
-            failure = structs.replace(self.page().failure, status=status)
+            failure = upstream_error(self._endpoint, what).failure
+        elif self.is_html:
+            failure = structs.replace(self.html_error().failure, status=status)
         else:
             failure = wire_of(self._endpoint.wire).decode_failure(status, _read(said))
             if failure.kind == "context_length":
                 failure = structs.replace(failure, message=f"{failure.message} {_TOO_LONG}")
         asked = retry_after(self.headers)
         headers = {} if asked is None else {"retry-after": str(ceil(asked))}
-        return self.failed(failure, headers)
+        return self.error_for(failure, headers)
 
-    def failed(self, failure: Failure, headers: Mapping[str, str] | None = None) -> UpstreamFailed:
+    def error_for(
+        self, failure: Failure, headers: Mapping[str, str] | None = None
+    ) -> UpstreamError:
         """What to raise for a failure that the upstream tells."""
-        return UpstreamFailed(self.discreet(failure), headers)
+        return UpstreamError(self.mask_failure(failure), headers)
 
-    def discreet(self, failure: Failure) -> Failure:
+    def mask_failure(self, failure: Failure) -> Failure:
         """A failure without what nobody but the upstream may know, should it repeat that."""
-        return discreet(failure, self._endpoint)
+        return mask_failure(failure, self._endpoint)
 
-    def page(self) -> UpstreamFailed:
+    def html_error(self) -> UpstreamError:
         """What to raise for a web page."""
         what = "sent a web page in place of a reply; is its base_url right?"
-        return failed(self._endpoint, what)
+        return upstream_error(self._endpoint, what)
 
-    def unreadable(self, problem: Exception) -> UpstreamFailed:
+    def unreadable_error(self, problem: Exception) -> UpstreamError:
         """What to raise for a reply that cannot be read."""
-        return failed(self._endpoint, f"sent a reply that cannot be read: {problem}")
+        return upstream_error(self._endpoint, f"sent a reply that cannot be read: {problem}")
 
     async def _beginning(self) -> bytes:
         """As much of the body as there is to an error."""
         self._expect(_PATIENCE_WITH_ERRORS, perf_counter())
         parts: list[bytes] = []
         try:
-            while self._size - self._sense < _MOST_OF_AN_ERROR and (data := await self.more()):
+            while self._size - self._sense < _MOST_OF_AN_ERROR and (
+                data := await self.read_chunk()
+            ):
                 parts.append(data)
-        except UpstreamFailed:
+        except UpstreamError:
             pass
         return b"".join(parts)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.gateway.support import Running
+from tests.gateway.running_gateway import Running
 
 from .site import Opened, gateway_behind
 from .talk import answer

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from msgspec import structs
 
-from tests.gateway.support import Running, behind, running
-from toolspeak.config.settings import Inspector
+from tests.gateway.running_gateway import Running, behind, running
+from toolspeak.config.settings import InspectorSettings
 from toolspeak.testing import ScriptedServer
 from toolspeak.testing.server import Turn
 from toolspeak.types import Failure, Note, Reply, ToolCall
@@ -35,7 +35,7 @@ def gateway_behind(
     """A gateway whose model says this, and whose inspector is open to the token."""
     with ScriptedServer(*turns, pause=pause) as server:
         config = behind(server.url, **{"tools": "prompt", "dialect": "hermes", **model})
-        config = structs.replace(config, inspector=Inspector(requests=keeps))
+        config = structs.replace(config, inspector=InspectorSettings(requests=keeps))
         with running(config, token=TOKEN) as gateway:
             yield gateway
             gateway.gateway.is_stopping = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tests.gateway.support import Running
+from tests.gateway.running_gateway import Running
 
 from .conftest import Opener
 from .site import HTTP, TOKEN

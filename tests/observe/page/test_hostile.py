@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import time
 
-from tests.gateway.support import Running
+from tests.gateway.running_gateway import Running
 from toolspeak.types import Failure, Note, Plan, Rejection, Reply, ToolCall
 from toolspeak.upstream.capture import Flow, Room
-from toolspeak.upstream.catalog import Server
+from toolspeak.upstream.catalog import UpstreamServer
 from toolspeak.upstream.record import Question, Record
 
 from .conftest import Opener
@@ -66,7 +66,7 @@ def hostile_request(name: str, text: str) -> Record:
     kept.room, heard = Room(2**20), Flow(0.0, Room(2**20))
     kept.take(frames)
     heard.take(frames)
-    server = Server(
+    server = UpstreamServer(
         name=text,
         wire="openai_chat",
         base_url=f"http://127.0.0.1/{text[:200]}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.gateway.support import Running
+from tests.gateway.running_gateway import Running
 
 from .conftest import Opener
 from .site import gateway_behind, made_up, record

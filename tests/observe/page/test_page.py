@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from tests.gateway.support import Running
+from tests.gateway.running_gateway import Running
 from toolspeak.observe.inspector.request_log import Ring
 
 from .conftest import Opener

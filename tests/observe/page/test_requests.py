@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.support import Running
+from tests.gateway.running_gateway import Running
 
 from .conftest import Opener
 from .site import Opened, ask, made_up, record

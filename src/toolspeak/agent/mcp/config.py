@@ -25,7 +25,7 @@ from .naming import prefix_of
 from .server import McpServer
 
 if TYPE_CHECKING:
-    from ...config.drafts import Draft
+    from ...config.document import ConfigDocument
 
 _OUTER = ("mcpServers", "servers")
 _CURSOR = re.compile(r"\$\{env:(\w+)\}")
@@ -63,21 +63,20 @@ def load_servers(
 
     `${NAME}` and `${NAME:-default}` come from the environment. A `ConfigError` tells all that is
     wrong at once, each with its place."""
-    from ...config.drafts import Draft
-    from ...config.problems import ConfigError
+    from ...config.document import ConfigDocument, ConfigError
 
-    draft = Draft(str(path), _read(Path(path)))
+    draft = ConfigDocument(str(path), _read(Path(path)))
     outer = next((key for key in _OUTER if key in draft.values), _OUTER[0])
     draft.values = {outer: _enabled(draft.values.get(outer))}
-    draft.fill_in(os.environ if environ is None else environ)
+    draft.expand_variables(os.environ if environ is None else environ)
     servers = _servers(draft, outer, options)
     if draft.problems:
-        raise ConfigError(draft.said(draft.problems))
+        raise ConfigError(draft.format_problems(draft.problems))
     return servers
 
 
 def _read(path: Path) -> dict[str, Any]:
-    from ...config.problems import ConfigError
+    from ...config.document import ConfigError
 
     try:
         value = json.loads(_CURSOR.sub(r"${\1}", path.read_text("utf-8-sig")))
@@ -101,34 +100,37 @@ def _is_disabled(entry: Any) -> bool:
     return isinstance(entry, dict) and entry.get("disabled") is True
 
 
-def _servers(draft: Draft, outer: str, options: dict[str, Any]) -> tuple[McpServer, ...]:
-    from ...config.problems import Problem, at
+def _servers(draft: ConfigDocument, outer: str, options: dict[str, Any]) -> tuple[McpServer, ...]:
+    from ...config.document import ConfigProblem, join_path
 
     entries = draft.values[outer]
     if not isinstance(entries, dict):
         wanted = " or ".join(f"`{key}`" for key in _OUTER)
-        draft.add(Problem(f"Expected an object {wanted} with a server under each name"))
+        draft.add_problems(
+            ConfigProblem(f"Expected an object {wanted} with a server under each name")
+        )
         return ()
     seen: dict[str, str] = {}
     for name in entries:
         other = seen.setdefault(prefix_of(name), name)
         if other != name:
             problem = f"the tools of {name!r} and {other!r} would have the same names: rename one"
-            draft.add(Problem(problem, at(f"$.{outer}", name)))
+            draft.add_problems(ConfigProblem(problem, join_path(f"$.{outer}", name)))
     made = (
-        _server(draft, at(f"$.{outer}", name), name, entries[name], options) for name in entries
+        _server(draft, join_path(f"$.{outer}", name), name, entries[name], options)
+        for name in entries
     )
     return tuple(server for server in made if server)
 
 
 def _server(
-    draft: Draft, path: str, name: str, entry: Any, options: dict[str, Any]
+    draft: ConfigDocument, path: str, name: str, entry: Any, options: dict[str, Any]
 ) -> McpServer | None:
     """The server that an entry means; None, and a problem, if it means none."""
-    from ...config.problems import Problem
+    from ...config.document import ConfigProblem
 
     if problem := _unclear(entry):
-        draft.add(Problem(problem, path))
+        draft.add_problems(ConfigProblem(problem, path))
         return None
     ours = _built(draft, _Ours, entry, path)
     own = {"required": ours.required, "trust_hints": ours.trustHints}
@@ -138,7 +140,7 @@ def _server(
         try:
             return McpServer.http(name, place.url, headers=_texts(place.headers), **options)
         except UsageError as problem:
-            draft.add(Problem(str(problem), f"{path}.headers"))
+            draft.add_problems(ConfigProblem(str(problem), f"{path}.headers"))
             return None
     place = _built(draft, _Stdio, entry, path)
     cwd = Path(place.cwd).expanduser() if place.cwd else None
@@ -161,10 +163,10 @@ def _unclear(entry: Any) -> str:
 _Kind = TypeVar("_Kind", bound=Struct)
 
 
-def _built(draft: Draft, kind: type[_Kind], entry: dict[str, Any], path: str) -> _Kind:
+def _built(draft: ConfigDocument, kind: type[_Kind], entry: dict[str, Any], path: str) -> _Kind:
     """The part of an entry that is of this kind. Other programs have fields of their own."""
     known = {key: value for key, value in entry.items() if key in kind.__struct_fields__}
-    return draft.build(kind, known, path)
+    return draft.build_settings(kind, known, path)
 
 
 def _texts(values: dict[str, _Value]) -> dict[str, str]:

@@ -36,9 +36,9 @@ class Address(Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
 
     def __repr__(self) -> str:
-        from ...config.settings import hidden_address
+        from ...config.settings import mask_url
 
-        return hidden_address(self.url)
+        return mask_url(self.url)
 
 
 Place = Command | Address

@@ -21,7 +21,7 @@ from ... import __version__
 from ..._util import encode_json
 from ...calls.toolset import Toolset
 from ...config.settings import Config
-from ...gateway.guard import Guard
+from ...gateway.auth import AccessControl
 from ...gateway.http import Head, Refused
 from ...types import ToolCall, ToolResult
 from ..execution import failed, fitted, result_of, unknown
@@ -103,7 +103,7 @@ def serve_http(server: Server[Any], config: Config, announce: Callable[[str], No
         shown = f"[{host.strip('[]')}]" if ":" in host else host
         announce(f"http://{shown}:{listener.getsockname()[1]}{PATH}")
         settings = uvicorn.Config(
-            guarded(app, Guard(config)),
+            guarded(app, AccessControl(config)),
             log_level="error",
             server_header=False,
             ws="none",
@@ -112,14 +112,14 @@ def serve_http(server: Server[Any], config: Config, announce: Callable[[str], No
         _Uvicorn(settings).run(sockets=[listener])
 
 
-def guarded(app: App, guard: Guard) -> App:
+def guarded(app: App, guard: AccessControl) -> App:
     """The same, for those who may come in."""
 
     async def admit(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             path, query = scope["path"], scope["query_string"].decode("latin-1")
             try:
-                guard.admit(Head(scope["method"], f"{path}?{query}", scope["headers"]))
+                guard.authorize(Head(scope["method"], f"{path}?{query}", scope["headers"]))
             except Refused as refused:
                 told = encode_json({"error": {"message": refused.failure.message}}).encode()
                 headers = {"content-type": "application/json", "content-length": str(len(told))}

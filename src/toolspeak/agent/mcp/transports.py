@@ -81,7 +81,7 @@ async def stdio(
 @asynccontextmanager
 async def http(address: Address) -> AsyncGenerator[TransportStreams]:
     """A server that is there already. How long a reply may take is the caller's to say."""
-    from ...gateway.guard import is_loopback
+    from ...gateway.auth import is_loopback
 
     async with (
         httpx2.AsyncClient(

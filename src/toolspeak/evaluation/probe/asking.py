@@ -15,8 +15,8 @@ from ...errors import WireError
 from ...events import Event, Reclassify, fold
 from ...types import Failure, Plan, Reply, Request, ToolsMode
 from ...upstream.catalog import Served
-from ...upstream.client import Upstreams
-from ...upstream.failures import UpstreamFailed
+from ...upstream.client import UpstreamClient
+from ...upstream.errors import UpstreamError
 from ...upstream.model_call import at_once
 from ...wires import Outgoing
 from ...wires.framing import decode_json, encode_json
@@ -34,7 +34,7 @@ class Asker:
     """Asks a model, and keeps the answers: the same question is not asked twice."""
 
     def __init__(
-        self, served: Served, upstreams: Upstreams, on_question: Callable[[str], None]
+        self, served: Served, upstreams: UpstreamClient, on_question: Callable[[str], None]
     ) -> None:
         self.endpoint = served.endpoint
         self.target: Target = structs.replace(served.target, tools="auto")
@@ -68,7 +68,7 @@ class Asker:
             self._sampling = {}
             reply = await self.plain(greeting)
         if reply.failure:
-            raise UpstreamFailed(reply.failure)
+            raise UpstreamError(reply.failure)
         thinks, _ = thoughts(reply)
         self._room = _ROOM_TO_THINK if thinks else _ROOM
         return reply
@@ -99,10 +99,10 @@ class Asker:
         data = None if body is None else encode_json(body)
         try:
             async with asyncio.timeout(_PATIENCE):
-                with await self._upstreams.ask(endpoint, path, data) as response:
-                    told = await response.body()
+                with await self._upstreams.request(endpoint, path, data) as response:
+                    told = await response.read_body()
                     return decode_json(told) if response.status == 200 else None
-        except (UpstreamFailed, WireError, TimeoutError):
+        except (UpstreamError, WireError, TimeoutError):
             return None
 
     async def _walk(self, request: Request, target: Target) -> Reply:
@@ -130,7 +130,7 @@ class Asker:
         events = await self._said(exchange.answer(), outgoing)
         for event in events:
             if isinstance(event, Failure) and event.status not in _REFUSALS:
-                raise UpstreamFailed(event)
+                raise UpstreamError(event)
         return events
 
     async def _said(self, answer: Answer, outgoing: Outgoing) -> list[Event]:
@@ -142,12 +142,12 @@ class Asker:
                 encode_json(outgoing.body),
                 is_final=lambda failure: failure.status in _REFUSALS,
             )
-        except UpstreamFailed as problem:
+        except UpstreamError as problem:
             return [problem.failure]
         with response:
             if response.status >= 300:
-                return [(await response.problem()).failure]
-            return at_once(answer, response, await response.body())[0]
+                return [(await response.read_error()).failure]
+            return at_once(answer, response, await response.read_body())[0]
 
 
 def why(failure: Failure, longest: int = 100) -> str:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ...types import ToolsMode
 from ...upstream.catalog import Served
-from ...upstream.client import Upstreams
+from ...upstream.client import UpstreamClient
 from .asking import Asker
 from .findings import Finding
 from .scores import Score, best_dialect, scores
@@ -35,7 +35,7 @@ class Report(Struct, frozen=True):
 
 
 async def probe(
-    served: Served, upstreams: Upstreams, on_question: Callable[[str], None] = lambda _: None
+    served: Served, upstreams: UpstreamClient, on_question: Callable[[str], None] = lambda _: None
 ) -> Report:
     """Ask a model what it can do. `on_question` is told what is being found out, at each question.
     An upstream that cannot be reached raises `UpstreamFailed`."""

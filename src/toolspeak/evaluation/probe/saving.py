@@ -21,12 +21,11 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ...config.drafts import escaped
-from ...config.loading import FILE, Loaded, read
+from ...config.document import ConfigError, escape_variables
+from ...config.loading import DEFAULT_FILE, LoadedConfig, read_config
 from ...config.model_names import look_up, named
-from ...config.problems import ConfigError
 from ...config.providers import PROVIDERS
-from ...config.settings import Model, Upstream
+from ...config.settings import ModelSettings, UpstreamSettings
 from ...errors import UsageError
 from ...upstream.catalog import EMBEDDED, Served
 from .run import Report
@@ -44,16 +43,16 @@ class Advice(Struct, frozen=True):
     """Why it cannot be added to the file; empty if it can."""
 
 
-def advice(report: Report, served: Served, loaded: Loaded) -> Advice:
+def advice(report: Report, served: Served, loaded: LoadedConfig) -> Advice:
     """The lines that make the gateway use a model as the report says."""
     config = loaded.config
-    file = loaded.source or FILE
+    file = loaded.source or DEFAULT_FILE
     if served.endpoint.name == EMBEDDED and EMBEDDED not in config.upstreams:
         return Advice(file, "", "the embedded model is given its tools by constraint, always")
     match = look_up(config, report.model)
     name = match.name if match else report.model
     target = named(config, name)
-    before = target.model if target else Model(report.upstream)
+    before = target.model if target else ModelSettings(report.upstream)
     section = f"[models.{_key(name)}]"
     is_toml = Path(file).suffix == ".toml"
     if name in config.models and is_toml:
@@ -72,7 +71,7 @@ def advice(report: Report, served: Served, loaded: Loaded) -> Advice:
     return Advice(file, lines, f"{file} does not have the upstream {served.endpoint.name} yet")
 
 
-def save(advised: Advice, loaded: Loaded, environ: Mapping[str, str]) -> Path:
+def save(advised: Advice, loaded: LoadedConfig, environ: Mapping[str, str]) -> Path:
     """Add the lines to the file, or begin one. They are tried before that: what would not be a
     configuration any more is left as it was, and that is an error."""
     path = Path(advised.file)
@@ -91,7 +90,7 @@ def _try(text: str, environ: Mapping[str, str]) -> None:
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-        read(Path(name), environ)
+        read_config(Path(name), environ)
     except ConfigError as problem:
         told = str(problem).replace(name, "it")
         raise UsageError(f"nothing was saved, as the file could not be read then: {told}") from None
@@ -102,7 +101,7 @@ def _try(text: str, environ: Mapping[str, str]) -> None:
 # The lines.
 
 
-def _found(report: Report, before: Model) -> Model:
+def _found(report: Report, before: ModelSettings) -> ModelSettings:
     """The settings of a model with what was found out."""
     found = report.findings
     context = found["context"].value
@@ -120,7 +119,7 @@ def _upstream(served: Served) -> str:
     """The section of an upstream that was found, and not configured."""
     row = PROVIDERS[served.endpoint.settings.provider]
     address = served.endpoint.base_url
-    settings = Upstream(served.endpoint.settings.provider)
+    settings = UpstreamSettings(served.endpoint.settings.provider)
     if address != row.base_url:
         settings = structs.replace(settings, base_url=address)
     return "\n".join((f"[upstreams.{_key(served.endpoint.name)}]", *_lines(settings)))
@@ -137,7 +136,9 @@ def _lines(settings: Struct, before: Struct | None = None) -> Iterator[str]:
 
 def _value(value: Any) -> str:
     """TOML writes texts, numbers and truth as JSON does."""
-    return json.dumps(escaped(value) if isinstance(value, str) else value, ensure_ascii=False)
+    return json.dumps(
+        escape_variables(value) if isinstance(value, str) else value, ensure_ascii=False
+    )
 
 
 def _key(name: str) -> str:

@@ -58,17 +58,17 @@ class Desk:
         fields["expires"] = min(asked.expires, time() + _LONGEST)
         approval = Approval(id=f"ask_{new_call_id()[5:]}", asked_at=time(), **fields)
         data = msgspec.json.encode(approval)
-        await self._store.push(_KEY, data, most=_MOST, seconds=_LONGEST)
+        await self._store.push(_KEY, data, max_items=_MOST, seconds=_LONGEST)
         return approval
 
     async def pending(self) -> list[Approval]:
         """The questions that nobody has answered, the oldest first."""
-        asked = map(_DECODER.decode, reversed(await self._store.items(_KEY)))
+        asked = map(_DECODER.decode, reversed(await self._store.list_items(_KEY)))
         return [one for one in asked if one.expires > time() and not await self.answered(one.id)]
 
     async def answer(self, identity: str, answer: Answer) -> Answer | None:
         """Answer a question; gives what counts, or None if there is no such question."""
-        asked = {one.id: one for one in map(_DECODER.decode, await self._store.items(_KEY))}
+        asked = {one.id: one for one in map(_DECODER.decode, await self._store.list_items(_KEY))}
         question = asked.get(identity)
         if question is None or question.expires <= time():
             return None
@@ -77,12 +77,12 @@ class Desk:
         if answer == "always" and not question.can_last:
             answer = "yes"
         key = _answers(identity)
-        await self._store.push(key, answer.encode(), most=_MOST, seconds=_LONGEST)
+        await self._store.push(key, answer.encode(), max_items=_MOST, seconds=_LONGEST)
         return await self.answered(identity)
 
     async def answered(self, identity: str) -> Answer | None:
         """What was said to a question."""
-        said = await self._store.items(_answers(identity))
+        said = await self._store.list_items(_answers(identity))
         return msgspec.convert(said[-1].decode(), Answer) if said else None
 
 

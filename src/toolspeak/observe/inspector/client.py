@@ -14,7 +14,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from ...config.running_instances import address, answering, running
+from ...config.running_instances import list_instances, list_responding, parse_gateway_url
 from ...errors import UsageError
 from .paths import API
 
@@ -36,15 +36,15 @@ class Inspector:
         """The one at that address, or the one that was started last on this machine."""
         key = key or os.environ.get(KEY_VARIABLE, "")
         if url is None:
-            here = next(answering(), None)
+            here = next(list_responding(), None)
             if here is None:
                 raise UsageError(
                     "no gateway of yours runs on this machine; start `toolspeak serve`, or name "
                     "one with --url and its admin key with --key"
                 )
             return cls(here.url, key or here.token)
-        address(url)
-        token = next((one.token for one in running() if _same(one.url, url)), "")
+        parse_gateway_url(url)
+        token = next((one.token for one in list_instances() if _same(one.url, url)), "")
         return cls(url, key or token)
 
     def get(self, path: str, **query: str) -> Any:

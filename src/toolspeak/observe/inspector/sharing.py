@@ -84,7 +84,7 @@ class Sharing:
         place = _place(key)
         await self._store.delete(place)
         await self._store.push(
-            _WANTED, key.encode("utf-8", "replace"), most=_MOST, seconds=_PATIENCE
+            _WANTED, key.encode("utf-8", "replace"), max_items=_MOST, seconds=_PATIENCE
         )
         deadline = monotonic() + _PATIENCE
         while monotonic() < deadline:
@@ -95,7 +95,7 @@ class Sharing:
 
     async def _read(self) -> list[Summary]:
         """What the others have told."""
-        known = {data.decode() for data in await self._store.items(_PROCESSES)}
+        known = {data.decode() for data in await self._store.list_items(_PROCESSES)}
         told: list[Summary] = []
         for process in known - {self._process}:
             if data := await self._store.get(_list_of(process)):
@@ -134,10 +134,10 @@ class Sharing:
         await self._store.put(_list_of(self._process), data, _LIVES)
         if is_old:
             said = self._process.encode()
-            await self._store.push(_PROCESSES, said, most=_MOST, seconds=_LIVES)
+            await self._store.push(_PROCESSES, said, max_items=_MOST, seconds=_LIVES)
 
     async def _tell_wanted(self) -> None:
-        for wanted in set(await self._store.items(_WANTED)):
+        for wanted in set(await self._store.list_items(_WANTED)):
             key = wanted.decode("utf-8", "replace")
             if await self._store.get(_place(key)) is None and (shown := await self._show(key)):
                 data = zlib.compress(encode_json(shown), 1)

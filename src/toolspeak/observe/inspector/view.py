@@ -10,15 +10,15 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import msgspec
 from msgspec import structs, to_builtins
 
-from ...config.hosts import is_loopback
-from ...config.settings import HARMLESS, hidden, hidden_address
+from ...config.addresses import is_loopback
+from ...config.settings import PUBLIC_HEADERS, mask_secret, mask_url
 from ...dialects import Parser
 from ...engine.outcome import KINDS
 from ...errors import ToolspeakError
 from ...events import fold
 from ...notes import NOTES
 from ...types import Failure, Message, Note, Part, Reasoning, Reply, Text, ToolCall, ToolResult
-from ...upstream.failures import secrets_at
+from ...upstream.errors import endpoint_secrets
 from ...upstream.record import Question, Record
 from ...wires import wire_of
 from ...wires.framing import decode_json
@@ -36,7 +36,7 @@ OUTCOMES: dict[str, str] = {
     "tools refused": "the upstream takes no tools: the model is told of them in the prompt",
 }
 """Why a model was asked again, or what a reply came to."""
-_PLAIN_HEADERS = HARMLESS | {
+_PLAIN_HEADERS = PUBLIC_HEADERS | {
     *("accept-encoding", "accept-language", "cache-control", "connection", "content-length"),
     *("host", "retry-after", "traceparent", "transfer-encoding", "vary", "x-request-id"),
 }
@@ -51,7 +51,7 @@ class View:
         self._record = record
         self._kept = kept = record.kept
         servers = (question.server for question in record.questions)
-        asked = (secret for server in servers for secret in secrets_at(server))
+        asked = (secret for server in servers for secret in endpoint_secrets(server))
         self._covering = Covering((*known, *asked))
         self._replies = list(map(_heard, record.questions))
         is_stream = "json" not in record.answered.get("content-type", "stream")
@@ -102,7 +102,7 @@ class View:
             "ms": self._ms(question.ended),
             "retries": question.retries,
             "upstream": question.server.name,
-            "address": hidden_address(question.server.base_url),
+            "address": mask_url(question.server.base_url),
             "wire": question.server.wire,
             "path": question.path,
             "model": cover.text(question.model),
@@ -193,7 +193,7 @@ class View:
         address = f"http://{host}{self._covering.text(_target(self._kept.target))}"
         words = ["curl", "-gsN" if self._record.stream else "-gs", address]
         for name, value in headers.items():
-            if name in HARMLESS and name not in ("user-agent", "accept"):
+            if name in PUBLIC_HEADERS and name not in ("user-agent", "accept"):
                 words += ["-H", f"{name}: {value}"]
         line = shlex.join(words)
         if {"authorization", "x-api-key", "x-goog-api-key"} & headers.keys():
@@ -255,7 +255,9 @@ def _words(part: Part) -> str:
 def _headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Headers by name; what they say only where that is no secret for certain."""
     return {
-        name: value if name in _PLAIN_HEADERS or name.startswith(_PLAIN_PREFIXES) else hidden(value)
+        name: value
+        if name in _PLAIN_HEADERS or name.startswith(_PLAIN_PREFIXES)
+        else mask_secret(value)
         for name, value in headers.items()
     }
 

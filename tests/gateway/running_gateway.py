@@ -9,10 +9,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from toolspeak.config.settings import Config, Model, Upstream
+from toolspeak.config.settings import Config, ModelSettings, UpstreamSettings
 from toolspeak.gateway.app import Gateway
 from toolspeak.gateway.http import Incoming, Sender
-from toolspeak.gateway.server import Server
+from toolspeak.gateway.server import GatewayServer
 from toolspeak.upstream.timers import Ticker
 
 
@@ -21,7 +21,7 @@ class Running:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self._server = Server(gateway)
+        self._server = GatewayServer(gateway)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         port = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
@@ -48,14 +48,14 @@ class Running:
                 task.get_coro().__qualname__  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
                 for task in asyncio.all_tasks()
                 if task is not here
-            } - {"Server.work"}
+            } - {"GatewayServer.serve"}
 
         return asyncio.run_coroutine_threadsafe(names(), self.loop).result(5)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_until_complete(self._server.work(self._listener, self._has_started.set))
+            self.loop.run_until_complete(self._server.serve(self._listener, self._has_started.set))
         finally:
             self.loop.close()
 
@@ -97,7 +97,9 @@ def behind(url: str, wire: str = "openai_chat", provider: str = "", **model: Any
     """A configuration with one model, `m`, at that address."""
     base = f"{url}/v1" if wire.startswith("openai") else url
     base = f"{url}/v1beta" if wire == "gemini" else base
-    upstream = Upstream(wire=wire, base_url=base, provider=provider, retries=0)
+    upstream = UpstreamSettings(wire=wire, base_url=base, provider=provider, retries=0)
     return Config(
-        default="m", upstreams={"scripted": upstream}, models={"m": Model("scripted", **model)}
+        default="m",
+        upstreams={"scripted": upstream},
+        models={"m": ModelSettings("scripted", **model)},
     )

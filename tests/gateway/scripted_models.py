@@ -16,8 +16,8 @@ from typing import Any
 
 from msgspec import structs
 
-from tests.gateway.support import running
-from tests.gateway.talks import CLIENTS, Talk
+from tests.gateway.running_gateway import running
+from tests.gateway.sdk_conversations import CLIENTS, Talk
 from tests.wires.scenarios import USAGE
 from toolspeak import (
     DIALECTS,
@@ -39,7 +39,7 @@ from toolspeak import (
     render_calls,
 )
 from toolspeak.calls.drafts import new_call_id
-from toolspeak.config.settings import Config, Model, Upstream
+from toolspeak.config.settings import Config, ModelSettings, UpstreamSettings
 from toolspeak.dialects.render import sample_call
 from toolspeak.testing import ScriptedServer
 from toolspeak.wires import WIRES
@@ -379,16 +379,18 @@ def world() -> Generator[World]:
         server = stack.enter_context(ScriptedServer(_speak))
         bases = {"gemini": "/v1beta", "openai_chat": "/v1", "openai_responses": "/v1"}
         upstreams = {
-            wire: Upstream(wire=wire, base_url=server.url + bases.get(wire, ""), retries=0)
+            wire: UpstreamSettings(wire=wire, base_url=server.url + bases.get(wire, ""), retries=0)
             for wire in WIRES
         }
-        models = {f"*.{wire}": Model(wire, model="*") for wire in WIRES}
+        models = {f"*.{wire}": ModelSettings(wire, model="*") for wire in WIRES}
         models |= {
-            f"plain-{name}-*.openai_chat": Model("openai_chat", f"plain-{name}-*", dialect=name)
+            f"plain-{name}-*.openai_chat": ModelSettings(
+                "openai_chat", f"plain-{name}-*", dialect=name
+            )
             for name in DIALECTS
         }
         models |= {
-            f"constrained-*.{wire}": Model(wire, model="constrained-*", tools="constrained")
+            f"constrained-*.{wire}": ModelSettings(wire, model="constrained-*", tools="constrained")
             for wire in WIRES
         }
         gateway = stack.enter_context(running(Config(upstreams=upstreams, models=models)))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from toolspeak.config.loading import VARIABLES, Loaded, read
-from toolspeak.config.problems import ConfigError
+from toolspeak.config.document import ConfigError
+from toolspeak.config.loading import VARIABLES, LoadedConfig, read_config
 from toolspeak.config.settings import Config
 
 BOX = '[upstreams.box]\nprovider = "ollama"\n'
@@ -83,11 +83,13 @@ def go_apart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable, raising=False)
 
 
-def loaded(text: str, environ: Mapping[str, str] | None = None, name: str = "a.toml") -> Loaded:
+def loaded(
+    text: str, environ: Mapping[str, str] | None = None, name: str = "a.toml"
+) -> LoadedConfig:
     """What a file says, in an environment that holds nothing else."""
     path = Path(name)
     path.write_text(text)
-    return read(path, environ or {})
+    return read_config(path, environ or {})
 
 
 def refused(

@@ -8,17 +8,17 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import structs
 
-from ..config.settings import HARMLESS, hidden, hidden_address
+from ..config.settings import PUBLIC_HEADERS, mask_secret, mask_url
 from ..errors import ToolspeakError
 from ..types import Failure
-from .catalog import Endpoint, Server
+from .catalog import Endpoint, UpstreamServer
 from .http_pool import basic
 
 _SHORTEST_SECRET = 4
 _TEXTS = ("message", "code", "param", "details")
 
 
-class UpstreamFailed(ToolspeakError):
+class UpstreamError(ToolspeakError):
     """There is no reply, or no more of it."""
 
     def __init__(self, failure: Failure, headers: Mapping[str, str] | None = None) -> None:
@@ -28,45 +28,48 @@ class UpstreamFailed(ToolspeakError):
         """What the client has to be told beside it."""
 
 
-def failed(endpoint: Endpoint, what: str, status: int = 502) -> UpstreamFailed:
+def upstream_error(endpoint: Endpoint, what: str, status: int = 502) -> UpstreamError:
     """What to raise if an upstream does that."""
-    where = hidden_address(endpoint.base_url)
+    where = mask_url(endpoint.base_url)
     kind = "timeout" if status == 504 else "upstream"
     failure = Failure(kind, f"the upstream {endpoint.name} ({where}) {what}", status)
-    return UpstreamFailed(discreet(failure, endpoint))
+    return UpstreamError(mask_failure(failure, endpoint))
 
 
-def discreet(failure: Failure, endpoint: Endpoint) -> Failure:
+def mask_failure(failure: Failure, endpoint: Endpoint) -> Failure:
     """A failure without what nobody but the upstream may know, should it repeat that."""
-    secrets = sorted(secrets_at(endpoint), key=len, reverse=True)
+    secrets = sorted(endpoint_secrets(endpoint), key=len, reverse=True)
     if not secrets:
         return failure
-    texts = {name: _without(secrets, getattr(failure, name)) for name in _TEXTS}
+    texts = {name: _mask_secrets(secrets, getattr(failure, name)) for name in _TEXTS}
     return structs.replace(failure, **texts)
 
 
-def _without(secrets: list[str], value: Any) -> Any:
+def _mask_secrets(secrets: list[str], value: Any) -> Any:
     match value:
         case str():
             for secret in secrets:
-                value = value.replace(secret, hidden(secret))
+                value = value.replace(secret, mask_secret(secret))
             return value
         case dict():
-            return {_without(secrets, key): _without(secrets, item) for key, item in value.items()}
+            return {
+                _mask_secrets(secrets, key): _mask_secrets(secrets, item)
+                for key, item in value.items()
+            }
         case list():
-            return [_without(secrets, item) for item in value]
+            return [_mask_secrets(secrets, item) for item in value]
         case _:
             return value
 
 
-def secrets_at(server: Server) -> Iterator[str]:
+def endpoint_secrets(server: UpstreamServer) -> Iterator[str]:
     """What nobody but an upstream may know."""
     address = urlsplit(server.base_url)
     given = [server.key]
     if address.password:
         given += [unquote(address.password), basic(address).removeprefix("Basic ")]
     for name, value in server.headers.items():
-        if name.lower() not in HARMLESS:
+        if name.lower() not in PUBLIC_HEADERS:
             # `Bearer` and the like are no secret, what stands behind them is.
             given += [value, value.rpartition(" ")[2]]
     yield from {secret for secret in given if len(secret) >= _SHORTEST_SECRET}

@@ -1,6 +1,7 @@
 """The program that the embedded model runs in: llama.cpp's own HTTP server, on a loopback port.
 
-    $ TOOLSPEAK_EMBEDDED_KEY=… python -m toolspeak.upstream.llama --gguf model.gguf --context 8192
+    $ export TOOLSPEAK_EMBEDDED_KEY=…
+    $ python -m toolspeak.upstream.llama_server --gguf model.gguf --context 8192
     {"type": "ready", "url": "http://127.0.0.1:40123", "context": 8192, "model": "model"}
 
 It is a process of its own, so that a crash in native code takes nothing else along. It stays until
@@ -30,7 +31,7 @@ _CACHE_MIB = 128
 """For the prompts of earlier conversations. llama.cpp would take 8 GiB."""
 
 
-class Greeting(msgspec.Struct, frozen=True, tag="ready"):
+class ServerReady(msgspec.Struct, frozen=True, tag="ready"):
     """The one line on stdout: where the model listens, and what it is."""
 
     url: str
@@ -39,7 +40,7 @@ class Greeting(msgspec.Struct, frozen=True, tag="ready"):
     model: str
 
 
-class Refusal(msgspec.Struct, frozen=True, tag="refused"):
+class ServerNotReady(msgspec.Struct, frozen=True, tag="refused"):
     """The one line on stdout if the model cannot be served. On stderr it would be lost at times:
     a thread of llama.cpp's writes its log there, even in the midst of a line."""
 
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="toolspeak.upstream.llama", description=__doc__)
+    parser = argparse.ArgumentParser(prog="toolspeak.upstream.llama_server", description=__doc__)
     parser.add_argument("--gguf", type=Path, required=True, help="the model's file")
     parser.add_argument("--context", type=int, required=True, help="tokens for each request")
     # Threads wait for each other by spinning: one too many is far slower than one too few.
@@ -95,11 +96,11 @@ def _problem(gguf: Path, key: str) -> str:
 
 
 def _refuse(stdout: BinaryIO, problem: str) -> int:
-    _say(stdout, Refusal(problem))
+    _say(stdout, ServerNotReady(problem))
     return 2
 
 
-def _say(stdout: BinaryIO, line: Greeting | Refusal) -> None:
+def _say(stdout: BinaryIO, line: ServerReady | ServerNotReady) -> None:
     with stdout:
         stdout.write(msgspec.json.encode(line) + b"\n")
 
@@ -139,7 +140,7 @@ def _restore_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _greeting(url: str, key: str, model: str) -> Greeting:
+def _greeting(url: str, key: str, model: str) -> ServerReady:
     """Asks the server what it offers, which also shows that it answers."""
     connection = HTTPConnection(urlsplit(url).netloc, timeout=30)
     try:
@@ -147,7 +148,7 @@ def _greeting(url: str, key: str, model: str) -> Greeting:
         offered = msgspec.json.decode(connection.getresponse().read())
     finally:
         connection.close()
-    return Greeting(url, offered["default_generation_settings"]["n_ctx"], model)
+    return ServerReady(url, offered["default_generation_settings"]["n_ctx"], model)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,5 @@
-"""Who may talk to the gateway, and how much they may say.
-
-On loopback no key is needed, but no web page may reach it either: the Host has to be this machine,
-a foreign Origin is refused, and bodies have to be JSON, which a page cannot send unasked.
-"""
+"""Who may look into the inspector: on loopback whoever has the token that was made at the start;
+elsewhere, or where there is one, whoever has the admin key; else nobody."""
 
 from __future__ import annotations
 
@@ -12,12 +9,46 @@ from collections.abc import Iterator
 from functools import lru_cache
 from urllib.parse import parse_qs
 
-from ..config.hosts import is_loopback
+from ..config.addresses import is_loopback
 from ..config.settings import Config
 from ..observe.inspector.paths import API, ROOT
 from ..types import Failure, Request
-from .access import Access
 from .http import Head, Refused
+
+
+class InspectorAccess:
+    """What opens the inspector."""
+
+    def __init__(self, config: Config, token: str = "") -> None:
+        is_local = is_loopback(config.server.host)
+        self._key = config.server.admin_key or (token if is_local else "")
+        self._is_separate = self._key not in config.server.keys
+        self.token = "" if config.server.admin_key else self._key
+        """What may stand in the address that is printed; an admin key may not."""
+        self.closed_reason = self._find_closed_reason(config)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody can look."""
+        return not self.closed_reason
+
+    def accepts(self, shown: str) -> bool:
+        """Whether that is the key."""
+        return hmac.compare_digest(shown.encode("utf-8", "replace"), self._key.encode())
+
+    def _find_closed_reason(self, config: Config) -> str:
+        if not config.inspector.enabled:
+            return "`inspector.enabled` is false"
+        if not self._key:
+            return "other machines can reach this gateway, so it needs `server.admin_key`"
+        if not self._is_separate:
+            return "`server.admin_key` is a key of clients, too; it has to be another"
+        return ""
+
+    def page_url(self, url: str) -> str:
+        """Where the page is. What stands behind `#` never leaves the browser."""
+        return f"{url}/#token={self.token}" if self.token else f"{url}/"
+
 
 _OPEN = frozenset({"/health", "/ready"})
 """What anybody may ask who can reach the gateway: it tells nothing."""
@@ -27,7 +58,7 @@ _FOREIGN = frozenset({"cross-site", "same-site"})
 _SHOWN = 100
 
 
-class Guard:
+class AccessControl:
     """Lets requests in, or refuses them."""
 
     def __init__(self, config: Config, token: str = "") -> None:
@@ -38,10 +69,10 @@ class Guard:
         self._origins = {origin.lower().rstrip("/") for origin in server.origins}
         self._is_local = is_loopback(server.host)
         # The same few clients ask again and again.
-        self._is_ours = lru_cache(maxsize=64)(self._names_us)
-        self.inspector = Access(config, token)
+        self._is_ours = lru_cache(maxsize=64)(self._is_own_host)
+        self.inspector = InspectorAccess(config, token)
 
-    def admit(self, head: Head) -> str:
+    def authorize(self, head: Head) -> str:
         """Check a request before its body is read; returns the key that the client showed."""
         if head.size > self._limits.headers:
             problem = f"the headers are longer than {self._limits.headers} bytes; "
@@ -53,7 +84,7 @@ class Guard:
             problem = f"the header {head.doubled} stands there twice; send it once"
             raise Refused(Failure("bad_request", problem, 400))
         self._check_host(head)
-        if _is_page(head):
+        if _is_inspector_page(head):
             return ""
         self._check_origin(head)
         if head.method == "OPTIONS":
@@ -61,13 +92,17 @@ class Guard:
             return ""
         if head.method == "POST":
             _check_content_type(head)
-        return self._admin_key(head) if head.path.startswith(API) else self._key(head)
+        return (
+            self._check_admin_key(head)
+            if head.path.startswith(API)
+            else self._check_client_key(head)
+        )
 
     def allows_origin(self, origin: str) -> bool:
         """Whether web pages from there may call the gateway."""
         return origin.lower() in self._origins or "*" in self._origins
 
-    def check_size(self, request: Request) -> None:
+    def check_tool_count(self, request: Request) -> None:
         """Check what a request asks for."""
         count = len(request.tools or ())
         if count > self._limits.tools:
@@ -78,14 +113,14 @@ class Guard:
     def _check_host(self, head: Head) -> None:
         host = head.headers.get("host", "")
         if self._is_local and not self._is_ours(host):
-            shown = _name_in(host.lower())[:_SHOWN]
+            shown = _strip_port(host.lower())[:_SHOWN]
             problem = f"the Host {shown!r} is not this machine; `server.hosts` lists others"
             raise Refused(Failure("forbidden", problem, 403))
 
-    def _names_us(self, host: str) -> bool:
+    def _is_own_host(self, host: str) -> bool:
         """Whether a Host header names this machine, or what may stand for it."""
         host = host.lower()
-        name = _name_in(host)
+        name = _strip_port(host)
         return is_loopback(name) or bool(self._hosts & {name, host})
 
     def _check_origin(self, head: Head) -> None:
@@ -102,22 +137,22 @@ class Guard:
             problem += "`server.origins` lists those that may"
             raise Refused(Failure("forbidden", problem, 403))
 
-    def _admin_key(self, head: Head) -> str:
+    def _check_admin_key(self, head: Head) -> str:
         """Whoever looks into the inspector has to show more than a client."""
-        if why := self.inspector.why_closed:
+        if why := self.inspector.closed_reason:
             problem = f"the inspector is off: {why}"
             raise Refused(Failure("forbidden", problem, 403))
         kind, _, shown = head.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not self.inspector.opens(shown.strip()):
+        if kind.lower() != "bearer" or not self.inspector.accepts(shown.strip()):
             problem = "this needs the token in the address that `toolspeak serve` has printed, or "
             problem += "the admin key: Authorization: Bearer …"
             raise Refused(Failure("unauthorized", problem, 401), {"www-authenticate": "Bearer"})
         return "the inspector"
 
-    def _key(self, head: Head) -> str:
+    def _check_client_key(self, head: Head) -> str:
         if not self._keys:
-            return next(_shown_keys(head), "")
-        for key in _shown_keys(head):
+            return next(_presented_keys(head), "")
+        for key in _presented_keys(head):
             given = key.encode("utf-8", "replace")
             # Every key is compared, so that the time tells nothing.
             if sum(hmac.compare_digest(given, known) for known in self._keys) and given:
@@ -127,22 +162,22 @@ class Guard:
         raise Refused(Failure("unauthorized", problem, 401), {"www-authenticate": "Bearer"})
 
 
-def _is_page(head: Head) -> bool:
+def _is_inspector_page(head: Head) -> bool:
     """Whether a request is for the inspector's page, or a file of it: they hold nothing, so links
     from anywhere may lead there."""
     if head.method not in ("GET", "HEAD"):
         return False
     path = head.path
     is_file = path.startswith(ROOT) and not path.startswith(API)
-    return is_file or (path == "/" and wants_page(head))
+    return is_file or (path == "/" and accepts_html(head))
 
 
-def wants_page(head: Head) -> bool:
+def accepts_html(head: Head) -> bool:
     """Whether it is a browser that asks."""
     return "text/html" in head.headers.get("accept", "")
 
 
-def _shown_keys(head: Head) -> Iterator[str]:
+def _presented_keys(head: Head) -> Iterator[str]:
     """The keys that a client shows, in whichever places its API has for them. Some show two."""
     kind, _, bearer = head.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and bearer.strip():
@@ -165,7 +200,7 @@ def _check_content_type(head: Head) -> None:
         raise Refused(Failure("bad_request", problem, 415))
 
 
-def _name_in(host: str) -> str:
+def _strip_port(host: str) -> str:
     """A host without its port."""
     match = _HOST.fullmatch(host)
     return match[1] if match else host

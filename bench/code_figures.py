@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from tests.gateway.support import behind, running
+from tests.gateway.running_gateway import behind, running
 from tests.test_project import LAYERS, SOURCE
 
 from toolspeak import Finish, TextDelta, extract

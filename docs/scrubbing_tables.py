@@ -25,9 +25,9 @@ def _remark(rule: NameRule) -> str:
         remarks.append("after " + ", ".join(f"`{word}`" for word in rule.only_after))
     if rule.not_after:
         remarks.append("not after " + ", ".join(f"`{word}`" for word in rule.not_after))
-    if rule.strict:
+    if rule.random_only:
         remarks.append("if the value looks random")
-    if rule.phrase:
+    if rule.multi_word:
         remarks.append("values of several words too")
     if rule.header:
         remarks.append("its scheme, or the names of cookies, stay")

@@ -9,9 +9,9 @@ import pytest
 
 from tests.security.scrubbing.support import Case, cases, scrubbed
 from toolspeak.security.scrubbing import Scrubber, scrub
+from toolspeak.security.scrubbing.patterns import find_shapes
 from toolspeak.security.scrubbing.rules import load_rules
-from toolspeak.security.scrubbing.shapes import find_shapes
-from toolspeak.security.scrubbing.window import line_window
+from toolspeak.security.scrubbing.windows import line_window
 
 ROWS = [pytest.param(case, id=f"{case.title}: {case.row[:60]!r}") for case in cases()]
 

@@ -55,8 +55,7 @@ def test_what_is_asked() -> None:
     text = kept(f"API_KEY={SECRET}", vault)
     (use,) = vault.find_uses({"url": text})
     assert use.question("http_request") == (
-        "Give the api-key `API_KEY`, which came from read_file .env, "
-        "to the tool `http_request` at `$.url`?"
+        "Give the api-key `API_KEY` from read_file .env to the tool `http_request` at `$.url`?"
     )
 
 

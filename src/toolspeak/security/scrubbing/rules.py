@@ -1,9 +1,14 @@
-"""What is found, as `rules.toml` says it."""
+"""The scrubbing rules of `rules.toml`, and the rule that applies to a name.
+
+GITHUB_TOKEN, accessToken, x-api-key          -> a NameRule: the kind of secret, and its values
+max_tokens, token_count, primary_key, key     -> None
+"""
 
 from __future__ import annotations
 
+import re
 import tomllib
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 
 import msgspec
@@ -11,45 +16,44 @@ from msgspec import Struct
 
 
 class NameRule(Struct, frozen=True, forbid_unknown_fields=True):
-    """A name of something secret, as words."""
+    """A name that is followed by a secret, as words."""
 
     kind: str
     words: tuple[str, ...]
     not_after: tuple[str, ...] = ()
-    """It is something else after one of these words: `max_token`."""
+    """The rule does not apply after one of these words: `max_token`."""
     only_after: tuple[str, ...] = ()
-    """It counts only after one of these words: `api_key`."""
-    strict: bool = False
-    """Only values that look random count."""
-    phrase: bool = False
-    """Values of several words count too."""
+    """The rule applies only after one of these words: `api_key`."""
+    random_only: bool = False
+    """Only values that look random are secrets."""
+    multi_word: bool = False
+    """Values of several words are secrets too."""
     header: str = ""
-    """Its value has parts, as that header has: `authorization` or `cookie`."""
+    """The value is structured like that of this header: `authorization` or `cookie`."""
 
 
 class KeyShape(Struct, frozen=True, forbid_unknown_fields=True):
-    """A key that is known by how it looks."""
+    """A key that is recognised by its format."""
 
     kind: str
     shape: str
-    random: bool = False
-    """There has to be a digit, and no mere words."""
-    alone: bool = False
-    """It counts only where a word begins: `cache-key-…` is something else."""
+    needs_digit: bool = False
+    """The key contains a digit and does not consist of words."""
+    at_word_start: bool = False
+    """The key is not recognised behind a prefix: `cache-key-…` is something else."""
 
 
 class CuePattern(Struct, frozen=True, forbid_unknown_fields=True):
-    """A secret that is known by what stands before it."""
+    """A secret that is recognised by the text before it."""
 
     kind: str
     cue: str
     pattern: str
-    random: bool = False
-    any_length: bool = False
+    random_only: bool = False
 
 
 class KeyBlock(Struct, frozen=True, forbid_unknown_fields=True):
-    """A secret of many lines, between two that stay."""
+    """A secret of many lines between an opening and a closing line, which are kept."""
 
     kind: str
     cue: str
@@ -57,27 +61,27 @@ class KeyBlock(Struct, frozen=True, forbid_unknown_fields=True):
     closes: str
 
 
-class Cues(Struct, frozen=True, forbid_unknown_fields=True):
+class NameCues(Struct, frozen=True, forbid_unknown_fields=True):
     names: tuple[str, ...]
 
 
 class Harmless(Struct, frozen=True, forbid_unknown_fields=True):
-    after: str
+    suffixes: str
     values: str
 
 
-class Headers(Struct, frozen=True, forbid_unknown_fields=True):
+class HeaderWords(Struct, frozen=True, forbid_unknown_fields=True):
     schemes: str
     attributes: str
 
 
 class ScrubbingRules(Struct, frozen=True, forbid_unknown_fields=True):
-    """All of `rules.toml`."""
+    """The content of `rules.toml`."""
 
     names: tuple[NameRule, ...]
-    cues: Cues
+    cues: NameCues
     harmless: Harmless
-    headers: Headers
+    headers: HeaderWords
     shapes: tuple[KeyShape, ...]
     patterns: tuple[CuePattern, ...]
     blocks: tuple[KeyBlock, ...]
@@ -85,14 +89,58 @@ class ScrubbingRules(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def load_rules() -> ScrubbingRules:
-    text = (
-        resources.files("toolspeak")
-        .joinpath("security", "scrubbing", "rules.toml")
-        .read_text("utf-8")
-    )
+    folder = resources.files("toolspeak").joinpath("security", "scrubbing")
+    text = folder.joinpath("rules.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), ScrubbingRules)
 
 
 def split_words(text: str) -> frozenset[str]:
-    """A list of words that the table writes as a text."""
     return frozenset(text.split())
+
+
+# Names.
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+"""`HTTPPassword2_old` consists of `HTTP`, `Password` and `old`."""
+_MIN_SUFFIX = 5
+"""Shorter words do not count as the end of a longer one: `monkey` ends with `key`."""
+_PHRASES = tuple((phrase, rule) for rule in load_rules().names for phrase in rule.words)
+_HARMLESS_SUFFIXES = split_words(load_rules().harmless.suffixes)
+
+
+@lru_cache(1024)
+def find_name_rule(name: str) -> NameRule | None:
+    """Return the rule for a name that is followed by a secret, or None.
+
+    Of a dotted name only the last part can match: `token.kind` is not a token.
+    """
+    words = [word.lower() for word in _WORD.findall(name)]
+    if "public" in words:
+        return None
+    in_last_part = len(_WORD.findall(name.rstrip(".").rpartition(".")[2]))
+    for index in range(len(words) - 1, len(words) - in_last_part - 1, -1):
+        rule = _find_rule_ending_at(words, index)
+        if rule:
+            return rule if _HARMLESS_SUFFIXES.isdisjoint(words[index + 1 :]) else None
+    return None
+
+
+def _find_rule_ending_at(words: list[str], index: int) -> NameRule | None:
+    before = words[:index]
+    for phrase, rule in _PHRASES:
+        if _ends_with(words[: index + 1], phrase) and _applies_after(rule, before):
+            return rule
+    return None
+
+
+def _ends_with(words: list[str], phrase: str) -> bool:
+    if " " in phrase:
+        return " ".join(words).endswith(phrase)
+    is_suffix = len(phrase) >= _MIN_SUFFIX and words[-1].endswith(phrase)
+    return words[-1] == phrase or is_suffix
+
+
+def _applies_after(rule: NameRule, before: list[str]) -> bool:
+    if rule.only_after and not (before and before[-1] in rule.only_after):
+        return False
+    return not (before and before[-1] in rule.not_after)

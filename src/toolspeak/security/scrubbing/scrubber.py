@@ -1,219 +1,278 @@
-"""Takes secrets out of a text that arrives in pieces.
+"""Removes secrets from a text that arrives in chunks.
 
     scrubber = Scrubber()
     scrubber.feed('{"api_key": "sk-12345')      -> '{"api'          the rest may be a secret
     scrubber.feed('67890"}\\n')                  -> '_key": "sk-1*[REDACTED]"}\\n'
     scrubber.finish()                           -> ""
 
-What comes out does not depend on the pieces. Nothing is held back but what may belong to a secret,
-and never more than `HELD_AT_MOST` characters.
+The algorithm, in time linear in the text:
+
+1. `find_candidates` lists the positions to examine: cues such as `token` or `://`, and long words.
+2. Each candidate's rule looks at a window of the text and yields the spans that are secrets. If
+   the window is not complete, the scrubber returns the text before it and waits.
+3. Found spans are pending until all candidates before them are examined, because a cue may find a
+   secret far behind it. Then a placeholder replaces each, in the order of the text.
+4. A secret that is longer than its window is open: its characters are dropped as they arrive.
+
+The result does not depend on the chunks. Only text that may belong to a secret is held back, and
+never more than `MAX_HELD` characters.
 """
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_left
+
 from msgspec import Struct
 
-from .blocks import BlockContinuation
-from .cues import LONG_WORD, LONGEST_CUE, RULES, Candidate, find_candidates
-from .due import PendingSecret, PendingSecrets
-from .marks import COVER, OpenSecret, PlaceholderWriter, SecretFinding
-from .quoting import AHEAD
-from .shapes import BACK
-from .vault import Vault
-from .window import BEFORE, REACH, Span, ValueContinuation, Window
+from .patterns import (
+    MAX_CUE,
+    MIN_LONG_WORD,
+    RULES,
+    SHAPE_LOOKBEHIND,
+    BlockContinuation,
+    Candidate,
+    find_candidates,
+)
+from .placeholders import MASK, OpenSecret, PlaceholderWriter, SecretFinding, Vault
+from .windows import LOOKAHEAD, LOOKBEHIND, REACH, Span, ValueContinuation, Window
 
-_SLAB = 1 << 16
-"""Long texts are worked on in pieces that fit in a cache."""
-_TAIL = max(LONGEST_CUE, LONG_WORD) + BACK
-"""So much of the last word may be the beginning of a cue, or stand before one and belong to it."""
+_PIECE = 1 << 16
+"""Long texts are processed in pieces that fit in a CPU cache."""
+_TAIL = max(MAX_CUE, MIN_LONG_WORD) + SHAPE_LOOKBEHIND
+"""This much of the last word may be the start of a cue, or precede one and belong to it."""
 MAX_HELD = REACH + 2 * _TAIL
+
+Continuation = BlockContinuation | ValueContinuation
 
 
 class ScrubResult(Struct, frozen=True):
-    """A text without its secrets, and what they were."""
+    """A text without its secrets, and where they were."""
 
     text: str
     findings: tuple[SecretFinding, ...] = ()
 
 
-def mask(text: str) -> ScrubResult:
-    """Put a star on each character of the secrets, so that all places stay where they are."""
-    scrubber = Scrubber(in_place=True)
-    given = scrubber.feed(text) + scrubber.finish()
-    return ScrubResult(given, tuple(scrubber.findings))
-
-
 def scrub(text: str, *, vault: Vault | None = None, source: str = "") -> ScrubResult:
-    """Take the secrets out of a whole text."""
+    """Replace the secrets of a whole text with placeholders."""
     scrubber = Scrubber(vault=vault, source=source)
-    given = scrubber.feed(text) + scrubber.finish()
-    return ScrubResult(given, tuple(scrubber.findings))
+    scrubbed = scrubber.feed(text) + scrubber.finish()
+    return ScrubResult(scrubbed, tuple(scrubber.findings))
+
+
+def mask(text: str) -> ScrubResult:
+    """Replace each character of the secrets with a star, so that all positions stay the same."""
+    scrubber = Scrubber(in_place=True)
+    masked = scrubber.feed(text) + scrubber.finish()
+    return ScrubResult(masked, tuple(scrubber.findings))
 
 
 class Scrubber:
-    """Takes secrets out of one text. With a vault, each gets a mark by which it can be put back;
-    `source` says where the text comes from.
+    """Removes the secrets from one text.
 
-    `found` grows; whoever reads an endless stream may empty it.
+    With a vault, each gets a placeholder that can be restored; `source` names the origin of the
+    text. `findings` grows; a caller that reads an endless stream may clear it.
     """
 
     def __init__(
         self, *, vault: Vault | None = None, source: str = "", in_place: bool = False
     ) -> None:
-        self._marks = PlaceholderWriter(vault, source, in_place=in_place)
+        self._placeholders = PlaceholderWriter(vault, source, in_place=in_place)
         self._in_place = in_place
-        """Whether what comes out is as long as what goes in."""
+        """The result is as long as the text."""
         self._text = ""
         self._done = 0
-        """What stands before this place in the text was given back, and is kept as context."""
-        self._hits: list[Candidate] = []
-        self._due = PendingSecrets()
-        self._open: tuple[BlockContinuation | ValueContinuation, OpenSecret] | None = None
-        self._enough = 0
-        """With so many characters the next decision can be made, even if no line ends."""
-        self._out: list[str] = []
+        """The text before this position was returned; its end is kept as context."""
+        self._candidates: list[Candidate] = []
+        self._pending = _PendingSecrets()
+        self._open: tuple[Continuation, OpenSecret] | None = None
+        self._needed = 0
+        """The next decision is possible with this much text, or at the end of a line."""
+        self._output: list[str] = []
 
     @property
     def findings(self) -> list[SecretFinding]:
-        """What was found so far."""
-        return self._marks.found
+        return self._placeholders.findings
 
     @property
     def held_length(self) -> int:
-        """How many characters are held back."""
+        """The number of characters that are held back."""
         return len(self._text) - self._done
 
     def feed(self, text: str) -> str:
-        """More of the text; returns what can be given on."""
-        for at in range(0, len(text), _SLAB):
-            piece = text[at : at + _SLAB]
+        """Add text, and return what can be returned of the result."""
+        for at in range(0, len(text), _PIECE):
+            piece = text[at : at + _PIECE]
             self._text += piece
-            if len(self._text) >= self._enough or "\n" in piece:
-                self._advance(final=False)
-        return self._given()
+            if len(self._text) >= self._needed or "\n" in piece:
+                self._process(is_final=False)
+        return self._take_output()
 
     def finish(self) -> str:
-        """The text is over; returns the rest of it."""
-        self._advance(final=True)
-        return self._given()
+        """End the text, and return the rest of the result."""
+        self._process(is_final=True)
+        return self._take_output()
 
-    def _given(self) -> str:
-        given = "".join(self._out)
-        self._out.clear()
-        return given
+    def _take_output(self) -> str:
+        output = "".join(self._output)
+        self._output.clear()
+        return output
 
-    def _advance(self, final: bool) -> None:
-        self._enough = 0
-        self._hits = find_candidates(self._text, self._done)
-        while self._go_on(final) if self._open else self._look(final):
+    def _process(self, is_final: bool) -> None:
+        self._needed = 0
+        self._candidates = find_candidates(self._text, self._done)
+        while self._read_open_secret(is_final) if self._open else self._examine(is_final):
             pass
-        self._forget()
+        self._drop_old_text()
 
-    def _look(self, final: bool) -> bool:
-        """Up to the next secret of any length; False if there is nothing more to do. What stands
-        between a cue and its secret is looked at before that is replaced."""
+    def _examine(self, is_final: bool) -> bool:
+        """Examine the candidates up to the next open secret; return False if there is none."""
         text = self._text
-        seen = len(text) if final else len(text) - REACH
-        while self._hits:
-            at, number = self._hits[-1]
-            if self._due.next <= at and self._replaced(at):
+        quick_check_end = len(text) if is_final else len(text) - REACH
+        while self._candidates:
+            at, index = self._candidates[-1]
+            if self._pending.next_start <= at and self._replace_pending(at):
                 return True
-            rule = RULES[number]
-            if at >= self._done and (not rule.may or at > seen or rule.may(text, at)):
-                window = rule.window(text, at, final)
+            rule = RULES[index]
+            # The quick check, too, needs a complete window.
+            quick_check = rule.may_match if at <= quick_check_end else None
+            if at >= self._done and (quick_check is None or quick_check(text, at)):
+                window = rule.window(text, at, is_final)
                 if window is None:
-                    self._wait_from(at)
+                    self._wait_at(at)
                     return False
                 for span in rule.find(window):
-                    self._due.add(PendingSecret(span, _rest(span, window)))
-            self._hits.pop()
-        if self._replaced(len(text)):
+                    self._pending.add(_PendingSecret(span, _continuation(span, window)))
+            self._candidates.pop()
+        if self._replace_pending(len(text)):
             return True
-        self._give(len(text) if final else self._word_before(len(text)))
+        self._emit_until(len(text) if is_final else self._word_start(len(text)))
         return False
 
-    def _wait_from(self, at: int) -> None:
-        """More has to come before it can be said what stands here."""
-        self._give(self._word_before(at))
-        self._enough = at + REACH
+    def _wait_at(self, at: int) -> None:
+        """Return the text before a candidate whose window is not complete."""
+        self._emit_until(self._word_start(at))
+        self._needed = at + REACH
 
-    def _replaced(self, limit: int) -> bool:
-        """Put marks in the place of the secrets that begin up to here; True if one is not over."""
-        while self._due.next <= limit:
-            self._replace(self._due.pop())
+    def _word_start(self, end: int) -> int:
+        """Return where the word begins that ends here: it may be the start of a cue."""
+        word = self._text[max(0, end - _TAIL) : end]
+        return end - len(word.split()[-1]) if word and not word[-1].isspace() else end
+
+    def _emit_until(self, end: int) -> None:
+        if end > self._done:
+            self._output.append(self._text[self._done : end])
+            self._done = end
+
+    def _replace_pending(self, limit: int) -> bool:
+        """Replace the secrets that begin up to `limit`; return True if one is open."""
+        while self._pending.next_start <= limit:
+            self._replace(self._pending.pop())
             if self._open:
                 return True
         return False
 
-    def _word_before(self, end: int) -> int:
-        """Where the word begins that ends here: a cue may begin in it, or what belongs to one."""
-        word = self._text[max(0, end - _TAIL) : end]
-        return end - len(word.split()[-1]) if word and not word[-1].isspace() else end
-
-    def _give(self, end: int) -> None:
-        """Everything up to this place is no secret."""
-        if end > self._done:
-            self._out.append(self._text[self._done : end])
-            self._done = end
-
-    def _replace(self, secret: PendingSecret) -> None:
-        span, rest = secret.span, secret.rest
+    def _replace(self, secret: _PendingSecret) -> None:
+        span, continuation = secret.span, secret.continuation
         if span.start < self._done:
-            self._swallow(span, rest)
+            self._extend_previous(span, continuation)
             return
-        self._give(span.start)
-        if rest:
-            opened, mark = self._marks.opened(span, self._text)
-            self._open = rest, opened
+        self._emit_until(span.start)
+        if continuation:
+            opened, placeholder = self._placeholders.open(span, self._text)
+            self._open = continuation, opened
         else:
-            mark = self._marks.of(span, self._text)
+            placeholder = self._placeholders.replace(span, self._text)
             self._done = span.end
-        self._out.append(mark)
+        self._output.append(placeholder)
 
-    def _swallow(self, span: Span, rest: BlockContinuation | ValueContinuation | None) -> None:
-        """What remains of a secret if the one before reaches into it: one mark stands for both."""
+    def _extend_previous(self, span: Span, continuation: Continuation | None) -> None:
+        """Drop the rest of a secret that overlaps the previous one and shares its placeholder."""
         if span.end > self._done:
-            self._cover(span.end)
+            self._mask_until(span.end)
             self._done = span.end
-            self._open = (rest, OpenSecret(None, None)) if rest else None
+            self._open = (continuation, OpenSecret(None, None)) if continuation else None
 
-    def _go_on(self, final: bool) -> bool:
-        """Read more of a long secret; False if more of it has to come."""
+    def _read_open_secret(self, is_final: bool) -> bool:
+        """Read more of an open secret; return False if more of it must arrive first."""
         assert self._open
-        rest, opened = self._open
-        step = rest.further(self._text, self._done, final)
-        moved = step.end > self._done
+        continuation, opened = self._open
+        step = continuation.read_on(self._text, self._done, is_final)
+        has_moved = step.end > self._done
         if self._in_place:
-            self._cover(step.end)
+            self._mask_until(step.end)
         else:
-            self._out.append(step.given)
+            self._output.append(step.kept_text)
         self._done = step.end
         opened.add(step.secret)
         if step.is_over:
             opened.close()
             self._open = None
-        return moved or step.is_over
+        return has_moved or step.is_over
 
-    def _cover(self, end: int) -> None:
+    def _mask_until(self, end: int) -> None:
         if self._in_place:
-            self._out.append(COVER * (end - self._done))
+            self._output.append(MASK * (end - self._done))
 
-    def _forget(self) -> None:
-        """Drop what is not needed as context any more."""
-        dropped = self._done - BEFORE
-        if dropped > BEFORE:
-            self._marks.passed(self._text, dropped)
+    def _drop_old_text(self) -> None:
+        """Drop the text that is no longer needed as context."""
+        dropped = self._done - LOOKBEHIND
+        if dropped > LOOKBEHIND:
+            self._placeholders.drop(self._text, dropped)
             self._text = self._text[dropped:]
-            self._done = BEFORE
-            self._due.moved(dropped)
-            if self._enough:
-                self._enough -= dropped
+            self._done = LOOKBEHIND
+            self._pending.shift(dropped)
+            if self._needed:
+                self._needed -= dropped
 
 
-def _rest(span: Span, window: Window) -> BlockContinuation | ValueContinuation | None:
-    """What reads on, if a secret is not over where its window ends."""
+def _continuation(span: Span, window: Window) -> Continuation | None:
+    """Return what reads on, if a secret may be longer than its window."""
     if span.is_block:
         return BlockContinuation()
-    if span.body and window.is_cut and span.end > window.end - AHEAD:
+    if span.body and window.is_cut and span.end > window.end - LOOKAHEAD:
         return ValueContinuation(span.body)
     return None
+
+
+class _PendingSecret(Struct, frozen=True):
+    span: Span
+    continuation: Continuation | None
+
+
+class _PendingSecrets:
+    """Secrets that are found and not yet replaced, in the order of the text.
+
+    curl -H 'Authorization: Bearer abc…' -u bob:hunter2     the cue `curl` finds `hunter2` first
+    """
+
+    def __init__(self) -> None:
+        self._secrets: list[_PendingSecret] = []
+        """The next one is last."""
+        self.next_start = sys.maxsize
+
+    def add(self, secret: _PendingSecret) -> None:
+        """Add a secret; of two that begin at the same position, the first is kept."""
+        index = bisect_left(self._secrets, -secret.span.start, key=_negative_start)
+        is_last = index == len(self._secrets)
+        if is_last or self._secrets[index].span.start != secret.span.start:
+            self._secrets.insert(index, secret)
+            self._update_next()
+
+    def pop(self) -> _PendingSecret:
+        secret = self._secrets.pop()
+        self._update_next()
+        return secret
+
+    def shift(self, dropped: int) -> None:
+        self._secrets = [
+            _PendingSecret(one.span.shift(dropped), one.continuation) for one in self._secrets
+        ]
+        self._update_next()
+
+    def _update_next(self) -> None:
+        self.next_start = self._secrets[-1].span.start if self._secrets else sys.maxsize
+
+
+def _negative_start(secret: _PendingSecret) -> int:
+    return -secret.span.start

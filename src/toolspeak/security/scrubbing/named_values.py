@@ -1,0 +1,298 @@
+"""Finds secrets that follow a name: `"api_key": "…"`, `DB_PASSWORD=…`, `--token …`.
+
+After the name comes a sign (`=`, `:`, `">`, a space …), and after the sign a value, which is quoted
+or not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from .rules import NameRule, find_name_rule, load_rules
+from .unquoted_values import SecretName, find_line_value_end, is_unquoted_secret
+from .values import find_header_secrets, is_secret
+from .windows import (
+    ELEMENT_VALUE,
+    ENTITY_VALUE,
+    LINE_VALUE,
+    QUERY_VALUE,
+    QUOTE,
+    UNQUOTED_VALUE,
+    Span,
+    Window,
+    count_escape_levels,
+    match_end,
+    quoted_value,
+)
+
+_NAME = re.compile(
+    r"""([\w.\-]{0,64})
+    (?:["'`\\&\]:=>\x1b]|</|\s{1,80}(?:[:=,'"]|[Vv]alue)|[ \t]{0,16}\r?\n|(?P<space>\s)|$)""",
+    re.VERBOSE,
+)
+"""The rest of a name, and what may follow it; a plain space only in some cases."""
+_NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+_MAX_NAME = 64
+_WORDS_BEFORE_NAME = tuple(f"{word} " for rule in load_rules().names for word in rule.only_after)
+"""`API key` is a name of two words."""
+
+# Signs between a name and its value.
+
+_CLOSING_QUOTE = r"""(?P<closed>\\*["'`]|&(?:quot|apos|\#34|\#39);)"""
+_COLOURS = r"(?:(?:\x1b|\\+(?:u001[bB]|x1[bB]|033|e))\[[\d;]{0,16}m){0,3}"
+_ASSIGNMENT = re.compile(
+    rf"""{_COLOURS}{_CLOSING_QUOTE}?\]?(?P<spaces>[ \t]{{0,16}})
+    (?::[ ]?[\w.\[\]|<>?, ]{{1,48}}(?==[ ]))?                 # password: str = …
+    (?P<sign>=>|:=|={{1,3}}|:(?!:|//)){_COLOURS}
+    (?P<gap>(?:[ \t]*[|>][+-]?[ \t\r]*\n)?\s{{0,64}}){_COLOURS}""",
+    re.VERBOSE,
+)
+_PAIR = re.compile(
+    rf"""{_CLOSING_QUOTE}?\s{{0,16}},?\s{{0,64}}\\*["']?[Vv]alue\\*["']?\s{{0,8}}[:=]\s{{0,8}}""",
+    re.VERBOSE,
+)
+"""`"name": "DB_PASSWORD", "value": …`"""
+_BEFORE_PAIR = re.compile(r"""(?i)\b(?:name|key|id)\\*["']?\s{0,8}[:=]\s{0,8}\\*["']?$""")
+_TUPLE = re.compile(rf"""{_CLOSING_QUOTE},[ ]?[a-z]?(?=\\*["'])""", re.VERBOSE)
+"""`("Authorization", …)`"""
+_BEFORE_TUPLE = re.compile(r"""\([a-z]?\\*["']$""")
+_TUPLE_END = re.compile(r"""\\*["']\s{0,16}\)""")
+_TAG_END = re.compile(r"""(?:\s[^<>]{0,64})?>\s{0,64}""")
+_ATTRIBUTE_TAG_END = re.compile(r"""\\*["'](?:\s[^<>]{0,64})?>\s{0,64}""")
+"""`<string name="api_key">…`"""
+_PLIST = re.compile(r"""</key>\s{0,64}<string>\s{0,64}""")
+"""`<key>password</key><string>…`"""
+_FLAG = re.compile(r"""[ \t]{1,4}(?!-)""")
+_SQL = re.compile(r"""[ \t]{1,4}(?=')""")
+_LOGIN = re.compile(r"""login[ \t]+\S{1,64}\s+$""")
+"""`login bob password …` in a .netrc file."""
+
+# Around a value.
+
+_COLOUR_END = re.compile(r"""(?:\d{1,3}m)?""")
+"""The end of a terminal colour right before a name: `\\x1b[33m`."""
+_STRING_PREFIX = re.compile(r"""(?:[rRbBuUfF@$]{1,2}(?=["'`]))?""")
+_TEMPLATE = re.compile(r"""[bB]?[rRfF][bB]?["'][^{(\[\\]*+[{(\[\\]""")
+"""A regular expression, or a string with fields to fill in."""
+_AFTER_STRING = tuple(",}]:+.) \t\n\r")
+"""Characters that follow a closing quote, where an opening one was expected."""
+_STRING_END = re.compile(r"""[rRbBuUfF@$]{0,2}\\*"[\s,}\]:]""")
+"""The end of a JSON string, where a value was expected."""
+_COOKIE_JAR = re.compile(r"""\[\s{0,64}\{""")
+"""`"cookies": [{"name": "sid", "value": …}]`"""
+_COOKIE_VALUE = re.compile(r"""(?P<backslashes>\\{0,15})"value\\*"\s{0,8}:\s{0,8}\\*["]""")
+_COOKIE_JAR_END = re.compile(r"""\}\s{0,64}\]|\Z""")
+_PHRASE = re.compile(r"""(?:\w{2,24}[ ]){2,23}\w{2,24}[ \t\r]*(?:\n|$)""")
+_LIST = re.compile(r"""\[\s{0,64}|-[ ]{1,4}""")
+_NEXT_ITEM = re.compile(r"""\\*["'`]?\s{0,64},?\s{0,64}(?:-\s{1,4})?""")
+
+
+def may_be_name(text: str, at: int) -> bool:
+    """Return True if the cue at `at` is in a name that a secret may follow."""
+    return _find_name(text, at, len(text)) is not None
+
+
+def find_named_values(window: Window) -> Iterator[Span]:
+    """Yield the secrets that follow the name at the start of the window."""
+    name = _find_name(window.text, window.at, window.end)
+    if name:
+        secret_name = SecretName(window.text, *name, window.end)
+        yield from _NamedValueFinder(window, secret_name).find()
+
+
+def _find_name(text: str, at: int, limit: int) -> tuple[int, int, NameRule] | None:
+    """Return the start, end and rule of the name that contains the cue at `at`."""
+    rest = _NAME.match(text, at, limit)
+    if not rest:
+        return None
+    end = rest.end(1)
+    before = text[at - _MAX_NAME if at > _MAX_NAME else 0 : at]
+    start = at - len(before) + len(before.rstrip(_NAME_CHARACTERS))
+    if start and text[start - 1] in "[;":
+        start = match_end(_COLOUR_END, text, start, at)
+    rule = find_name_rule(text[start:end])
+    if not rule and before.lower().endswith(_WORDS_BEFORE_NAME):
+        start = at - len(before) + before.rstrip().rfind(" ") + 1
+        rule = find_name_rule(text[start:end])
+    if rule and rest["space"] and not _may_precede_space(text, start, rule):
+        return None
+    return (start, end, rule) if rule else None
+
+
+def _may_precede_space(text: str, start: int, rule: NameRule) -> bool:
+    """`--token x`, `<token type="x">`, `login x password y`."""
+    return rule.kind == "password" or text[start] == "-" or text[start - 1] in "<:"
+
+
+class _NamedValueFinder:
+    """Finds the secrets that follow one name."""
+
+    def __init__(self, window: Window, name: SecretName) -> None:
+        self._window, self._name, self._rule = window, name, name.rule
+        self._text, self._end = window.text, window.end
+
+    def find(self) -> Iterator[Span]:
+        if sign := self._match_sign(_ASSIGNMENT):
+            yield from self._find_assigned(sign)
+        elif (sign := self._match_sign(_PAIR)) and self._is_preceded_by(_BEFORE_PAIR):
+            yield from self._find_value_unless_string_end(sign.end())
+        elif (sign := self._match_sign(_TUPLE)) and self._is_preceded_by(_BEFORE_TUPLE):
+            yield from self._find_in_tuple(sign.end())
+        elif self._name.is_tag and (sign := self._match_sign(_TAG_END)):
+            yield from self._find_in_element(sign.end())
+        elif (sign := self._match_sign(_ATTRIBUTE_TAG_END)) and self._is_preceded_by(_BEFORE_PAIR):
+            yield from self._find_in_element(sign.end(), random_only=True)
+        elif sign := self._match_sign(_PLIST):
+            yield from self._find_in_element(sign.end())
+        elif self._name.is_flag and (sign := self._match_sign(_FLAG)):
+            yield from self._find_value_unless_string_end(sign.end(), random_only=True)
+        elif self._may_precede_plain_password() and (sign := self._match_space()):
+            yield from self._find_value_unless_string_end(sign.end())
+
+    def _match_sign(self, sign: re.Pattern[str]) -> re.Match[str] | None:
+        return sign.match(self._text, self._name.end, self._end)
+
+    def _is_preceded_by(self, before: re.Pattern[str]) -> bool:
+        start = self._name.start
+        return before.search(self._text, max(0, start - 24), start) is not None
+
+    def _may_precede_plain_password(self) -> bool:
+        return self._rule.kind == "password" and not self._rule.random_only
+
+    def _match_space(self) -> re.Match[str] | None:
+        """`PASSWORD 'x'` in SQL, `login x password y`."""
+        start = self._name.start
+        is_login = _LOGIN.search(self._text, max(0, start - 96), start)
+        return self._match_sign(_FLAG if is_login else _SQL)
+
+    def _find_assigned(self, sign: re.Match[str]) -> Iterator[Span]:
+        at, gap = sign.end(), sign["gap"]
+        if self._is_string(at):
+            yield from self._find_string(at, sign)
+        elif self._rule.header == "cookie" and _COOKIE_JAR.match(self._text, at, self._end):
+            yield from self._find_in_cookie_jar(at)
+        elif item := _LIST.match(self._text, at, self._end):
+            yield from self._find_in_list(item.end(), is_json=item[0].startswith("["))
+        elif sign["sign"] in ("=", ":") and ("\n" not in gap or gap.strip()):
+            yield from self._find_unquoted(at, sign)
+
+    def _is_string(self, at: int) -> bool:
+        quote_at = match_end(_STRING_PREFIX, self._text, at, self._end)
+        return QUOTE.match(self._text, quote_at, self._end) is not None
+
+    def _find_string(self, at: int, sign: re.Match[str]) -> Iterator[Span]:
+        """Find a quoted value, unless its quote closes a string that contains the name."""
+        quote = QUOTE.search(self._text, at, self._end)
+        if quote and not sign["closed"] and self._text.startswith(_AFTER_STRING, quote.end()):
+            return
+        is_tight = not sign["spaces"] + sign["gap"] and sign["sign"] == "="
+        is_setting = is_tight and self._name.text.isupper()
+        is_comparison = len(sign["sign"]) > 1 and set(sign["sign"]) == {"="}
+        yield from self._find_value(at, random_only=is_comparison, multi_word=is_setting)
+
+    def _find_in_tuple(self, at: int) -> Iterator[Span]:
+        """Find the second of two items: `("Authorization", "Bearer …")`.
+
+        In a longer tuple, it is not the value of the first.
+        """
+        for span in self._find_value(at, random_only=not self._rule.header):
+            if _TUPLE_END.match(self._text, span.end, self._end):
+                yield span
+
+    def _find_in_list(self, at: int, is_json: bool) -> Iterator[Span]:
+        """Find every value of a list; numbers in JSON must remain numbers."""
+        while at < self._end and (self._is_string(at) or not is_json):
+            end = at
+            random_only = not self._is_string(at)
+            for span in self._find_value_unless_string_end(at, random_only=random_only):
+                end = span.end
+                yield span
+            next_item = match_end(_NEXT_ITEM, self._text, end, self._end)
+            if end == at or next_item == end:
+                return
+            at = next_item
+
+    def _find_in_cookie_jar(self, at: int) -> Iterator[Span]:
+        jar_end = _COOKIE_JAR_END.search(self._text, at, self._end)
+        limit = jar_end.start() if jar_end else self._end
+        for value in _COOKIE_VALUE.finditer(self._text, at, limit):
+            backslashes = len(value["backslashes"])
+            body = quoted_value(backslashes, '"')
+            end = match_end(body, self._text, value.end(), self._end)
+            if is_secret(self._text[value.end() : end], self._rule, random_only=True):
+                levels = count_escape_levels(backslashes)
+                yield self._span(value.end(), end, body).with_escape_levels(levels)
+
+    def _find_value_unless_string_end(
+        self, at: int, *, random_only: bool = False
+    ) -> Iterator[Span]:
+        """Find a value, unless its quote closes the string that contains all of this."""
+        if not _STRING_END.match(self._text, at, self._end):
+            yield from self._find_value(at, random_only=random_only)
+
+    def _find_value(
+        self, at: int, *, random_only: bool = False, multi_word: bool = False
+    ) -> Iterator[Span]:
+        quote_at = match_end(_STRING_PREFIX, self._text, at, self._end)
+        opening = QUOTE.match(self._text, quote_at, self._end)
+        if not opening:
+            yield from self._check_value(at, UNQUOTED_VALUE, random_only=random_only)
+            return
+        backslashes, quote = len(opening["backslashes"] or ""), opening["quote"]
+        may_be_nested = self._name.may_be_in_string
+        is_entity = opening["entity"]
+        body = ENTITY_VALUE if is_entity else quoted_value(backslashes, quote, may_be_nested)
+        value_end = match_end(body, self._text, opening.end(), self._end)
+        if _TEMPLATE.match(self._text, at, value_end):
+            return
+        levels = count_escape_levels(backslashes) if quote == '"' else 0
+        for span in self._check_value(
+            opening.end(), body, random_only=random_only, multi_word=multi_word
+        ):
+            yield span.with_escape_levels(levels)
+
+    def _find_in_element(self, at: int, *, random_only: bool = False) -> Iterator[Span]:
+        """Find the text of an XML element that is closed, or that has a line of its own."""
+        end = match_end(ELEMENT_VALUE, self._text, at, self._end)
+        is_line = end == self._end and "\n" in self._text[self._name.end : at]
+        if is_line or self._text.startswith(("<", "\\u003c"), end, self._end):
+            yield from self._check_value(at, ELEMENT_VALUE, random_only=random_only)
+
+    def _find_unquoted(self, at: int, sign: re.Match[str]) -> Iterator[Span]:
+        """Find an unquoted value: a setting, a parameter, prose or code."""
+        is_colon, is_closed = sign["sign"] == ":", sign["closed"]
+        if is_colon and not is_closed and (self._rule.header or self._is_phrase(at)):
+            yield from self._check_value(at, LINE_VALUE)
+            return
+        body = QUERY_VALUE if self._name.is_query_parameter else UNQUOTED_VALUE
+        end = match_end(body, self._text, at, self._end)
+        if is_unquoted_secret(self._name, at, end, sign):
+            if is_colon and self._rule.kind == "password" and self._name.is_first_on_line:
+                end, body = find_line_value_end(self._window, at, end), LINE_VALUE
+            yield self._span(at, end, body)
+
+    def _is_phrase(self, at: int) -> bool:
+        """Return True if a passphrase of several words fills the rest of the line."""
+        if not self._rule.multi_word or not self._name.is_first_on_line:
+            return False
+        return _PHRASE.match(self._text, at, self._end) is not None
+
+    def _check_value(
+        self,
+        start: int,
+        body: re.Pattern[str],
+        *,
+        random_only: bool = False,
+        multi_word: bool = False,
+    ) -> Iterator[Span]:
+        end = match_end(body, self._text, start, self._end)
+        value = self._text[start:end]
+        if self._rule.header:
+            for part, part_end in find_header_secrets(self._rule.header, value):
+                yield self._span(start + part, start + part_end, body)
+        elif is_secret(value, self._rule, random_only=random_only, multi_word=multi_word):
+            yield self._span(start, end, body)
+
+    def _span(self, start: int, end: int, body: re.Pattern[str]) -> Span:
+        return Span(start, end, self._rule.kind, self._name.text, body)

@@ -1,0 +1,256 @@
+r"""Finds secrets by their format, by the text before them, and as blocks of lines.
+
+    ghp_16C7e42F292c6912E7710c838347Ae178B4a      a shape: a long word in a known format
+    postgres://app:hunter2@db/app                 a pattern: text after the cue `://`
+    -----BEGIN RSA PRIVATE KEY-----               a block: the lines up to `-----END …`
+    MIIE*[REDACTED]
+    -----END RSA PRIVATE KEY-----
+
+`find_candidates` finds the positions to examine: cues, and words as long as a key. To search in C,
+it maps the text to one byte per character (lower case; part of a word or not).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from .named_values import find_named_values, may_be_name
+from .rules import CuePattern, KeyBlock, KeyShape, load_rules
+from .values import is_placeholder, is_random
+from .windows import ContinuationStep, Span, Window, fixed_window, line_window, match_end
+
+SpanFinder = Callable[[Window], Iterator[Span]]
+
+
+# Shapes: keys in a known format.
+
+SHAPE_LOOKBEHIND = 24
+"""A key may begin this many characters before its long word: `SG.`, `12345678:`."""
+_REPEATED_SUFFIX = 8
+"""A key does not end with this many equal characters: `ghp_xxxxxxxx` is a placeholder."""
+_JOINTS = frozenset("\\%.:/~")
+_PART_START = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9]|(?<=bot)\d")
+_ESCAPE = re.compile(r"[nrtbf]|u[0-9a-fA-F]{4}")
+_DASHES = re.compile(r"[-_]{0,8}")
+_KEY_BODY = re.compile(r"[A-Za-z0-9_.+/=~-]*")
+_WORDS = re.compile(r"[A-Za-z]+(?:[-_][A-Za-z]+)*(?:[-_]\d{1,3})*")
+_ANY_SHAPE = re.compile("|".join(shape.shape for shape in load_rules().shapes))
+_PREFIX = re.compile(
+    r"(?:\d{1,3}m|3D|(?:[A-Za-z0-9]{0,64}+[-_]){1,32}?)(?=(?:"
+    + "|".join(shape.shape for shape in load_rules().shapes if not shape.at_word_start)
+    + "))"
+)
+"""Text before a key in the same word: a colour (`\\x1b[33m`), an escape of mail, a name."""
+_ANY_SHAPE_OR_PREFIX = re.compile(f"{_ANY_SHAPE.pattern}|{_PREFIX.pattern}")
+_SHAPES = tuple((re.compile(shape.shape), shape) for shape in load_rules().shapes)
+
+
+def may_be_shape(text: str, at: int) -> bool:
+    """Return True if the long word at `at` may contain a key."""
+    if _ANY_SHAPE_OR_PREFIX.match(text, at):
+        return True
+    return (at > 0 and text[at - 1] in _JOINTS) or text[at] in "-_"
+
+
+def find_shapes(window: Window) -> Iterator[Span]:
+    """Yield the key in a long word, or several keys with only dashes between them."""
+    for start in _possible_starts(window.text, window.at):
+        has_found = False
+        while span := _match_shape(window, start):
+            has_found = True
+            yield span
+            start = match_end(_DASHES, window.text, span.end, window.end)
+        if has_found:
+            return
+
+
+def _match_shape(window: Window, start: int) -> Span | None:
+    text, end = window.text, window.end
+    if not _ANY_SHAPE.match(text, start, end):
+        return None
+    for pattern, shape in _SHAPES:
+        match = pattern.match(text, start, end)
+        if match and _is_key(shape, match[0]):
+            return Span(start, match.end(), shape.kind, body=_KEY_BODY)
+    return None
+
+
+def _is_key(shape: KeyShape, value: str) -> bool:
+    if shape.needs_digit and (_WORDS.fullmatch(value) or not any(map(str.isdigit, value))):
+        return False
+    return not is_placeholder(value) and len(set(value[-_REPEATED_SUFFIX:])) > 1
+
+
+def _possible_starts(text: str, at: int) -> Iterator[int]:
+    """Yield where the key may begin: after an escape, dashes or a prefix, or before a dot."""
+    before = text[at - 1 : at] if at else ""
+    if before == "\\" and (escape := _ESCAPE.match(text, at)):
+        yield escape.end()
+    elif before == "%":
+        yield at + 2
+    elif before in _JOINTS:
+        for part in _PART_START.finditer(text, max(0, at - SHAPE_LOOKBEHIND), at):
+            yield part.start()
+    yield match_end(_DASHES, text, at, len(text))
+    if prefix := _PREFIX.match(text, at):
+        yield prefix.end()
+
+
+# Patterns: secrets after a cue.
+
+_EXAMPLE_PASSWORDS = ("password", "passwd", "pass", "pwd")
+
+
+def pattern_finder(rows: tuple[CuePattern, ...]) -> SpanFinder:
+    """Return a finder for the patterns that share a cue; the first that matches is used."""
+    compiled = [(re.compile(row.pattern), row) for row in rows]
+
+    def find(window: Window) -> Iterator[Span]:
+        for pattern, row in compiled:
+            match = pattern.match(window.text, window.at, window.end)
+            if match and _is_pattern_value(row, match["value"]):
+                body = _KEY_BODY if row.random_only else None
+                yield Span(*match.span("value"), row.kind, body=body)
+                return
+
+    return find
+
+
+def _is_pattern_value(row: CuePattern, value: str) -> bool:
+    if is_placeholder(value) or value.lower() in _EXAMPLE_PASSWORDS:
+        return False
+    return not row.random_only or is_random(value)
+
+
+# Blocks: private keys of any length. Their lines may be indented, quoted, or written as `\n`.
+
+BLOCK_REACH = 640
+"""This many characters show whether a block begins, or continues after a break."""
+_BREAK = r"""(?:\s|\\+[nrt]|\\+u000[aAdD]|\\*["'`]|[+,>\#|*()]|-(?!-))"""
+_BASE64 = r"""(?:[A-Za-z0-9+/=]|\\+/)"""
+_HEADER = rf"""(?:[A-Za-z][A-Za-z-]{{2,31}}:[ ][^\n\\"]{{1,96}}+{_BREAK}{{1,16}}+)"""
+_LONG_WORD = 16
+_CLOSING_LINES = "|".join(block.closes for block in load_rules().blocks)
+_BREAKS = re.compile(rf"{_BREAK}{{0,256}}+", re.VERBOSE)
+_BLOCK_WORD = re.compile(rf"{_BASE64}*+", re.VERBOSE)
+_NEXT_BLOCK_WORD = re.compile(
+    rf"""{_BASE64}{{{_LONG_WORD}}}
+    | {_BASE64}{{1,{_LONG_WORD}}}(?:{_BREAK}{{1,64}}+{_BASE64}{{1,8}})?
+    {_BREAK}{{1,64}}+(?:{_CLOSING_LINES})""",
+    re.VERBOSE,
+)
+"""A long word of a key, or its last one."""
+_PLAIN_BREAK = re.compile(r"(?:[\s>#|*+-]|\\+[nrt]|\\+u000[aAdD])*")
+"""A break without quotes or brackets, which must stay in pairs."""
+
+
+def block_finder(block: KeyBlock) -> SpanFinder:
+    """Return a finder for the start of a block's secret lines."""
+    opens = re.compile(
+        rf"(?-x:{block.opens}){_BREAK}{{1,64}}+{_HEADER}{{0,6}}(?={_BASE64}{{{_LONG_WORD}}})",
+        re.VERBOSE,
+    )
+
+    def find(window: Window) -> Iterator[Span]:
+        match = opens.match(window.text, window.at, window.end)
+        if match:
+            yield Span(match.end(), match.end(), block.kind, is_block=True)
+
+    return find
+
+
+class BlockContinuation:
+    """Reads the rest of a block, one word and one break at a time."""
+
+    def read_on(self, text: str, at: int, is_final: bool) -> ContinuationStep:
+        end = match_end(_BLOCK_WORD, text, at, len(text))
+        word = text[at:end]
+        if not is_final and len(text) - end < BLOCK_REACH:
+            return ContinuationStep(end, secret=word)
+        next_word = match_end(_BREAKS, text, end, len(text))
+        if next_word == end or not _NEXT_BLOCK_WORD.match(text, next_word):
+            return ContinuationStep(end, secret=word, is_over=True)
+        between = text[end:next_word]
+        kept_text = "" if _PLAIN_BREAK.fullmatch(between) else between
+        return ContinuationStep(next_word, kept_text, secret=f"{word}\n")
+
+
+# Candidates: the positions to examine.
+
+
+class CueRule(Struct, frozen=True):
+    """How to examine a cue."""
+
+    find: SpanFinder
+    may_match: Callable[[str, int], bool] | None = None
+    """A quick check: False if nothing will be found."""
+    is_block: bool = False
+
+    def window(self, text: str, at: int, is_final: bool) -> Window | None:
+        """Return the text that decides the result, or None if more text must arrive first."""
+        if self.is_block:
+            return fixed_window(text, at, is_final, BLOCK_REACH)
+        return line_window(text, at, is_final)
+
+
+def _cue_rules() -> Iterator[tuple[bytes, CueRule]]:
+    rules = load_rules()
+    name_rule = CueRule(find_named_values, may_be_name)
+    for cue in rules.cues.names:
+        yield cue.encode(), name_rule
+    for cue in dict.fromkeys(row.cue for row in rules.patterns):
+        rows = tuple(row for row in rules.patterns if row.cue == cue)
+        yield cue.encode(), CueRule(pattern_finder(rows))
+    for block in rules.blocks:
+        yield block.cue.encode(), CueRule(block_finder(block), is_block=True)
+
+
+MIN_LONG_WORD = 20
+"""The shortest word that is examined for a shape."""
+_WORD_BYTES = bytes(
+    ord("w") if (chr(code).isalnum() and code < 128) or code in b"_-" else 32 for code in range(256)
+)
+_LONG_WORD_BYTES = b"w" * MIN_LONG_WORD
+_CUES = tuple(cue for cue, _ in _cue_rules())
+MAX_CUE = max(map(len, _CUES))
+RULES = (*(rule for _, rule in _cue_rules()), CueRule(find_shapes, may_be_shape))
+
+Candidate = tuple[int, int]
+"""A position, and the index of its rule in `RULES`."""
+
+
+def find_candidates(text: str, start: int) -> list[Candidate]:
+    """Return the positions to examine from `start` on, the last one first."""
+    # Characters that are not Latin-1 become one byte each, so that positions stay the same.
+    flat = text[start:].encode("latin-1", "replace")
+    lower = flat.lower()
+    found: list[Candidate] = []
+    for rule, cue in enumerate(_CUES):
+        at = lower.find(cue)
+        while at >= 0:
+            found.append((start + at, rule))
+            at = lower.find(cue, at + 1)
+    is_in_word = start > 0 and _is_word_character(text[start - 1])
+    found += ((start + at, len(_CUES)) for at in _find_long_words(flat, is_in_word))
+    found.sort(reverse=True)
+    return found
+
+
+def _is_word_character(character: str) -> bool:
+    return character.isascii() and (character.isalnum() or character in "_-")
+
+
+def _find_long_words(flat: bytes, is_in_word: bool) -> Iterator[int]:
+    """Yield where long words begin, except for one that began before this text."""
+    marked = flat.translate(_WORD_BYTES)
+    at = 0
+    if is_in_word:
+        at = marked.find(b" ")
+    while at >= 0:
+        at = marked.find(_LONG_WORD_BYTES, at)
+        if at >= 0:
+            yield at
+            at = marked.find(b" ", at)

@@ -44,8 +44,8 @@ from toolspeak import (
     ToolCall,
     render_calls,
 )
-from toolspeak.engine import Target
-from toolspeak.engine.pipeline import Ladder
+from toolspeak.engine import ModelProfile
+from toolspeak.engine.pipeline import Pipeline
 from toolspeak.security.refusals import MAX_UNDECIDED
 from toolspeak.testing import chunks
 
@@ -131,10 +131,10 @@ def left(events: Sequence[Event], dialect: str, *, ladder: bool) -> Iterator[tup
     """What text leaves of a reply, and how many characters had come by then."""
     mode = NATIVE if dialect == NATIVE else "prompt"
     named = None if dialect == NATIVE else dialect
-    steps = Ladder(REQUEST, Target(model="m", tools=mode, dialect=named), streams=True)
+    steps = Pipeline(REQUEST, ModelProfile(model="m", mode=mode, dialect=named), streams=True)
     exchange = steps.exchange()
     assert exchange
-    understanding = exchange.answer().understanding
+    understanding = exchange.reader().understanding
     came = 0
     is_native_call = False
     for event in events:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from html import escape
 from textwrap import wrap
 
-from toolspeak.engine.outcome import KINDS, Kind
-from toolspeak.engine.pipeline import LADDER, Action
-from toolspeak.engine.plan import Target
+from toolspeak.engine.outcome import OUTCOMES, OutcomeKind
+from toolspeak.engine.pipeline import RECOVERY_STEPS, Step
+from toolspeak.engine.plan import ModelProfile
 
 WIDTH, MARGIN = 900, 24
 RUNGS, RUNG, GAP = 262, 106, 14
@@ -18,8 +18,8 @@ END = 752
 LINE = 40
 """How many characters of a description fit into a line."""
 SHORT_ROW, ROW, HEAD = 58, 68, 84
-RETRIES = Target(model="").retries
-LABELS: dict[Action, tuple[str, str]] = {
+RETRIES = ModelProfile(model="").retries
+LABELS: dict[Step, tuple[str, str]] = {
     "again": ("ask again", "say what is wrong"),
     "continue": ("let it go on", "where it stopped"),
     "constrain": ("constrain", "to a JSON schema"),
@@ -28,7 +28,7 @@ LABELS: dict[Action, tuple[str, str]] = {
 }
 AGAIN = ("ask again", "only what to do")
 """The second time."""
-CONDITIONAL = frozenset[Action]({"continue", "constrain", "prompt"})
+CONDITIONAL = frozenset[Step]({"continue", "constrain", "prompt"})
 STYLE = """
 text { font: 12px -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif; fill: #1f2328; }
 .title { font-size: 18px; font-weight: 600; }
@@ -55,8 +55,8 @@ ARROW = (
 
 def picture() -> str:
     """The ladder as SVG."""
-    good: list[Kind] = [kind for kind in KINDS if kind not in LADDER]
-    height = HEAD + SHORT_ROW * len(good) + ROW * len(LADDER) + 84
+    good: list[OutcomeKind] = [kind for kind in OUTCOMES if kind not in RECOVERY_STEPS]
+    height = HEAD + SHORT_ROW * len(good) + ROW * len(RECOVERY_STEPS) + 84
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" role="img" aria-labelledby="t">',
@@ -73,13 +73,13 @@ def picture() -> str:
     for kind in good:
         lines += _accepted(kind, y)
         y += SHORT_ROW
-    for kind, actions in LADDER.items():
+    for kind, actions in RECOVERY_STEPS.items():
         lines += _row(kind, actions, y)
         y += ROW
     return "\n".join([*lines, *_legend(y + 6), "</svg>", ""])
 
 
-def _accepted(kind: Kind, y: int) -> Iterator[str]:
+def _accepted(kind: OutcomeKind, y: int) -> Iterator[str]:
     """An outcome that is as good as it gets."""
     yield from _outcome(kind, y, SHORT_ROW)
     middle = y + SHORT_ROW // 2
@@ -88,7 +88,7 @@ def _accepted(kind: Kind, y: int) -> Iterator[str]:
     yield _text(_middle_of_end(), middle + 4, "accepted", "what")
 
 
-def _row(kind: Kind, actions: tuple[Action, ...], y: int) -> Iterator[str]:
+def _row(kind: OutcomeKind, actions: tuple[Step, ...], y: int) -> Iterator[str]:
     """An outcome that something is done about."""
     yield from _outcome(kind, y, ROW)
     lane, top, middle = y + 15, y + 26, y + 44
@@ -114,9 +114,9 @@ def _row(kind: Kind, actions: tuple[Action, ...], y: int) -> Iterator[str]:
     yield _text(_middle_of_end(), top + 30, gets, "how")
 
 
-def _outcome(kind: Kind, y: int, height: int) -> Iterator[str]:
+def _outcome(kind: OutcomeKind, y: int, height: int) -> Iterator[str]:
     yield f'<path class="rule" d="M{MARGIN} {y}H{WIDTH - MARGIN}"/>'
-    described = wrap(KINDS[kind], LINE)
+    described = wrap(OUTCOMES[kind], LINE)
     first = y + (height - 16 * len(described)) // 2 + 5
     yield _text(MARGIN, first, kind, "kind")
     for index, line in enumerate(described, 1):

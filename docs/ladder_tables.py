@@ -13,14 +13,20 @@ from toolspeak import (
     ToolResult,
     fold,
 )
-from toolspeak.engine import Exchange, Target
-from toolspeak.engine.corrections import correction
-from toolspeak.engine.outcome import KINDS, Kind, Outcome, outcome_of, stuck_call
-from toolspeak.engine.pipeline import ACTIONS, LADDER
+from toolspeak.engine import Attempt, ModelProfile
+from toolspeak.engine.corrections import write_correction
+from toolspeak.engine.outcome import (
+    OUTCOMES,
+    Outcome,
+    OutcomeKind,
+    classify_reply,
+    find_repeated_call,
+)
+from toolspeak.engine.pipeline import RECOVERY_STEPS, STEPS
 from toolspeak.events import Finish, TextDelta
 
 CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
-EXAMPLES: dict[Kind, str] = {
+EXAMPLES: dict[OutcomeKind, str] = {
     "calls": CALL,
     "answer": "It is 12 °C in Oslo, and it rains.",
     "refusal": "I can't book flights, I can only look up the weather.",
@@ -33,11 +39,11 @@ EXAMPLES: dict[Kind, str] = {
     "unformed-answer": "It is 12 °C.",
     "empty": "",
 }
-TARGET = Target(model="m", tools="prompt", dialect="hermes")
-CONDITIONS: dict[Kind, str] = {
+TARGET = ModelProfile(model="m", mode="prompt", dialect="hermes")
+CONDITIONS: dict[OutcomeKind, str] = {
     "missing-call": "where `tool_choice` is `required`",
     "unformed-answer": "where `response_format` asks for JSON",
-    "repeated-call": f"after the same call and result {TARGET.repeats} times in a row",
+    "repeated-call": f"after the same call and result {TARGET.max_repeats} times in a row",
 }
 TOOL = Tool(
     name="get_weather",
@@ -60,28 +66,28 @@ def tables() -> dict[str, str]:
     }
 
 
-def outcome_for(kind: Kind) -> tuple[Outcome, Exchange]:
+def outcome_for(kind: OutcomeKind) -> tuple[Outcome, Attempt]:
     """What the example comes to."""
     call = ToolCall(id="c", name=TOOL.name, arguments={"city": "Oslo"})
     result = ToolResult(call_id="c", name=TOOL.name, content="rain")
     turns = (Message("assistant", (call,)), Message("tool", (result,)))
     asked = Message("user", (Text("How is the weather in Oslo?"),))
-    messages = (asked, *turns * TARGET.repeats) if kind == "repeated-call" else (asked,)
+    messages = (asked, *turns * TARGET.max_repeats) if kind == "repeated-call" else (asked,)
     choice = ToolChoice("required" if kind == "missing-call" else "auto")
     form = ResponseFormat() if kind == "unformed-answer" else None
     request = Request(
         model="m", messages=messages, tools=(TOOL,), tool_choice=choice, response_format=form
     )
-    exchange = Exchange(request, TARGET)
-    read = exchange.answer().understanding.feed
+    exchange = Attempt(request, TARGET)
+    read = exchange.reader().understanding.feed
     reply = fold(read([TextDelta(EXAMPLES[kind]), Finish("stop")]))
-    stuck = stuck_call(messages, TARGET.repeats)
-    return outcome_of(reply, request, exchange.offered, stuck), exchange
+    stuck = find_repeated_call(messages, TARGET.max_repeats)
+    return classify_reply(reply, request, exchange.offered, stuck), exchange
 
 
 def _outcomes() -> str:
     lines = ["| outcome | the reply is | for example |", "|---|---|---|"]
-    for kind, meaning in KINDS.items():
+    for kind, meaning in OUTCOMES.items():
         found = outcome_for(kind)[0].kind
         assert found == kind, (found, kind)
         example = f"`{EXAMPLES[kind]}`" if EXAMPLES[kind] else ""
@@ -92,17 +98,17 @@ def _outcomes() -> str:
 
 
 def _rungs() -> str:
-    most = max(map(len, LADDER.values()))
+    most = max(map(len, RECOVERY_STEPS.values()))
     names = ("first", *("then",) * (most - 1))
     lines = [f"| outcome | {' | '.join(names)} |", "|---" * (most + 1) + "|"]
-    for kind, actions in LADDER.items():
+    for kind, actions in RECOVERY_STEPS.items():
         cells = [*actions, *[""] * (most - len(actions))]
         lines.append(f"| `{kind}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _actions() -> str:
-    rows = [f"| {action} | {meaning} |" for action, meaning in ACTIONS.items()]
+    rows = [f"| {action} | {meaning} |" for action, meaning in STEPS.items()]
     return "\n".join(["| rung | the model is |", "|---|---|", *rows])
 
 
@@ -112,7 +118,7 @@ def _corrections() -> str:
     for kind in ("invalid-call", "false-refusal"):
         outcome, exchange = outcome_for(kind)
         for again in (False, True):
-            told = correction(outcome, exchange.offered, exchange.dialect, again=again)
+            told = write_correction(outcome, exchange.offered, exchange.dialect, again=again)
             when = "the second time" if again else "the first time"
             lines += [f"`{kind}`, {when}:", "", "```text", told, "```", ""]
     return "\n".join(lines[:-1])

@@ -7,10 +7,10 @@ from html import escape
 from pathlib import Path
 
 from toolspeak import DIALECTS
-from toolspeak.engine.plan import Target
+from toolspeak.engine.plan import ModelProfile
 
 SOURCE = Path(__file__).parent.parent / "src" / "toolspeak"
-RETRIES = Target(model="").retries
+RETRIES = ModelProfile(model="").retries
 WIDTH, HEIGHT, MARGIN = 900, 384, 24
 BOX, GAP, TALL = 128, 14, 92
 """A step's width, what is between two, and its height."""

@@ -34,9 +34,9 @@ from toolspeak import (
 from toolspeak.agent import AgentTool, Approvals, Policy
 from toolspeak.agent.approvals import Autonomy
 from toolspeak.calls.toolset import Toolset
-from toolspeak.engine import Exchange, Target
-from toolspeak.engine.outcome import outcome_of
-from toolspeak.engine.tool_names import Offered
+from toolspeak.engine import Attempt, ModelProfile
+from toolspeak.engine.outcome import classify_reply
+from toolspeak.engine.tool_names import OfferedTools
 from toolspeak.security.refusals import find_refusal
 from toolspeak.security.scrubbing import scrub
 from toolspeak.wires import WIRES
@@ -380,7 +380,7 @@ def _outcome(text: str, tools: Any, choice: Any = "auto") -> tuple[str, Reply]:
     request = Request(
         model="m", messages=(), tools=as_tools(tools), tool_choice=ToolChoice(mode=choice)
     )
-    return outcome_of(reply, request, Offered(request)).kind, reply
+    return classify_reply(reply, request, OfferedTools(request)).kind, reply
 
 
 def test_replies_that_are_asked_for_again() -> None:
@@ -457,8 +457,8 @@ def test_history_without_tools_is_written_for_a_plain_model(wire: str) -> None:
     for case in cases(kind):
         body = {"model": "m", "max_tokens": 9, **case["input"]}
         request = WIRES[wire].decode_request(body)
-        target = Target(model="m", tools="prompt", dialect="action")
-        sent = Exchange(request, target).sent.messages
+        target = ModelProfile(model="m", mode="prompt", dialect="action")
+        sent = Attempt(request, target).model_request.messages
         wanted = case["expected"]
         assert len(sent) == wanted["message_count"]
         told = ["".join(part.text for part in m.parts if isinstance(part, Text)) for m in sent]

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.wires.scenarios import TOOLS
 from toolspeak import Event, Message, Reply, Request, Text, ToolCall, ToolResult, fold
-from toolspeak.engine import Exchange, Target
+from toolspeak.engine import Attempt, ModelProfile
 from toolspeak.wires import Envelope, wire_of
 
 CALL = ToolCall(id="call_1", name="get_weather", arguments={"city": "Oslo"})
@@ -30,27 +30,27 @@ def ids() -> Callable[[], str]:
     return lambda: f"call_new_{next(numbers)}"
 
 
-def exchange(request: Request, **target: Any) -> Exchange:
+def exchange(request: Request, **target: Any) -> Attempt:
     target.setdefault("model", "plain-7b")
-    return Exchange(request, Target(**target), new_id=ids())
+    return Attempt(request, ModelProfile(**target), new_id=ids())
 
 
-def seen(sent: Exchange) -> Request:
+def seen(sent: Attempt) -> Request:
     """What the upstream understands of what it is sent."""
-    return wire_of(sent.target.wire).decode_request(sent.outgoing.body, model="m")
+    return wire_of(sent.profile.wire).decode_request(sent.outgoing.body, model="m")
 
 
-def answered(sent: Exchange, events: Sequence[Event], *, piece: int = 0) -> Reply:
+def answered(sent: Attempt, events: Sequence[Event], *, piece: int = 0) -> Reply:
     """What a client gets if the upstream says this: whole, or streamed in pieces."""
     return fold(events_of(sent, events, piece=piece))
 
 
-def events_of(sent: Exchange, events: Sequence[Event], *, piece: int = 0) -> Iterable[Event]:
-    wire = wire_of(sent.target.wire)
-    envelope = Envelope(sent.sent, "id_1", 1)
-    answer = sent.answer()
+def events_of(sent: Attempt, events: Sequence[Event], *, piece: int = 0) -> Iterable[Event]:
+    wire = wire_of(sent.profile.wire)
+    envelope = Envelope(sent.model_request, "id_1", 1)
+    answer = sent.reader()
     if not piece:
-        return list(answer.whole(wire.encode_reply(fold(events), envelope)))
+        return list(answer.read_whole(wire.encode_reply(fold(events), envelope)))
     encoder = wire.encoder(envelope)
     data = b"".join(map(encoder.feed, events))
     pieces = (data[at : at + piece] for at in range(0, len(data), piece))

@@ -26,7 +26,7 @@ from toolspeak import (
     render_calls,
 )
 from toolspeak.dialects import DIALECTS
-from toolspeak.engine.roles import MARKED
+from toolspeak.engine.roles import INSTRUCTION_WRAPPED
 from toolspeak.types import ToolsMode
 from toolspeak.wires import WIRES, wire_of
 
@@ -48,7 +48,7 @@ def written(sent: Any, call: ToolCall = CALL) -> str:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("piece", STREAMS)
 def test_plain_chat_makes_a_call(wire: str, mode: ToolsMode, piece: int) -> None:
-    sent = exchange(asked(stream=bool(piece)), wire=wire, tools=mode)
+    sent = exchange(asked(stream=bool(piece)), wire=wire, mode=mode)
     reply = answered(sent, says(written(sent)), piece=piece)
     assert [(call.name, call.arguments) for call in reply.calls] == [
         ("get_weather", {"city": "Oslo"})
@@ -59,7 +59,7 @@ def test_plain_chat_makes_a_call(wire: str, mode: ToolsMode, piece: int) -> None
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("mode", MODES)
 def test_no_upstream_hears_of_tools_in_its_own_words(wire: str, mode: ToolsMode) -> None:
-    sent = exchange(asked(*ANSWERED), wire=wire, tools=mode)
+    sent = exchange(asked(*ANSWERED), wire=wire, mode=mode)
     request = seen(sent)
     assert not request.tools
     kinds = {type(part) for message in request.messages for part in message.parts}
@@ -77,7 +77,7 @@ def test_no_upstream_hears_of_tools_in_its_own_words(wire: str, mode: ToolsMode)
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_dialect_can_be_prompted(dialect: str) -> None:
-    sent = exchange(asked(*ANSWERED), tools="prompt", dialect=dialect)
+    sent = exchange(asked(*ANSWERED), mode="prompt", dialect=dialect)
     reply = answered(sent, says(f"Let me see.\n{written(sent)}"), piece=5)
     if DIALECTS[dialect].evidence != "whole":
         assert [call.arguments for call in reply.calls] == [{"city": "Oslo"}]
@@ -86,14 +86,14 @@ def test_every_dialect_can_be_prompted(dialect: str) -> None:
 @pytest.mark.parametrize("piece", STREAMS)
 def test_text_stays_text(piece: int) -> None:
     for mode in MODES:
-        sent = exchange(asked(stream=bool(piece)), tools=mode)
+        sent = exchange(asked(stream=bool(piece)), mode=mode)
         answer = '{"answer": "It\\u2019s \\"7\\" °C\\n😀"}' if mode == "constrained" else ""
         reply = answered(sent, says(answer or 'It’s "7" °C\n😀'), piece=piece)
         assert (reply.text, reply.calls) == ('It’s "7" °C\n😀', ())
 
 
 def test_an_answer_leaves_as_it_comes() -> None:
-    sent = exchange(asked(stream=True), tools="constrained")
+    sent = exchange(asked(stream=True), mode="constrained")
     parts = ['{"ans', 'wer": "It ', "is \\", "u00e", '9 sunny"', "}"]
     said = [TextDelta(part) for part in parts]
     texts = [
@@ -106,7 +106,7 @@ def test_an_answer_leaves_as_it_comes() -> None:
 
 def test_an_answer_in_a_schema_is_json() -> None:
     wanted = ResponseFormat({"type": "object", "properties": {"sky": {"type": "string"}}})
-    sent = exchange(asked(response_format=wanted), tools="constrained")
+    sent = exchange(asked(response_format=wanted), mode="constrained")
     [*_, answer] = sent.outgoing.body["response_format"]["json_schema"]["schema"]["anyOf"]
     assert answer["properties"]["answer"]["properties"] == {"sky": {"type": "string"}}
     assert answered(sent, says('{"answer": {"sky": "grey"}}')).text == '{"sky": "grey"}'
@@ -114,30 +114,30 @@ def test_an_answer_in_a_schema_is_json() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_choice_of_none_offers_and_accepts_nothing(mode: ToolsMode) -> None:
-    sent = exchange(asked(tool_choice=ToolChoice("none")), tools=mode)
+    sent = exchange(asked(tool_choice=ToolChoice("none")), mode=mode)
     assert "get_weather" not in str(sent.outgoing.body)
     assert answered(sent, says(written(sent))).calls == ()
 
 
 def test_a_forced_choice_is_said_and_constrained() -> None:
     choice = ToolChoice("required", ("now",))
-    prompt = exchange(asked(tool_choice=choice), tools="prompt")
+    prompt = exchange(asked(tool_choice=choice), mode="prompt")
     assert "must be a call to now" in str(prompt.outgoing.body)
     assert "get_weather" not in str(prompt.outgoing.body)
-    bound = exchange(asked(tool_choice=choice), tools="constrained")
+    bound = exchange(asked(tool_choice=choice), mode="constrained")
     schema = bound.outgoing.body["response_format"]["json_schema"]["schema"]
     assert schema["properties"]["tool"] == {"const": "now"}
 
 
 def test_a_request_without_tools_is_left_alone() -> None:
-    sent = exchange(asked(user("Give this a title."), tools=None), tools="prompt")
+    sent = exchange(asked(user("Give this a title."), tools=None), mode="prompt")
     assert sent.outgoing.body["messages"] == [{"role": "user", "content": "Give this a title."}]
     assert sent.plan.reasons == ("no tools are involved",)
 
 
 def test_models_without_a_system_role_are_told_in_the_first_turn() -> None:
     request = asked(Message("system", (Text("Be brief."),)), user("How is Oslo?"))
-    sent = exchange(request, tools="prompt", capabilities=Capabilities(system_role=False))
+    sent = exchange(request, mode="prompt", capabilities=Capabilities(system_role=False))
     [only] = sent.outgoing.body["messages"]
     assert only["role"] == "user"
     assert only["content"].startswith("Be brief.")
@@ -149,7 +149,7 @@ def test_errors_and_empty_results_are_said() -> None:
     empty = ToolResult(call_id="call_2", name="now", content="")
     second = ToolCall(id="call_2", name="now", arguments={})
     history = (HISTORY[0], Message("assistant", (CALL, second)), Message("tool", (failed, empty)))
-    text = str(exchange(asked(*history), tools="prompt").outgoing.body["messages"][-1])
+    text = str(exchange(asked(*history), mode="prompt").outgoing.body["messages"][-1])
     assert "Error: no such city" in text
     assert "(no output)" in text
 
@@ -167,7 +167,7 @@ def test_results_stand_in_the_order_of_their_calls(together: bool) -> None:
         else [Message("tool", (result,)) for result in results]
     )
     history = (HISTORY[0], Message("assistant", (CALL, second)), *turns)
-    text = exchange(asked(*history), tools="prompt").outgoing.body["messages"][-1]["content"]
+    text = exchange(asked(*history), mode="prompt").outgoing.body["messages"][-1]["content"]
     assert text.index("rain") < text.index("sun") < text.index("Make the next call")
     assert text.count("Make the next call") == 1
 
@@ -175,7 +175,7 @@ def test_results_stand_in_the_order_of_their_calls(together: bool) -> None:
 @pytest.mark.parametrize("name", ["functions.exec", "a.b", "mcp/files.read", "9 lives", "天气"])
 @pytest.mark.parametrize("dialect", ["tagged", "hermes", "qwen3_coder", "kimi_k2"])
 def test_any_name_can_be_prompted(name: str, dialect: str) -> None:
-    sent = exchange(asked(tools=(Tool(name=name),)), tools="prompt", dialect=dialect)
+    sent = exchange(asked(tools=(Tool(name=name),)), mode="prompt", dialect=dialect)
     call = ToolCall(id="", name=sent.offered.tools[0].name, arguments={})
     reply = answered(sent, says(render_calls(dialect, [call], sent.offered.tools)))
     assert [call.name for call in reply.calls] == [name]
@@ -184,7 +184,7 @@ def test_any_name_can_be_prompted(name: str, dialect: str) -> None:
 def test_tools_that_a_dialect_cannot_write_are_called_in_another() -> None:
     schema = {"type": "object", "properties": {"<x>": {"type": "string"}}, "required": ["<x>"]}
     tools = (Tool(name="look", parameters=schema),)
-    sent = exchange(asked(tools=tools), tools="prompt", dialect="qwen3_coder")
+    sent = exchange(asked(tools=tools), mode="prompt", dialect="qwen3_coder")
     assert sent.plan.dialect == "tagged"
     assert "qwen3_coder cannot carry" in sent.plan.reasons[-1]
     call = ToolCall(id="call_1", name="look", arguments={"<x>": "a"})
@@ -195,7 +195,7 @@ def test_tools_that_a_dialect_cannot_write_are_called_in_another() -> None:
 @pytest.mark.parametrize("mode", ["native", "prompt"])
 @pytest.mark.parametrize("piece", STREAMS)
 def test_no_two_calls_of_a_conversation_have_the_same_id(mode: ToolsMode, piece: int) -> None:
-    sent = exchange(asked(*ANSWERED, stream=bool(piece)), tools=mode)
+    sent = exchange(asked(*ANSWERED, stream=bool(piece)), mode=mode)
     reply = answered(sent, says(render_calls("tagged", [CALL], TOOLS)), piece=piece)
     assert [call.id for call in reply.calls] == ["call_new_1"]
     assert [note.code for note in reply.notes] == ["id-replaced"]
@@ -205,7 +205,7 @@ def test_no_two_calls_of_a_conversation_have_the_same_id(mode: ToolsMode, piece:
 @pytest.mark.parametrize("piece", STREAMS)
 def test_a_client_that_wants_one_call_gets_one(mode: ToolsMode, piece: int) -> None:
     request = asked(stream=bool(piece), parallel_tool_calls=False)
-    sent = exchange(request, tools=mode)
+    sent = exchange(request, mode=mode)
     second = ToolCall(id="call_2", name="now", arguments={})
     reply = answered(sent, says(render_calls("tagged", [CALL, second], TOOLS)), piece=piece)
     assert [(call.name, call.arguments) for call in reply.calls] == [
@@ -225,29 +225,29 @@ class TestMarkup:
 
     @pytest.mark.parametrize("mode", MODES)
     def test_it_is_inert(self, mode: ToolsMode) -> None:
-        sent = exchange(self.request(), tools=mode, dialect="hermes")
+        sent = exchange(self.request(), mode=mode, dialect="hermes")
         said = str(sent.outgoing.body["messages"][-1])
         assert "<tool_call>" not in said.partition("Now make")[0]
         assert "<|im_end|>" not in said
 
     def test_documents_too(self) -> None:
         page = Document(self.page)
-        sent = exchange(asked(Message("user", (page, Text("Sum it up.")))), tools="prompt")
+        sent = exchange(asked(Message("user", (page, Text("Sum it up.")))), mode="prompt")
         assert "<|im_end|>" not in str(sent.outgoing.body["messages"][-1])
 
     @pytest.mark.parametrize("piece", STREAMS)
     def test_a_client_sees_it_as_it_was(self, piece: int) -> None:
-        sent = exchange(self.request(stream=bool(piece)), tools="prompt", dialect="hermes")
-        inert = sent.mark.escape(self.page)
+        sent = exchange(self.request(stream=bool(piece)), mode="prompt", dialect="hermes")
+        inert = sent.escaping.escape(self.page)
         call = ToolCall(id="", name="get_weather", arguments={"city": inert})
         reply = answered(sent, says(f"It says {inert}\n{written(sent, call)}"), piece=piece)
         assert reply.text.strip() == f"It says {self.page}"
         assert [call.arguments for call in reply.calls] == [{"city": self.page}]
 
     def test_the_mark_is_nowhere_in_the_request(self) -> None:
-        first = exchange(self.request(), tools="prompt").mark.character
+        first = exchange(self.request(), mode="prompt").escaping.character
         again = asked(user(f"What is {first}?"), *self.request().messages)
-        assert exchange(again, tools="prompt").mark.character not in ("", first)
+        assert exchange(again, mode="prompt").escaping.character not in ("", first)
 
 
 class TestNative:
@@ -257,7 +257,7 @@ class TestNative:
     @pytest.mark.parametrize("piece", STREAMS)
     def test_a_call_in_the_text_is_rescued(self, wire: str, piece: int) -> None:
         text = 'Let me look.\n<tool_call>{"name": "now", "arguments": {}}</tool_call>'
-        sent = exchange(asked(stream=bool(piece)), wire=wire, tools="native")
+        sent = exchange(asked(stream=bool(piece)), wire=wire, mode="native")
         reply = answered(sent, says(text), piece=piece)
         assert [call.name for call in reply.calls] == ["now"]
         assert (reply.text.strip(), reply.stop_reason) == ("Let me look.", "calls")
@@ -284,7 +284,7 @@ class TestNative:
         patch = Tool(name="apply_patch", freeform=True)
         find = Tool(name="find", namespace="crm", parameters={"type": "object", "properties": {}})
         request = asked(tools=(patch, find))
-        sent = exchange(request, tools="prompt")
+        sent = exchange(request, mode="prompt")
         calls = [
             ToolCall(id="", name="apply_patch", arguments={"input": "*** Begin"}),
             ToolCall(id="", name="crm__find", arguments={}),
@@ -305,7 +305,7 @@ class TestNative:
             CallEnd(0, call),
             Finish("calls"),
         )
-        sent = exchange(asked(stream=bool(piece)), wire=wire, tools="native")
+        sent = exchange(asked(stream=bool(piece)), wire=wire, mode="native")
         return answered(sent, events, piece=piece)
 
 
@@ -336,7 +336,7 @@ CODEX: dict[str, Any] = {
 @pytest.mark.parametrize("mode", ["native", *MODES])
 def test_what_is_lost_is_noted_in_every_mode(mode: ToolsMode) -> None:
     request = wire_of("openai_responses").decode_request(CODEX)
-    notes = exchange(request, tools=mode).outgoing.notes
+    notes = exchange(request, mode=mode).outgoing.notes
     name = "openai_chat" if mode == "native" else "a prompt"
 
     def lost(what: str, by: str = name) -> tuple[str, str]:
@@ -346,7 +346,7 @@ def test_what_is_lost_is_noted_in_every_mode(mode: ToolsMode) -> None:
         ("skipped-tool", "a tool of the kind 'web_search' cannot be offered"),
         ("renamed-tool", "the tool 'files.read' goes out as 'files_read'"),
         ("rephrased", f"{name} has no freeform tools; the text is an object's `input`"),
-        ("rephrased", MARKED),
+        ("rephrased", INSTRUCTION_WRAPPED),
         lost("odd_text"),
         lost("odd_tool"),
         lost("tool_choice"),
@@ -370,7 +370,7 @@ def test_settings_ride_along_to_the_same_api(mode: ToolsMode) -> None:
         "max_completion_tokens": 9,
         "min_p": 0.1,
     }
-    sent = exchange(wire_of("openai_chat").decode_request(given), tools=mode).outgoing
+    sent = exchange(wire_of("openai_chat").decode_request(given), mode=mode).outgoing
     told = ("chat_template_kwargs", "max_completion_tokens", "min_p")
     assert {key: sent.body[key] for key in told} == {key: given[key] for key in told}
     assert not {"tools", "tool_choice"} & sent.body.keys()
@@ -385,7 +385,7 @@ def test_how_to_write_a_text_is_told(wire: str, mode: ToolsMode, compact: bool) 
     about = "Edits files. Do not wrap the patch in JSON."
     patch = Tool(name="apply_patch", description=about, freeform=True, extra={"format": form})
     request = asked(tools=(patch, *TOOLS), wire="openai_responses")
-    understood = seen(exchange(request, wire=wire, tools=mode, compact=compact))
+    understood = seen(exchange(request, wire=wire, mode=mode, compact=compact))
     said = str((understood.messages, understood.tools))
     assert about in said
     assert "*** Begin Patch" in said
@@ -397,5 +397,5 @@ def test_a_list_is_compact_where_it_would_take_much_of_the_context(
 ) -> None:
     long = Tool(name="long", parameters={"type": "object", "description": "word " * 1_500})
     capabilities = Capabilities(context=context)
-    sent = exchange(asked(tools=(long,)), tools="prompt", capabilities=capabilities)
+    sent = exchange(asked(tools=(long,)), mode="prompt", capabilities=capabilities)
     assert ("word word" not in str(sent.outgoing.body)) == is_compact

@@ -28,7 +28,7 @@ from toolspeak import (
     Usage,
 )
 from toolspeak.engine.guided import Guide
-from toolspeak.engine.outcome import stuck_call
+from toolspeak.engine.outcome import find_repeated_call
 from toolspeak.events import PartAdded
 from toolspeak.testing import ScriptedServer
 
@@ -140,18 +140,18 @@ def result(content: Any) -> Message:
 def test_pictures_that_differ_are_no_loop() -> None:
     shots = [result((Image(data=f"{n}", media_type="image/png"),)) for n in range(3)]
     turns = [turn for shot in shots for turn in (Message("assistant", (CALL,)), shot)]
-    assert stuck_call(turns, 3) is None
+    assert find_repeated_call(turns, 3) is None
 
 
 def test_calls_of_one_turn_are_one_attempt() -> None:
     turn = [Message("assistant", (CALL, CALL, CALL)), result("a"), result("a"), result("a")]
-    assert stuck_call(turn, 3) is None
-    assert stuck_call(turn * 3, 3) is not None
+    assert find_repeated_call(turn, 3) is None
+    assert find_repeated_call(turn * 3, 3) is not None
 
 
 def test_a_word_of_the_user_begins_the_count_anew() -> None:
     turn = [Message("assistant", (CALL,)), result("a"), Message("user", (Text("Again?"),))]
-    assert stuck_call(turn * 4, 3) is None
+    assert find_repeated_call(turn * 4, 3) is None
 
 
 @BOTH

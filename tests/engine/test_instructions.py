@@ -10,7 +10,7 @@ import pytest
 
 from toolspeak import DIALECTS, Tool, augment_system_prompt, extract, render_tools
 from toolspeak.calls.tools import get_first_sentence, shorten_text
-from toolspeak.engine.instructions import budget_for
+from toolspeak.engine.instructions import tool_list_budget
 
 TOOLS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "data" / "agent_tools.json").read_text()
@@ -91,7 +91,7 @@ def test_auto_goes_by_what_the_list_takes_of_the_context(
     context: int | None, is_compact: bool
 ) -> None:
     tools = TOOLS * 2
-    chosen = augment_system_prompt(None, tools, compact="auto", budget=budget_for(context))
+    chosen = augment_system_prompt(None, tools, compact="auto", budget=tool_list_budget(context))
     assert chosen == augment_system_prompt(None, tools, compact=is_compact)
 
 

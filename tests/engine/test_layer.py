@@ -12,10 +12,10 @@ from tests.engine.test_recovery import Reply, block, calls, made, says
 from tests.gateway.raw_clients import CLIENTS, Client, ask
 from tests.gateway.running_gateway import behind, running
 from toolspeak import Finish, Request, ResponseFormat, Started, TextDelta, Tool, Usage
-from toolspeak.engine.attempt import Exchange
-from toolspeak.engine.context_window import cut_note, window_for
-from toolspeak.engine.plan import Target
-from toolspeak.engine.response_format import formed
+from toolspeak.engine.attempt import Attempt
+from toolspeak.engine.context_window import choose_context_window, note_truncated_prompt
+from toolspeak.engine.plan import ModelProfile
+from toolspeak.engine.response_format import match_format
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Capabilities, Failure, Message, Text
 from toolspeak.upstream.catalog import is_tiny_model
@@ -106,7 +106,7 @@ class TestForms:
         ],
     )
     def test_formed(self, text: str, schema: Any, expected: str | None) -> None:
-        assert formed(text, ResponseFormat(schema)) == expected
+        assert match_format(text, ResponseFormat(schema)) == expected
 
 
 class TestWindows:
@@ -117,14 +117,17 @@ class TestWindows:
         assert options(short, context=6000)["num_ctx"] == 6000
 
     def test_what_the_client_says_of_it_counts(self) -> None:
-        target = Target(model="m", wire="ollama")
+        target = ModelProfile(model="m", wire="ollama")
         asked_for = {"options": {"num_ctx": 3000}}
         turns = (Message("user", (Text("word " * 9000),)),)
         request = Request(model="m", messages=turns, wire="ollama", extra=asked_for)
-        assert Exchange(request, target).outgoing.body["options"]["num_ctx"] == 3000
+        assert Attempt(request, target).outgoing.body["options"]["num_ctx"] == 3000
 
     def test_other_upstreams_have_no_word_for_it(self) -> None:
-        assert "options" not in Exchange(question("word " * 9000), Target(model="m")).outgoing.body
+        assert (
+            "options"
+            not in Attempt(question("word " * 9000), ModelProfile(model="m")).outgoing.body
+        )
 
     def test_a_prompt_that_was_cut_is_noted(self) -> None:
         reply = [Started("i", "m"), TextDelta("Hm."), Finish("stop", usage=Usage(2048, 3))]
@@ -146,11 +149,11 @@ class TestWindows:
         self, size: int, read: int, cached: int, is_cut: bool
     ) -> None:
         body = {"messages": [{"content": "word " * (size // 5)}]}
-        note = cut_note(body, encode_json(body), Usage(read, 1, cached=cached))
+        note = note_truncated_prompt(body, encode_json(body), Usage(read, 1, cached=cached))
         assert (note is not None) == is_cut
 
     def test_pictures_are_no_text(self) -> None:
-        assert window_for({"image": "A" * 10**6}, None, None) is None
+        assert choose_context_window({"image": "A" * 10**6}, None, None) is None
 
 
 def question(text: str) -> Request:
@@ -158,8 +161,8 @@ def question(text: str) -> Request:
 
 
 def options(text: str, context: int | None = None) -> dict[str, Any]:
-    target = Target(model="m", wire="ollama", capabilities=Capabilities(context=context))
-    return Exchange(question(text), target).outgoing.body.get("options", {})
+    target = ModelProfile(model="m", wire="ollama", capabilities=Capabilities(context=context))
+    return Attempt(question(text), target).outgoing.body.get("options", {})
 
 
 class TestLoops:
@@ -355,5 +358,5 @@ def test_the_choice_among_many_keeps_what_was_used() -> None:
         Message("tool", (ToolResult(call_id="c", name="tool_3", content="1"),)),
     )
     request = Request(model="m", messages=turns, tools=tools)
-    chosen = Selecting(request, Target(model="m", select=10)).hear("tool_5")
+    chosen = Selecting(request, ModelProfile(model="m", select_tools_above=10)).hear("tool_5")
     assert [tool.name for tool in chosen.tools or ()] == ["tool_3", "tool_5"]

@@ -17,8 +17,8 @@ from toolspeak import (
     ToolResult,
     fold,
 )
-from toolspeak.engine import Exchange, Target
-from toolspeak.engine.outcome import KINDS, Kind, outcome_of, stuck_call
+from toolspeak.engine import Attempt, ModelProfile
+from toolspeak.engine.outcome import OUTCOMES, OutcomeKind, classify_reply, find_repeated_call
 from toolspeak.events import Finish, ReasoningDelta, TextDelta
 
 TOOLS = (
@@ -43,7 +43,7 @@ TOOLS = (
 )
 OSLO = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 JSON = ResponseFormat({"type": "object", "required": ["city"], "properties": {}})
-SAID: dict[Kind, list[str]] = {
+SAID: dict[OutcomeKind, list[str]] = {
     "calls": [
         OSLO,
         f"Let me check that for you.\n{OSLO}",
@@ -114,16 +114,16 @@ SAID: dict[Kind, list[str]] = {
 
 
 def test_every_class_has_examples() -> None:
-    assert SAID.keys() == KINDS.keys()
+    assert SAID.keys() == OUTCOMES.keys()
 
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind in SAID for text in SAID[kind]])
-def test_replies(kind: Kind, text: str) -> None:
+def test_replies(kind: OutcomeKind, text: str) -> None:
     assert outcome(kind, text) == kind
 
 
 @pytest.mark.parametrize("kind", ["calls", "invalid-call", "unknown-tool", "answer"])
-def test_thoughts_make_no_difference(kind: Kind) -> None:
+def test_thoughts_make_no_difference(kind: OutcomeKind) -> None:
     assert outcome(kind, SAID[kind][0], thought="I should look that up.") == kind
 
 
@@ -136,7 +136,7 @@ def test_a_filter_says_no_more_than_that() -> None:
     assert outcome("answer", "", stop="refusal") == "refusal"
 
 
-def outcome(kind: Kind, text: str, *, thought: str = "", stop: Any = "stop") -> Kind:
+def outcome(kind: OutcomeKind, text: str, *, thought: str = "", stop: Any = "stop") -> OutcomeKind:
     """What a reply comes to, where the conversation is such that it could be of that kind."""
     call = ToolCall(id="c", name="get_weather", arguments={"city": "Oslo"})
     result = ToolResult(call_id="c", name="get_weather", content="rain")
@@ -150,8 +150,8 @@ def outcome(kind: Kind, text: str, *, thought: str = "", stop: Any = "stop") -> 
         tool_choice=ToolChoice("required" if kind == "missing-call" else "auto"),
         response_format=JSON if kind == "unformed-answer" else None,
     )
-    exchange = Exchange(request, Target(model="m", tools="prompt", dialect="hermes"))
-    read = exchange.answer().understanding.feed
+    exchange = Attempt(request, ModelProfile(model="m", mode="prompt", dialect="hermes"))
+    read = exchange.reader().understanding.feed
     thoughts = [ReasoningDelta(thought)] if thought else []
     reply = fold(read([*thoughts, TextDelta(text), Finish(stop)]))
-    return outcome_of(reply, request, exchange.offered, stuck_call(messages, 3)).kind
+    return classify_reply(reply, request, exchange.offered, find_repeated_call(messages, 3)).kind

@@ -27,9 +27,9 @@ from toolspeak import (
     ToolResult,
     Usage,
 )
-from toolspeak.engine.attempt import Exchange
-from toolspeak.engine.pipeline import Ladder, NoCall
-from toolspeak.engine.plan import Target
+from toolspeak.engine.attempt import Attempt
+from toolspeak.engine.pipeline import NoCallMade, Pipeline
+from toolspeak.engine.plan import ModelProfile
 
 CALL: list[Event] = [
     CallStart(0, "c1", "now"),
@@ -49,15 +49,15 @@ CUT: list[Event] = [
 SORRY = "I'm sorry, I don't have access to the time."
 
 
-def ladder(*messages: Message, choice: str = "auto", **target: Any) -> Ladder:
+def ladder(*messages: Message, choice: str = "auto", **target: Any) -> Pipeline:
     request = asked(*messages, tool_choice=ToolChoice(choice))  # pyright: ignore[reportArgumentType]
-    target.setdefault("tools", "native")
-    made = Ladder(request, Target(model="m", **target), streams=True)
+    target.setdefault("mode", "native")
+    made = Pipeline(request, ModelProfile(model="m", **target), streams=True)
     made.exchange()
     return made
 
 
-def following(made: Ladder) -> Exchange:
+def following(made: Pipeline) -> Attempt:
     exchange = made.exchange()
     assert exchange
     return exchange
@@ -173,7 +173,7 @@ class TestWhatComesNext:
     def test_a_call_that_is_required_is_not_given_up_in_silence(self) -> None:
         made = ladder(choice="required", retries=0)
         made.feed([*WORDS, Finish("stop")])
-        with pytest.raises(NoCall):
+        with pytest.raises(NoCallMade):
             made.end()
 
     def test_nothing_follows_a_signed_thought(self) -> None:
@@ -196,7 +196,7 @@ class TestWhatComesNext:
         self, mode: str, constrained: bool | None, expected: str
     ) -> None:
         able = Capabilities(constrained=constrained)
-        made = ladder(choice="required", tools=mode, capabilities=able)
+        made = ladder(choice="required", mode=mode, capabilities=able)
         made.feed([*WORDS, Finish("stop")])
         assert made.end() is None
         assert following(made).plan.mode == expected

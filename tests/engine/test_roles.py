@@ -9,8 +9,8 @@ import pytest
 from tests.engine.support import CALL, RESULT, asked, exchange
 from toolspeak import Capabilities, Image, Message, Text
 from toolspeak.config.providers import PROVIDERS
-from toolspeak.engine import Target
-from toolspeak.engine.roles import MARKED, settled
+from toolspeak.engine import ModelProfile
+from toolspeak.engine.roles import INSTRUCTION_WRAPPED, adapt_roles
 from toolspeak.types import Quirks, Role
 
 DEVELOPER = "a developer's message is the system's"
@@ -49,35 +49,40 @@ CASES: list[tuple[str, str, str, list[str]]] = [
     ("system-first", "D a | U b", "S a | U b", [DEVELOPER]),
     ("system-first", "S a | D b | S c | U d", "S a¶b¶c | U d", [DEVELOPER, ONE]),
     ("system-first", "S a | S b", "S a¶b", [ONE]),
-    ("system-first", "U a | S b | U c", "U a | U {b} | U c", [MARKED]),
-    ("system-first", "U a | D b", "U a | U {b}", [MARKED]),
+    ("system-first", "U a | S b | U c", "U a | U {b} | U c", [INSTRUCTION_WRAPPED]),
+    ("system-first", "U a | D b", "U a | U {b}", [INSTRUCTION_WRAPPED]),
     (
         "system-first",
         "U a | S b | A c | D d | U e",
         "U a | U {b} | A c | U {d} | U e",
-        [f"{MARKED} (2 places)"],
+        [f"{INSTRUCTION_WRAPPED} (2 places)"],
     ),
     ("system-first", "S a | U b | U c | A d | A e", "S a | U b | U c | A d | A e", []),
     # And then user and assistant in turns.
     ("alternating", "S a | U b | A c | U d", "S a | U b | A c | U d", []),
     ("alternating", "S a | U b | U c", "S a | U b¶c", [JOINED]),
     ("alternating", "U a | A b | A c", "U a | A b¶c", [JOINED]),
-    ("alternating", "U a | S b | U c", "U a¶{b}¶c", [MARKED, JOINED]),
-    ("alternating", "U a | A b | S c | U d", "U a | A b | U {c}¶d", [MARKED, JOINED]),
+    ("alternating", "U a | S b | U c", "U a¶{b}¶c", [INSTRUCTION_WRAPPED, JOINED]),
+    ("alternating", "U a | A b | S c | U d", "U a | A b | U {c}¶d", [INSTRUCTION_WRAPPED, JOINED]),
     ("alternating", "U a | A call | T | U b", "U a | A call | T | U b", []),
-    ("alternating", "U a | A call | T | T | S b", "U a | A call | T | T | U {b}", [MARKED]),
+    (
+        "alternating",
+        "U a | A call | T | T | S b",
+        "U a | A call | T | T | U {b}",
+        [INSTRUCTION_WRAPPED],
+    ),
     ("alternating", "", "", []),
 ]
 
 
 @pytest.mark.parametrize(("roles", "given", "wanted", "notes"), CASES)
 def test_a_conversation_is_settled(roles: Any, given: str, wanted: str, notes: list[str]) -> None:
-    target = Target(model="m", quirks=Quirks(roles=roles))
-    messages, said = settled(talk(given), target)
+    target = ModelProfile(model="m", quirks=Quirks(roles=roles))
+    messages, said = adapt_roles(talk(given), target)
     assert messages == talk(wanted)
     assert [note.message for note in said] == notes
     assert {note.code for note in said} <= {"rephrased"}
-    assert settled(messages, target) == (messages, ())
+    assert adapt_roles(messages, target) == (messages, ())
 
 
 @pytest.mark.parametrize(
@@ -92,14 +97,14 @@ def test_a_conversation_is_settled(roles: Any, given: str, wanted: str, notes: l
 def test_what_is_known_of_a_model_counts(
     capabilities: Capabilities, given: str, wanted: str, notes: list[str]
 ) -> None:
-    messages, said = settled(talk(given), Target(model="m", capabilities=capabilities))
+    messages, said = adapt_roles(talk(given), ModelProfile(model="m", capabilities=capabilities))
     assert messages == talk(wanted)
     assert [note.message for note in said] == notes
 
 
 def test_mistral_hears_the_assistant_between_results_and_the_user() -> None:
-    target = Target(model="m", quirks=PROVIDERS["mistral"].quirks)
-    messages, (note,) = settled(talk("U a | A call | T | U b | A c | U d"), target)
+    target = ModelProfile(model="m", quirks=PROVIDERS["mistral"].quirks)
+    messages, (note,) = adapt_roles(talk("U a | A call | T | U b | A c | U d"), target)
     assert messages == talk("U a | A call | T | A I have the results. | U b | A c | U d")
     assert "between results" in note.message
 
@@ -107,7 +112,7 @@ def test_mistral_hears_the_assistant_between_results_and_the_user() -> None:
 @pytest.mark.parametrize("wire", ["openai_responses", "anthropic", "ollama", "gemini"])
 def test_other_wires_have_their_own_ways(wire: str) -> None:
     messages = talk("D a | U b | S c | U d")
-    assert settled(messages, Target(model="m", wire=wire)) == (messages, ())
+    assert adapt_roles(messages, ModelProfile(model="m", wire=wire)) == (messages, ())
 
 
 def test_what_is_more_than_text_stays_as_it_is() -> None:
@@ -119,8 +124,8 @@ def test_what_is_more_than_text_stays_as_it_is() -> None:
         Message("user", (picture, Text("c"))),
         Message("user", (Text("d"),), {"name": "ada"}),
     )
-    target = Target(model="m", quirks=Quirks(roles="alternating"))
-    messages, _ = settled(given, target)
+    target = ModelProfile(model="m", quirks=Quirks(roles="alternating"))
+    messages, _ = adapt_roles(given, target)
     assert messages == (Message("user", (kept, Text("b"), picture, Text("c"))), given[2])
 
 
@@ -131,7 +136,7 @@ def test_only_openai_is_told_of_developers() -> None:
 
 def test_the_upstream_gets_it_so() -> None:
     request = asked(*talk("S a | D b | U c | A call | T | S d"))
-    sent = exchange(request, tools="native")
+    sent = exchange(request, mode="native")
     assert [
         (message["role"], message["content"]) for message in sent.outgoing.body["messages"]
     ] == [

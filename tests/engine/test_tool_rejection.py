@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from toolspeak import Failure
-from toolspeak.engine.tool_rejection import is_about_all_tools, is_about_tools
+from toolspeak.engine.tool_rejection import rejects_all_tools, rejects_tools
 from toolspeak.wires.common import failure_from
 
 LACKS = [
@@ -36,8 +36,8 @@ OTHERS = ["the model is overloaded", "this functionality is off", "maximum conte
 @pytest.mark.parametrize("status", [400, 404, 422, 500, 501])
 def test_refusals_are_told_by_their_words(message: str, status: int) -> None:
     failure = Failure("bad_request", message, status)
-    assert is_about_tools(failure) is (message not in OTHERS)
-    assert is_about_all_tools(failure) is (message in LACKS)
+    assert rejects_tools(failure) is (message not in OTHERS)
+    assert rejects_all_tools(failure) is (message in LACKS)
 
 
 TOO_LONG = [
@@ -51,9 +51,9 @@ TOO_LONG = [
 def test_tools_that_take_too_much_room_are_not_refused_as_such(message: str) -> None:
     failure = failure_from(400, message)
     assert failure.kind == "context_length"
-    assert not is_about_tools(failure)
+    assert not rejects_tools(failure)
 
 
 @pytest.mark.parametrize("status", [401, 403, 408, 413, 429, 502, 503, 504])
 def test_other_failures_are_none(status: int) -> None:
-    assert not is_about_tools(Failure("bad_request", LACKS[0], status))
+    assert not rejects_tools(Failure("bad_request", LACKS[0], status))

@@ -45,7 +45,7 @@ from toolspeak.evaluation.probe.verdict import verdict
 from toolspeak.store.base import open_store
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure, Request
-from toolspeak.upstream.catalog import Catalog, DiscoveredServer, Served
+from toolspeak.upstream.catalog import Catalog, DiscoveredServer, ResolvedModel
 from toolspeak.upstream.client import UpstreamClient
 from toolspeak.upstream.embedded import bundled_model
 from toolspeak.upstream.errors import UpstreamError
@@ -59,7 +59,7 @@ def report_on(config: Config, model: str = "m") -> Report:
     return report_on_served(Catalog(config, {}).resolve_exact(model))
 
 
-def report_on_served(served: Served) -> Report:
+def report_on_served(served: ResolvedModel) -> Report:
     async def ask() -> Report:
         ticker = Ticker()
         upstreams = UpstreamClient(ticker)
@@ -428,7 +428,7 @@ def test_save(capsys: Any, file: Path) -> None:
     assert file.read_text() == f"{before}\n\n{LINES}context = 8192\n"
     config = read_config(file, {}).config
     served = Catalog(config, {}).resolve("box/m")
-    assert (served.target.tools, served.target.dialect) == ("prompt", "hermes")
+    assert (served.profile.mode, served.profile.dialect) == ("prompt", "hermes")
     code, out, _ = run(capsys, "box/m", "--save")
     assert "Nothing to change: toolspeak.toml says so already." in out
     assert file.read_text().count("[models") == 1
@@ -481,7 +481,7 @@ def test_a_server_that_was_found_begins_a_file(file: Path, server: ScriptedServe
     assert config.default == "llamacpp/m"
     again = Catalog(config, {}).resolve("anything")
     assert again.endpoint.base_url == f"{server.url}/v1"
-    assert (again.target.model, again.target.dialect) == ("m", "hermes")
+    assert (again.profile.model, again.profile.dialect) == ("m", "hermes")
     # A file that is there already, and does not know the server, is left to its owner.
     file.write_text("")
     told = advice(report, served, read_config(file, {}))
@@ -530,7 +530,7 @@ def test_an_upstream_that_is_not_there(capsys: Any, file: Path) -> None:
 def test_gateways_that_share_a_store_know_it(capsys: Any, file: Path, tmp_path: Path) -> None:
     async def known(url: str) -> str | None:
         store = open_store(url)
-        found = await Memory(store).verdict("box", "m")
+        found = await Memory(store).get_learned_mode("box", "m")
         await store.close()
         return found
 

@@ -25,7 +25,7 @@ from toolspeak.observe.tally import tally
 from toolspeak.store.base import MemoryStore
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure, ToolCall, Usage
-from toolspeak.upstream.record import Record
+from toolspeak.upstream.record import RequestRecord
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 CHAT = WHOLE[0]
@@ -298,7 +298,7 @@ def test_what_another_version_has_counted() -> None:
 
 def test_nothing_is_known_of_what_was_not_understood() -> None:
     metrics = Metrics()
-    record = Record("req_1", "POST", "/v1/messages", "anthropic", is_chat=True)
+    record = RequestRecord("req_1", "POST", "/v1/messages", "anthropic", is_chat=True)
     record.end(0, {})
     tally(record, metrics)
     found = samples(metrics.text())

@@ -38,7 +38,7 @@ from toolspeak.types import (
 )
 from toolspeak.upstream.capture import UNCOUNTED, Flow, Kept, Room, weight_of
 from toolspeak.upstream.catalog import Endpoint, UpstreamServer
-from toolspeak.upstream.record import Question, Record
+from toolspeak.upstream.record import AttemptRecord, RequestRecord
 from toolspeak.upstream.response import UpstreamResponse
 
 ROOM = Room(2**30)
@@ -55,7 +55,9 @@ def nest(depth: int) -> list[Any]:
     return found
 
 
-def served(reply: Reply, number: int = 0, *, is_last: bool = True, body: bytes = b"{}") -> Record:
+def served(
+    reply: Reply, number: int = 0, *, is_last: bool = True, body: bytes = b"{}"
+) -> RequestRecord:
     """A request to which a model has said that."""
     kept = Kept(1.0, ROOM, key=f"req_{number}", target="/v1/x?y", headers={"accept": "*"})
     kept.take(b"data: 1\n\n")
@@ -63,29 +65,29 @@ def served(reply: Reply, number: int = 0, *, is_last: bool = True, body: bytes =
     kept.take_body(body)
     heard = Flow(1.0, ROOM)
     heard.take(b"\xff\x00 not text")
-    question = Question(
+    question = AttemptRecord(
         UpstreamServer("up", "openai_chat", "http://127.0.0.1/v1", "key", {"x": "y"}),
         Plan("prompt", "hermes", True, ("because",)),
         path="/chat/completions",
         model="m",
-        why="invalid-call",
-        at=1.5,
-        sent=b"{}",
-        heard=heard,
+        reason="invalid-call",
+        started=1.5,
+        request_body=b"{}",
+        response_capture=heard,
         headers={"traceparent": "00"},
         retries=1,
         status=200,
         is_stream=True,
-        first=1.6,
+        first_byte=1.6,
         ended=1.7,
         reply=reply if is_last else Reply(parts=(Text("before"),)),
         outcome="calls",
         failure=Failure("upstream", "no", 502, "code", "param", {"a": [1, None, 2.5]}),
     )
-    record = Record(f"req_{number}", "POST", "/v1/x", "openai_chat", is_chat=True)
-    record.questions, record.kept = [question], kept
+    record = RequestRecord(f"req_{number}", "POST", "/v1/x", "openai_chat", is_chat=True)
+    record.attempts, record.capture = [question], kept
     record.retries, record.failures = ["upstream"], [("up", "timeout")]
-    record.replied(reply, (Note("coerced", "text", "$.x"),))
+    record.set_reply(reply, (Note("coerced", "text", "$.x"),))
     record.end(200, {"content-type": "application/json"})
     return record
 
@@ -146,10 +148,10 @@ def test_one_that_is_under_way_goes_on_without_whoever_looks(name: str) -> None:
     seen = ring.snapshot("req_0")
     assert seen == record
     assert seen
-    assert seen.kept
-    assert record.kept
-    record.kept.take(b"more")
-    assert seen.kept.pieces == [b"data: 1\n\n", b"data: 2\n\n"]
+    assert seen.capture
+    assert record.capture
+    record.capture.take(b"more")
+    assert seen.capture.pieces == [b"data: 1\n\n", b"data: 2\n\n"]
 
 
 def test_a_look_is_remembered_and_only_what_is_kept() -> None:
@@ -175,8 +177,8 @@ def test_one_that_is_larger_than_all_that_may_be_kept(reply: Reply) -> None:
     ring.end(served(reply, body=body))
     [over] = ring.over()
     assert (over.summary.asked, over.summary.calls) == ("Who?", ["get_weather"])
-    assert over.record.kept
-    assert over.record.kept.size == 18
+    assert over.record.capture
+    assert over.record.capture.size == 18
     assert ring.size < 20_000
 
 
@@ -210,7 +212,7 @@ def test_what_takes_room_is_what_is_counted() -> None:
 def test_the_request_was_served_whatever_goes_wrong_in_writing_it_down(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def odd(record: Record) -> None:
+    def odd(record: RequestRecord) -> None:
         raise ValueError(record.id)
 
     monkeypatch.setattr(ring_module, "summary_of", odd)
@@ -250,8 +252,8 @@ def test_room_is_given_back() -> None:
     ring = Ring()
     before = ring.room.left
     for _ in range(50):
-        record = Record()
-        kept = record.kept = Kept(0.0, ring.room, key="req_1")
+        record = RequestRecord()
+        kept = record.capture = Kept(0.0, ring.room, key="req_1")
         for size in (10, 5000, 30) * 20:
             kept.take(b"x" * size)
         kept.take_body(b"y" * 700)
@@ -300,7 +302,7 @@ def test_one_that_cannot_be_written_keeps_no_others_from_it(
     """Not even if nobody has foreseen why."""
     ring, write = Ring(), ring_module._write  # pyright: ignore[reportPrivateUsage]
 
-    def odd(record: Record, paper: bytearray) -> None:
+    def odd(record: RequestRecord, paper: bytearray) -> None:
         if record.id == "req_1":
             raise MemoryError
         write(record, paper)
@@ -318,7 +320,7 @@ def test_nothing_of_a_request_that_is_over_stays_as_it_was() -> None:
     ring.room.left = 0
     for number in range(3):
         record = served(EVERY_PART, number)
-        kept = record.kept = Kept(0.0, ring.room, key=record.id)
+        kept = record.capture = Kept(0.0, ring.room, key=record.id)
         kept.take(b"x" * 400_000)
         before = sys.getrefcount(record)
         ring.active[record.id] = record
@@ -419,12 +421,12 @@ def test_requests_as_they_are_count_with_all_that_they_hold() -> None:
     ring, held = Ring(most=10_000, max_bytes=200_000), 0
     for number in range(100):
         record = served(UNWRITABLE["half a character"], number)
-        assert record.kept
-        record.kept.said += [1.0, b"x" * 1500] * 10
+        assert record.capture
+        record.capture.said += [1.0, b"x" * 1500] * 10
         ring.end(record)
     for over in ring.over():
-        assert over.record.kept
-        held += sum(map(len, over.record.kept.pieces))
+        assert over.record.capture
+        held += sum(map(len, over.record.capture.pieces))
     assert 50_000 < held < 200_000
 
 
@@ -441,7 +443,7 @@ def test_one_too_large_still_says_who_answered() -> None:
 
 def test_what_was_asked_is_known_as_soon_as_it_is_there() -> None:
     record = served(Reply())
-    kept = record.kept
+    kept = record.capture
     assert kept
     kept.body = b""
     assert summary_of(record).asked == ""
@@ -453,9 +455,9 @@ def test_one_that_ends_while_somebody_looks_is_told_of_the_next_time() -> None:
     """With all that ended before it: whoever follows would not go back for them."""
     recorder = Recorder(Config(), MemoryStore(), is_shared=False, epoch="")
     record = served(EVERY_PART)
-    assert record.kept
+    assert record.capture
     ring = recorder._ring  # pyright: ignore[reportPrivateUsage]
-    ring.active[record.kept.key] = record
+    ring.active[record.capture.key] = record
     assert asyncio.run(recorder.summaries()) == []
     recorder.end(record)
     [told] = asyncio.run(recorder.summaries())

@@ -26,6 +26,7 @@ from tests.gateway.gateway_process import ASKED, Held, serving
 from tests.gateway.gateway_process import ask as asked_of
 from tests.gateway.raw_clients import HTTP, STREAMED, WHOLE, Client, ask
 from tests.gateway.running_gateway import Running, behind, running
+from toolspeak.config import checks
 from toolspeak.config.settings import Config, TelemetrySettings
 from toolspeak.errors import UsageError
 from toolspeak.events import CallEnd, CallStart, Event, Finish, Started, TextDelta
@@ -427,7 +428,7 @@ def test_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     go_apart(tmp_path, monkeypatch)
     text = '[telemetry]\notlp = "http://127.0.0.1:4318"\n'
     assert loaded(text).config.telemetry.otlp
-    monkeypatch.setattr(telemetry, "_NEEDED", ("no_such_package.at_all",))
+    monkeypatch.setattr(checks, "_TELEMETRY_PACKAGES", ("no_such_package.at_all",))
     problem = "traces need OpenTelemetry: pip install 'toolspeak[otel]'"
     assert refused(text).problems == (f"a.toml: {problem} - at `$.telemetry.otlp`",)
     with pytest.raises(UsageError, match="toolspeak\\[otel\\]"):

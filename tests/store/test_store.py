@@ -825,14 +825,16 @@ LARGE = Tool(
 
 async def tools_stick_to_their_calls(memory: Memory) -> None:
     await memory.remember_tools("key", "model", ["call_1", "call_2"], (WEATHER,))
-    assert await memory.tools_for("key", "model", ["call_1"]) == (WEATHER,)
-    assert await memory.tools_for("key", "model", iter(["call_2"])) == (WEATHER,)
-    assert await memory.tools_for("key", "model", ["call_3", "call_2", "call_4"]) == (WEATHER,)
-    assert await memory.tools_for("key", "model", ["call_3"]) is None
+    assert await memory.find_tools("key", "model", ["call_1"]) == (WEATHER,)
+    assert await memory.find_tools("key", "model", iter(["call_2"])) == (WEATHER,)
+    assert await memory.find_tools("key", "model", ["call_3", "call_2", "call_4"]) == (WEATHER,)
+    assert await memory.find_tools("key", "model", ["call_3"]) is None
     unknown = [f"unknown_{number}" for number in range(1000)]
-    assert await memory.tools_for("key", "model", [*unknown, "call_1", *unknown[:15]]) == (WEATHER,)
-    assert await memory.tools_for("key", "model", ["call_1", *unknown]) is None
-    assert await memory.tools_for("key", "model", []) is None
+    assert await memory.find_tools("key", "model", [*unknown, "call_1", *unknown[:15]]) == (
+        WEATHER,
+    )
+    assert await memory.find_tools("key", "model", ["call_1", *unknown]) is None
+    assert await memory.find_tools("key", "model", []) is None
 
 
 async def tools_are_nobody_elses(memory: Memory) -> None:
@@ -845,22 +847,22 @@ async def tools_are_nobody_elses(memory: Memory) -> None:
         ("key", "modelcall", "_1"),
         ("key\0model", "call_1", ""),
     ]:
-        assert await memory.tools_for(client, model, [call_id]) is None
+        assert await memory.find_tools(client, model, [call_id]) is None
 
 
 async def the_last_call_says_which_tools(memory: Memory) -> None:
     await memory.remember_tools("key", "model", ["call_1"], (WEATHER,))
     await memory.remember_tools("key", "model", ["call_2"], (STRANGE, WEATHER))
     await memory.remember_tools("key", "model", ["call_3"], ())
-    assert await memory.tools_for("key", "model", ["call_1", "call_2"]) == (STRANGE, WEATHER)
-    assert await memory.tools_for("key", "model", ["call_2", "call_1"]) == (WEATHER,)
-    assert await memory.tools_for("key", "model", ["call_1", "call_3"]) == ()
+    assert await memory.find_tools("key", "model", ["call_1", "call_2"]) == (STRANGE, WEATHER)
+    assert await memory.find_tools("key", "model", ["call_2", "call_1"]) == (WEATHER,)
+    assert await memory.find_tools("key", "model", ["call_1", "call_3"]) == ()
 
 
 async def strange_and_large_tools_survive(memory: Memory) -> None:
     await memory.remember_tools("kéy", "módel", ["cäll", "\ud800"], (STRANGE, LARGE))
-    assert await memory.tools_for("kéy", "módel", ["cäll"]) == (STRANGE, LARGE)
-    assert await memory.tools_for("kéy", "módel", ["\ud800"]) == (STRANGE, LARGE)
+    assert await memory.find_tools("kéy", "módel", ["cäll"]) == (STRANGE, LARGE)
+    assert await memory.find_tools("kéy", "módel", ["\ud800"]) == (STRANGE, LARGE)
 
 
 async def tools_that_cannot_be_written_are_not_remembered(memory: Memory) -> None:
@@ -870,38 +872,38 @@ async def tools_that_cannot_be_written_are_not_remembered(memory: Memory) -> Non
     for parameters in ({"default": "\ud800"}, {"default": object()}, deep):
         tool = Tool(name="odd", parameters=parameters)
         await memory.remember_tools("key", "model", ["call_1"], (tool,))
-        assert await memory.tools_for("key", "model", ["call_1"]) is None
+        assert await memory.find_tools("key", "model", ["call_1"]) is None
     while deep:
         # Freed level by level: all at once would be too deep for some versions of Python.
         deep = deep["items"]
 
 
 async def verdicts_are_of_one_model(memory: Memory) -> None:
-    assert await memory.verdict("local", "model") is None
-    await memory.judge("local", "model", "native")
-    await memory.judge("local", "model", "prompt")
-    assert await memory.verdict("local", "model") == "prompt"
-    assert await memory.verdict("local", "other") is None
-    assert await memory.verdict("remote", "model") is None
+    assert await memory.get_learned_mode("local", "model") is None
+    await memory.set_learned_mode("local", "model", "native")
+    await memory.set_learned_mode("local", "model", "prompt")
+    assert await memory.get_learned_mode("local", "model") == "prompt"
+    assert await memory.get_learned_mode("local", "other") is None
+    assert await memory.get_learned_mode("remote", "model") is None
 
 
 async def the_last_ten_outcomes_count(memory: Memory) -> None:
-    counts = [await memory.saw_text_call("local", "model", True) for _ in range(12)]
+    counts = [await memory.add_call_observation("local", "model", True) for _ in range(12)]
     assert counts == [*range(1, 11), 10, 10]
-    counts = [await memory.saw_text_call("local", "model", False) for _ in range(11)]
+    counts = [await memory.add_call_observation("local", "model", False) for _ in range(11)]
     assert counts == [*range(9, -1, -1), 0]
-    assert await memory.saw_text_call("local", "other", False) == 0
+    assert await memory.add_call_observation("local", "other", False) == 0
 
 
 async def responses_are_one_clients(memory: Memory) -> None:
-    await memory.keep_response("key", "resp_1", b'{"id": "resp_1"}')
-    assert await memory.response("key", "resp_1") == b'{"id": "resp_1"}'
-    assert await memory.response("other", "resp_1") is None
-    assert await memory.response("key", "resp_2") is None
-    await memory.forget_response("other", "resp_1")
-    assert await memory.response("key", "resp_1") is not None
-    await memory.forget_response("key", "resp_1")
-    assert await memory.response("key", "resp_1") is None
+    await memory.put_response("key", "resp_1", b'{"id": "resp_1"}')
+    assert await memory.get_response("key", "resp_1") == b'{"id": "resp_1"}'
+    assert await memory.get_response("other", "resp_1") is None
+    assert await memory.get_response("key", "resp_2") is None
+    await memory.delete_response("other", "resp_1")
+    assert await memory.get_response("key", "resp_1") is not None
+    await memory.delete_response("key", "resp_1")
+    assert await memory.get_response("key", "resp_1") is None
 
 
 REMEMBERED = [
@@ -929,10 +931,10 @@ def test_tools_are_kept_for_a_day_after_they_were_used() -> None:
         await memory.remember_tools("key", "model", ["call_1", "call_2"], (WEATHER,))
         for _ in range(3):
             clock.time += DAY - 1
-            assert await memory.tools_for("key", "model", ["call_1"]) == (WEATHER,)
-        assert await memory.tools_for("key", "model", ["call_2"]) is None
+            assert await memory.find_tools("key", "model", ["call_1"]) == (WEATHER,)
+        assert await memory.find_tools("key", "model", ["call_2"]) is None
         clock.time += DAY
-        assert await memory.tools_for("key", "model", ["call_1"]) is None
+        assert await memory.find_tools("key", "model", ["call_1"]) is None
 
     run(test, MemoryStore(now=clock))
 
@@ -942,18 +944,18 @@ def test_verdicts_and_responses_have_their_time() -> None:
 
     async def test(store: Store) -> None:
         memory = Memory(store)
-        await memory.judge("local", "model", "native")
-        await memory.saw_text_call("local", "model", True)
-        await memory.keep_response("key", "resp_1", b"{}")
+        await memory.set_learned_mode("local", "model", "native")
+        await memory.add_call_observation("local", "model", True)
+        await memory.put_response("key", "resp_1", b"{}")
         clock.time += HOUR - 1
-        assert await memory.verdict("local", "model") == "native"
+        assert await memory.get_learned_mode("local", "model") == "native"
         clock.time += 1
-        assert await memory.verdict("local", "model") is None
-        assert await memory.saw_text_call("local", "model", False) == 0
+        assert await memory.get_learned_mode("local", "model") is None
+        assert await memory.add_call_observation("local", "model", False) == 0
         clock.time += DAY - HOUR - 1
-        assert await memory.response("key", "resp_1") == b"{}"
+        assert await memory.get_response("key", "resp_1") == b"{}"
         clock.time += 1
-        assert await memory.response("key", "resp_1") is None
+        assert await memory.get_response("key", "resp_1") is None
 
     run(test, MemoryStore(now=clock))
 
@@ -962,7 +964,7 @@ def test_tools_that_were_driven_out_are_not_there() -> None:
     async def test(store: Store) -> None:
         memory = Memory(store)
         await memory.remember_tools("key", "model", ["call_1"], (WEATHER, LARGE))
-        assert await memory.tools_for("key", "model", ["call_1"]) is None
+        assert await memory.find_tools("key", "model", ["call_1"]) is None
 
     run(test, MemoryStore(100_000))
 
@@ -974,7 +976,7 @@ def test_tools_are_stored_once_and_keys_of_clients_never(shared: Server) -> None
         memory = Memory(store)
         for number in range(5):
             await memory.remember_tools(f"sk-{number}", "model", ["call_1", "call_2"], (WEATHER,))
-        await memory.keep_response("sk-0", "resp_1", b"{}")
+        await memory.put_response("sk-0", "resp_1", b"{}")
         async with plain_client(shared.url) as client:
             kept = {key: await client.get(key) for key in await client.keys("*")}
             left = {await client.ttl(key) for key in kept}
@@ -996,7 +998,7 @@ def test_what_another_version_wrote_is_not_read(shared: Server) -> None:
             for damaged in (b"", b'[{"name": 1}]', b"\xff", b"[" * 100_000):
                 for key in await client.keys("toolspeak:tools:*"):
                     await client.set(key, damaged)
-                assert await memory.tools_for("key", "model", ["call_1"]) is None
+                assert await memory.find_tools("key", "model", ["call_1"]) is None
 
     run(test, redis_store(shared.url))
 

@@ -14,9 +14,9 @@ from msgspec import structs
 
 from ..calls.drafts import CallKey, new_call_id
 from ..dialects import Parser
-from ..engine.outcome import Outcome, outcome_of
-from ..engine.pipeline import total
-from ..engine.tool_names import Offered
+from ..engine.outcome import Outcome, classify_reply
+from ..engine.pipeline import add_usage
+from ..engine.tool_names import OfferedTools
 from ..errors import UsageError
 from ..events import Event, ReasoningDelta, TextDelta, fold
 from ..security.message_origin import GENERATED_KEY
@@ -139,12 +139,12 @@ class Work:
             reply = self._heard(fold(said), is_whole=is_whole, may_call=not is_last)
         if reply.failure:
             raise ModelFailed(reply.failure)
-        return reply, outcome_of(reply, request, Offered(request))
+        return reply, classify_reply(reply, request, OfferedTools(request))
 
     def _heard(self, reply: Reply, *, is_whole: bool, may_call: bool) -> Reply:
         """Take down a reply. Of one that was interrupted, no calls are made."""
         self._turns += 1
-        self._usage = total(self._usage, reply.usage)
+        self._usage = add_usage(self._usage, reply.usage)
         self._notes += reply.notes
         self._text, self._finish = reply.text, reply.stop_reason
         if is_whole:

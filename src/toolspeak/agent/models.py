@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec import structs
 
-from ..engine import Target
-from ..engine.pipeline import Ladder, NoCall
+from ..engine import ModelProfile
+from ..engine.pipeline import NoCallMade, Pipeline
 from ..errors import ToolspeakError, UsageError
 from ..events import Event, Finish, Started, TextDelta, unfold
 from ..types import Capabilities, Failure, Reasoning, Reply, Request, Text, ToolCall, ToolsMode
@@ -27,10 +27,10 @@ from .threads import in_thread
 
 if TYPE_CHECKING:
     from ..config.settings import Config
-    from ..upstream.catalog import Catalog, Served
+    from ..upstream.catalog import Catalog, ResolvedModel
     from ..upstream.client import UpstreamClient
     from ..upstream.discovery import LocalModels
-    from ..upstream.model_call import Asking, Services
+    from ..upstream.model_call import ModelCall, ModelServices
     from ..upstream.timers import Ticker
 
 ModelFunction = Callable[[Request], Any]
@@ -76,30 +76,32 @@ class FunctionModel:
         polling: tuple[str, ...] = (),
     ) -> None:
         self._function = function
-        self._target = Target(
+        self._target = ModelProfile(
             upstream="function",
             model=getattr(function, "__name__", "function"),
             wire="openai_chat",
             capabilities=Capabilities(native_tools=True),
-            tools=tools,
+            mode=tools,
             retries=retries,
-            polling=polling,
+            polling_tools=polling,
         )
 
     async def ask(self, request: Request) -> AsyncGenerator[Event]:
-        ladder = Ladder(request, self._target, streams=False)
+        ladder = Pipeline(request, self._target, streams=False)
         rest: list[Event] | None = None
         while rest is None:
             exchange = ladder.exchange()
             if exchange is None:
                 rest = ladder.known()
                 break
-            events = exchange.answer().understood(_events(await self._said(exchange.sent)))
+            events = exchange.reader().read_events(
+                _events(await self._said(exchange.model_request))
+            )
             if failures := ladder.feed(events):
                 raise ModelFailed(next(one for one in failures if isinstance(one, Failure)))
             try:
                 rest = ladder.end()
-            except NoCall as problem:
+            except NoCallMade as problem:
                 raise ModelFailed(problem.failure) from None
         for event in rest:
             yield event
@@ -144,11 +146,11 @@ class LiveModel:
         self._opening = asyncio.Lock()
 
     async def ask(self, request: Request) -> AsyncGenerator[Event]:
-        from ..upstream.model_call import Asking
+        from ..upstream.model_call import ModelCall
 
         opened = await self._open()
         relay = Relay[list[Event]]()
-        asking = Asking(opened.services, request, opened.served(self._polling), _Outlet(relay))
+        asking = ModelCall(opened.services, request, opened.served(self._polling), _Outlet(relay))
         async with aclosing(relay.events(_all_of(asking, relay))) as batches:
             async for batch in batches:
                 for event in batch:
@@ -184,7 +186,7 @@ class _Outlet:
         await self._relay.tell(events)
 
 
-async def _all_of(asking: Asking, relay: Relay[list[Event]]) -> None:
+async def _all_of(asking: ModelCall, relay: Relay[list[Event]]) -> None:
     from ..upstream.errors import UpstreamError
 
     try:
@@ -202,7 +204,7 @@ class _Opened:
         from ..store.base import MemoryStore
         from ..upstream.client import UpstreamClient
         from ..upstream.memory import Memory
-        from ..upstream.model_call import Services
+        from ..upstream.model_call import ModelServices
         from ..upstream.timers import Ticker
 
         self._name = name
@@ -210,14 +212,16 @@ class _Opened:
         self._local = local
         self._ticker: Ticker = Ticker()
         self._upstreams: UpstreamClient = UpstreamClient(self._ticker)
-        self.services: Services = Services(self._upstreams, Memory(MemoryStore()))
+        self.services: ModelServices = ModelServices(self._upstreams, Memory(MemoryStore()))
 
-    def served(self, polling: tuple[str, ...] = ()) -> Served:
+    def served(self, polling: tuple[str, ...] = ()) -> ResolvedModel:
         """The model as it can be asked now: the embedded one moves when it is started again."""
         catalog = self._catalog()
         served = catalog.resolve_exact(self._name or catalog.default_model)
-        target = structs.replace(served.target, polling=(*served.target.polling, *polling))
-        return structs.replace(served, target=target)
+        target = structs.replace(
+            served.profile, polling_tools=(*served.profile.polling_tools, *polling)
+        )
+        return structs.replace(served, profile=target)
 
     async def checked(self) -> _Opened:
         """The same, once it is certain that there is such a model."""

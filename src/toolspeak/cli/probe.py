@@ -24,7 +24,7 @@ from .serve import Settings, add_sources
 if TYPE_CHECKING:
     from ..config.loading import LoadedConfig
     from ..evaluation.probe import Advice, Report
-    from ..upstream.catalog import Catalog, Served
+    from ..upstream.catalog import Catalog, ResolvedModel
 
 _VALUES: dict[Any, str] = {True: "yes", False: "no", None: "unknown"}
 _INTERRUPTED = 130
@@ -63,7 +63,9 @@ def run(options: argparse.Namespace) -> int:
     return _NOT_SAVED if options.save and advised.lines and not saved else 0
 
 
-def _watched(model: str, loaded: LoadedConfig, console: Console) -> tuple[Report, Served, bool]:
+def _watched(
+    model: str, loaded: LoadedConfig, console: Console
+) -> tuple[Report, ResolvedModel, bool]:
     """The same as `probed`, with a line that tells how far it is."""
     with _progress(console) as progress:
         task = progress.add_task("Looking for models")
@@ -79,7 +81,7 @@ def _progress(console: Console) -> Progress:
 
 async def probed(
     model: str, loaded: LoadedConfig, say: Callable[[str], None]
-) -> tuple[Report, Served, bool]:
+) -> tuple[Report, ResolvedModel, bool]:
     """The report on a model, which one that is, and whether gateways that run now know it."""
     from ..evaluation.probe import probe
     from ..upstream.catalog import Catalog
@@ -105,7 +107,7 @@ async def probed(
         await local.stop()
 
 
-def _served(catalog: Catalog, model: str, problem: str) -> Served:
+def _served(catalog: Catalog, model: str, problem: str) -> ResolvedModel:
     """The model of that name, or the default one; `problem` is why there is no embedded one."""
     from ..upstream.catalog import UnknownModelError
 
@@ -117,16 +119,16 @@ def _served(catalog: Catalog, model: str, problem: str) -> Served:
         raise UsageError(f"{unknown} (no embedded model: {problem})") from None
 
 
-async def _share(report: Report, served: Served, loaded: LoadedConfig) -> bool:
+async def _share(report: Report, served: ResolvedModel, loaded: LoadedConfig) -> bool:
     """Tell the gateways that share a store what to do where `tools` is auto."""
     from ..store.base import MemoryStore, open_store
     from ..upstream.memory import Memory
 
     store = open_store(loaded.config.store)
-    if isinstance(store, MemoryStore) or served.target.tools != "auto":
+    if isinstance(store, MemoryStore) or served.profile.mode != "auto":
         await store.close()
         return False
-    await Memory(store).judge(served.target.upstream, served.target.model, report.mode)
+    await Memory(store).set_learned_mode(served.profile.upstream, served.profile.model, report.mode)
     is_kept = store.last_error is None
     await store.close()
     return is_kept

@@ -7,7 +7,7 @@ The walk: `plan` decides how, `offered` says which tools there are, `prompting` 
 the conversation for a model without tools, `understanding` finds the calls in what it says.
 """
 
-from .attempt import Answer, Exchange
-from .plan import Target, plan_for
+from .attempt import Attempt, ReplyReader
+from .plan import ModelProfile, plan_request
 
-__all__ = ["Answer", "Exchange", "Target", "plan_for"]
+__all__ = ["Attempt", "ModelProfile", "ReplyReader", "plan_request"]

@@ -17,25 +17,25 @@ from ..types import Failure, Message, Note, Plan, Request, ToolChoice
 from ..wires import Outgoing, StreamDecoder, Wire, wire_of
 from ..wires.framing import encode_json
 from . import constrained
-from .context_window import window_for
-from .plan import DEFAULT_DIALECT, Target, involves_tools, plan_for
+from .context_window import choose_context_window
+from .plan import DEFAULT_DIALECT, ModelProfile, involves_tools, plan_request
 from .prompt import Prompting, foreign_texts
 from .quirks import apply_quirks
-from .reply_reader import TextReader, Understanding
-from .roles import settled
-from .tool_names import Offered
+from .reply_reader import CallExtractor, TextReader
+from .roles import adapt_roles
+from .tool_names import OfferedTools
 
 _WORDS = frozenset({TextDelta, ReasoningDelta, CallStart, ArgumentsDelta, PartAdded})
 """What a model says, as it comes."""
 
 
-class Exchange:
+class Attempt:
     """One request to one model, by one plan."""
 
     def __init__(
         self,
         request: Request,
-        target: Target,
+        target: ModelProfile,
         plan: Plan | None = None,
         new_id: Callable[[], str] = new_call_id,
         begun: str = "",
@@ -46,18 +46,18 @@ class Exchange:
         """What was said by others: a call that stands there is nobody's wish."""
         self._begun = begun
         """What an earlier reply has said of a call that this one is to go on with."""
-        self.target = target
-        self.plan = plan or plan_for(request, target)
-        self.offered = Offered(request)
-        self.mark = NO_ESCAPER
+        self.profile = target
+        self.plan = plan or plan_request(request, target)
+        self.offered = OfferedTools(request)
+        self.escaping = NO_ESCAPER
         self.new_id = new_id
         self.wire: Wire = wire_of(target.wire)
         self._notes: tuple[Note, ...] = ()
         """What was changed before the wire had it."""
-        self.sent = self._for_model()
+        self.model_request = self._for_model()
         """The request as the upstream gets it."""
-        if self.sent.model != target.model:
-            self.sent = structs.replace(self.sent, model=target.model)
+        if self.model_request.model != target.model:
+            self.model_request = structs.replace(self.model_request, model=target.model)
         self.outgoing = self._outgoing()
         self.data = encode_json(self.outgoing.body)
         """The body of what is sent."""
@@ -66,7 +66,7 @@ class Exchange:
     def is_transparent(self) -> bool:
         """Whether the client may get the reply as it is: there is nothing to read in it, and it
         knows the API and the model by the same names."""
-        request, target = self.request, self.target
+        request, target = self.request, self.profile
         same = (request.wire, request.model) == (target.wire, target.model)
         return same and not involves_tools(request)
 
@@ -74,16 +74,16 @@ class Exchange:
         """Whether the client may get a frame of such a reply: it asked for it itself."""
         return self.wire.is_asked_for(frame, self.request)
 
-    def answer(self) -> Answer:
+    def reader(self) -> ReplyReader:
         """For reading one reply."""
-        return Answer(self)
+        return ReplyReader(self)
 
     def _outgoing(self) -> Outgoing:
-        written = self.wire.encode_request(self.sent)
-        body, lost = apply_quirks(written.body, self.target.quirks)
+        written = self.wire.encode_request(self.model_request)
+        body, lost = apply_quirks(written.body, self.profile.quirks)
         if self.wire.window:
-            context = self.target.capabilities.context
-            tokens = window_for(body, self.sent.max_tokens, context)
+            context = self.profile.capabilities.context
+            tokens = choose_context_window(body, self.model_request.max_tokens, context)
             body = self.wire.window(body, tokens) if tokens else body
         notes = (*self.request.notes, *self._notes, *written.notes, *lost)
         if body is written.body and notes == written.notes:
@@ -93,7 +93,7 @@ class Exchange:
     def _for_model(self) -> Request:
         if self.plan.mode == "native":
             return self._for_native()
-        self.mark = choose_escaper(self.request, foreign_texts(self.request))
+        self.escaping = choose_escaper(self.request, foreign_texts(self.request))
         if self.plan.mode == "constrained":
             wanted = constrained.response_format(self.request, self.offered)
             # What is chosen among the tools and an answer should be likely, and no surprise.
@@ -108,18 +108,18 @@ class Exchange:
 
     def _as_chat(self) -> Request:
         dialect = self.dialect or get(DEFAULT_DIALECT)
-        prompting = Prompting(self.request, self.offered, dialect, self.mark)
+        prompting = Prompting(self.request, self.offered, dialect, self.escaping)
         self._notes = prompting.notes()
-        return prompting.request(self.target, examples=self.plan.mode == "prompt")
+        return prompting.request(self.profile, examples=self.plan.mode == "prompt")
 
     def _for_native(self) -> Request:
         """In turns that the model's template takes. A choice that cannot be forced on a model while
         it thinks is enforced afterwards."""
         request = self.request
-        messages, self._notes = settled(request.messages, self.target)
+        messages, self._notes = adapt_roles(request.messages, self.profile)
         if self._notes:
             request = structs.replace(request, messages=messages)
-        thinks = request.thinking.enabled and self.target.wire == "anthropic"
+        thinks = request.thinking.enabled and self.profile.wire == "anthropic"
         if thinks and request.tool_choice.mode == "required":
             return structs.replace(request, tool_choice=ToolChoice(names=request.tool_choice.names))
         return request
@@ -136,7 +136,7 @@ class Exchange:
         parser = Parser(
             dialect=self.dialect or AUTO,
             tools=self.offered.tools,
-            trust=self.target.trust,
+            trust=self.profile.trust,
             context=self._context,
             reasoning_open=self.plan.reasoning_open,
             new_id=self.new_id,
@@ -149,10 +149,10 @@ class Exchange:
         return constrained.ConstrainedReader(parser) if is_constrained else parser
 
 
-class Answer:
+class ReplyReader:
     """Reads the reply to an exchange: bytes in any pieces, or one value."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Attempt) -> None:
         self._decoder = StreamDecoder(
             exchange.wire,
             exchange.outgoing.names,
@@ -160,16 +160,16 @@ class Answer:
             passes=exchange.passes if exchange.is_transparent else None,
         )
         reads_text = bool(exchange.offered.tools) or exchange.plan.mode != "native"
-        self.understanding = Understanding(
+        self.understanding = CallExtractor(
             exchange.request,
             exchange.offered,
-            exchange.mark,
+            exchange.escaping,
             exchange.text_reader if reads_text else None,
             exchange.new_id,
         )
-        self.read = exchange.wire.read
+        self.parse_body = exchange.wire.read
         """What the body of a whole reply holds."""
-        self.heard: list[Event] = []
+        self.decoded: list[Event] = []
         """What a whole reply says, or the last piece of one, before it is understood."""
         self.frames = 0
         """How many frames of a stream have come. Comments and white space are none."""
@@ -182,37 +182,37 @@ class Answer:
         return self._decoder.in_call or self.understanding.in_call
 
     @property
-    def speaks(self) -> bool:
+    def has_content(self) -> bool:
         """Whether the model says something in the last piece, known or not what."""
-        return not _WORDS.isdisjoint(map(type, self.heard))
+        return not _WORDS.isdisjoint(map(type, self.decoded))
 
     def feed(self, data: bytes) -> list[Event]:
         """What more of a stream means."""
         decoder = self._decoder
-        self.heard = said = decoder.feed(data)
+        self.decoded = said = decoder.feed(data)
         self.frames, self.is_complete = decoder.frames, decoder.complete
-        return self.understood(said)
+        return self.read_events(said)
 
     def finish(self) -> list[Event]:
         """The stream is over."""
-        self.heard = said = self._decoder.finish()
+        self.decoded = said = self._decoder.finish()
         self.frames, self.is_complete = self._decoder.frames, self._decoder.complete
-        return self.understood(said)
+        return self.read_events(said)
 
-    def take_passed(self) -> bytes:
+    def take_unchanged(self) -> bytes:
         """What the client may get as it came."""
         passed, self._decoder.passed = self._decoder.passed, []
         return b"".join(passed)
 
     def fail(self, failure: Failure) -> list[Event]:
         """The stream has broken off."""
-        return self.understood([failure])
+        return self.read_events([failure])
 
-    def whole(self, body: Any) -> list[Event]:
+    def read_whole(self, body: Any) -> list[Event]:
         """What a reply means that came in one piece, as its API's `read` gives it."""
-        self.heard = self._decoder.whole(body)
-        return self.understood(self.heard)
+        self.decoded = self._decoder.whole(body)
+        return self.read_events(self.decoded)
 
-    def understood(self, events: Iterable[Event]) -> list[Event]:
+    def read_events(self, events: Iterable[Event]) -> list[Event]:
         """What these events mean, by whatever way they came."""
         return self.understanding.feed(events)

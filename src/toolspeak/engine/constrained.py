@@ -16,7 +16,7 @@ from ..dialects.template import Keys
 from ..events import Event, Finish, TextDelta
 from ..types import Request, ResponseFormat, Tool
 from .plan import CONSTRAINED
-from .tool_names import Offered
+from .tool_names import OfferedTools
 
 DIALECT = Dialect(
     name=CONSTRAINED,
@@ -40,7 +40,7 @@ _SAFE = re.compile(
 """As much of a JSON string as can be decoded by itself."""
 
 
-def response_format(request: Request, offered: Offered) -> ResponseFormat:
+def response_format(request: Request, offered: OfferedTools) -> ResponseFormat:
     """What the upstream is to hold the model to."""
     may_answer = request.tool_choice.mode != "required" or not offered.tools
     branches = [_call_schema(tool) for tool in offered.tools]

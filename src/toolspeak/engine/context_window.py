@@ -24,31 +24,31 @@ _LONGEST_WORD = 200
 """What is longer and has no space is a picture, or another file."""
 
 
-def size_of(body: Any) -> int:
+def count_text(body: Any) -> int:
     """How many characters of text a request has."""
     return sum(len(text) for text in iter_strings(body) if len(text) < _LONGEST_WORD or " " in text)
 
 
-def surely_fits(request: Request, context: int | None) -> bool:
+def fits_context(request: Request, context: int | None) -> bool:
     """Whether a request is certainly no longer than a model can read, if that is known: no token
     is less than a byte."""
     told = to_builtins((request.messages, request.tools or ()))
     return context is None or len(encode_json(told)) <= context
 
 
-def window_for(body: Any, most_answer: int | None, context: int | None) -> int | None:
+def choose_context_window(body: Any, most_answer: int | None, context: int | None) -> int | None:
     """How many tokens a window has to have for a request and its answer; None if that is no more
     than any server gives. Powers of two: a server loads its model anew for each other size."""
     if context is not None:
         return context
-    need = size_of(body) // _LETTERS_A_TOKEN + min(most_answer or _ANSWER, _ANSWER)
+    need = count_text(body) // _LETTERS_A_TOKEN + min(most_answer or _ANSWER, _ANSWER)
     window = _USUAL
     while window < need:
         window *= 2
     return window if window > _USUAL else None
 
 
-def cut_note(body: Any, written: bytes, usage: Usage | None) -> Note | None:
+def note_truncated_prompt(body: Any, written: bytes, usage: Usage | None) -> Note | None:
     """What to say if an upstream has read much less of a request than it was sent."""
     read = usage.input + usage.cached if usage else 0
     if read < _TOO_SHORT_TO_TELL:
@@ -57,7 +57,7 @@ def cut_note(body: Any, written: bytes, usage: Usage | None) -> Note | None:
     if read >= len(written) // _MOST_LETTERS_A_TOKEN:
         # There can be no more letters than bytes; to count them takes a while.
         return None
-    least = size_of(body) // _MOST_LETTERS_A_TOKEN
+    least = count_text(body) // _MOST_LETTERS_A_TOKEN
     if read >= least:
         return None
     told = f"the prompt has at least {least} tokens, and the upstream has read {read} of it: "

@@ -12,10 +12,10 @@ from ..calls.schema import get_properties, get_required
 from ..dialects import Dialect, render_calls
 from ..errors import Unrepresentable
 from ..types import Rejection, Tool, ToolCall
-from .outcome import Kind, Outcome
-from .tool_names import Offered
+from .outcome import Outcome, OutcomeKind
+from .tool_names import OfferedTools
 
-CORRECTIONS: dict[Kind, tuple[str, str]] = {
+CORRECTIONS: dict[OutcomeKind, tuple[str, str]] = {
     "invalid-call": (
         "Your call was not executed. {problems}\nCall the tool again with valid "
         "arguments.{schemas}",
@@ -54,13 +54,15 @@ CONTINUE = "Continue exactly where you stopped. Do not repeat or explain anythin
 _NO_PROSE = "Do not explain anything."
 _CALL_ONLY = "Write only the call."
 _CALL_FORM = "Write only the call, in this form, with your own values:\n{form}"
-_ANSWER_ALLOWED = frozenset[Kind]({"repeated-call", "empty"})
+_ANSWER_ALLOWED = frozenset[OutcomeKind]({"repeated-call", "empty"})
 """Outcomes after which the model may also answer in text."""
 _MAX_PROBLEMS = 5
 _MAX_SCHEMA_LENGTH = 1500
 
 
-def correction(outcome: Outcome, offered: Offered, dialect: Dialect | None, *, again: bool) -> str:
+def write_correction(
+    outcome: Outcome, offered: OfferedTools, dialect: Dialect | None, *, again: bool
+) -> str:
     """Return the correction for `outcome`.
 
     It shows the form of a call in `dialect`; None means that the API has structured calls. `again`

@@ -38,7 +38,7 @@ class Source(Protocol):
         ...
 
 
-class Sent:
+class SentState:
     """What the client has had of all replies to a request."""
 
     def __init__(self) -> None:
@@ -54,12 +54,12 @@ class Sent:
         self.is_sealed = self.is_sealed or signed
 
 
-class Gate:
+class Holdback:
     """Holds back what may have to be taken back, of one reply."""
 
     def __init__(
         self,
-        sent: Sent,
+        sent: SentState,
         *,
         is_open: bool = True,
         has_tools: bool = True,

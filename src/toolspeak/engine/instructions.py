@@ -51,7 +51,7 @@ def augment_system_prompt(
     return "\n\n".join(part for part in parts if part)
 
 
-def budget_for(context: int | None) -> int:
+def tool_list_budget(context: int | None) -> int:
     """The tokens that a full list may take, of a context of so many."""
     return context // _SHARE if context else COMPACT_FROM
 

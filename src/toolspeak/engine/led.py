@@ -16,11 +16,11 @@ from ..events import ArgumentsDelta, CallEnd, CallStart, Event
 from ..security.escaping import NO_ESCAPER
 from ..security.message_origin import last_user_text
 from ..types import Message, Plan, Request, ResponseFormat, Text, ToolCall, ToolChoice, ToolResult
-from .attempt import Exchange
+from .attempt import Attempt
 from .guided import Guide, Step
-from .plan import Target, plan_for
-from .reply_reader import Understanding
-from .tool_names import Offered
+from .plan import ModelProfile, plan_request
+from .reply_reader import CallExtractor
+from .tool_names import OfferedTools
 
 _DECISION = "a small model is led to its calls: one decision at a time"
 _NO_CALL = "a small model is led to its calls, and none of the tools fits what was asked"
@@ -37,10 +37,10 @@ _MOST_TOKENS = 600
 class Led:
     """One request to a small model."""
 
-    def __init__(self, request: Request, target: Target) -> None:
+    def __init__(self, request: Request, target: ModelProfile) -> None:
         self._request = request
         self._target = target
-        self._offered = Offered(request)
+        self._offered = OfferedTools(request)
         self._steps = 0
         self._guide = self._begun()
 
@@ -58,7 +58,7 @@ class Led:
     def _step(self) -> Step | None:
         return self._guide.step if self._guide and self._steps < _MOST_STEPS else None
 
-    def exchange(self) -> Exchange:
+    def exchange(self) -> Attempt:
         """For the next decision; or for an answer, if there is no call to make. By one that says
         that the calls are known, nobody is asked."""
         step = self._step
@@ -75,7 +75,7 @@ class Led:
             max_tokens=_MOST_TOKENS,
             sampling={"temperature": 0.0},
         )
-        return Exchange(request, self._target, Plan("native", reasons=(_DECISION,)))
+        return Attempt(request, self._target, Plan("native", reasons=(_DECISION,)))
 
     def hear(self, text: str) -> bool:
         """What the model has decided; False if that cannot be used."""
@@ -92,11 +92,11 @@ class Led:
         to answer."""
         if self.is_asking:
             return []
-        understanding = Understanding(self._request, self._offered, NO_ESCAPER, None, new_call_id)
+        understanding = CallExtractor(self._request, self._offered, NO_ESCAPER, None, new_call_id)
         events: list[Event] = []
         for at, (tool, arguments) in enumerate(self._guide.calls if self._guide else ()):
             written = ToolCall(id=new_call_id(), name=tool.name, arguments=arguments)
-            call = self._offered.meant(written)
+            call = self._offered.to_client_call(written)
             start = CallStart(at, call.id, call.name, "constrained", call.namespace, call.freeform)
             events += understanding.feed((start, ArgumentsDelta(at, call.input), CallEnd(at, call)))
         return events if understanding.made else []
@@ -109,7 +109,7 @@ class Led:
             return None
         return Guide(last_user_text(request.messages), self._offered.tools, must=must)
 
-    def _answer(self) -> Exchange:
+    def _answer(self) -> Attempt:
         """The request without its tools, of which nothing comes but words."""
         request = structs.replace(self._request, tools=None, tool_choice=ToolChoice())
         why = _NO_CALL
@@ -119,10 +119,10 @@ class Led:
             sampling = {"temperature": 0.0, **request.sampling}
             messages = _in_words(request.messages)
             request = structs.replace(request, messages=messages, sampling=sampling)
-        by_prompt = structs.replace(self._target, tools="prompt", learned=None)
-        plan = plan_for(request, by_prompt)
+        by_prompt = structs.replace(self._target, mode="prompt", learned_mode=None)
+        plan = plan_request(request, by_prompt)
         plan = structs.replace(plan, reasons=(why, *plan.reasons))
-        return Exchange(request, self._target, plan)
+        return Attempt(request, self._target, plan)
 
     def _turns(self, step: Step) -> tuple[Message, ...]:
         if self._target.capabilities.system_role is False:

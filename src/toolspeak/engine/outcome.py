@@ -26,10 +26,10 @@ from ..types import (
     ToolCall,
     ToolResult,
 )
-from .response_format import formed
-from .tool_names import Offered
+from .response_format import match_format
+from .tool_names import OfferedTools
 
-Kind = Literal[
+OutcomeKind = Literal[
     "calls",
     "answer",
     "refusal",
@@ -42,7 +42,7 @@ Kind = Literal[
     "unformed-answer",
     "empty",
 ]
-KINDS: dict[Kind, str] = {
+OUTCOMES: dict[OutcomeKind, str] = {
     "calls": "calls that can be made",
     "answer": "an answer",
     "refusal": "a refusal that is honest: for safety, or because something is missing",
@@ -55,7 +55,7 @@ KINDS: dict[Kind, str] = {
     "unformed-answer": "an answer that is not in the form that was asked for",
     "empty": "nothing",
 }
-_CODES: dict[str, Kind] = {
+_CODES: dict[str, OutcomeKind] = {
     "unknown-tool": "unknown-tool",
     "invalid-arguments": "invalid-call",
     "bad-arguments": "invalid-call",
@@ -74,13 +74,13 @@ _BODY = re.compile(r"[>\])=]\s*[{\[<\"]")
 class Outcome(Struct, frozen=True):
     """What a reply comes to."""
 
-    kind: Kind
+    kind: OutcomeKind
     rejected: tuple[Rejection, ...] = ()
     """The blocks that are why; beside calls, those that were not made."""
 
 
-def outcome_of(
-    reply: Reply, request: Request, offered: Offered, stuck: CallKey | None = None
+def classify_reply(
+    reply: Reply, request: Request, offered: OfferedTools, stuck: CallKey | None = None
 ) -> Outcome:
     """What a reply to a request comes to. `stuck` is a call that may not be made once more."""
     if calls := reply.calls:
@@ -91,7 +91,7 @@ def outcome_of(
         return Outcome("refusal")
     if any(not isinstance(part, (Text, Reasoning)) for part in reply.parts):
         # Pictures, and what an API does by itself: its own tools count as calls.
-        return Outcome("calls" if offered.more else "answer")
+        return Outcome("calls" if offered.has_hosted_tools else "answer")
     if offered.tools:
         blocks = [one for one in reply.rejected if not _is_aside(one, reply.text)]
         blocks += _unread(reply, offered.tools)
@@ -111,7 +111,7 @@ def outcome_of(
     wanted = request.response_format if request.tools else None
     is_no = said != "answer" or begins_like_refusal(reply.text)
     is_cut_off = reply.stop_reason == "length"
-    if wanted and not (is_no or is_cut_off) and formed(reply.text, wanted) is None:
+    if wanted and not (is_no or is_cut_off) and match_format(reply.text, wanted) is None:
         return Outcome("unformed-answer")
     return Outcome(said)
 
@@ -151,7 +151,7 @@ def is_cut(note: Note, reason: str | None = None) -> bool:
     return reason == "length" or _BODY.search(note.where) is not None
 
 
-def _said(text: str, request: Request, tools: tuple[Tool, ...]) -> Kind:
+def _said(text: str, request: Request, tools: tuple[Tool, ...]) -> OutcomeKind:
     last = request.messages[-1].parts if request.messages else ()
     found = find_refusal(
         text,
@@ -164,7 +164,7 @@ def _said(text: str, request: Request, tools: tuple[Tool, ...]) -> Kind:
     return "false-refusal" if found.kind == "false" else "refusal"
 
 
-def stuck_call(
+def find_repeated_call(
     messages: Sequence[Message], most: int, polling: Iterable[str] = ()
 ) -> CallKey | None:
     """The call that was made last, if so many times in a row with the same result, and without a

@@ -20,25 +20,25 @@ from ..errors import ToolspeakError
 from ..events import Event, Finish, TextDelta, fold
 from ..notes import NOTES
 from ..types import Failure, Message, Note, Reply, Request, Text, ToolChoice, Usage
-from .attempt import Exchange
-from .context_window import cut_note, surely_fits
-from .corrections import CONTINUE, correction
-from .holdback import Gate, Sent, Source
+from .attempt import Attempt
+from .context_window import fits_context, note_truncated_prompt
+from .corrections import CONTINUE, write_correction
+from .holdback import Holdback, SentState, Source
 from .led import Led
-from .outcome import KINDS, Kind, Outcome, outcome_of, stuck_call
-from .plan import Target, plan_for, plan_with
-from .response_format import formed
+from .outcome import OUTCOMES, Outcome, OutcomeKind, classify_reply, find_repeated_call
+from .plan import ModelProfile, plan_request, plan_with_mode
+from .response_format import match_format
 from .tool_selection import Selecting
 
-Action = Literal["again", "continue", "constrain", "prompt", "form"]
-ACTIONS: dict[Action, str] = {
+Step = Literal["again", "continue", "constrain", "prompt", "form"]
+STEPS: dict[Step, str] = {
     "again": "asked again, with what was wrong; the second time with nothing but what to write",
     "continue": "asked to go on where it stopped",
     "constrain": "held to a JSON schema that only valid calls fit, where the upstream can",
     "prompt": "told of the tools in the prompt, where it was given them by its API",
     "form": "held to the form that was asked for, without its tools",
 }
-LADDER: dict[Kind, tuple[Action, ...]] = {
+RECOVERY_STEPS: dict[OutcomeKind, tuple[Step, ...]] = {
     "invalid-call": ("again", "constrain", "again"),
     "unknown-tool": ("again", "constrain", "again"),
     "missing-call": ("constrain", "prompt", "again", "again"),
@@ -51,28 +51,28 @@ LADDER: dict[Kind, tuple[Action, ...]] = {
 """What is done about a reply that will not do: the first of these that can be, then the next."""
 
 
-_ARE_CALLS = frozenset[Kind]({"calls", "repeated-call"})
+_ARE_CALLS = frozenset[OutcomeKind]({"calls", "repeated-call"})
 
 
-class NoCall(ToolspeakError):
+class NoCallMade(ToolspeakError):
     """A call was required, and the model has made none."""
 
     def __init__(self, outcome: Outcome) -> None:
-        why = "; ".join(one.problem for one in outcome.rejected) or KINDS[outcome.kind]
+        why = "; ".join(one.problem for one in outcome.rejected) or OUTCOMES[outcome.kind]
         super().__init__(f"a call was required, and the model has made none: {why}")
         self.failure = Failure("upstream", str(self), 502, "no_tool_call")
 
 
-class Ladder:
+class Pipeline:
     """The attempts for one request at one upstream."""
 
     def __init__(
-        self, request: Request, target: Target, *, streams: bool, usage: Usage | None = None
+        self, request: Request, target: ModelProfile, *, streams: bool, usage: Usage | None = None
     ) -> None:
         self._request = request
         self._target = target
         self._streams = streams
-        self.plan = plan_for(request, target)
+        self.plan = plan_request(request, target)
         self._whole_request = request
         """With all tools: the model may have chosen some of them."""
         self._asked = request
@@ -82,27 +82,29 @@ class Ladder:
         """The beginning of a call that the next reply is to go on with."""
         self.outcomes: list[Outcome] = []
         """What the replies so far have come to."""
-        self._used: dict[Kind, int] = {}
+        self._used: dict[OutcomeKind, int] = {}
         self.usage = usage
         """Of all attempts, and of others before."""
         self._stuck: CallKey | None = None
-        if target.repeats:
-            self._stuck = stuck_call(request.messages, target.repeats, target.polling)
+        if target.max_repeats:
+            self._stuck = find_repeated_call(
+                request.messages, target.max_repeats, target.polling_tools
+            )
         self.reply = Reply()
         """The last one, as far as it was kept."""
         self._folded: list[Event] = []
         """What it was made of."""
         self._first: list[Event] = []
         """What was held of the first reply, which is as good as any if none will do."""
-        self._sent = Sent()
+        self._sent = SentState()
         self._speaker: int | None = None
         """Which attempt it was whose words have left first; None if it is the one that runs."""
         self.notes: list[Note] = []
         """Why there were several attempts, and what else there is to be said of them."""
         self._must = request.tool_choice.mode == "required"
-        is_led = self.plan.mode == "constrained" and target.weak
+        is_led = self.plan.mode == "constrained" and target.is_small
         # What is led sees little of a request. One that is too long for the model shall be refused.
-        is_led = is_led and surely_fits(request, target.capabilities.context)
+        is_led = is_led and fits_context(request, target.capabilities.context)
         self._led = Led(request, target) if is_led else None
         self._selecting = Selecting(request, target)
 
@@ -111,14 +113,14 @@ class Ladder:
         """Why the model is asked again; "" if that is no fault of its."""
         return self.outcomes[-1].kind if self.outcomes else ""
 
-    def exchange(self) -> Exchange | None:
+    def exchange(self) -> Attempt | None:
         """For the next attempt; None if the calls are known without."""
         self._exchange = self._next_exchange()
         has_tools = bool(self._exchange.offered.tools)
         self._may_speak = not self.outcomes or not self._sent.has_spoken
         if self._sent.has_spoken and self._speaker is None:
             self._speaker = len(self.outcomes) - 1
-        self._gate = Gate(
+        self._gate = Holdback(
             self._sent,
             is_open=self._streams and not self.is_preparing,
             has_tools=has_tools,
@@ -130,7 +132,7 @@ class Ladder:
         return None if self._led and self._led.calls() else self._exchange
 
     @property
-    def last(self) -> Exchange:
+    def last(self) -> Attempt:
         """The one that was made last, whether or not it is asked by."""
         return self._exchange
 
@@ -139,7 +141,7 @@ class Ladder:
         """Whether the client has nothing to hear of what the model is asked now."""
         return self._led.is_asking if self._led else self._selecting.is_asking
 
-    def _next_exchange(self) -> Exchange:
+    def _next_exchange(self) -> Attempt:
         if self._led and self._must and not (self._led.is_asking or self._led.calls()):
             # Nothing that it was led to fits: it is left to itself.
             self._led = None
@@ -149,7 +151,7 @@ class Ladder:
             return self._selecting.exchange()
         # What we have said of a reply that would not do repeats what it said, and is no request.
         said = self._whole_request.messages
-        return Exchange(self._asked, self._target, self.plan, begun=self._begun, context=said)
+        return Attempt(self._asked, self._target, self.plan, begun=self._begun, context=said)
 
     def _is_formed(self) -> bool:
         """Whether an answer has to have a form that the upstream is not told of."""
@@ -165,13 +167,15 @@ class Ladder:
         """The end of the reply for the client; None if the model is to be asked again."""
         reply = self.reply = self._gate.reply
         self._folded = self._gate.events
-        self.usage = total(self.usage, reply.usage)
-        if cut := cut_note(self._exchange.outgoing.body, self._exchange.data, reply.usage):
+        self.usage = add_usage(self.usage, reply.usage)
+        if cut := note_truncated_prompt(
+            self._exchange.outgoing.body, self._exchange.data, reply.usage
+        ):
             self.notes.append(cut)
         if self.is_preparing:
             self._prepared(reply.text)
             return None
-        outcome = outcome_of(reply, self._request, self._exchange.offered, self._stuck)
+        outcome = classify_reply(reply, self._request, self._exchange.offered, self._stuck)
         if self._has_left_out(outcome):
             # It needs a tool that it has not chosen.
             self._request = self._asked = self._whole_request
@@ -227,19 +231,19 @@ class Ladder:
             return False
         return any(one.name == tool.name for one in outcome.rejected for tool in offered)
 
-    def _next(self, outcome: Outcome) -> Action | None:
+    def _next(self, outcome: Outcome) -> Step | None:
         """What is to be done about a reply; None if nothing is, or nothing is left to be done."""
         is_late = self._sent.is_sealed or len(self.outcomes) > self._target.retries
         if is_late or not self._exchange.offered.tools:
             return None
-        actions = LADDER.get(outcome.kind, ())
+        actions = RECOVERY_STEPS.get(outcome.kind, ())
         for at in range(self._used.get(outcome.kind, 0), len(actions)):
             if self._can(actions[at], outcome):
                 self._used[outcome.kind] = at + 1
                 return actions[at]
         return None
 
-    def _can(self, action: Action, outcome: Outcome) -> bool:
+    def _can(self, action: Step, outcome: Outcome) -> bool:
         match action:
             case "again":
                 return True
@@ -253,8 +257,8 @@ class Ladder:
             case "form":
                 return not self._sent.has_spoken
 
-    def _prepare(self, action: Action, outcome: Outcome, reply: Reply) -> None:
-        told = f"{KINDS[outcome.kind]}: the model was {ACTIONS[action]}"
+    def _prepare(self, action: Step, outcome: Outcome, reply: Reply) -> None:
+        told = f"{OUTCOMES[outcome.kind]}: the model was {STEPS[action]}"
         self.notes.append(Note("asked-again", told, outcome.kind))
         self._begun = ""
         if action == "form":
@@ -263,16 +267,16 @@ class Ladder:
             return
         if action in ("constrain", "prompt"):
             mode = "constrained" if action == "constrain" else "prompt"
-            self.plan = plan_with(self._target, mode, KINDS[outcome.kind])
+            self.plan = plan_with_mode(self._target, mode, OUTCOMES[outcome.kind])
             self._asked = self._request
             return
         if action == "continue":
             self._begun, said = outcome.rejected[-1].raw, CONTINUE
         else:
-            again = "again" in LADDER[outcome.kind][: self._used[outcome.kind] - 1]
+            again = "again" in RECOVERY_STEPS[outcome.kind][: self._used[outcome.kind] - 1]
             dialect = None if self.plan.mode == "native" else self._exchange.dialect
             offered = self._exchange.offered
-            said = correction(outcome, offered, dialect, again=again)
+            said = write_correction(outcome, offered, dialect, again=again)
         turns = (
             Message("assistant", (Text(reply.text.strip() or "…"),)),
             Message("user", (Text(said),)),
@@ -280,15 +284,15 @@ class Ladder:
         self._asked = structs.replace(self._request, messages=(*self._request.messages, *turns))
 
     def _last(self, outcome: Outcome, reply: Reply) -> list[Event]:
-        if outcome.kind in LADDER and self._first_will_do:
+        if outcome.kind in RECOVERY_STEPS and self._first_will_do:
             return self._with_usage(self._first)
         if self._must and outcome.kind not in _ARE_CALLS and self._exchange.offered.tools:
-            raise NoCall(outcome)
+            raise NoCallMade(outcome)
         rest = self._in_form(self._gate.rest())
         if not self._may_speak and (text := reply.text.strip()):
             if outcome.kind == "calls":
                 self.notes.append(Note("dropped-prose", NOTES["dropped-prose"]))
-            elif outcome.kind not in LADDER:
+            elif outcome.kind not in RECOVERY_STEPS:
                 # Without it, the client would be left with the beginning of another reply.
                 rest.append(TextDelta(f"\n\n{text}"))
         return self._with_usage([*rest, self._gate.finish])
@@ -299,7 +303,7 @@ class Ladder:
         if wanted is None:
             return events
         text = "".join(one.text for one in events if isinstance(one, TextDelta))
-        form = formed(text, wanted) if text else None
+        form = match_format(text, wanted) if text else None
         if form is None or form == text:
             return events
         others = [one for one in events if not isinstance(one, TextDelta)]
@@ -314,7 +318,7 @@ class Ladder:
         return [*held, *self.notes, finish]
 
 
-def total(one: Usage | None, other: Usage | None) -> Usage | None:
+def add_usage(one: Usage | None, other: Usage | None) -> Usage | None:
     """What all attempts have used."""
     if one is None or other is None:
         return one or other

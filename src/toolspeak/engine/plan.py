@@ -19,7 +19,7 @@ DEFAULT_DIALECT = "tagged"
 CONSTRAINED = "constrained"
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class ModelProfile(Struct, frozen=True, kw_only=True):
     """A model behind an upstream, and what is known and wanted of it."""
 
     upstream: str = ""
@@ -27,33 +27,33 @@ class Target(Struct, frozen=True, kw_only=True):
     """What the upstream calls it."""
     wire: str = "openai_chat"
     capabilities: Capabilities = Capabilities()
-    tools: ToolsMode | Literal["auto"] = "auto"
+    mode: ToolsMode | Literal["auto"] = "auto"
     """How it shall be given tools; "auto" leaves it to what is known and learned."""
-    learned: ToolsMode | None = None
+    learned_mode: ToolsMode | None = None
     """What earlier requests have shown."""
     dialect: str | None = None
     trust: Trust = "standard"
     compact: bool | Literal["auto"] = "auto"
     retries: int = 2
-    repeats: int = 3
+    max_repeats: int = 3
     """How often a call may be made in a row with the same result."""
-    polling: tuple[str, ...] = ()
+    polling_tools: tuple[str, ...] = ()
     """Tools that may be called as often as they like: names, or patterns of names."""
-    select: int | None = None
+    select_tools_above: int | None = None
     """From so many tokens of tools on, the model first chooses those that it needs."""
-    weak: bool = False
+    is_small: bool = False
     """It is so small that it has to be led to its calls, one decision at a time."""
     quirks: Quirks = Quirks()
 
 
-def plan_for(request: Request, target: Target) -> Plan:
+def plan_request(request: Request, target: ModelProfile) -> Plan:
     """How this request is to be served by this model."""
     if not involves_tools(request):
         return Plan("native", reasons=("no tools are involved",))
-    return plan_with(target, *_mode(target))
+    return plan_with_mode(target, *_choose_mode(target))
 
 
-def plan_with(target: Target, mode: ToolsMode, reason: str) -> Plan:
+def plan_with_mode(target: ModelProfile, mode: ToolsMode, reason: str) -> Plan:
     """The plan of that mode."""
     known = target.capabilities
     return _plan(mode, reason, target.dialect, target.model, known.reasoning_open)
@@ -64,7 +64,7 @@ def _plan(
     mode: ToolsMode, reason: str, given: str | None, model: str, reasoning_open: bool | None
 ) -> Plan:
     """Most requests are planned as others before."""
-    dialect, which = _dialect(mode, given, model)
+    dialect, which = _choose_dialect(mode, given, model)
     reasons = (reason, which) if which else (reason,)
     return Plan(mode, dialect, reasoning_open, reasons)
 
@@ -77,11 +77,14 @@ def involves_tools(request: Request) -> bool:
     return any(isinstance(part, (ToolCall, ToolResult)) for part in parts)
 
 
-def _mode(target: Target) -> tuple[ToolsMode, str]:
-    if target.tools != "auto":
-        return target.tools, f"the configuration says {target.tools}"
-    if target.learned:
-        return target.learned, f"earlier requests have shown that {target.learned} is better"
+def _choose_mode(target: ModelProfile) -> tuple[ToolsMode, str]:
+    if target.mode != "auto":
+        return target.mode, f"the configuration says {target.mode}"
+    if target.learned_mode:
+        return (
+            target.learned_mode,
+            f"earlier requests have shown that {target.learned_mode} is better",
+        )
     match target.capabilities.native_tools:
         case False if target.capabilities.constrained:
             return "constrained", "the model has no tools of its own, and can be constrained"
@@ -93,7 +96,7 @@ def _mode(target: Target) -> tuple[ToolsMode, str]:
             return "native", "whether the model has tools of its own will be seen"
 
 
-def _dialect(mode: ToolsMode, given: str | None, model: str) -> tuple[str | None, str]:
+def _choose_dialect(mode: ToolsMode, given: str | None, model: str) -> tuple[str | None, str]:
     """The dialect that a model is asked to speak, or expected to fall into; and why that one."""
     if mode == "constrained":
         return CONSTRAINED, ""

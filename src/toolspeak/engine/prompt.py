@@ -34,10 +34,17 @@ from ..types import (
 )
 from ..wires.common import document_as_text, kind_of
 from ..wires.fields import Json, Unsaid
-from .instructions import augment_system_prompt, budget_for
-from .plan import Target
-from .roles import MARKED, SYSTEM, alternating, as_user, joined, leading
-from .tool_names import A_PROMPT, Offered
+from .instructions import augment_system_prompt, tool_list_budget
+from .plan import ModelProfile
+from .roles import (
+    INSTRUCTION_ROLES,
+    INSTRUCTION_WRAPPED,
+    count_leading_instructions,
+    join_texts,
+    merge_roles,
+    wrap_instruction,
+)
+from .tool_names import A_PROMPT, OfferedTools
 
 _GO_ON = "Make the next call if you need one. Otherwise answer the user."
 _OF_TOOLS = re.compile("tool|function|mcp|response_format", re.I)
@@ -48,19 +55,21 @@ _MOST_STOPS = 4
 class Prompting:
     """Writes one request as plain chat."""
 
-    def __init__(self, request: Request, offered: Offered, dialect: Dialect, mark: Escaper) -> None:
+    def __init__(
+        self, request: Request, offered: OfferedTools, dialect: Dialect, mark: Escaper
+    ) -> None:
         self._request = request
         self._offered = offered
         self._dialect = dialect
         self._mark = mark
 
-    def request(self, target: Target, *, examples: bool) -> Request:
+    def request(self, target: ModelProfile, *, examples: bool) -> Request:
         """The request without tools, and with all that has to be said of them."""
         request = self._request
         system = self._system(target, examples=examples)
         turns = list(self._turns())
         if system and target.capabilities.system_role is False:
-            turns = list(alternating([Message("user", (Text(system),)), *turns]))
+            turns = list(merge_roles([Message("user", (Text(system),)), *turns]))
         elif system:
             turns = [Message("system", (Text(system),)), *turns]
         keeps_format = not self._offered.tools and not self._dialect.answer
@@ -80,11 +89,11 @@ class Prompting:
         unsaid = Unsaid(A_PROMPT, "")
         unsaid.carried(_sorted(self._request.extra)[1], "$")
         messages = self._request.messages
-        start = leading(messages)
+        start = count_leading_instructions(messages)
         for index, message in enumerate(messages):
             path = f"$.messages[{index}]"
-            if message.role in SYSTEM and index >= start:
-                unsaid.change(MARKED, path)
+            if message.role in INSTRUCTION_ROLES and index >= start:
+                unsaid.change(INSTRUCTION_WRAPPED, path)
             unsaid.carried(message.extra, path)
             for part in message.parts:
                 _lost(part, path, unsaid)
@@ -97,9 +106,9 @@ class Prompting:
 
     # The system prompt.
 
-    def _system(self, target: Target, *, examples: bool) -> str:
+    def _system(self, target: ModelProfile, *, examples: bool) -> str:
         messages = self._request.messages
-        said = "\n\n".join(_texts(messages[: leading(messages)]))
+        said = "\n\n".join(_texts(messages[: count_leading_instructions(messages)]))
         tools = self._offered.tools
         if not tools:
             return said
@@ -109,7 +118,7 @@ class Prompting:
             self._dialect,
             compact=target.compact,
             examples=examples,
-            budget=budget_for(target.capabilities.context),
+            budget=tool_list_budget(target.capabilities.context),
         )
         return "\n\n".join((told, *self._rules(tools)))
 
@@ -127,8 +136,8 @@ class Prompting:
 
     def _turns(self) -> Iterator[Message]:
         messages = self._request.messages
-        rest = messages[leading(messages) :]
-        return alternating(turn for turn in self._spoken(rest) if turn.parts)
+        rest = messages[count_leading_instructions(messages) :]
+        return merge_roles(turn for turn in self._spoken(rest) if turn.parts)
 
     def _spoken(self, messages: tuple[Message, ...]) -> Iterator[Message]:
         """What each side says until the other does: results may come in several messages."""
@@ -138,14 +147,14 @@ class Prompting:
             if is_assistant:
                 asked_for = [part.id for part in _parts(turn) if isinstance(part, ToolCall)]
                 said = (part for message in turn for part in self._said(message.parts))
-                yield Message("assistant", tuple(joined(said)))
+                yield Message("assistant", tuple(join_texts(said)))
             else:
                 asked = self._asked(_parts(map(_by_user, turn)), asked_for)
-                yield Message("user", tuple(joined(asked)))
+                yield Message("user", tuple(join_texts(asked)))
 
     def _said(self, parts: tuple[Part, ...]) -> Iterator[Part]:
         """What the assistant said, with its calls written out."""
-        calls = [self._offered.written(part) for part in parts if isinstance(part, ToolCall)]
+        calls = [self._offered.to_model_call(part) for part in parts if isinstance(part, ToolCall)]
         text = "".join(part.text for part in parts if isinstance(part, Text))
         yield from (part for part in parts if isinstance(part, (Reasoning, Image)))
         if text and self._dialect.answer and not calls:
@@ -200,7 +209,9 @@ class Prompting:
         )
 
     def _inert(self, result: ToolResult) -> ToolResult:
-        written = self._offered.written(ToolCall(id=result.call_id, name=result.name, arguments={}))
+        written = self._offered.to_model_call(
+            ToolCall(id=result.call_id, name=result.name, arguments={})
+        )
         text = self._mark.escape(result.text)
         return structs.replace(result, name=written.name, content=text)
 
@@ -256,7 +267,7 @@ def _texts(messages: Iterable[Message]) -> Iterator[str]:
 
 
 def _by_user(message: Message) -> Message:
-    return as_user(message) if message.role in SYSTEM else message
+    return wrap_instruction(message) if message.role in INSTRUCTION_ROLES else message
 
 
 def _parts(messages: Iterable[Message]) -> list[Part]:

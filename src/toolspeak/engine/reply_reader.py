@@ -26,7 +26,7 @@ from ..events import (
 from ..notes import NOTES
 from ..security.escaping import Escaper
 from ..types import Failure, Note, Rejection, Request, StopReason, ToolCall
-from .tool_names import Offered
+from .tool_names import OfferedTools
 
 _SHOWN = 1000
 
@@ -48,13 +48,13 @@ class TextReader(Protocol):
         ...
 
 
-class Understanding:
+class CallExtractor:
     """Turns an upstream's events into those that a client is to see."""
 
     def __init__(
         self,
         request: Request,
-        offered: Offered,
+        offered: OfferedTools,
         mark: Escaper,
         read_text: Callable[[], TextReader] | None,
         new_id: Callable[[], str],
@@ -147,7 +147,7 @@ class Understanding:
                 case ArgumentsDelta() | Finish():
                     pass
                 case CallEnd():
-                    found += self._made(self._offered.meant(event.call), "")
+                    found += self._made(self._offered.to_client_call(event.call), "")
                 case _:
                     found.append(event)
         return found
@@ -156,10 +156,10 @@ class Understanding:
 
     def _structured(self, call: ToolCall) -> list[Event]:
         """A call that came as a structure: its name and arguments are checked."""
-        written = self._offered.written(call)
+        written = self._offered.to_model_call(call)
         text = "".join(self._arguments)
         verdict = self._judge.weigh(CallDraft(written.name, dict(call.arguments), call.id), text)
-        if verdict.code == "unknown-tool" and self._offered.more:
+        if verdict.code == "unknown-tool" and self._offered.has_hosted_tools:
             return self._made(call, text)
         if verdict.arguments is None:
             rejection = Rejection(
@@ -171,10 +171,10 @@ class Understanding:
                 TextDelta(f"{call.name}({call.input})"),
             ]
         if verdict.name == written.name and verdict.arguments == call.arguments:
-            meant = self._offered.meant(written)
+            meant = self._offered.to_client_call(written)
         else:
             text, arguments = "", dict(verdict.arguments)
-            meant = self._offered.meant(
+            meant = self._offered.to_client_call(
                 structs.replace(written, name=verdict.name, arguments=arguments)
             )
         remarks = (Note(code, message, where[:_SHOWN]) for code, message, where in verdict.remarks)
@@ -222,7 +222,7 @@ class Understanding:
             return event
         return structs.replace(event, text=self._mark.unescape(event.text))
 
-    _READS: ClassVar[dict[type[Any], Callable[[Understanding, Any], Iterable[Event]]]] = {
+    _READS: ClassVar[dict[type[Any], Callable[[CallExtractor, Any], Iterable[Event]]]] = {
         TextDelta: _text,
         ReasoningDelta: _words,
         CallStart: _begun,

@@ -12,7 +12,7 @@ from ..calls.schema_validator import get_validator
 from ..types import ResponseFormat
 
 
-def formed(text: str, wanted: ResponseFormat) -> str | None:
+def match_format(text: str, wanted: ResponseFormat) -> str | None:
     """The answer in that form, out of its code fence; None if it is not in it."""
     inside = strip_code_fence(text).strip()
     try:

@@ -22,16 +22,18 @@ from msgspec import structs
 
 from ..types import Message, Note, Part, Role, Text
 from ..wires.fields import OWN, Unsaid
-from .plan import Target
+from .plan import ModelProfile
 
-SYSTEM: frozenset[Role] = frozenset({"system", "developer"})
-MARKED = "instructions within the conversation are marked, and stand in the user's turn"
+INSTRUCTION_ROLES: frozenset[Role] = frozenset({"system", "developer"})
+INSTRUCTION_WRAPPED = (
+    "instructions within the conversation are marked, and stand in the user's turn"
+)
 _STRICT = "openai_chat"
 """Other wires have a place of their own for instructions, or put them in order themselves."""
 
 
-def settled(
-    messages: tuple[Message, ...], target: Target
+def adapt_roles(
+    messages: tuple[Message, ...], target: ModelProfile
 ) -> tuple[tuple[Message, ...], tuple[Note, ...]]:
     """The conversation as the target takes it, and what was changed for that."""
     quirks, known = target.quirks, target.capabilities
@@ -43,14 +45,14 @@ def settled(
     has_system = known.system_role is not False
     turns = [*_at_the_start(messages, has_system, unsaid), *_after_it(messages, unsaid)]
     if quirks.roles == "alternating" or known.alternation or not has_system:
-        turns = list(alternating(turns, unsaid))
+        turns = list(merge_roles(turns, unsaid))
     if quirks.after_results:
         turns = list(_answered(turns, quirks.after_results, unsaid))
     notes = unsaid.notes()
     return (tuple(turns), notes) if notes else (messages, ())
 
 
-def _is_plain_chat(messages: tuple[Message, ...], target: Target) -> bool:
+def _is_plain_chat(messages: tuple[Message, ...], target: ModelProfile) -> bool:
     """Whether nothing can be wrong, as a rule: one system message at most, and then two sides that
     take turns."""
     if target.capabilities.system_role is False or target.quirks.after_results:
@@ -58,22 +60,24 @@ def _is_plain_chat(messages: tuple[Message, ...], target: Target) -> bool:
     roles = [message.role for message in messages]
     if roles[:1] == ["system"]:
         del roles[0]
-    return not SYSTEM.intersection(roles) and all(map(ne, roles, roles[1:]))
+    return not INSTRUCTION_ROLES.intersection(roles) and all(map(ne, roles, roles[1:]))
 
 
-def leading(messages: Sequence[Message]) -> int:
+def count_leading_instructions(messages: Sequence[Message]) -> int:
     """How many instructions a conversation begins with."""
-    roles = (index for index, message in enumerate(messages) if message.role not in SYSTEM)
+    roles = (
+        index for index, message in enumerate(messages) if message.role not in INSTRUCTION_ROLES
+    )
     return next(roles, len(messages))
 
 
-def as_user(message: Message) -> Message:
+def wrap_instruction(message: Message) -> Message:
     """An instruction in the midst of a conversation, marked as one in the user's turn."""
     marked = (Text("<system>"), *message.parts, Text("</system>"))
-    return Message("user", tuple(joined(marked, "\n")), message.extra)
+    return Message("user", tuple(join_texts(marked, "\n")), message.extra)
 
 
-def alternating(messages: Iterable[Message], unsaid: Unsaid | None = None) -> Iterator[Message]:
+def merge_roles(messages: Iterable[Message], unsaid: Unsaid | None = None) -> Iterator[Message]:
     """The same messages, with neighbours of one speaker joined. Results stay apart."""
     for (role, _), run in groupby(messages, _speaker):
         turns = list(run)
@@ -85,7 +89,7 @@ def alternating(messages: Iterable[Message], unsaid: Unsaid | None = None) -> It
         yield _one(role, turns)
 
 
-def joined(parts: Iterable[Part], between: str = "\n\n") -> Iterator[Part]:
+def join_texts(parts: Iterable[Part], between: str = "\n\n") -> Iterator[Part]:
     """The same parts, with neighbouring texts joined. A text of which more is said stays apart."""
     for is_plain, run in groupby(parts, _is_plain):
         if is_plain:
@@ -99,7 +103,7 @@ def joined(parts: Iterable[Part], between: str = "\n\n") -> Iterator[Part]:
 def _at_the_start(
     messages: tuple[Message, ...], has_system: bool, unsaid: Unsaid
 ) -> Iterator[Message]:
-    start = messages[: leading(messages)]
+    start = messages[: count_leading_instructions(messages)]
     for index, message in enumerate(start):
         if message.role == "developer":
             unsaid.change("a developer's message is the system's", f"$.messages[{index}]")
@@ -115,13 +119,13 @@ def _at_the_start(
 
 
 def _after_it(messages: tuple[Message, ...], unsaid: Unsaid) -> Iterator[Message]:
-    count = leading(messages)
+    count = count_leading_instructions(messages)
     for index, message in enumerate(messages[count:], count):
-        if message.role not in SYSTEM:
+        if message.role not in INSTRUCTION_ROLES:
             yield message
             continue
-        unsaid.change(MARKED, f"$.messages[{index}]")
-        yield as_user(message)
+        unsaid.change(INSTRUCTION_WRAPPED, f"$.messages[{index}]")
+        yield wrap_instruction(message)
 
 
 def _answered(turns: list[Message], words: str, unsaid: Unsaid) -> Iterator[Message]:
@@ -138,7 +142,7 @@ def _answered(turns: list[Message], words: str, unsaid: Unsaid) -> Iterator[Mess
 def _one(role: Role, turns: Sequence[Message]) -> Message:
     parts = (part for turn in turns for part in turn.parts)
     extra = {key: value for turn in turns for key, value in turn.extra.items()}
-    return Message(role, tuple(joined(parts)), extra)
+    return Message(role, tuple(join_texts(parts)), extra)
 
 
 def _speaker(message: Message) -> tuple[Role, object]:

@@ -17,7 +17,7 @@ _RULE = NameRule(r"\w\-", 64, "A-Za-z_")
 """Names that every dialect can write."""
 
 
-class Offered:
+class OfferedTools:
     """What a model may call: tools that take text take an object here, and names are plain."""
 
     def __init__(self, request: Request) -> None:
@@ -33,17 +33,17 @@ class Offered:
             chosen = [tool for tool in declared if tool.name in choice.names]
             allowed = {self._names.write(tool.name, tool.namespace) for tool in chosen}
             self.tools = tuple(tool for tool in self.all if tool.name in allowed)
-        self.more = bool(request.extra.get(HOSTED))
+        self.has_hosted_tools = bool(request.extra.get(HOSTED))
         """The API itself runs other tools, whose calls are none of ours."""
 
-    def written(self, call: ToolCall) -> ToolCall:
+    def to_model_call(self, call: ToolCall) -> ToolCall:
         """A call of the history, as the model would write it."""
         name = self._names.write(call.name, call.namespace)
         if name == call.name and call.namespace is None and not call.freeform:
             return call
         return structs.replace(call, name=name, namespace=None, freeform=False)
 
-    def meant(self, call: ToolCall) -> ToolCall:
+    def to_client_call(self, call: ToolCall) -> ToolCall:
         """The call that the model has made, of the tool that it means."""
         tool = self._names.read(call.name)
         if tool is None or (tool.name, tool.namespace, tool.freeform) == _same(call):

@@ -19,7 +19,7 @@ _THESE = re.compile(
 _NOT_UNDERSTOOD = frozenset({400, 404, 405, 415, 422, 500, 501})
 
 
-def is_about_tools(failure: Failure) -> bool:
+def rejects_tools(failure: Failure) -> bool:
     """Whether an upstream seems to have refused a request because of its tools. That they take too
     many tokens says nothing of tools as such."""
     if failure.kind == "context_length":
@@ -28,6 +28,6 @@ def is_about_tools(failure: Failure) -> bool:
     return failure.status in _NOT_UNDERSTOOD and _TOOLS.search(said) is not None
 
 
-def is_about_all_tools(failure: Failure) -> bool:
+def rejects_all_tools(failure: Failure) -> bool:
     """Whether such a refusal seems to be of any tools, and not of what is wrong with these."""
-    return is_about_tools(failure) and _THESE.search(failure.message) is None
+    return rejects_tools(failure) and _THESE.search(failure.message) is None

@@ -16,8 +16,8 @@ from msgspec import structs
 from .._util import encode_json
 from ..security.message_origin import last_user_text
 from ..types import Message, Plan, Request, ResponseFormat, Text, Tool, ToolCall
-from .attempt import Exchange
-from .plan import Target
+from .attempt import Attempt
+from .plan import ModelProfile
 
 _LETTERS_A_TOKEN = 4
 _MOST_TOKENS = 200
@@ -32,12 +32,12 @@ _SYSTEM = (
 class Selecting:
     """The choice of tools for one request."""
 
-    def __init__(self, request: Request, target: Target) -> None:
+    def __init__(self, request: Request, target: ModelProfile) -> None:
         self._request = request
         self._target = target
         self.is_asking = _is_wanted(request, target)
 
-    def exchange(self) -> Exchange:
+    def exchange(self) -> Attempt:
         """What the model is asked."""
         tools = self._request.tools or ()
         listed = "\n".join(f"- {tool.name}: {_first_sentence(tool)}" for tool in tools)
@@ -50,7 +50,7 @@ class Selecting:
             max_tokens=_MOST_TOKENS,
             sampling={"temperature": 0.0},
         )
-        return Exchange(request, self._target, Plan("native", reasons=("a choice of tools",)))
+        return Attempt(request, self._target, Plan("native", reasons=("a choice of tools",)))
 
     def hear(self, text: str) -> Request:
         """The request with the tools that the model has named; with all, if it has named none."""
@@ -70,14 +70,18 @@ class Selecting:
         return structs.replace(self._request, tools=kept)
 
 
-def _is_wanted(request: Request, target: Target) -> bool:
+def _is_wanted(request: Request, target: ModelProfile) -> bool:
     """Whether there are so many tools that it is worth another request. A tool that has to be
     called needs no choice."""
     tools = request.tools or ()
-    if target.select is None or request.tool_choice.names or request.tool_choice.mode == "none":
+    if (
+        target.select_tools_above is None
+        or request.tool_choice.names
+        or request.tool_choice.mode == "none"
+    ):
         return False
     told = (f"{tool.name}{tool.description}{encode_json(tool.parameters)}" for tool in tools)
-    return sum(map(len, told)) > target.select * _LETTERS_A_TOKEN
+    return sum(map(len, told)) > target.select_tools_above * _LETTERS_A_TOKEN
 
 
 def _schema(tools: tuple[Tool, ...]) -> ResponseFormat:

@@ -24,8 +24,8 @@ from ..upstream.catalog import Catalog, DiscoveredServer, UnknownModelError
 from ..upstream.client import UpstreamClient
 from ..upstream.errors import UpstreamError
 from ..upstream.memory import Memory
-from ..upstream.model_call import Services
-from ..upstream.record import CLOSED, Record
+from ..upstream.model_call import ModelServices
+from ..upstream.record import CLIENT_CLOSED, RequestRecord
 from ..upstream.timers import Ticker
 from ..wires import wire_of
 from ..wires.framing import encode_json
@@ -98,7 +98,7 @@ class Gateway:
         self._shared = SharedMetrics(self.metrics, self.store) if is_shared else None
         self.ticker = Ticker()
         self.upstreams = UpstreamClient(self.ticker)
-        self.services = Services(self.upstreams, self.memory)
+        self.services = ModelServices(self.upstreams, self.memory)
         self._tracing = tracing or open_tracing(config)
         self._token = token
         """What opens the inspector on loopback."""
@@ -191,7 +191,7 @@ class Gateway:
         where = _CHAT if incoming.path == CHAT else route(incoming.target)
         wire = where.wire if where else _wire_for(incoming)
         is_chat = where is not None and incoming.method == "POST"
-        record = Record(identity, incoming.method, incoming.path, wire, is_chat)
+        record = RequestRecord(identity, incoming.method, incoming.path, wire, is_chat)
         if incoming.path.startswith(ROOT) and where is None:
             await self._served(incoming, sender, record, None)
             return
@@ -205,7 +205,7 @@ class Gateway:
             record.end(sender.status, sender.headers)
             self._tell(record)
 
-    def _tell(self, record: Record) -> None:
+    def _tell(self, record: RequestRecord) -> None:
         """Count, log, trace and keep a request that is over."""
         tally(record, self.metrics)
         log_request(record)
@@ -215,7 +215,7 @@ class Gateway:
             self.recorder.end(record)
 
     async def _served(
-        self, incoming: Incoming, sender: Sender, record: Record, where: Route | None
+        self, incoming: Incoming, sender: Sender, record: RequestRecord, where: Route | None
     ) -> None:
         try:
             try:
@@ -235,7 +235,7 @@ class Gateway:
                 record.failure = failure = _failure(problem, incoming, sender, record)
                 await self._fail(sender, record.wire, failure)
         except Gone:
-            record.status = CLOSED
+            record.status = CLIENT_CLOSED
         finally:
             incoming.unwatch()
 
@@ -380,7 +380,7 @@ class Gateway:
             problem = f"the upstream {served.endpoint.name} has no {it.incoming.path}"
             raise Refused(Failure("not_found", problem, 404))
         path = it.incoming.path.rstrip("/").removeprefix("/v1")
-        data = encode_json({**body, "model": served.target.model})
+        data = encode_json({**body, "model": served.profile.model})
         with await self.upstreams.request(served.endpoint, path, data) as response:
             if response.status >= 300:
                 raise await response.read_error()
@@ -391,7 +391,9 @@ class Gateway:
         return await it.incoming.value(self.config.limits)
 
 
-def _failure(problem: BaseException, incoming: Incoming, sender: Sender, record: Record) -> Failure:
+def _failure(
+    problem: BaseException, incoming: Incoming, sender: Sender, record: RequestRecord
+) -> Failure:
     """What a client is told of what has gone wrong."""
     match problem:
         case Refused() | UpstreamError():

@@ -14,10 +14,10 @@ from ..calls.drafts import new_call_id
 from ..errors import WireError
 from ..events import Event
 from ..types import Note, Reply, Request
-from ..upstream.catalog import Served
+from ..upstream.catalog import ResolvedModel
 from ..upstream.errors import UpstreamError
-from ..upstream.model_call import Asking
-from ..upstream.record import Record
+from ..upstream.model_call import ModelCall
+from ..upstream.record import RequestRecord
 from ..wires import Encoder, Envelope, Wire, gemini, wire_of
 from ..wires.framing import encode_json
 from ..wires.routes import Route
@@ -37,7 +37,7 @@ class ChatHandler:
         gateway: Gateway,
         incoming: Incoming,
         sender: Sender,
-        record: Record,
+        record: RequestRecord,
         route: Route,
         client: str,
     ) -> None:
@@ -60,7 +60,7 @@ class ChatHandler:
         if omits_tools(request):
             request = await restore_tools(request, memory, self._client, served.name)
         self._request, self._model = request, served.name
-        self._record.understood(request, served)
+        self._record.set_request(request, served)
         self._envelope = Envelope(request, new_call_id().removeprefix("call_"), int(time()))
         if not self._wire.asks(request):
             await self._nothing_asked(request)
@@ -105,8 +105,8 @@ class ChatHandler:
         self._gateway.access.check_tool_count(request)
         return request
 
-    def _asking_of(self, served: Served, outflow: Outflow | None) -> Asking:
-        return Asking(
+    def _asking_of(self, served: ResolvedModel, outflow: Outflow | None) -> ModelCall:
+        return ModelCall(
             self._gateway.services,
             self._request,
             served,
@@ -136,7 +136,7 @@ class ChatHandler:
         """Send the rest of the reply."""
         asking = self._asking
         reply = asking.reply(rest)
-        self._record.replied(reply, asking.notes)
+        self._record.set_reply(reply, asking.notes)
         # Before the last byte leaves: what the client says next may need it.
         memory, kept = self._gateway.memory, self._gateway.responses
         await remember_tools(self._request, reply, memory, self._client, self._model)

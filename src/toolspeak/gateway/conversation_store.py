@@ -84,7 +84,7 @@ class ResponseStore:
             data = msgspec.json.encode(kept)
         except (ValueError, TypeError, RecursionError):
             return  # Half a surrogate pair, say, which is no text but does come.
-        await self._memory.keep_response(client, reply.id, data)
+        await self._memory.put_response(client, reply.id, data)
 
     async def read_body(self, client: str, identity: str) -> bytes | None:
         """A response as it was given."""
@@ -93,10 +93,10 @@ class ResponseStore:
 
     async def delete(self, client: str, identity: str) -> None:
         """Keep it no longer."""
-        await self._memory.forget_response(client, identity)
+        await self._memory.delete_response(client, identity)
 
     async def _read(self, client: str, identity: str) -> _StoredResponse | None:
-        data: Any = await self._memory.response(client, identity)
+        data: Any = await self._memory.get_response(client, identity)
         if data is None:
             return None
         try:
@@ -135,7 +135,7 @@ async def restore_tools(request: Request, memory: Memory, client: str, model: st
     if not calls:
         return request
     handles = [handle for said, call in calls for handle in _handles(said, call)]
-    known = await memory.tools_for(client, model, handles)
+    known = await memory.find_tools(client, model, handles)
     if known:
         return structs.replace(request, tools=known)
     note = Note("tools-rebuilt", "the request has no tools; they were rebuilt from its history")

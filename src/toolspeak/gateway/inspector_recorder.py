@@ -15,7 +15,7 @@ from ..observe.inspector.summary import Summary, summary_of
 from ..observe.inspector.view import View, discreet
 from ..store.base import Store
 from ..upstream.capture import Kept
-from ..upstream.record import Record
+from ..upstream.record import RequestRecord
 from .http import Incoming, Sender
 
 
@@ -46,18 +46,18 @@ class Recorder:
         self._ring.resize(config.inspector.requests, config.inspector.bytes)
         self._known = frozenset(configured_secrets(config))
 
-    def begin(self, record: Record, incoming: Incoming, sender: Sender) -> None:
+    def begin(self, record: RequestRecord, incoming: Incoming, sender: Sender) -> None:
         """A request has come in: keep the bytes that go each way."""
         ring, headers = self._ring, incoming.headers
         # Clients may say the same twice.
         key = f"req_{new_call_id()[5:]}" if "x-request-id" in headers else record.id
-        record.kept = incoming.copy = sender.copy = Kept(
-            record.began,
+        record.capture = incoming.copy = sender.copy = Kept(
+            record.started,
             ring.room,
             key=key,
             target=incoming.target,
             headers=headers,
-            changed=record.at,
+            changed=record.received_at,
         )
         ring.active[key] = record
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..upstream.catalog import Catalog, Served, UnknownModelError
+from ..upstream.catalog import Catalog, ResolvedModel, UnknownModelError
 
 _CREATED = 1_700_000_000
 _WHEN = "2023-11-14T22:13:20Z"
@@ -128,5 +128,5 @@ class ModelList:
             names.append(name)
         return names
 
-    def _served(self, name: str) -> Served:
+    def _served(self, name: str) -> ResolvedModel:
         return self._catalog.resolve(name)

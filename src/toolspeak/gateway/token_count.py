@@ -7,11 +7,11 @@ from typing import Any
 from msgspec import structs, to_builtins
 
 from ..calls.schema import iter_strings
-from ..engine import Exchange
-from ..engine.pipeline import Ladder
+from ..engine import Attempt
+from ..engine.pipeline import Pipeline
 from ..errors import WireError
 from ..types import Request
-from ..upstream.catalog import Endpoint, Served
+from ..upstream.catalog import Endpoint, ResolvedModel
 from ..upstream.client import UpstreamClient
 from ..upstream.errors import UpstreamError
 from ..wires.framing import decode_json, encode_json
@@ -24,7 +24,7 @@ _ITS_OWN = {"anthropic": "/v1/messages/count_tokens", "gemini": "/{path}:countTo
 
 
 async def count_tokens(
-    request: Request, raw: dict[str, Any], served: Served, upstreams: UpstreamClient
+    request: Request, raw: dict[str, Any], served: ResolvedModel, upstreams: UpstreamClient
 ) -> tuple[int, bool]:
     """The number of tokens, and whether it was counted."""
     endpoint = served.endpoint
@@ -47,17 +47,21 @@ def estimate_tokens(request: Request) -> int:
     return round((said + keys) / _BYTES_A_TOKEN) + _A_MESSAGE * len(request.messages)
 
 
-async def _same_wire(raw: dict[str, Any], served: Served, upstreams: UpstreamClient) -> int | None:
-    model = served.target.model
+async def _same_wire(
+    raw: dict[str, Any], served: ResolvedModel, upstreams: UpstreamClient
+) -> int | None:
+    model = served.profile.model
     path = _ITS_OWN[served.endpoint.wire].format(path=path_of(model))
     value = await _post(served.endpoint, path, {**raw, "model": model}, upstreams)
     return _number(value, "input_tokens", "totalTokens")
 
 
-async def _tokenized(request: Request, served: Served, upstreams: UpstreamClient) -> int | None:
+async def _tokenized(
+    request: Request, served: ResolvedModel, upstreams: UpstreamClient
+) -> int | None:
     """As llama.cpp counts, which is the embedded model's server too."""
-    first = Ladder(request, served.target, streams=False).exchange()
-    body = (first or Exchange(request, served.target)).outgoing.body
+    first = Pipeline(request, served.profile, streams=False).exchange()
+    body = (first or Attempt(request, served.profile)).outgoing.body
     root = _without_version(served.endpoint)
     written = await _post(root, "/apply-template", {"messages": body["messages"]}, upstreams)
     prompt = written.get("prompt") if isinstance(written, dict) else None

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..config.settings import LogFormat
-from ..upstream.record import Record
+from ..upstream.record import RequestRecord
 
 log = logging.getLogger("toolspeak.gateway")
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
@@ -33,7 +33,7 @@ def set_up(form: LogFormat, level: int) -> None:
     logging.basicConfig(level=level, handlers=[handler])
 
 
-def log_request(record: Record) -> None:
+def log_request(record: RequestRecord) -> None:
     """Log a request that is over."""
     if log.isEnabledFor(logging.INFO):
         log.info(_text(record), extra={"fields": fields(record)})
@@ -62,7 +62,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def fields(record: Record) -> dict[str, Any]:
+def fields(record: RequestRecord) -> dict[str, Any]:
     """What is logged of a request."""
     said: dict[str, Any] = {
         "request_id": record.id,
@@ -72,16 +72,16 @@ def fields(record: Record) -> dict[str, Any]:
         "status": record.status,
         "ms": _ms(record.seconds),
     }
-    if record.served:
+    if record.upstream_model:
         said |= {
             "model": record.model[:_LONGEST],
             "upstream": record.upstream,
             "mode": record.mode,
-            "stream": record.stream,
-            "tools": record.tools,
+            "stream": record.is_stream,
+            "tools": record.tool_count,
             "calls": len(record.calls),
             "retries": len(record.retries),
-            "notes": record.codes,
+            "notes": record.note_codes,
             "overhead_ms": None if record.overhead is None else _ms(record.overhead),
         }
     # Its message may repeat what was asked.
@@ -91,26 +91,26 @@ def fields(record: Record) -> dict[str, Any]:
     return said
 
 
-def _text(record: Record) -> str:
+def _text(record: RequestRecord) -> str:
     """The same in few words."""
     told = ", ".join(_parts(record))
     return f"{record.id}: {record.method} {record.path[:_LONGEST]!r}: {record.status} {told}"
 
 
-def _parts(record: Record) -> Iterator[str]:
+def _parts(record: RequestRecord) -> Iterator[str]:
     yield f"in {_ms(record.seconds):g} ms"
     if record.failure:
         yield record.failure.kind
-    if record.served:
+    if record.upstream_model:
         yield f"{record.model[:_LONGEST]!r} at {record.upstream}"
         if record.mode:
             yield record.mode
         yield from (_several(count, what) for count, what in _counts(record) if count)
-        yield from record.codes
+        yield from record.note_codes
 
 
-def _counts(record: Record) -> Iterator[tuple[int, str]]:
-    yield record.tools, "tool"
+def _counts(record: RequestRecord) -> Iterator[tuple[int, str]]:
+    yield record.tool_count, "tool"
     yield len(record.calls), "call"
     yield len(record.retries), "retry"
 

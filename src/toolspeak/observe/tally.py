@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ..notes import REPAIRS
-from ..upstream.record import PREPARING, Question, Record
+from ..upstream.record import PREPARING, AttemptRecord, RequestRecord
 from .metrics import Metrics
 
 _REFUSALS = {"false-refusal": "false", "refusal": "honest"}
 
 
-def tally(record: Record, metrics: Metrics) -> None:
+def tally(record: RequestRecord, metrics: Metrics) -> None:
     """Count a request."""
     count = metrics.count
     count("toolspeak_requests_total", record.wire, record.mode, str(record.status))
@@ -17,11 +17,11 @@ def tally(record: Record, metrics: Metrics) -> None:
         return
     metrics.observe(record.seconds, "toolspeak_request_seconds", record.wire)
     if record.overhead is not None:
-        stream = "true" if record.stream else "false"
+        stream = "true" if record.is_stream else "false"
         metrics.observe(record.overhead, "toolspeak_overhead_seconds", stream)
-    if record.held is not None:
-        metrics.observe(record.held, "toolspeak_holdback_seconds")
-    for question in record.questions:
+    if record.holdback is not None:
+        metrics.observe(record.holdback, "toolspeak_holdback_seconds")
+    for question in record.attempts:
         _question(question, metrics)
     for reason in record.retries:
         count("toolspeak_retries_total", reason)
@@ -31,12 +31,12 @@ def tally(record: Record, metrics: Metrics) -> None:
     _notes(record, metrics)
 
 
-def _question(question: Question, metrics: Metrics) -> None:
+def _question(question: AttemptRecord, metrics: Metrics) -> None:
     """Every reply of a model counts, not only the one that the client gets."""
-    if question.first is not None:
-        taken = question.first - question.at
+    if question.first_byte is not None:
+        taken = question.first_byte - question.started
         metrics.observe(taken, "toolspeak_upstream_seconds", question.server.name)
-    if question.outcome and question.why != PREPARING:
+    if question.outcome and question.reason != PREPARING:
         metrics.count("toolspeak_replies_total", question.outcome)
         if question.outcome in _REFUSALS:
             metrics.count("toolspeak_refusals_total", _REFUSALS[question.outcome])
@@ -45,7 +45,7 @@ def _question(question: Question, metrics: Metrics) -> None:
             metrics.count("toolspeak_rejected_calls_total", rejection.code)
 
 
-def _reply(record: Record, metrics: Metrics) -> None:
+def _reply(record: RequestRecord, metrics: Metrics) -> None:
     reply = record.reply
     if reply is None:
         return
@@ -59,12 +59,12 @@ def _reply(record: Record, metrics: Metrics) -> None:
         metrics.count("toolspeak_tokens_total", "output", amount=reply.usage.output)
 
 
-def _notes(record: Record, metrics: Metrics) -> None:
-    codes = record.codes
+def _notes(record: RequestRecord, metrics: Metrics) -> None:
+    codes = record.note_codes
     for code in codes:
         metrics.count("toolspeak_notes_total", code)
     # What was repaired in a reply that did not do for another reason was repaired, too.
-    for question in record.questions:
+    for question in record.attempts:
         if question.reply and question.reply.notes:
             codes += [note.code for note in question.reply.notes]
     if codes:

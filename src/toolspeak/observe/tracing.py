@@ -38,7 +38,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from .. import __version__
 from .._util import encode_json
 from ..config.settings import Config, configured_secrets
-from ..engine import Exchange
+from ..engine import Attempt
 from ..types import (
     Document,
     Failure,
@@ -56,7 +56,7 @@ from ..types import (
 )
 from ..upstream.catalog import Endpoint
 from ..upstream.errors import endpoint_secrets
-from ..upstream.record import Question, Record
+from ..upstream.record import AttemptRecord, RequestRecord
 from .inspector.masking import Covering
 
 log = logging.getLogger("toolspeak.gateway")
@@ -92,23 +92,23 @@ class Tracing:
         self._aside = ThreadPoolExecutor(1) if config.telemetry.content else None
         self._is_open = True
 
-    def begin(self, record: Record, headers: Mapping[str, str]) -> None:
+    def begin(self, record: RequestRecord, headers: Mapping[str, str]) -> None:
         """A request has come in."""
         if record.path not in _UNTRACED:
             record.spans = _Spans(self._tracer, record, _PROPAGATOR.extract(headers, Context()))
 
-    def end(self, record: Record) -> None:
+    def end(self, record: RequestRecord) -> None:
         """It is over."""
         if not isinstance(record.spans, _Spans) or not self._is_open:
             return
         if self._aside and record.is_chat:
-            secrets = {one for q in record.questions for one in endpoint_secrets(q.server)}
+            secrets = {one for q in record.attempts for one in endpoint_secrets(q.server)}
             content = _Content(self._secrets | secrets)
             self._aside.submit(self._end, record, record.spans, content)
         else:
             self._end(record, record.spans, None)
 
-    def _end(self, record: Record, spans: _Spans, content: _Content | None) -> None:
+    def _end(self, record: RequestRecord, spans: _Spans, content: _Content | None) -> None:
         try:
             spans.end(record, content)
         except Exception:
@@ -138,29 +138,36 @@ class Tracing:
 class _Spans:
     """The spans of one request."""
 
-    def __init__(self, tracer: Tracer, record: Record, parent: Context) -> None:
+    def __init__(self, tracer: Tracer, record: RequestRecord, parent: Context) -> None:
         self._tracer = tracer
-        self._offset = record.at - record.began
+        self._offset = record.received_at - record.started
         self._server = tracer.start_span(
-            _method(record), parent, SpanKind.SERVER, _clean(_begun(record)), (), _ns(record.at)
+            _method(record),
+            parent,
+            SpanKind.SERVER,
+            _clean(_begun(record)),
+            (),
+            _ns(record.received_at),
         )
         self._context = set_span_in_context(self._server, parent)
-        self._clients: list[tuple[Question, Exchange, Span]] = []
+        self._clients: list[tuple[AttemptRecord, Attempt, Span]] = []
         context = self._server.get_span_context()
         self.trace_id = format_trace_id(context.trace_id) if context.is_valid else ""
 
-    def asks(self, question: Question, exchange: Exchange, endpoint: Endpoint) -> Mapping[str, str]:
+    def asks(
+        self, question: AttemptRecord, exchange: Attempt, endpoint: Endpoint
+    ) -> Mapping[str, str]:
         """An upstream is asked; the headers that tell it of the trace."""
         asked = _clean(_asked(question, exchange.request, endpoint))
         name = f"chat {asked['gen_ai.request.model']}"
-        at = self._at(question.at)
+        at = self._at(question.started)
         span = self._tracer.start_span(name, self._context, SpanKind.CLIENT, asked, (), at)
         self._clients.append((question, exchange, span))
         headers: dict[str, str] = {}
         _PROPAGATOR.inject(headers, set_span_in_context(span, self._context))
         return headers
 
-    def end(self, record: Record, content: _Content | None) -> None:
+    def end(self, record: RequestRecord, content: _Content | None) -> None:
         """All that is known by now."""
         for question, exchange, span in self._clients:
             if span.is_recording():
@@ -172,10 +179,10 @@ class _Spans:
         self._server.end(self._at(record.ended))
 
     def _end_client(
-        self, question: Question, exchange: Exchange, span: Span, content: _Content | None
+        self, question: AttemptRecord, exchange: Attempt, span: Span, content: _Content | None
     ) -> None:
         span.set_attributes(_clean(_answered(question)))
-        at = self._at(question.ended or question.at)
+        at = self._at(question.ended or question.started)
         if reply := question.reply:
             for call in reply.calls:
                 span.add_event("toolspeak.call", _clean(_call(call, content)), at)
@@ -188,7 +195,7 @@ class _Spans:
         if question.failure:
             _fail(span, question.failure, content)
 
-    def _end_server(self, record: Record, content: _Content | None) -> None:
+    def _end_server(self, record: RequestRecord, content: _Content | None) -> None:
         span = self._server
         if record.is_chat or record.status < 400:
             # Any other path is one that a client has made up.
@@ -211,7 +218,7 @@ class _Spans:
 # What spans say.
 
 
-def _begun(record: Record) -> dict[str, Value]:
+def _begun(record: RequestRecord) -> dict[str, Value]:
     method = _method(record)
     return {
         "http.request.method": method if method in _METHODS else "_OTHER",
@@ -221,27 +228,27 @@ def _begun(record: Record) -> dict[str, Value]:
     }
 
 
-def _served(record: Record) -> dict[str, Value]:
+def _served(record: RequestRecord) -> dict[str, Value]:
     said: dict[str, Value] = {"http.response.status_code": record.status}
-    if record.served:
+    if record.upstream_model:
         said |= {
             "toolspeak.model": record.model,
             "toolspeak.upstream": record.upstream,
             "toolspeak.mode": record.mode,
-            "toolspeak.stream": record.stream,
-            "toolspeak.calls.tools": record.tools,
+            "toolspeak.stream": record.is_stream,
+            "toolspeak.calls.tools": record.tool_count,
             "toolspeak.calls.drafts": len(record.calls),
             "toolspeak.retries": len(record.retries),
-            "toolspeak.notes": record.codes,
+            "toolspeak.notes": record.note_codes,
         }
     if record.overhead is not None:
         said["toolspeak.overhead_ms"] = round(record.overhead * 1000, 3)
-    if record.held is not None:
-        said["toolspeak.holdback_ms"] = round(record.held * 1000, 3)
+    if record.holdback is not None:
+        said["toolspeak.holdback_ms"] = round(record.holdback * 1000, 3)
     return said
 
 
-def _asked(question: Question, request: Request, endpoint: Endpoint) -> dict[str, Value]:
+def _asked(question: AttemptRecord, request: Request, endpoint: Endpoint) -> dict[str, Value]:
     """What is known when an upstream is asked."""
     asked: dict[str, Value] = {
         "gen_ai.operation.name": "chat",
@@ -254,8 +261,8 @@ def _asked(question: Question, request: Request, endpoint: Endpoint) -> dict[str
         "toolspeak.mode": question.plan.mode,
         **dict(_settings(request)),
     }
-    if question.why:
-        asked["toolspeak.why"] = question.why
+    if question.reason:
+        asked["toolspeak.why"] = question.reason
     return asked
 
 
@@ -272,7 +279,7 @@ def _settings(request: Request) -> Iterator[tuple[str, Value]]:
             yield f"gen_ai.request.{name}", int(value) if name in _WHOLE else float(value)
 
 
-def _answered(question: Question) -> dict[str, Value]:
+def _answered(question: AttemptRecord) -> dict[str, Value]:
     """What is known when there is an answer, or none to come."""
     said: dict[str, Value] = {}
     if question.status:
@@ -418,7 +425,7 @@ def _resource() -> Resource:
     return resource.merge(Resource({SERVICE_NAME: "toolspeak"})) if is_unknown else resource
 
 
-def _method(record: Record) -> str:
+def _method(record: RequestRecord) -> str:
     """Clients may make up any."""
     return record.method if record.method in _METHODS else "HTTP"
 

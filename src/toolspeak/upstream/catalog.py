@@ -17,7 +17,7 @@ from ..config.loading import apply_provider
 from ..config.model_names import look_up, named
 from ..config.providers import PROVIDERS
 from ..config.settings import Config, ModelSettings, UpstreamSettings
-from ..engine import Target
+from ..engine import ModelProfile
 from ..errors import ToolspeakError
 from ..types import Capabilities, Failure, Quirks
 
@@ -59,13 +59,13 @@ class DiscoveredServer(Struct, frozen=True):
     """How all of its models are to be used, where that is known."""
 
 
-class Served(Struct, frozen=True):
+class ResolvedModel(Struct, frozen=True):
     """A model, ready to be asked."""
 
     name: str
     """What the client called it."""
     endpoint: Endpoint
-    target: Target
+    profile: ModelProfile
     context: int | None = None
     fallbacks: tuple[Endpoint, ...] = ()
 
@@ -91,9 +91,9 @@ class Catalog:
         self._environ = environ
         self.discovered = found
         self._found = {server.name: server for server in found}
-        self._resolved: dict[str, Served] = {}
+        self._resolved: dict[str, ResolvedModel] = {}
 
-    def resolve(self, name: str) -> Served:
+    def resolve(self, name: str) -> ResolvedModel:
         """The model that a name means, or else the default one."""
         served = self._resolved.get(name)
         if served is None:
@@ -107,7 +107,7 @@ class Catalog:
             served = self._resolved[name] = self._served(name, model)
         return served
 
-    def resolve_exact(self, name: str) -> Served:
+    def resolve_exact(self, name: str) -> ResolvedModel:
         """The model that a name means, and never the default one in its place."""
         model = self.find_model(name)
         if model is None:
@@ -174,12 +174,12 @@ class Catalog:
         settings = server.settings if server and server.settings else ModelSettings(upstream)
         return structs.replace(settings, upstream=upstream, model=model)
 
-    def _served(self, name: str, model: ModelSettings) -> Served:
+    def _served(self, name: str, model: ModelSettings) -> ResolvedModel:
         endpoint = self.find_endpoint(model.upstream)
         if endpoint is None:
             raise UnknownModelError(f"the upstream {model.upstream!r} is not there any more")
         others = (self.find_endpoint(other) for other in endpoint.settings.fallbacks)
-        return Served(
+        return ResolvedModel(
             name,
             endpoint,
             make_profile(model, endpoint),
@@ -225,9 +225,9 @@ _TINY = 0.6e9
 """Up to about here, models cannot tell which tool fits."""
 
 
-def make_profile(model: ModelSettings, endpoint: Endpoint) -> Target:
+def make_profile(model: ModelSettings, endpoint: Endpoint) -> ModelProfile:
     """A model of an upstream as the bridge wants to know it."""
-    return Target(
+    return ModelProfile(
         upstream=endpoint.name,
         model=model.model,
         wire=endpoint.wire,
@@ -238,14 +238,14 @@ def make_profile(model: ModelSettings, endpoint: Endpoint) -> Target:
             reasoning_open=model.reasoning_open,
             context=model.context,
         ),
-        tools=model.tools,
+        mode=model.tools,
         dialect=model.dialect,
         trust=model.trust,
         compact=model.compact,
         retries=model.retries,
-        repeats=model.repeats,
-        polling=model.polling,
-        select=model.select,
-        weak=is_tiny_model(model.model) if model.weak == "auto" else model.weak,
+        max_repeats=model.repeats,
+        polling_tools=model.polling,
+        select_tools_above=model.select,
+        is_small=is_tiny_model(model.model) if model.weak == "auto" else model.weak,
         quirks=endpoint.quirks,
     )

@@ -46,7 +46,7 @@ class Memory:
             kept[address] = data
             await self._store.put_many(kept, DAY)
 
-    async def tools_for(
+    async def find_tools(
         self, client: str, model: str, call_ids: Iterable[str]
     ) -> tuple[Tool, ...] | None:
         """The tools of the last of these calls that is known, for another day."""
@@ -57,35 +57,35 @@ class Memory:
                 return await self._tools_at(address.decode(), pointer)
         return None
 
-    async def verdict(self, upstream: str, model: str) -> str | None:
+    async def get_learned_mode(self, upstream: str, model: str) -> str | None:
         """In which mode this model makes its calls, if that was found out in the last hour."""
         mode = await self._store.get(_key("verdict", upstream, model))
         return None if mode is None else mode.decode()
 
-    async def judge(self, upstream: str, model: str, mode: str) -> None:
+    async def set_learned_mode(self, upstream: str, model: str, mode: str) -> None:
         """Remembers for an hour in which mode this model makes its calls."""
         await self._store.put(_key("verdict", upstream, model), mode.encode(), HOUR)
 
-    async def saw_text_call(self, upstream: str, model: str, was_text: bool) -> int:
+    async def add_call_observation(self, upstream: str, model: str, was_text: bool) -> int:
         """Remembers that a model with native calls made one, in the text or not. Gives how many of
         its last ones were in the text; an hour without any makes that forgotten."""
         key = _key("outcomes", upstream, model)
         await self._store.push(key, b"1" if was_text else b"0", max_items=OUTCOMES, seconds=HOUR)
         return (await self._store.list_items(key)).count(b"1")
 
-    async def has_called(self, upstream: str, model: str) -> bool:
+    async def has_called_natively(self, upstream: str, model: str) -> bool:
         """Whether this model has made native calls in the last hour."""
         return b"0" in await self._store.list_items(_key("outcomes", upstream, model))
 
-    async def keep_response(self, client: str, identity: str, value: bytes) -> None:
+    async def put_response(self, client: str, identity: str, value: bytes) -> None:
         """Keeps a response for 24 hours (the vendor keeps them for 30 days)."""
         await self._store.put(_key("response", client, identity), value, DAY)
 
-    async def response(self, client: str, identity: str) -> bytes | None:
+    async def get_response(self, client: str, identity: str) -> bytes | None:
         """A response that was kept for this client."""
         return await self._store.get(_key("response", client, identity))
 
-    async def forget_response(self, client: str, identity: str) -> None:
+    async def delete_response(self, client: str, identity: str) -> None:
         await self._store.delete(_key("response", client, identity))
 
     async def _tools_at(self, address: str, pointer: str) -> tuple[Tool, ...] | None:

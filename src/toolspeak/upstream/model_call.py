@@ -15,18 +15,18 @@ from typing import Any, Protocol
 
 from msgspec import Struct, structs
 
-from ..engine import Answer, Exchange, Target, plan_for
-from ..engine.pipeline import Ladder, NoCall
+from ..engine import Attempt, ModelProfile, ReplyReader, plan_request
+from ..engine.pipeline import NoCallMade, Pipeline
 from ..engine.plan import involves_tools
-from ..engine.tool_rejection import is_about_all_tools, is_about_tools
+from ..engine.tool_rejection import rejects_all_tools, rejects_tools
 from ..errors import WireError
 from ..events import ArgumentsDelta, Event, ReasoningDelta, Started, TextDelta, fold
 from ..types import Failure, Note, Reply, Request
-from .catalog import Endpoint, Served
+from .catalog import Endpoint, ResolvedModel
 from .client import UpstreamClient
 from .errors import UpstreamError
 from .memory import Memory
-from .record import PREPARING, Question, Record
+from .record import PREPARING, AttemptRecord, RequestRecord
 from .response import UpstreamResponse
 from .timing import HeldBack, Stopwatch
 
@@ -38,7 +38,7 @@ _WORDS = frozenset({TextDelta, ReasoningDelta, ArgumentsDelta})
 """What a stream has most of; it is not kept unless somebody asks for that."""
 
 
-class Services(Struct, frozen=True):
+class ModelServices(Struct, frozen=True):
     """What is there for all requests."""
 
     upstreams: UpstreamClient
@@ -59,20 +59,20 @@ class Outlet(Protocol):
         ...
 
 
-class Asking:
+class ModelCall:
     """One request to a model. Without an outlet, the reply is asked for as a whole."""
 
     def __init__(
         self,
-        services: Services,
+        services: ModelServices,
         request: Request,
-        served: Served,
+        served: ResolvedModel,
         outlet: Outlet | None = None,
         *,
         headers: Mapping[str, str] | None = None,
         keeps_words: bool = True,
         may_pass: bool = False,
-        record: Record | None = None,
+        record: RequestRecord | None = None,
     ) -> None:
         self.request = request
         self._services = services
@@ -83,7 +83,7 @@ class Asking:
         self._keeps_words = keeps_words
         self._may_pass = may_pass
         """Whether a reply may leave as it came."""
-        self.record = record or Record()
+        self.record = record or RequestRecord()
         """What is kept of the asking."""
         self._why = ""
         """Why the model is asked once more."""
@@ -91,10 +91,10 @@ class Asking:
         """For the time that goes into waiting for upstreams, until the client hears something."""
         self.sent_notes: tuple[Note, ...] = ()
         """What was lost on the way to the model."""
-        self._target = served.target
+        self._target = served.profile
         self._refused: UpstreamError | None = None
         """What the upstream said when it would not take tools."""
-        self._ladder: Ladder | None = None
+        self._ladder: Pipeline | None = None
         """The attempts at the upstream that was asked last."""
         self._kept: list[Event] = []
         """What has left."""
@@ -124,25 +124,25 @@ class Asking:
         served = self._served
         endpoints = (served.endpoint, *served.fallbacks)
         for index, endpoint in enumerate(endpoints):
-            target = served.target if not index else _moved(served.target, endpoint)
+            target = served.profile if not index else _moved(served.profile, endpoint)
             try:
                 rest = await self._ask_one(endpoint, target)
                 return [*self._unsent, *rest]
             except UpstreamError as problem:
-                self.record.upstream_failed(endpoint.name, problem.failure)
+                self.record.add_failure(endpoint.name, problem.failure)
                 if problem.failure.kind not in _MOVABLE or endpoint is endpoints[-1]:
                     raise
                 self._retry("fallback")
         raise AssertionError("the last of them has answered or failed")
 
-    async def _ask_one(self, endpoint: Endpoint, target: Target) -> list[Event]:
+    async def _ask_one(self, endpoint: Endpoint, target: ModelProfile) -> list[Event]:
         """Ask one upstream, in another way if it does not understand, or does not obey."""
-        if target.tools == "auto":
+        if target.mode == "auto":
             target = await self._with_verdict(target)
         self._target = target
         before = self._ladder.usage if self._ladder else None
         streams = self._outlet is not None
-        ladder = self._ladder = Ladder(self.request, target, streams=streams, usage=before)
+        ladder = self._ladder = Pipeline(self.request, target, streams=streams, usage=before)
         self._unsent = []
         self._refused = None
         while True:
@@ -152,12 +152,12 @@ class Asking:
                 return self._known(ladder, endpoint)
             self.sent_notes = exchange.outgoing.notes
             why, self._why = PREPARING if ladder.is_preparing else self._why, ""
-            question = self.record.asks(exchange, endpoint, why)
+            question = self.record.start_attempt(exchange, endpoint, why)
             outcomes = len(ladder.outcomes)
             try:
                 rest = await self._asked(question, exchange, endpoint, ladder)
             except UpstreamError as problem:
-                question.failed(problem.failure)
+                question.set_failure(problem.failure)
                 if ladder.is_preparing and problem.failure.kind not in _BUSY:
                     ladder.unprepared()
                     continue
@@ -167,40 +167,40 @@ class Asking:
             else:
                 if not question.failure:
                     outcome = ladder.reason if len(ladder.outcomes) > outcomes else ""
-                    question.understood(ladder.reply, outcome)
+                    question.set_reply(ladder.reply, outcome)
                 if rest is None and ladder.reason:
                     self._retry(ladder.reason)
             if rest is not None:
                 return rest
 
-    def _in_other_words(self, exchange: Exchange, problem: UpstreamError, ladder: Ladder) -> None:
+    def _in_other_words(self, exchange: Attempt, problem: UpstreamError, ladder: Pipeline) -> None:
         """Tell the model of its tools in the prompt, once, if its upstream does not take them."""
         refused, target = self._refused, self._target
-        if refused or target.tools != "auto" or not _is_refusal(exchange, problem.failure):
+        if refused or target.mode != "auto" or not _is_refusal(exchange, problem.failure):
             is_busy = problem.failure.kind in _MOVABLE
             raise problem if is_busy else refused or problem from None
         self._retry("tools refused")
         self._refused = problem
-        ladder.plan = plan_for(self.request, structs.replace(target, learned="prompt"))
+        ladder.plan = plan_request(self.request, structs.replace(target, learned_mode="prompt"))
 
-    async def _with_verdict(self, target: Target) -> Target:
-        learned = await self._services.memory.verdict(target.upstream, target.model)
-        return structs.replace(target, learned=learned) if learned else target
+    async def _with_verdict(self, target: ModelProfile) -> ModelProfile:
+        learned = await self._services.memory.get_learned_mode(target.upstream, target.model)
+        return structs.replace(target, learned_mode=learned) if learned else target
 
-    def _known(self, ladder: Ladder, endpoint: Endpoint) -> list[Event]:
+    def _known(self, ladder: Pipeline, endpoint: Endpoint) -> list[Event]:
         """The calls of a model that need not be asked for them."""
         known = ladder.known()
-        self.record.known(ladder.last, endpoint, fold(known))
+        self.record.add_decided_calls(ladder.last, endpoint, fold(known))
         return known
 
     # One reply.
 
     async def _asked(
         self,
-        question: Question,
-        exchange: Exchange,
+        question: AttemptRecord,
+        exchange: Attempt,
         endpoint: Endpoint,
-        ladder: Ladder,
+        ladder: Pipeline,
     ) -> list[Event] | None:
         """What has not left yet of the reply; None if the model is to be asked again."""
         same = self.request.wire == endpoint.wire
@@ -214,7 +214,7 @@ class Asking:
                 partial(_is_refusal, exchange),
                 question.headers,
             )
-        self.record.hears(question, response, is_stream=self._outlet is not None)
+        self.record.start_response(question, response, is_stream=self._outlet is not None)
         with response:
             if response.status >= 300:
                 raise await response.read_error()
@@ -222,15 +222,15 @@ class Asking:
                 if self._outlet:
                     return await self._stream(exchange, ladder, endpoint, response, self._outlet)
                 return await self._whole(exchange, ladder, response)
-            except NoCall as problem:
+            except NoCallMade as problem:
                 raise UpstreamError(problem.failure) from None
 
     async def _whole(
-        self, exchange: Exchange, ladder: Ladder, response: UpstreamResponse
+        self, exchange: Attempt, ladder: Pipeline, response: UpstreamResponse
     ) -> list[Event] | None:
         with self.waiting:
             body = await response.read_body()
-        answer = exchange.answer()
+        answer = exchange.reader()
         events, value = at_once(answer, response, body)
         if failures := ladder.feed(events):
             raise response.error_for(_failure_in(failures))
@@ -242,28 +242,28 @@ class Asking:
         return rest
 
     def _is_unchanged(
-        self, answer: Answer, ladder: Ladder, rest: list[Event] | None, value: Any
+        self, answer: ReplyReader, ladder: Pipeline, rest: list[Event] | None, value: Any
     ) -> bool:
         """Whether a reply comes to just what it says, and says it as the client is told."""
         wire, reply = ladder.last.wire, ladder.reply
-        if wire.name != self.request.wire or rest != answer.heard:
+        if wire.name != self.request.wire or rest != answer.decoded:
             return False
         # What was repaired in reading it is told by a note.
         return not reply.notes and wire.is_as_written(value, reply)
 
-    def _passes(self, exchange: Exchange) -> bool:
+    def _passes(self, exchange: Attempt) -> bool:
         """Whether the reply can leave as it comes."""
         return self._may_pass and not involves_tools(self.request) and exchange.is_transparent
 
     async def _stream(
         self,
-        exchange: Exchange,
-        ladder: Ladder,
+        exchange: Attempt,
+        ladder: Pipeline,
         endpoint: Endpoint,
         response: UpstreamResponse,
         outlet: Outlet,
     ) -> list[Event] | None:
-        answer = exchange.answer()
+        answer = exchange.reader()
         passes = self._passes(exchange)
         held = HeldBack(answer, self.record)
         while True:
@@ -276,7 +276,7 @@ class Asking:
             if fresh and isinstance(failure := fresh[-1], Failure):
                 if not speaks:
                     raise response.error_for(failure)
-                self.record.upstream_failed(endpoint.name, failure)
+                self.record.add_failure(endpoint.name, failure)
                 rest = ladder.give_up()
                 if rest is None:
                     self._unsent[-1] = response.mask_failure(failure)
@@ -291,13 +291,13 @@ class Asking:
             if speaks:
                 events, self._unsent = self._unsent, []
                 self._keep(events)
-                as_it_came = answer.take_passed() if passes and answer.frames else None
+                as_it_came = answer.take_unchanged() if passes and answer.frames else None
                 await outlet.send(events, as_it_came, response.received_at)
-        self.passed = answer.take_passed() if passes and answer.frames else None
+        self.passed = answer.take_unchanged() if passes and answer.frames else None
         return rest
 
     async def _batch(
-        self, answer: Answer, response: UpstreamResponse, outlet: Outlet
+        self, answer: ReplyReader, response: UpstreamResponse, outlet: Outlet
     ) -> tuple[list[Event], bool]:
         """What the next piece of a reply says, and whether it is the last."""
         if not response.is_stream:
@@ -334,7 +334,7 @@ class Asking:
     @property
     def may_learn(self) -> bool:
         """Whether the reply can tell anything that is not known of the model."""
-        is_open = self._target.tools == "auto" and self.record.mode == "native"
+        is_open = self._target.mode == "auto" and self.record.mode == "native"
         return is_open or self._refused is not None
 
     async def learn(self, reply: Reply) -> None:
@@ -342,38 +342,40 @@ class Asking:
         there."""
         memory, upstream, model = self._services.memory, self._target.upstream, self._target.model
         refused = self._refused
-        lacks = refused and self.request.tools and is_about_all_tools(refused.failure)
-        if lacks and not (reply.failure or await memory.has_called(upstream, model)):
-            await memory.judge(upstream, model, "prompt")
+        lacks = refused and self.request.tools and rejects_all_tools(refused.failure)
+        if lacks and not (reply.failure or await memory.has_called_natively(upstream, model)):
+            await memory.set_learned_mode(upstream, model, "prompt")
         if not reply.calls:
             return
-        if self._target.tools == "auto" and self.record.mode == "native":
+        if self._target.mode == "auto" and self.record.mode == "native":
             in_text = any(call.raw for call in reply.calls)
-            seen = await memory.saw_text_call(upstream, model, in_text)
+            seen = await memory.add_call_observation(upstream, model, in_text)
             if seen >= 3:
-                await memory.judge(upstream, model, "prompt")
+                await memory.set_learned_mode(upstream, model, "prompt")
 
     def _again(self) -> None:
-        self.record.questions[-1].retries += 1
-        self.record.retried("upstream")
+        self.record.attempts[-1].retries += 1
+        self.record.add_retry("upstream")
 
     def _retry(self, reason: str) -> None:
         self._why = reason
-        self.record.retried(reason)
+        self.record.add_retry(reason)
 
 
-def at_once(answer: Answer, response: UpstreamResponse, body: bytes) -> tuple[list[Event], Any]:
+def at_once(
+    answer: ReplyReader, response: UpstreamResponse, body: bytes
+) -> tuple[list[Event], Any]:
     """What a reply says that is read whole, and the value that it is; None if it is a stream."""
     if response.is_html:
         raise response.html_error()
     try:
-        value = answer.read(body)
+        value = answer.parse_body(body)
     except WireError as problem:
         events = answer.feed(body) + answer.finish()
         if answer.frames:
             return events, None
         raise response.unreadable_error(problem) from None
-    return answer.whole(value), value
+    return answer.read_whole(value), value
 
 
 def _is_utf_8(body: bytes) -> bool:
@@ -381,10 +383,10 @@ def _is_utf_8(body: bytes) -> bool:
     return body[:1] == b"{" and body.find(b"\0", 0, 4) < 0
 
 
-def _is_refusal(exchange: Exchange, failure: Failure) -> bool:
+def _is_refusal(exchange: Attempt, failure: Failure) -> bool:
     """Whether an upstream says that it takes no tools; with a 500, some do."""
     gives = exchange.plan.mode == "native" and involves_tools(exchange.request)
-    return gives and is_about_tools(failure)
+    return gives and rejects_tools(failure)
 
 
 def _failure_in(events: list[Event]) -> Failure:
@@ -396,7 +398,7 @@ def _says(event: Event) -> bool:
     return not isinstance(event, (Started, Note, Failure)) and getattr(event, "text", " ") != ""
 
 
-def _moved(target: Target, endpoint: Endpoint) -> Target:
+def _moved(target: ModelProfile, endpoint: Endpoint) -> ModelProfile:
     """The same model at another upstream."""
     return structs.replace(
         target,

@@ -18,18 +18,18 @@ from .capture import LARGE, Flow, Kept
 from .catalog import UpstreamServer
 
 if TYPE_CHECKING:
-    from ..engine import Exchange
-    from .catalog import Endpoint, Served
+    from ..engine import Attempt
+    from .catalog import Endpoint, ResolvedModel
     from .response import UpstreamResponse
 
-CLOSED = 499
+CLIENT_CLOSED = 499
 """The status where nobody was there to see one, or to see all of the answer."""
 _GIST = 160
 PREPARING = "preparing"
 """Why a model is asked for something of which the client hears nothing."""
 
 
-class Question(Struct, array_like=True):
+class AttemptRecord(Struct, array_like=True):
     """One question to an upstream, and what came of it. Times are those of `perf_counter`."""
 
     server: UpstreamServer
@@ -37,11 +37,11 @@ class Question(Struct, array_like=True):
     path: str
     model: str
     """What the upstream calls it."""
-    why: str
+    reason: str
     """Why it was asked, if not for the first time."""
-    at: float
-    sent: bytes = b""
-    heard: Flow | None = None
+    started: float
+    request_body: bytes = b""
+    response_capture: Flow | None = None
     """What came back, where bytes are kept."""
     headers: Mapping[str, str] | None = None
     """What the upstream has to be told beside it."""
@@ -49,19 +49,19 @@ class Question(Struct, array_like=True):
     """How often the same was sent again, for problems with the connection or the server."""
     status: int = 0
     is_stream: bool = False
-    first: float | None = None
+    first_byte: float | None = None
     """When the head of the reply was there."""
     ended: float | None = None
     reply: Reply | None = None
     outcome: str = ""
     failure: Failure | None = None
 
-    def failed(self, failure: Failure) -> None:
+    def set_failure(self, failure: Failure) -> None:
         """There is no reply, or no more of it."""
         self.failure = failure
         self.ended = perf_counter()
 
-    def understood(self, reply: Reply, outcome: str) -> None:
+    def set_reply(self, reply: Reply, outcome: str) -> None:
         """The reply is all there, and this is what it comes to."""
         self.ended = perf_counter()
         self.reply, self.outcome = reply, outcome
@@ -72,12 +72,14 @@ class Spans(Protocol):
 
     trace_id: str
 
-    def asks(self, question: Question, exchange: Exchange, endpoint: Endpoint) -> Mapping[str, str]:
+    def asks(
+        self, question: AttemptRecord, exchange: Attempt, endpoint: Endpoint
+    ) -> Mapping[str, str]:
         """An upstream is asked; the headers that tell it of the trace."""
         ...
 
 
-class Record(Struct, array_like=True):
+class RequestRecord(Struct, array_like=True):
     """One request of a client."""
 
     id: str = ""
@@ -85,49 +87,49 @@ class Record(Struct, array_like=True):
     path: str = ""
     wire: str = ""
     is_chat: bool = False
-    at: float = field(default_factory=time)
+    received_at: float = field(default_factory=time)
     """Seconds since 1970."""
-    began: float = field(default_factory=perf_counter)
+    started: float = field(default_factory=perf_counter)
     model: str = ""
     """The one that was asked for, and what its upstream calls the one that answers."""
-    served: str = ""
+    upstream_model: str = ""
     first_upstream: str = ""
-    stream: bool = False
-    tools: int = 0
+    is_stream: bool = False
+    tool_count: int = 0
     mode: str = ""
     """How the model was given tools."""
-    questions: list[Question] = []
+    attempts: list[AttemptRecord] = []
     retries: list[str] = []
     """Why upstreams were asked more than once."""
     failures: list[tuple[str, str]] = []
     """Upstreams that have failed, and the kind of each failure."""
     overhead: float | None = None
     """Seconds that were not spent on waiting for upstreams."""
-    held: float | None = None
+    holdback: float | None = None
     """The longest time that something was held back; None if nothing is streamed."""
     has_replied: bool = False
-    other_reply: Reply | None = None
+    replaced_reply: Reply | None = None
     """What the client gets in the end, where that is not the last that an upstream has said."""
     notes: tuple[Note, ...] = ()
     failure: Failure | None = None
     status: int = 0
     ended: float = 0.0
-    answered: dict[str, str] = {}
+    response_headers: dict[str, str] = {}
     """The headers of the answer."""
-    kept: Kept | None = None
+    capture: Kept | None = None
     spans: Spans | None = None
 
     @property
     def seconds(self) -> float:
         """How long it took."""
-        return self.ended - self.began
+        return self.ended - self.started
 
     @property
     def reply(self) -> Reply | None:
         """What the client gets in the end."""
-        if self.has_replied and self.other_reply is None:
-            return self.questions[-1].reply
-        return self.other_reply
+        if self.has_replied and self.replaced_reply is None:
+            return self.attempts[-1].reply
+        return self.replaced_reply
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -136,83 +138,87 @@ class Record(Struct, array_like=True):
         return reply.calls if reply else ()
 
     @property
-    def codes(self) -> list[str]:
+    def note_codes(self) -> list[str]:
         """What there was to remark, each once."""
         return list(dict.fromkeys(note.code for note in self.notes)) if self.notes else []
 
     @property
     def upstream(self) -> str:
         """Who was asked last."""
-        if self.questions:
-            return self.questions[-1].server.name
+        if self.attempts:
+            return self.attempts[-1].server.name
         return self.first_upstream
 
-    def understood(self, request: Request, served: Served) -> None:
+    def set_request(self, request: Request, served: ResolvedModel) -> None:
         """What the client wants is known."""
-        if self.kept and not self.kept.body:
+        if self.capture and not self.capture.body:
             # There was no room for it, so nobody can read it there.
-            self.kept.asked = gist(request)
-        self.model, self.stream = request.model, request.stream
-        self.tools = len(request.tools or ())
-        self.served, self.first_upstream = served.target.model, served.endpoint.name
+            self.capture.asked = last_user_text(request)
+        self.model, self.is_stream = request.model, request.stream
+        self.tool_count = len(request.tools or ())
+        self.upstream_model, self.first_upstream = served.profile.model, served.endpoint.name
 
-    def asks(self, exchange: Exchange, endpoint: Endpoint, why: str) -> Question:
+    def start_attempt(self, exchange: Attempt, endpoint: Endpoint, why: str) -> AttemptRecord:
         """An upstream is asked."""
         question = self._question(exchange, endpoint, why)
-        if self.kept:
+        if self.capture:
             data = exchange.data
-            question.sent = data if len(data) <= LARGE or self.kept.fits(len(data)) else b""
+            question.request_body = (
+                data if len(data) <= LARGE or self.capture.fits(len(data)) else b""
+            )
         if self.spans:
             question.headers = self.spans.asks(question, exchange, endpoint)
         return question
 
-    def hears(self, question: Question, response: UpstreamResponse, *, is_stream: bool) -> None:
+    def start_response(
+        self, question: AttemptRecord, response: UpstreamResponse, *, is_stream: bool
+    ) -> None:
         """The head of a reply is there."""
-        question.first = perf_counter()
+        question.first_byte = perf_counter()
         question.status = response.status
-        if self.kept and question.heard:
+        if self.capture and question.response_capture:
             question.is_stream = is_stream and response.is_stream
-            response.capture_to(question.heard, self.kept)
+            response.capture_to(question.response_capture, self.capture)
 
-    def known(self, exchange: Exchange, endpoint: Endpoint, reply: Reply) -> None:
+    def add_decided_calls(self, exchange: Attempt, endpoint: Endpoint, reply: Reply) -> None:
         """The reply is known without a further question: the model was led to it."""
-        why = "decided" if self.questions else "known"
-        self._question(exchange, endpoint, why).understood(reply, "calls")
+        why = "decided" if self.attempts else "known"
+        self._question(exchange, endpoint, why).set_reply(reply, "calls")
 
-    def _question(self, exchange: Exchange, endpoint: Endpoint, why: str) -> Question:
-        plan, path, model = exchange.plan, exchange.outgoing.path, exchange.target.model
-        question = Question(_server(endpoint), plan, path, model, why, perf_counter())
-        if self.kept:
-            question.heard = Flow(self.kept.began, self.kept.room)
-        self.questions.append(question)
+    def _question(self, exchange: Attempt, endpoint: Endpoint, why: str) -> AttemptRecord:
+        plan, path, model = exchange.plan, exchange.outgoing.path, exchange.profile.model
+        question = AttemptRecord(_server(endpoint), plan, path, model, why, perf_counter())
+        if self.capture:
+            question.response_capture = Flow(self.capture.began, self.capture.room)
+        self.attempts.append(question)
         return question
 
-    def retried(self, reason: str) -> None:
+    def add_retry(self, reason: str) -> None:
         """An upstream has to be asked once more."""
         self.retries.append(reason)
 
-    def upstream_failed(self, upstream: str, failure: Failure) -> None:
+    def add_failure(self, upstream: str, failure: Failure) -> None:
         """There is no reply of an upstream, or no more of it."""
         self.failures.append((upstream, failure.kind))
-        if self.questions:
-            self.questions[-1].failed(failure)
+        if self.attempts:
+            self.attempts[-1].set_failure(failure)
 
-    def holds(self, seconds: float) -> None:
+    def add_holdback(self, seconds: float) -> None:
         """Something has left that was held back for so long."""
-        self.held = max(self.held or 0.0, seconds)
+        self.holdback = max(self.holdback or 0.0, seconds)
 
-    def replied(self, reply: Reply, notes: tuple[Note, ...]) -> None:
+    def set_reply(self, reply: Reply, notes: tuple[Note, ...]) -> None:
         """What the client gets in the end; the notes are those on how it was asked for."""
         self.has_replied = True
-        if not self.questions or self.questions[-1].reply is not reply:
-            self.other_reply = reply
+        if not self.attempts or self.attempts[-1].reply is not reply:
+            self.replaced_reply = reply
         self.notes = (*notes, *reply.notes)
         self.failure = reply.failure
 
     def end(self, status: int, headers: dict[str, str]) -> None:
         """It is over."""
-        self.status = self.status or status or CLOSED
-        self.answered = headers
+        self.status = self.status or status or CLIENT_CLOSED
+        self.response_headers = headers
         self.ended = perf_counter()
 
 
@@ -223,7 +229,7 @@ def _server(endpoint: Endpoint) -> UpstreamServer:
     )
 
 
-def gist(request: Request) -> str:
+def last_user_text(request: Request) -> str:
     """What tells a request from others: the beginning of the last that somebody said in words."""
     for message in reversed(request.messages):
         if message.role == "user":

@@ -5,10 +5,10 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from .record import Record
+from .record import RequestRecord
 
 if TYPE_CHECKING:
-    from ..engine import Answer
+    from ..engine import ReplyReader
 
 
 class HeldBack:
@@ -18,18 +18,18 @@ class HeldBack:
     next piece on.
     """
 
-    def __init__(self, answer: Answer, record: Record) -> None:
+    def __init__(self, answer: ReplyReader, record: RequestRecord) -> None:
         self._answer = answer
         self._record = record
         self.since = 0.0
-        record.holds(0.0)
+        record.add_holdback(0.0)
 
     def look(self, *, is_free: bool) -> None:
         """Look at a piece that has come; whether something leaves because of it."""
         if not self.since:
-            self.since = 0.0 if is_free or not self._answer.speaks else perf_counter()
+            self.since = 0.0 if is_free or not self._answer.has_content else perf_counter()
         elif is_free:
-            self._record.holds(perf_counter() - self.since)
+            self._record.add_holdback(perf_counter() - self.since)
             self.since = 0.0
 
 

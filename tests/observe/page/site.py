@@ -17,7 +17,7 @@ from toolspeak.testing import ScriptedServer
 from toolspeak.testing.server import Turn
 from toolspeak.types import Failure, Note, Reply, ToolCall
 from toolspeak.upstream.capture import Kept, Room
-from toolspeak.upstream.record import Record
+from toolspeak.upstream.record import RequestRecord
 
 from .talk import body
 
@@ -47,7 +47,7 @@ def ask(gateway: Running, wire: str = "openai_chat", question: str = "", **heade
     return HTTP.post(gateway.url + path, json=asked, headers=headers).text
 
 
-def record(gateway: Running, *requests: Record) -> None:
+def record(gateway: Running, *requests: RequestRecord) -> None:
     """As if these requests had been served."""
     recorder = gateway.gateway.recorder
     assert recorder
@@ -59,29 +59,29 @@ def record(gateway: Running, *requests: Record) -> None:
     asyncio.run_coroutine_threadsafe(kept(), gateway.loop).result(20)
 
 
-def made_up(number: int, asked: str = "") -> Record:
+def made_up(number: int, asked: str = "") -> RequestRecord:
     """A request that nobody has made."""
     wires = ("openai_chat", "openai_responses", "anthropic", "ollama", "gemini")
     call = ToolCall(id="call_1", name="get_weather", arguments={})
     failure = Failure("rate_limit", "too much", 429) if number % 25 == 0 else None
     at = 1_763_000_000.0 + number
-    return Record(
+    return RequestRecord(
         id=f"req_{number:05}",
         method="POST",
         wire=wires[number % 5],
-        at=at,
-        began=0.0,
+        received_at=at,
+        started=0.0,
         ended=0.1,
         model=f"model-{number % 7}",
-        served=f"model-{number % 7}",
+        upstream_model=f"model-{number % 7}",
         mode=("native", "prompt", "constrained")[number % 3],
         retries=["upstream"] if number % 10 == 0 else [],
         has_replied=True,
-        other_reply=Reply(parts=(call,) if number % 2 else ()),
+        replaced_reply=Reply(parts=(call,) if number % 2 else ()),
         notes=(Note("coerced", '"3" became 3', "$.days"),) if number % 4 == 0 else (),
         failure=failure,
         status=429 if failure else 200,
-        kept=Kept(
+        capture=Kept(
             0.0,
             Room(0),
             key=f"req_{number:05}",

@@ -9,7 +9,7 @@ from tests.gateway.running_gateway import Running
 from toolspeak.types import Failure, Note, Plan, Rejection, Reply, ToolCall
 from toolspeak.upstream.capture import Flow, Room
 from toolspeak.upstream.catalog import UpstreamServer
-from toolspeak.upstream.record import Question, Record
+from toolspeak.upstream.record import AttemptRecord, RequestRecord
 
 from .conftest import Opener
 from .site import HTTP, TOKEN, Opened, made_up, record
@@ -38,7 +38,7 @@ def key_of(name: str) -> str:
     return f"req_{name.replace(' ', '_')}"
 
 
-def hostile_request(name: str, text: str) -> Record:
+def hostile_request(name: str, text: str) -> RequestRecord:
     """A request that says this wherever it can."""
     headers = {"user-agent": text, "content-type": text, f"x-{text}": text}
     arguments = {text: text, "__proto__": {"ran": text}, "constructor": text}
@@ -54,13 +54,13 @@ def hostile_request(name: str, text: str) -> Record:
     frames = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
     sent = {"model": text, "messages": [{"role": "user", "content": text}]}
     served = made_up(0)
-    kept = served.kept
+    kept = served.capture
     assert kept
     served.id = kept.key = key_of(name)
-    served.model = served.served = served.first_upstream = served.mode = kept.asked = text
-    served.other_reply, served.notes, served.failure = reply, notes, failure
+    served.model = served.upstream_model = served.first_upstream = served.mode = kept.asked = text
+    served.replaced_reply, served.notes, served.failure = reply, notes, failure
     served.status = 500
-    served.answered = kept.headers = headers
+    served.response_headers = kept.headers = headers
     kept.target = f"/v1/{text}"
     kept.body = json.dumps({"model": text, text: {"__proto__": [text]}}).encode()
     kept.room, heard = Room(2**20), Flow(0.0, Room(2**20))
@@ -73,24 +73,24 @@ def hostile_request(name: str, text: str) -> Record:
         key="",
         headers={},
     )
-    question = Question(
+    question = AttemptRecord(
         server,
         Plan(mode="prompt", dialect=text, reasons=(text,)),
         path=text,
         model=text,
-        why=text,
-        at=0.001,
-        sent=json.dumps(sent).encode(),
-        heard=heard,
+        reason=text,
+        started=0.001,
+        request_body=json.dumps(sent).encode(),
+        response_capture=heard,
         is_stream=True,
         status=200,
-        first=0.001,
+        first_byte=0.001,
         ended=0.002,
         outcome=text,
         reply=reply,
         failure=failure,
     )
-    served.questions = [question]
+    served.attempts = [question]
     return served
 
 

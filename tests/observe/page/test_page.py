@@ -261,8 +261,8 @@ def test_a_gateway_that_was_started_anew(look: Opener, gateway: Running) -> None
     fresh = Ring()
     for number in (1, 2):
         one = made_up(number, "Anew")
-        assert one.kept
-        one.kept.key = f"req_new_{number}"
+        assert one.capture
+        one.capture.key = f"req_new_{number}"
         fresh.end(one)
     recorder.epoch, recorder.end = "another", fresh.end
     recorder._ring = fresh  # pyright: ignore[reportPrivateUsage]

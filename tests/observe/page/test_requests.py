@@ -234,10 +234,10 @@ def test_a_row_tells_more_while_it_runs(look: Opener, gateway: Running) -> None:
     """It stays the same row: only the texts that have changed are other ones."""
     record(gateway, *map(made_up, range(3)))
     first = made_up(1001)
-    kept = first.kept
+    kept = first.capture
     assert kept
-    first.model = first.served = first.mode = kept.asked = ""
-    first.ended, first.has_replied, first.other_reply = 0.0, False, None
+    first.model = first.upstream_model = first.mode = kept.asked = ""
+    first.ended, first.has_replied, first.replaced_reply = 0.0, False, None
     recorder = gateway.gateway.recorder
     assert recorder
     ring = recorder._ring  # pyright: ignore[reportPrivateUsage]

@@ -9,12 +9,12 @@ from typing import Any
 from msgspec import structs
 
 from ...dialects import Parser
-from ...engine import Answer, Exchange, Target
-from ...engine.pipeline import Ladder
+from ...engine import Attempt, ModelProfile, ReplyReader
+from ...engine.pipeline import Pipeline
 from ...errors import WireError
 from ...events import Event, Reclassify, fold
 from ...types import Failure, Plan, Reply, Request, ToolsMode
-from ...upstream.catalog import Served
+from ...upstream.catalog import ResolvedModel
 from ...upstream.client import UpstreamClient
 from ...upstream.errors import UpstreamError
 from ...upstream.model_call import at_once
@@ -34,10 +34,10 @@ class Asker:
     """Asks a model, and keeps the answers: the same question is not asked twice."""
 
     def __init__(
-        self, served: Served, upstreams: UpstreamClient, on_question: Callable[[str], None]
+        self, served: ResolvedModel, upstreams: UpstreamClient, on_question: Callable[[str], None]
     ) -> None:
         self.endpoint = served.endpoint
-        self.target: Target = structs.replace(served.target, tools="auto")
+        self.target: ModelProfile = structs.replace(served.profile, mode="auto")
         self.context = served.context
         """What the configuration says."""
         self.asked = 0
@@ -80,7 +80,7 @@ class Asker:
         key = question.title, mode, dialect
         if key not in self._answers:
             dialect = dialect or self.target.dialect
-            target = structs.replace(self.target, tools=mode, dialect=dialect, retries=0)
+            target = structs.replace(self.target, mode=mode, dialect=dialect, retries=0)
             self._answers[key] = await self._walk(request_for(question), target)
         return self._answers[key]
 
@@ -88,7 +88,7 @@ class Asker:
         """What the model says to a request that is sent as it stands, with these fields."""
         quirks = structs.replace(self.target.quirks, roles="any", after_results="")
         target = structs.replace(self.target, quirks=quirks)
-        return fold(await self._ask(Exchange(self._sized(request), target, Plan("native")), fields))
+        return fold(await self._ask(Attempt(self._sized(request), target, Plan("native")), fields))
 
     async def look_up(self, path: str, body: Any = None, *, at_root: bool = False) -> Any:
         """What the upstream tells at a path; None if it tells nothing there."""
@@ -105,9 +105,9 @@ class Asker:
         except (UpstreamError, WireError, TimeoutError):
             return None
 
-    async def _walk(self, request: Request, target: Target) -> Reply:
+    async def _walk(self, request: Request, target: ModelProfile) -> Reply:
         """What comes of a request that nothing is done about; a small model is led all the same."""
-        ladder = Ladder(self._sized(request), target, streams=False)
+        ladder = Pipeline(self._sized(request), target, streams=False)
         while exchange := ladder.exchange():
             events = await self._ask(exchange)
             if failures := ladder.feed(events):
@@ -121,19 +121,19 @@ class Asker:
         sampling = {**self._sampling, **request.sampling}
         return structs.replace(request, max_tokens=self._room, sampling=sampling)
 
-    async def _ask(self, exchange: Exchange, fields: dict[str, Any] | None = None) -> list[Event]:
+    async def _ask(self, exchange: Attempt, fields: dict[str, Any] | None = None) -> list[Event]:
         outgoing = exchange.outgoing
         if fields:
             outgoing = structs.replace(outgoing, body={**outgoing.body, **fields})
         self.asked += 1
         self._on_question(self._what)
-        events = await self._said(exchange.answer(), outgoing)
+        events = await self._said(exchange.reader(), outgoing)
         for event in events:
             if isinstance(event, Failure) and event.status not in _REFUSALS:
                 raise UpstreamError(event)
         return events
 
-    async def _said(self, answer: Answer, outgoing: Outgoing) -> list[Event]:
+    async def _said(self, answer: ReplyReader, outgoing: Outgoing) -> list[Event]:
         """What comes back. There is no use in asking again what is refused, even with a 500."""
         try:
             response = await self._upstreams.send(

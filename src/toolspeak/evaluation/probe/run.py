@@ -8,7 +8,7 @@ from time import monotonic
 from msgspec import Struct
 
 from ...types import ToolsMode
-from ...upstream.catalog import Served
+from ...upstream.catalog import ResolvedModel
 from ...upstream.client import UpstreamClient
 from .asking import Asker
 from .findings import Finding
@@ -35,7 +35,9 @@ class Report(Struct, frozen=True):
 
 
 async def probe(
-    served: Served, upstreams: UpstreamClient, on_question: Callable[[str], None] = lambda _: None
+    served: ResolvedModel,
+    upstreams: UpstreamClient,
+    on_question: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Ask a model what it can do. `on_question` is told what is being found out, at each question.
     An upstream that cannot be reached raises `UpstreamFailed`."""
@@ -51,7 +53,7 @@ async def probe(
     return Report(
         model=served.name,
         upstream=served.endpoint.name,
-        name=served.target.model,
+        name=served.profile.model,
         findings=found,
         scores=counted,
         mode=chosen.mode,

@@ -27,7 +27,7 @@ from ...config.model_names import look_up, named
 from ...config.providers import PROVIDERS
 from ...config.settings import ModelSettings, UpstreamSettings
 from ...errors import UsageError
-from ...upstream.catalog import EMBEDDED, Served
+from ...upstream.catalog import EMBEDDED, ResolvedModel
 from .run import Report
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -43,7 +43,7 @@ class Advice(Struct, frozen=True):
     """Why it cannot be added to the file; empty if it can."""
 
 
-def advice(report: Report, served: Served, loaded: LoadedConfig) -> Advice:
+def advice(report: Report, served: ResolvedModel, loaded: LoadedConfig) -> Advice:
     """The lines that make the gateway use a model as the report says."""
     config = loaded.config
     file = loaded.source or DEFAULT_FILE
@@ -115,7 +115,7 @@ def _found(report: Report, before: ModelSettings) -> ModelSettings:
     )
 
 
-def _upstream(served: Served) -> str:
+def _upstream(served: ResolvedModel) -> str:
     """The section of an upstream that was found, and not configured."""
     row = PROVIDERS[served.endpoint.settings.provider]
     address = served.endpoint.base_url

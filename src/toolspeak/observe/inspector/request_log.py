@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from ...types import Reply, ToolCall
 from ...upstream.capture import Kept, Room, weight_of
-from ...upstream.record import Record
+from ...upstream.record import RequestRecord
 from .summary import Summary, summary_of
 
 log = logging.getLogger("toolspeak.gateway")
@@ -28,13 +28,13 @@ _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 _MOST_PAPER = 2**20
 """Bytes of what is written on that are kept for the next request."""
 _write = msgspec.msgpack.Encoder().encode_into
-_read = msgspec.msgpack.Decoder(Record).decode
+_read = msgspec.msgpack.Decoder(RequestRecord).decode
 
 
 class AsItIs:
     """A request that cannot be written down."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: RequestRecord) -> None:
         self.record = record
         self._size = _size(record)
 
@@ -54,7 +54,7 @@ class Over(Struct, frozen=True):
     summary: Summary
 
     @property
-    def record(self) -> Record:
+    def record(self) -> RequestRecord:
         """All that is kept of it."""
         return _record(self.said)
 
@@ -67,7 +67,7 @@ class Ring:
         self.most = most
         self.max_bytes = max_bytes
         self.room = Room(_for_active(max_bytes))
-        self.active: dict[str, Record] = {}
+        self.active: dict[str, RequestRecord] = {}
         self._over: deque[Said] = deque()
         """Those that ended last are last."""
         self._looked: dict[int, tuple[Said, Over | None]] = {}
@@ -85,16 +85,16 @@ class Ring:
         self.most, self.max_bytes = most, max_bytes
         self._forget()
 
-    def end(self, record: Record) -> None:
+    def end(self, record: RequestRecord) -> None:
         """A request is over. Every one pays for this, so it calls nothing that it can do itself."""
-        kept = record.kept
+        kept = record.capture
         if kept is None:
             return
         self.active.pop(kept.key, None)
         weight = kept.weight
-        for question in record.questions:
-            if question.heard:
-                weight += question.heard.weight
+        for question in record.attempts:
+            if question.response_capture:
+                weight += question.response_capture.weight
         self.room.left += weight
         # Never the same time twice: so nothing is missed that is newer than another.
         now = time()
@@ -140,14 +140,14 @@ class Ring:
             looked.pop(gone, None)
         return found
 
-    def find(self, key: str, active: Record | None) -> Record | None:
+    def find(self, key: str, active: RequestRecord | None) -> RequestRecord | None:
         """The request of that key; or that one, or else the last that its client calls so."""
         over = self.over()
         same = (one.record for one in over if one.summary.key == key)
         named = (one.record for one in reversed(over) if one.summary.id == key)
         return next(same, None) or active or next(named, None)
 
-    def snapshot(self, key: str) -> Record | None:
+    def snapshot(self, key: str) -> RequestRecord | None:
         """One that is under way, as it is now; by its key, or the last that its client calls so."""
         active = self.active.get(key)
         if active is None:
@@ -156,14 +156,17 @@ class Ring:
         return _copied(active) if active else None
 
 
-def _copied(record: Record) -> Record:
+def _copied(record: RequestRecord) -> RequestRecord:
     """A request as it is now. It goes on: what comes in pieces grows, all else is set anew."""
     questions = [
-        structs.replace(question, heard=question.heard and question.heard.so_far())
-        for question in record.questions
+        structs.replace(
+            question,
+            response_capture=question.response_capture and question.response_capture.so_far(),
+        )
+        for question in record.attempts
     ]
-    kept = record.kept and record.kept.so_far()
-    return structs.replace(record, spans=None, questions=questions, kept=kept)
+    kept = record.capture and record.capture.so_far()
+    return structs.replace(record, spans=None, attempts=questions, capture=kept)
 
 
 def _look(said: Said) -> Over | None:
@@ -175,25 +178,25 @@ def _look(said: Said) -> Over | None:
         return None
 
 
-def _record(said: Said) -> Record:
+def _record(said: Said) -> RequestRecord:
     return _read(said) if isinstance(said, bytes) else said.record
 
 
-def _size(record: Record) -> int:
+def _size(record: RequestRecord) -> int:
     """Bytes that it takes as it is, about: what was understood of a reply is there beside it."""
-    kept, weight = record.kept, _AS_IT_IS
+    kept, weight = record.capture, _AS_IT_IS
     if kept:
         weight += len(kept.body) + weight_of(kept.pieces)
         weight += sum(map(len, (*kept.headers, *kept.headers.values())))
-    for question in record.questions:
-        heard = weight_of(question.heard.pieces) if question.heard else 0
-        weight += _AS_IT_IS + len(question.sent) + 2 * heard
+    for question in record.attempts:
+        heard = weight_of(question.response_capture.pieces) if question.response_capture else 0
+        weight += _AS_IT_IS + len(question.request_body) + 2 * heard
     return weight
 
 
-def _without_bytes(record: Record) -> Record:
+def _without_bytes(record: RequestRecord) -> RequestRecord:
     """What can be said of a request that is larger than all that may be kept."""
-    kept = record.kept
+    kept = record.capture
     assert kept
     lost, asked = kept.size, summary_of(record).asked
     bare = Kept(kept.began, kept.room, lost=lost, key=kept.key, target=kept.target, asked=asked)
@@ -204,11 +207,11 @@ def _without_bytes(record: Record) -> Record:
         reply = Reply(parts=tuple(calls), dialect=reply.dialect, usage=reply.usage)
     return structs.replace(
         record,
-        questions=[],
+        attempts=[],
         first_upstream=record.upstream,
         has_replied=reply is not None,
-        other_reply=reply,
-        kept=bare,
+        replaced_reply=reply,
+        capture=bare,
     )
 
 

@@ -7,7 +7,7 @@ from time import perf_counter
 from msgspec import Struct
 
 from ...errors import ToolspeakError
-from ...upstream.record import Record, gist
+from ...upstream.record import RequestRecord, last_user_text
 from ...wires import wire_of
 from ...wires.framing import decode_json
 
@@ -42,32 +42,32 @@ class Summary(Struct, frozen=True, kw_only=True):
     failure: str
 
 
-def summary_of(record: Record) -> Summary:
+def summary_of(record: RequestRecord) -> Summary:
     """A request in one line, be it over or not."""
-    kept, is_over = record.kept, record.ended > 0
+    kept, is_over = record.capture, record.ended > 0
     assert kept, "nobody can look at others"
     if kept.asked is None and kept.body:
         kept.asked = _asked(record.wire, kept.body)
     return Summary(
         key=kept.key,
         id=record.id,
-        at=record.at,
+        at=record.received_at,
         changed=kept.changed,
         wire=record.wire,
         target=kept.target,
-        stream=record.stream,
+        stream=record.is_stream,
         model=record.model,
-        served=record.served,
+        served=record.upstream_model,
         upstream=record.upstream,
         mode=record.mode,
         asked=kept.asked or "",
-        tools=record.tools,
+        tools=record.tool_count,
         calls=[call.name for call in record.calls],
         retries=len(record.retries),
-        notes=record.codes,
+        notes=record.note_codes,
         status=record.status if is_over else 0,
         is_over=is_over,
-        ms=_ms(record.seconds if is_over else perf_counter() - record.began),
+        ms=_ms(record.seconds if is_over else perf_counter() - record.started),
         overhead_ms=None if record.overhead is None else _ms(record.overhead),
         failure=record.failure.message if record.failure else "",
     )
@@ -79,7 +79,7 @@ def _asked(wire: str, body: bytes) -> str:
         request = wire_of(wire).decode_request(decode_json(body), model="", stream=False)
     except ToolspeakError:
         return ""
-    return gist(request)
+    return last_user_text(request)
 
 
 def _ms(seconds: float) -> float:

@@ -13,13 +13,13 @@ from msgspec import structs, to_builtins
 from ...config.addresses import is_loopback
 from ...config.settings import PUBLIC_HEADERS, mask_secret, mask_url
 from ...dialects import Parser
-from ...engine.outcome import KINDS
+from ...engine.outcome import OUTCOMES as REPLY_OUTCOMES
 from ...errors import ToolspeakError
 from ...events import fold
 from ...notes import NOTES
 from ...types import Failure, Message, Note, Part, Reasoning, Reply, Text, ToolCall, ToolResult
 from ...upstream.errors import endpoint_secrets
-from ...upstream.record import Question, Record
+from ...upstream.record import AttemptRecord, RequestRecord
 from ...wires import wire_of
 from ...wires.framing import decode_json
 from .highlights import Place, Places, in_utf16, spans_of
@@ -28,7 +28,7 @@ from .reply_text import Said, read
 from .summary import Summary, summary_of
 
 OUTCOMES: dict[str, str] = {
-    **KINDS,
+    **REPLY_OUTCOMES,
     "known": "what the model was to say was clear without asking it",
     "decided": "the calls, for which the model has made all decisions",
     "preparing": "what the model is asked before the request itself",
@@ -46,15 +46,15 @@ _PLAIN_PREFIXES = ("x-stainless-", "x-toolspeak")
 class View:
     """Shows one request. `known`: secrets of the gateway itself, which nobody may see."""
 
-    def __init__(self, record: Record, known: Iterable[str] = ()) -> None:
-        assert record.kept, "nobody can look at others"
+    def __init__(self, record: RequestRecord, known: Iterable[str] = ()) -> None:
+        assert record.capture, "nobody can look at others"
         self._record = record
-        self._kept = kept = record.kept
-        servers = (question.server for question in record.questions)
+        self._kept = kept = record.capture
+        servers = (question.server for question in record.attempts)
         asked = (secret for server in servers for secret in endpoint_secrets(server))
         self._covering = Covering((*known, *asked))
-        self._replies = list(map(_heard, record.questions))
-        is_stream = "json" not in record.answered.get("content-type", "stream")
+        self._replies = list(map(_heard, record.attempts))
+        is_stream = "json" not in record.response_headers.get("content-type", "stream")
         self._received = read(record.wire, kept, is_stream=is_stream)
         self._body = _text(kept.body)
         # One that shows itself in one place is to be covered in all others.
@@ -77,7 +77,7 @@ class View:
             "curl": self._curl(),
             "turns": [
                 self._turn(question, said)
-                for question, said in zip(record.questions, self._replies, strict=True)
+                for question, said in zip(record.attempts, self._replies, strict=True)
             ],
             "received": self._answer(),
             "calls": self._calls(record.reply),
@@ -87,18 +87,18 @@ class View:
         }
         return {**cover.known(shown), "hidden": cover.met}
 
-    def _turn(self, question: Question, said: Said) -> dict[str, Any]:
+    def _turn(self, question: AttemptRecord, said: Said) -> dict[str, Any]:
         cover, reply = self._covering, question.reply or Reply()
         secrets = cover.spans(said.text)
-        sent = _text(question.sent)
+        sent = _text(question.request_body)
         shown = cover.text(said.text)
         raw = cover.bytes(said.covered_raw(secrets))
         place, raw_place = in_utf16(shown), in_utf16(raw)
         return {
-            "why": question.why,
-            "why_text": OUTCOMES.get(question.why, question.why),
-            "at_ms": self._ms(question.at),
-            "first_ms": self._ms(question.first),
+            "why": question.reason,
+            "why_text": OUTCOMES.get(question.reason, question.reason),
+            "at_ms": self._ms(question.started),
+            "first_ms": self._ms(question.first_byte),
             "ms": self._ms(question.ended),
             "retries": question.retries,
             "upstream": question.server.name,
@@ -132,7 +132,7 @@ class View:
         }
 
     def _places(
-        self, question: Question, said: Said, secrets: list[tuple[int, int]]
+        self, question: AttemptRecord, said: Said, secrets: list[tuple[int, int]]
     ) -> list[Place]:
         places = Places(said.text)
         for index, (start, end, name) in enumerate(said.calls):
@@ -150,11 +150,11 @@ class View:
             places.notes(question.reply.notes)
         return places.all()
 
-    def _prompt(self, question: Question) -> dict[str, Any]:
+    def _prompt(self, question: AttemptRecord) -> dict[str, Any]:
         """The conversation as the upstream got it."""
         try:
             request = wire_of(question.server.wire).decode_request(
-                decode_json(question.sent), model=question.model, stream=False
+                decode_json(question.request_body), model=question.model, stream=False
             )
         except ToolspeakError:
             return {"prompt": [], "tools": 0}
@@ -165,7 +165,7 @@ class View:
 
     def _ms(self, moment: float | None) -> float | None:
         """When that was, counted from when the request began."""
-        return None if moment is None else _ms(moment - self._record.began)
+        return None if moment is None else _ms(moment - self._record.started)
 
     def _message(self, message: Message) -> dict[str, str]:
         text = "\n".join(map(_words, message.parts))
@@ -177,7 +177,7 @@ class View:
         place = in_utf16(body)
         return {
             "status": record.status if record.ended else 0,
-            "headers": _headers(record.answered),
+            "headers": _headers(record.response_headers),
             "body": body,
             "chunks": [
                 {"ms": _ms(piece.seconds), "end": place(piece.raw_end)} for piece in said.pieces
@@ -191,7 +191,7 @@ class View:
         host = headers.get("host", "")
         host = host if is_loopback(host.rpartition(":")[0] or host) else "GATEWAY"
         address = f"http://{host}{self._covering.text(_target(self._kept.target))}"
-        words = ["curl", "-gsN" if self._record.stream else "-gs", address]
+        words = ["curl", "-gsN" if self._record.is_stream else "-gs", address]
         for name, value in headers.items():
             if name in PUBLIC_HEADERS and name not in ("user-agent", "accept"):
                 words += ["-H", f"{name}: {value}"]
@@ -235,9 +235,9 @@ def told(note: dict[str, Any]) -> dict[str, str]:
     return {**fields, "meaning": NOTES.get(fields["code"], "")}
 
 
-def _heard(question: Question) -> Said:
-    assert question.heard, "there is one wherever bytes are kept"
-    return read(question.server.wire, question.heard, is_stream=question.is_stream)
+def _heard(question: AttemptRecord) -> Said:
+    assert question.response_capture, "there is one wherever bytes are kept"
+    return read(question.server.wire, question.response_capture, is_stream=question.is_stream)
 
 
 def _words(part: Part) -> str:

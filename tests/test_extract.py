@@ -415,7 +415,7 @@ def test_ids() -> None:
     assert [call.arguments["city"] for call in found.calls] == ["Oslo", "Rome", "Bonn"]
     assert found.calls[0].id == "x"
     assert len({call.id for call in found.calls}) == 3
-    assert {note.code for note in found.notes} == {"repeated", "id-replaced"}
+    assert {note.code for note in found.notes} == {"duplicate-call", "id-replaced"}
 
 
 @pytest.mark.parametrize("arguments", ["", " ", None, {}, "{}", '"{}"'])
@@ -428,7 +428,7 @@ def test_no_arguments(arguments: Any) -> None:
 def test_bad_arguments_are_never_empty(arguments: Any) -> None:
     found = ts.extract({"tool_calls": [{"name": "math.add", "arguments": arguments}]}, tools=TOOLS)
     assert not found.calls
-    assert found.rejected[0].code == "bad-arguments"
+    assert found.rejected[0].code == "undecodable-arguments"
 
 
 def test_problems_can_be_raised() -> None:

@@ -103,7 +103,7 @@ def _structured(
         arguments = dict(verdict.arguments)
         if ledger.is_repeated(draft.id, verdict.name, arguments):
             message = "the same call with the same id stands there again"
-            yield Note("repeated", message, raw[:_SHOWN])
+            yield Note("duplicate-call", message, raw[:_SHOWN])
             continue
         identity = ledger.claim(draft.id)
         if draft.id and identity != draft.id:

@@ -174,7 +174,7 @@ def test_the_layer_asks_a_function_again() -> None:
     script = Script([call("get_weather", town=3)], [call("get_weather", city="Oslo")], "Cold.")
     run = agent(script, get_weather).run_sync("Is it cold?")
     assert (run.turns, len(script.requests)) == (2, 3)
-    assert any(note.code == "asked-again" for note in run.notes)
+    assert any(note.code == "retried" for note in run.notes)
 
 
 def test_a_timeout_is_told() -> None:

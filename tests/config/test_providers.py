@@ -71,8 +71,8 @@ def test_a_call_that_cannot_be_read_is_handed_over_with_the_reason() -> None:
         assert found == parse_tool_calls("openai", response)
         assert [call.id for call in found] == ["2"][: len(given) - 1]
     assert [(one.name, one.code, one.raw) for one in rejected] == [
-        ("add", "bad-arguments", "{broken"),
-        ("add", "bad-arguments", "{broken"),
+        ("add", "undecodable-arguments", "{broken"),
+        ("add", "undecodable-arguments", "{broken"),
     ]
 
 

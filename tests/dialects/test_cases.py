@@ -83,7 +83,7 @@ def nothing_lost(text: str, found: Iterable[Event], name: str) -> bool:
         match event:
             case TextDelta(piece) | ReasoningDelta(piece) | CallEnd(_, ToolCall(raw=piece)):
                 pattern += re.escape(piece) + between
-            case Note(code="no-calls" | "repaired-extra-closer", where=piece):
+            case Note(code="no-call" | "repaired-extra-closer", where=piece):
                 pattern += re.escape(piece) + between
             case _:
                 pass

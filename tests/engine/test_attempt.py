@@ -270,7 +270,7 @@ class TestNative:
         assert [(made.name, made.arguments) for made in reply.calls] == [
             ("get_weather", {"city": "Oslo", "days": 3})
         ]
-        assert {note.code for note in reply.notes} >= {"renamed", "coerced"}
+        assert {note.code for note in reply.notes} >= {"name-corrected", "coerced"}
 
     @pytest.mark.parametrize("piece", STREAMS)
     def test_what_cannot_be_mended_is_text(self, piece: int) -> None:
@@ -345,8 +345,8 @@ def test_what_is_lost_is_noted_in_every_mode(mode: ToolsMode) -> None:
     assert {(note.code, note.message) for note in notes} == {
         ("skipped-tool", "a tool of the kind 'web_search' cannot be offered"),
         ("renamed-tool", "the tool 'files.read' goes out as 'files_read'"),
-        ("rephrased", f"{name} has no freeform tools; the text is an object's `input`"),
-        ("rephrased", INSTRUCTION_WRAPPED),
+        ("converted", f"{name} has no freeform tools; the text is an object's `input`"),
+        ("converted", INSTRUCTION_WRAPPED),
         lost("odd_text"),
         lost("odd_tool"),
         lost("tool_choice"),

@@ -133,7 +133,7 @@ class TestWindows:
         reply = [Started("i", "m"), TextDelta("Hm."), Finish("stop", usage=Usage(2048, 3))]
         with ScriptedServer(reply) as server, running(behind(server.url)) as gateway:
             heard = ask(gateway.url, CHAT, CHAT.body("word " * 20000, tools=WEATHER))
-        assert "prompt-cut" in heard.headers["x-toolspeak-notes"]
+        assert "prompt-truncated" in heard.headers["x-toolspeak-notes"]
 
     @pytest.mark.parametrize(
         ("size", "read", "cached", "is_cut"),
@@ -263,9 +263,9 @@ class TestLed:
                 text = gateway.gateway.metrics.text()
             assert made(client, heard.raw) == [OSLO]
             assert server.requests == []
-        assert 'toolspeak_notes_total{code="not-asked"} 1' in text
+        assert 'toolspeak_notes_total{code="no-model-call"} 1' in text
         if not client.stream:
-            assert heard.headers["x-toolspeak-notes"] == "not-asked"
+            assert heard.headers["x-toolspeak-notes"] == "no-model-call"
 
     @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
     def test_what_is_no_tools_business_is_answered(self, client: Client) -> None:

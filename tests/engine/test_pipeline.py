@@ -128,7 +128,7 @@ class TestWhatComesNext:
         *notes, finish = made.end() or []
         assert isinstance(finish, Finish)
         assert finish.usage == Usage(input=12, output=3)
-        assert [getattr(note, "code", "") for note in notes] == ["asked-again"]
+        assert [getattr(note, "code", "") for note in notes] == ["retried"]
 
     @pytest.mark.parametrize(
         ("said", "choice", "first", "second"),
@@ -157,8 +157,8 @@ class TestWhatComesNext:
         made.exchange()
         assert made.feed([Started(), TextDelta("Of course!"), *CALL, Finish("calls")]) == CALL
         assert [getattr(note, "code", "") for note in made.end() or []] == [
-            "asked-again",
-            "dropped-prose",
+            "retried",
+            "dropped-text",
             "",
         ]
 

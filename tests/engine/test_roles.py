@@ -81,7 +81,7 @@ def test_a_conversation_is_settled(roles: Any, given: str, wanted: str, notes: l
     messages, said = adapt_roles(talk(given), target)
     assert messages == talk(wanted)
     assert [note.message for note in said] == notes
-    assert {note.code for note in said} <= {"rephrased"}
+    assert {note.code for note in said} <= {"converted"}
     assert adapt_roles(messages, target) == (messages, ())
 
 
@@ -146,5 +146,5 @@ def test_the_upstream_gets_it_so() -> None:
         ("tool", RESULT.content),
         ("user", "<system>\nd\n</system>"),
     ]
-    assert "rephrased" in [note.code for note in sent.outgoing.notes]
+    assert "converted" in [note.code for note in sent.outgoing.notes]
     assert sent.request is request

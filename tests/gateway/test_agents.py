@@ -44,7 +44,7 @@ def test_a_strict_template_can_take_what_codex_says() -> None:
     with ScriptedServer(HELLO) as server, running(behind(server.url)) as gateway:
         response = ask(gateway.url, CODEX)
         assert response.status_code == 200
-        assert response.headers["x-toolspeak-notes"] == "rephrased"
+        assert response.headers["x-toolspeak-notes"] == "converted"
     [body] = server.bodies
     assert [(message["role"], message["content"]) for message in body["messages"]] == [
         ("system", "You are a coding agent.\n\nYou may write files."),

@@ -317,7 +317,7 @@ def test_the_ladder_is_there_turn_by_turn(model: ScriptedServer, gateway: Runnin
     assert second["why"] == "missing-call"
     assert "no call" in second["why_text"]
     assert shown["summary"]["retries"] == 1
-    assert "asked-again" in shown["summary"]["notes"]
+    assert "retried" in shown["summary"]["notes"]
     assert shown["turns"][0]["ms"] <= second["at_ms"]
 
 

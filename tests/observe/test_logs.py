@@ -60,14 +60,14 @@ def test_a_request(client: Client, caplog: pytest.LogCaptureFixture) -> None:
         "tools": 1,
         "calls": 1,
         "retries": 1,
-        "notes": ["asked-again", "repaired-trailing-comma"],
+        "notes": ["retried", "repaired-trailing-comma"],
         "failure": None,
     }
     [record] = caplog.records
     text = record.getMessage()
     assert re.fullmatch(
         rf"mine-1: POST '{client.path}': 200 in [\d.]+ ms, 'm' at scripted, native, 1 tool, "
-        "1 call, 1 retry, asked-again, repaired-trailing-comma",
+        "1 call, 1 retry, retried, repaired-trailing-comma",
         text,
     )
     assert SAID not in text

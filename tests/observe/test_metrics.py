@@ -157,7 +157,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], dict[Sample, float]]] = {
         {
             sample("toolspeak_refusals_total", kind="false"): 1,
             sample("toolspeak_retries_total", reason="false-refusal"): 1,
-            sample("toolspeak_notes_total", code="asked-again"): 1,
+            sample("toolspeak_notes_total", code="retried"): 1,
             sample("toolspeak_calls_total", stood="native", dialect="native"): 1,
             sample("toolspeak_requests_total", wire="openai_chat", mode="native", status="200"): 1,
         },

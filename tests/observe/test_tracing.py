@@ -183,7 +183,7 @@ def test_why_it_was_asked_again() -> None:
     assert ("toolspeak.note", {"toolspeak.note.code": "repaired-trailing-comma"}) in events_of(
         second
     )
-    assert ("toolspeak.note", {"toolspeak.note.code": "asked-again"}) in events_of(server)
+    assert ("toolspeak.note", {"toolspeak.note.code": "retried"}) in events_of(server)
     assert server.attributes["toolspeak.retries"] == 1
 
 

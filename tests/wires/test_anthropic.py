@@ -169,7 +169,7 @@ def test_a_budget_leaves_room_for_the_answer() -> None:
     request = read(max_tokens=8000, thinking={"type": "enabled", "budget_tokens": 32000})
     outgoing = MESSAGES.encode_request(request)
     assert outgoing.body["thinking"] == {"type": "enabled", "budget_tokens": 7999}
-    assert [note.code for note in outgoing.notes] == ["rephrased"]
+    assert [note.code for note in outgoing.notes] == ["converted"]
 
 
 @pytest.mark.parametrize(

@@ -472,7 +472,7 @@ def test_ids_ride_along_however_they_are_spelled(identity: str, answered: str) -
     known = identity or "call_1"
     assert made["functionCall"]["id"] == given["functionResponse"]["id"] == known
     was_guessed = answered not in ("", known)
-    assert codes(request.notes) == (["renamed"] if was_guessed else [])
+    assert codes(request.notes) == (["name-corrected"] if was_guessed else [])
 
 
 def test_a_result_of_another_name_is_for_the_call_that_waits() -> None:
@@ -681,7 +681,7 @@ def test_tools_go_out_as_json_schema() -> None:
     assert first == {"name": "f", "parametersJsonSchema": schema}
     assert second == {"name": "g"}
     assert third["parametersJsonSchema"]["required"] == ["input"]
-    assert codes(sent.notes) == ["rephrased"]
+    assert codes(sent.notes) == ["converted"]
 
 
 @pytest.mark.parametrize(
@@ -723,7 +723,7 @@ def test_a_choice_among_some_is_a_validated_one() -> None:
     sent = WIRE.encode_request(request)
     config = sent.body["toolConfig"]["functionCallingConfig"]
     assert config == {"mode": "VALIDATED", "allowedFunctionNames": ["f"]}
-    assert codes(sent.notes) == ["unsupported", "rephrased"]
+    assert codes(sent.notes) == ["unsupported", "converted"]
 
 
 def test_arguments_in_pieces_are_not_asked_for() -> None:

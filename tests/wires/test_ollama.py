@@ -353,7 +353,7 @@ def test_a_result_is_for_a_call_that_waits(
     assert isinstance(given, ToolResult)
     assert (given.call_id, given.name) == (found, {"call_1": "now"}.get(found, "get_weather"))
     assert [(note.code, note.where) for note in request.notes] == (
-        [("renamed", "$.messages[1]")] if is_guess else []
+        [("name-corrected", "$.messages[1]")] if is_guess else []
     )
     _, again = WIRE.encode_request(request).body["messages"]
     assert again.get("tool_call_id") == result.get("tool_call_id")
@@ -363,7 +363,7 @@ def test_arguments_that_cannot_be_read_are_noted() -> None:
     call = {"function": {"name": "f", "arguments": "{"}}
     message = {"role": "assistant", "tool_calls": [call]}
     request = decode({"model": "m", "messages": [message]})
-    assert [note.code for note in request.notes] == ["bad-arguments"]
+    assert [note.code for note in request.notes] == ["undecodable-arguments"]
 
 
 def test_results_with_pictures_and_errors() -> None:
@@ -522,7 +522,7 @@ def test_tools_are_functions_of_objects() -> None:
     assert second["function"]["name"] == "n__h"
     assert [note.code for note in outgoing.notes] == [
         "unsupported",
-        "rephrased",
+        "converted",
         "unsupported",
         "renamed-tool",
     ]
@@ -747,7 +747,7 @@ def test_what_is_not_known_is_noted() -> None:
 def test_arguments_that_are_no_object_are_no_call() -> None:
     reply = fold(heard(ndjson([call_line("f", [1]), line(done=True)])))
     assert reply.calls == ()
-    assert [rejection.code for rejection in reply.rejected] == ["bad-arguments"]
+    assert [rejection.code for rejection in reply.rejected] == ["undecodable-arguments"]
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,7 @@ def test_arguments_that_are_no_json_are_kept_and_noted() -> None:
     [part] = request.messages[0].parts
     assert isinstance(part, ToolCall)
     assert part.arguments == {}
-    assert [note.code for note in request.notes] == ["bad-arguments"]
+    assert [note.code for note in request.notes] == ["undecodable-arguments"]
     assert request.notes[0].where == "$.messages[0].tool_calls[0].function.arguments"
     assert CHAT.encode_request(request).body["messages"][0]["tool_calls"] == [call]
 
@@ -519,7 +519,7 @@ def test_calls_in_streams(name: str, frames: list[dict[str, Any]], expected: lis
 def test_broken_arguments_are_rejected() -> None:
     reply = fold(heard(piece(0, "a", "f", '{"x": [1'), piece(1, "b", "g", "{}")))
     assert calls(reply) == [("b", "g", {})]
-    assert [(one.code, one.name) for one in reply.rejected] == [("bad-arguments", "f")]
+    assert [(one.code, one.name) for one in reply.rejected] == [("undecodable-arguments", "f")]
 
 
 def test_a_stream_that_breaks_off_is_a_failure() -> None:

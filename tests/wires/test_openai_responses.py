@@ -1296,7 +1296,7 @@ def test_a_call_that_was_cut_off_is_not_made() -> None:
 def test_arguments_that_are_none() -> None:
     reply = fold(events(completed({**CALL, "arguments": '{"city": '})))
     assert reply.calls == ()
-    assert codes(reply.notes) == ["bad-arguments"]
+    assert codes(reply.notes) == ["undecodable-arguments"]
 
 
 def test_phases_and_annotations_ride_along() -> None:
@@ -1655,7 +1655,7 @@ STATES: list[tuple[str, list[Event], str, Json | None, list[str]]] = [
             CallStart(0, "c", "get_weather"),
             ArgumentsDelta(0, '{"ci'),
             CallRejected(None, 0),
-            Note("bad-arguments", "x"),
+            Note("undecodable-arguments", "x"),
             TextDelta("Sorry."),
             Finish("stop"),
         ],

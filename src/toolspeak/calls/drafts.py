@@ -187,7 +187,9 @@ def read_drafts(
             others = _others(value, (envelope, "content") if has_text else (envelope,))
             for draft in read_drafts(value[envelope], declared, name_is_key=name_is_key):
                 yield (
-                    structs.replace(draft, others=others + draft.ignored_keys) if others else draft
+                    structs.replace(draft, ignored_keys=others + draft.ignored_keys)
+                    if others
+                    else draft
                 )
                 others = ()
             return

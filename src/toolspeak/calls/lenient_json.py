@@ -155,7 +155,7 @@ class LenientJsonReader:
         self.position = _SPACE.match(self.text, start).end()  # pyright: ignore[reportOptionalMemberAccess]
         if self.text[start : self.position].strip(" \t\r\n"):
             blank = _BLANK.match(self.text, start).end()  # pyright: ignore[reportOptionalMemberAccess]
-            self.add_repair("comment" if self.position > blank else "odd-space")
+            self.add_repair("comment" if self.position > blank else "unusual-whitespace")
         return self.text[self.position : self.position + 1]
 
     def error(self, message: str) -> LenientJsonError:
@@ -299,7 +299,7 @@ class LenientJsonReader:
             key = self._read_key()
             sign = self.skip_space()
             if sign == "=" and self._string_token:
-                self.add_repair("other-signs")
+                self.add_repair("wrong-punctuation")
             if sign == ":" or (sign == "=" and self._string_token):
                 self.position += 1
                 value = self.read_value()

@@ -102,7 +102,7 @@ class Judge:
                 return Verdict(draft.name, code="unknown-tool", problem=unknown)
             remarks = (*_renamed(draft.name, name), ("unknown-tool", unknown, source))
         if arguments is None:
-            return Verdict(name, code="bad-arguments", problem=problem, path="$.arguments")
+            return Verdict(name, code="undecodable-arguments", problem=problem, path="$.arguments")
         if draft.repairs or mended:
             remarks += tuple(
                 (code := f"repaired-{repair}", NOTES[code], source)
@@ -152,7 +152,7 @@ class Judge:
         if len(fitting) != 1:
             return None, ()
         message = f"the call names no tool; its arguments fit only {fitting[0]!r}"
-        return fitting[0], (("guessed-name", message, ""),)
+        return fitting[0], (("name-inferred", message, ""),)
 
     def _unknown(self, name: str) -> str:
         if self.tools is None or not self.tools.names:
@@ -163,7 +163,9 @@ class Judge:
 
 def _renamed(name: str, found: str) -> tuple[tuple[str, str, str], ...]:
     """What there is to say of a tool that goes by another name."""
-    return (("renamed", f"{name!r} means the tool {found!r}", name),) if found != name else ()
+    return (
+        (("name-corrected", f"{name!r} means the tool {found!r}", name),) if found != name else ()
+    )
 
 
 def find_placeholder(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> str:

@@ -178,7 +178,7 @@ class Conversion:
         self._note(*request.notes, *outgoing.notes)
         if request.model and "model" not in outgoing.body:
             message = f"the model stands in the path: {outgoing.path}"
-            self._note(Note("rephrased", message, "$.model"))
+            self._note(Note("converted", message, "$.model"))
         return outgoing.body
 
     def _reply(self, body: Any) -> Any:

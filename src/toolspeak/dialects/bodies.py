@@ -87,7 +87,7 @@ def _no_body(desk: Desk, form: Form, header: Header) -> None:
     if "name" in header:
         desk.draft(form, CallDraft(header["name"], None, header.get("id", "")), 0)
     else:
-        desk.output.note("no-calls", "a section for calls holds none", desk.reader.held())
+        desk.output.note("no-call", "a section for calls holds none", desk.reader.held())
 
 
 # Bodies that are read whole, once their end is found.

@@ -216,7 +216,7 @@ class Desk:
             verdict = Verdict(verdict.name, code="example", problem=problem)
         if verdict.code in ("", "unknown-tool") and self._means_nothing(form, draft.name):
             raw = self._commit(start)
-            self.remark("no-calls", f"the model says that it makes no call: {draft.name}", raw)
+            self.remark("no-call", f"the model says that it makes no call: {draft.name}", raw)
         elif verdict.arguments is None:
             self._reject(verdict, start)
         else:
@@ -241,14 +241,14 @@ class Desk:
         raw = self._commit(start)
         if again:
             self.retract()
-            self.remark("repeated", "the same call stands in the text again", raw)
+            self.remark("duplicate-call", "the same call stands in the text again", raw)
             return
         self.dialect = form.dialect
         self.steps_back = False
         arguments = dict(verdict.arguments or {})
         if self._ledger.is_repeated(identity, verdict.name, arguments):
             self.retract()
-            self.remark("repeated", "the same call with the same id stands there again", raw)
+            self.remark("duplicate-call", "the same call with the same id stands there again", raw)
             return
         for remark in verdict.remarks:
             self.remark(*remark)

@@ -76,7 +76,7 @@ def _past_thought(desk: Desk) -> Steps:
     if match:
         closer = dict(COMMON_THOUGHTS)[match[0]]
         if (yield from reader.until_marker(markers_of((closer,)))):
-            desk.liberties["noise"] = None
+            desk.liberties["extra-text"] = None
             return
     reader.seek(mark)
 

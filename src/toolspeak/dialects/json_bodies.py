@@ -52,7 +52,7 @@ def read_json(desk: Desk, form: Form, header: Header) -> Found:
     mark = reader.offset()
     while (yield from _next_object(desk, in_list and found)):
         if found and not in_list and form.body == "object" and form.opener and form.closer:
-            desk.liberties["several-in-one"] = None
+            desk.liberties["several-calls"] = None
         if not (yield from _calls(desk, form)):
             if found:
                 desk.retract()
@@ -120,7 +120,7 @@ def _past_noise(desk: Desk, form: Form) -> Found:
     if found != "\n{" or reader.offset() - start > _LONGEST_NOISE:
         return False
     reader.at -= 1
-    desk.liberties["noise"] = None
+    desk.liberties["extra-text"] = None
     return True
 
 
@@ -185,7 +185,7 @@ def _hand_in(desk: Desk, form: Form, read: Read, start: int) -> bool:
         found = list(read_drafts(read.value, None, name_is_key=name_is_key))
     _say_content(desk, read.value, found)
     for draft in found:
-        repairs = (*read.repairs, *draft.repairs, *("other-keys",) * bool(draft.ignored_keys))
+        repairs = (*read.repairs, *draft.repairs, *("extra-keys",) * bool(draft.ignored_keys))
         desk.draft(form, structs.replace(draft, repairs=repairs), start)
     return bool(found)
 

@@ -138,6 +138,6 @@ class Output:
         """Remark on something; a flood of remarks is cut off."""
         self._notes += 1
         if self._notes == MAX_NOTES:
-            code, message, where = "more-notes", "further notes are left out", ""
+            code, message, where = "notes-omitted", "further notes are left out", ""
         if self._notes <= MAX_NOTES:
             self.emit(Note(code, message, where[:SHOWN]))

@@ -328,7 +328,9 @@ class Parser:
             reader.restore()
             return self._attempts.give_up()
         raw = reader.release()
-        self._output.note("foreign-result", "the reply holds a result that no tool has given", raw)
+        self._output.note(
+            "fabricated-result", "the reply holds a result that no tool has given", raw
+        )
         self._output.edge()
         return True
 
@@ -397,7 +399,7 @@ class Parser:
         )
         found = list(inner.events(["\n".join(self._thinking.of_calls)]))
         if any(isinstance(event, CallEnd) for event in found):
-            self._output.note("from-reasoning", "the only calls stood inside reasoning")
+            self._output.note("call-from-reasoning", "the only calls stood inside reasoning")
             kinds = (CallStart, ArgumentsDelta, CallEnd, Note)
             self._output.emit(*(event for event in found if isinstance(event, kinds)))
             self._desk.count += sum(isinstance(event, CallEnd) for event in found)
@@ -410,7 +412,7 @@ class Parser:
             return False
         self._reader.at += len(literal)
         if self._desk.count:
-            self._output.note("calls-were-thoughts", "calls so far stood inside reasoning", literal)
+            self._output.note("calls-in-reasoning", "calls so far stood inside reasoning", literal)
         self._output.emit(Reclassify())
         self._output.end_thought()
         self._output.said = False

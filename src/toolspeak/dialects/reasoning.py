@@ -66,5 +66,5 @@ class Thinking:
             return False
         self._unclosed.append(ends)
         reader.restore()
-        self._output.note("reasoning-unclosed", "a call ends reasoning that was never closed")
+        self._output.note("unclosed-reasoning", "a call ends reasoning that was never closed")
         return False

@@ -94,12 +94,14 @@ def parse_call(text: str, schema: Mapping[str, Any]) -> CallDraft:
         )
     repairs = [repair for repair in reader.repairs() if repair not in _PYTHON]
     if given:
-        repairs.append("positional")
+        repairs.append("positional-arguments")
         positional = _named_by_place(given, schema)
         if positional is None or positional.keys() & arguments.keys():
             return CallDraft(name, problem="an argument has no name")
         arguments = positional | arguments
-    return CallDraft(name, arguments, repairs=(*repairs, "markdown") if marked else tuple(repairs))
+    return CallDraft(
+        name, arguments, repairs=(*repairs, "markdown-escape") if marked else tuple(repairs)
+    )
 
 
 def _unescaped(found: re.Match[str]) -> str:
@@ -229,7 +231,7 @@ def parse_braces(
         reader = LenientJsonReader(
             f"{{{text[1:-1]}}}", string_token=quote, allow_missing_closers=close
         )
-        reader.add_repair("other-signs")
+        reader.add_repair("wrong-punctuation")
     try:
         value = reader.read_value()
     except LenientJsonError as error:

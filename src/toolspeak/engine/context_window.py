@@ -61,4 +61,4 @@ def note_truncated_prompt(body: Any, written: bytes, usage: Usage | None) -> Not
     if read >= least:
         return None
     told = f"the prompt has at least {least} tokens, and the upstream has read {read} of it: "
-    return Note("prompt-cut", f"{told}the beginning is lost; give the model a larger context")
+    return Note("prompt-truncated", f"{told}the beginning is lost; give the model a larger context")

@@ -58,7 +58,7 @@ OUTCOMES: dict[OutcomeKind, str] = {
 _CODES: dict[str, OutcomeKind] = {
     "unknown-tool": "unknown-tool",
     "invalid-arguments": "invalid-call",
-    "bad-arguments": "invalid-call",
+    "undecodable-arguments": "invalid-call",
     "malformed": "invalid-call",
     "too-long": "invalid-call",
     "truncated": "truncated-call",

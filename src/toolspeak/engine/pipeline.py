@@ -208,7 +208,7 @@ class Pipeline:
     def known(self) -> list[Event]:
         """The calls of a model that has made all decisions which they need."""
         if self._led and not self._led.was_asked:
-            self.notes.append(Note("not-asked", NOTES["not-asked"]))
+            self.notes.append(Note("no-model-call", NOTES["no-model-call"]))
         return self._with_usage([*(self._led.calls() if self._led else ()), Finish("calls")])
 
     def give_up(self) -> list[Event] | None:
@@ -259,7 +259,7 @@ class Pipeline:
 
     def _prepare(self, action: Step, outcome: Outcome, reply: Reply) -> None:
         told = f"{OUTCOMES[outcome.kind]}: the model was {STEPS[action]}"
-        self.notes.append(Note("asked-again", told, outcome.kind))
+        self.notes.append(Note("retried", told, outcome.kind))
         self._begun = ""
         if action == "form":
             self._is_forming = True
@@ -291,7 +291,7 @@ class Pipeline:
         rest = self._in_form(self._gate.rest())
         if not self._may_speak and (text := reply.text.strip()):
             if outcome.kind == "calls":
-                self.notes.append(Note("dropped-prose", NOTES["dropped-prose"]))
+                self.notes.append(Note("dropped-text", NOTES["dropped-text"]))
             elif outcome.kind not in RECOVERY_STEPS:
                 # Without it, the client would be left with the beginning of another reply.
                 rest.append(TextDelta(f"\n\n{text}"))

@@ -78,7 +78,7 @@ class _Call:
         texts = [value for value in arguments.values() if isinstance(value, str)]
         if len(texts) != 1:
             return None, "the tool takes one text, and the call has none or several", ()
-        renamed = () if "input" in arguments else ("text-under-another-key",)
+        renamed = () if "input" in arguments else ("wrong-input-key",)
         return {"input": texts[0]}, "", (*repairs, *renamed)
 
 
@@ -256,7 +256,7 @@ class Calls:
         text = "".join(call.pieces)
         raw = text or ("" if call.given is None else encode_json(call.given))
         if arguments is None or call.is_cut:
-            code = "truncated" if call.is_cut else "bad-arguments"
+            code = "truncated" if call.is_cut else "undecodable-arguments"
             problem = problem or NOTES[code]
             index = call.index if call.index >= 0 else None
             rejection = Rejection(raw, code, problem, "$.arguments", call.name)

@@ -143,7 +143,7 @@ def whose(
         return identity, name, {}
     if given or named not in ("", name):
         message = f"a result of {named or given!r} is taken for that of a call of {name!r}"
-        notes.append(Note("renamed", message, path))
+        notes.append(Note("name-corrected", message, path))
     return identity, name, {GIVEN_ID: given}
 
 
@@ -154,7 +154,7 @@ def call_from_text(
     extra: Json = dict(fields.pop("extra", None) or {})
     decoded, problem, repairs = decode_arguments(CallDraft(name, arguments))
     if decoded is None:
-        notes.append(Note("bad-arguments", problem, path))
+        notes.append(Note("undecodable-arguments", problem, path))
     if isinstance(arguments, str) and (decoded is None or encode_json(decoded) != arguments):
         extra[WRITTEN] = arguments
     notes.extend(

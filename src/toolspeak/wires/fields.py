@@ -242,7 +242,7 @@ class Unsaid:
 
     def change(self, message: str, path: str) -> None:
         """Something is said in another way."""
-        self._note("rephrased", message, path)
+        self._note("converted", message, path)
 
     def _note(self, code: str, message: str, path: str) -> None:
         known = self._notes.get((code, message))

@@ -20,7 +20,7 @@ from ..secrets import question as secret_question
 _MOST_LINES, _MOST_CHARACTERS = 12, 1200
 _MOST_ASKED, _WIDEST = 30, 600
 """How much of a question is shown at first: lines, and characters of each."""
-_SHOWN_NOTES = frozenset({"asked-again"})
+_SHOWN_NOTES = frozenset({"retried"})
 
 
 class Display:

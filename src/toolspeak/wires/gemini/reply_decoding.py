@@ -47,7 +47,7 @@ class Decoder:
         reason: StopReason = "filter" if self._blocked else STOPS.get(raw or "", "stop")
         if raw and (reason == "error" or (raw not in STOPS and not self._blocked)):
             said = str(self._extra.get(f"{OWN}{CANDIDATE}finishMessage") or "")[:1000]
-            code = "malformed" if raw.startswith("MALFORMED") else "rephrased"
+            code = "malformed" if raw.startswith("MALFORMED") else "converted"
             yield Note(code, f"the reply ended with {raw}, which is taken for {reason!r}", said)
         yield Finish(self._calls.reason(reason), raw, self._usage, self._extra or None)
 

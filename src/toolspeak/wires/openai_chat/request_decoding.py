@@ -173,7 +173,7 @@ def _unpack(fields: Fields, key: str, notes: list[Note]) -> None:
     if isinstance(packed, dict) and packed.keys() <= _PACKED:
         given = packed.get(key)
         if _are_calls(given) if key == "tool_calls" else isinstance(given, str) and given:
-            notes.append(Note("rephrased", f"the content is JSON with {key!r}", fields.path))
+            notes.append(Note("converted", f"the content is JSON with {key!r}", fields.path))
             fields.update(packed)
 
 

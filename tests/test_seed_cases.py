@@ -31,7 +31,7 @@ from toolspeak import (
     format_tools,
     parse_tool_calls,
 )
-from toolspeak.agent import AgentTool, Approvals, Policy
+from toolspeak.agent import AgentTool, ApprovalPolicy, Approvals
 from toolspeak.agent.approvals import Autonomy
 from toolspeak.calls.toolset import Toolset
 from toolspeak.engine import Attempt, ModelProfile
@@ -431,7 +431,7 @@ def test_approvals() -> None:
     for case in cases("needs_approval"):
         given = case["input"]
         config = given["config"]
-        policy = Policy(
+        policy = ApprovalPolicy(
             autonomy=LEVELS[config["level"]],
             always_ask=tuple(config.get("always_ask", ())),
             auto_approve=tuple(config.get("auto_approve", ())),
@@ -439,9 +439,9 @@ def test_approvals() -> None:
         prior = dict(given.get("prior_decisions", ()))
         approvals = Approvals(policy, lambda question, prior=prior: prior[question.tool])
         for name in prior:
-            asked = approvals.question(ToolCall(id="", name=name, arguments={}), _tool(name))
-            asyncio.run(approvals.asked(asked))
-        needs = approvals.known(_tool(given["tool"])) is None
+            asked = approvals.build_request(ToolCall(id="", name=name, arguments={}), _tool(name))
+            asyncio.run(approvals.ask(asked))
+        needs = approvals.decide_by_policy(_tool(given["tool"])) is None
         results[case["id"]] = case["expected"] == needs
     check(results)
 

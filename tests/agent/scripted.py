@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toolspeak import Request, ToolCall
-from toolspeak.agent import AgentEvent, CallMade, Done, ResultGiven
+from toolspeak.agent import AgentEvent, RunFinished, ToolCallFinished, ToolCallRequested
 
 Said = Any
 
@@ -41,12 +41,12 @@ def names(events: list[AgentEvent]) -> list[str]:
     told: list[str] = []
     for event in events:
         match event:
-            case CallMade():
+            case ToolCallRequested():
                 told.append(f"call {event.call.name}")
-            case ResultGiven():
+            case ToolCallFinished():
                 told.append(f"{'error' if event.result.is_error else 'result'} {event.call.name}")
-            case Done():
-                told.append(event.run.stop)
+            case RunFinished():
+                told.append(event.result.stop)
             case _:
                 told.append(type(event).__name__)
     return told

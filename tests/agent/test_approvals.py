@@ -25,68 +25,68 @@ from toolspeak.agent import (
     Agent,
     AgentEvent,
     AgentTool,
-    Answer,
+    ApprovalAnswer,
+    ApprovalPolicy,
+    ApprovalRequest,
     Approvals,
-    CallMade,
-    Done,
-    Options,
-    Policy,
-    Question,
-    Record,
-    answer_of,
+    AuditRecord,
+    RunFinished,
+    ToolCallRequested,
+    ToolOptions,
+    parse_answer,
 )
-from toolspeak.agent.approvals import Decision, digest, summary
+from toolspeak.agent.approvals import ApprovalDecision, digest_call, summarize_arguments
 
 
-def tool_of(name: str, *, writes: bool = True) -> AgentTool:
-    return AgentTool(tool=Tool(name=name), handler=Counted(), options=Options(writes=writes))
+def declare(name: str, *, writes: bool = True) -> AgentTool:
+    return AgentTool(tool=Tool(name=name), handler=Counted(), options=ToolOptions(writes=writes))
 
 
-WRITES, READS = tool_of("delete_file"), tool_of("read_file", writes=False)
-SHELL = AgentTool(tool=Tool(name="shell"), handler=Counted(), options=Options(asks=True))
-NAMED = Policy(always_ask=("delete_*",), auto_approve=("delete_file", "read_file"))
+WRITES, READS = declare("delete_file"), declare("read_file", writes=False)
+SHELL = AgentTool(tool=Tool(name="shell"), handler=Counted(), options=ToolOptions(always_ask=True))
+NAMED = ApprovalPolicy(always_ask=("delete_*",), auto_approve=("delete_file", "read_file"))
 
 
 @pytest.mark.parametrize(
     ("policy", "session", "tool", "decided"),
     [
         # full > everything else, whatever the lists say.
-        (Policy(autonomy="full"), (), WRITES, "allowed by policy"),
-        (Policy(autonomy="full", always_ask=("*",)), (), WRITES, "allowed by policy"),
+        (ApprovalPolicy(autonomy="full"), (), WRITES, "allowed by policy"),
+        (ApprovalPolicy(autonomy="full", always_ask=("*",)), (), WRITES, "allowed by policy"),
         # read_only: what writes is refused, what reads needs no question.
-        (Policy(autonomy="read_only"), (), WRITES, "denied by policy"),
-        (Policy(autonomy="read_only", auto_approve=("*",)), (), WRITES, "denied by policy"),
-        (Policy(autonomy="read_only"), ("delete_file",), WRITES, "denied by policy"),
-        (Policy(autonomy="read_only"), (), READS, "allowed by policy"),
+        (ApprovalPolicy(autonomy="read_only"), (), WRITES, "denied by policy"),
+        (ApprovalPolicy(autonomy="read_only", auto_approve=("*",)), (), WRITES, "denied by policy"),
+        (ApprovalPolicy(autonomy="read_only"), ("delete_file",), WRITES, "denied by policy"),
+        (ApprovalPolicy(autonomy="read_only"), (), READS, "allowed by policy"),
         # always_ask > auto_approve > always in this session > ask.
         (NAMED, (), WRITES, "asked"),
         (NAMED, ("delete_file",), WRITES, "asked"),
         (NAMED, (), READS, "allowed by policy"),
-        (Policy(auto_approve=("read_*",)), (), WRITES, "asked"),
-        (Policy(), ("delete_file",), WRITES, "allowed by session"),
-        (Policy(), ("read_file",), WRITES, "asked"),
+        (ApprovalPolicy(auto_approve=("read_*",)), (), WRITES, "asked"),
+        (ApprovalPolicy(), ("delete_file",), WRITES, "allowed by session"),
+        (ApprovalPolicy(), ("read_file",), WRITES, "asked"),
         # What always asks does so even where all is allowed.
-        (Policy(autonomy="full", auto_approve=("shell",)), ("shell",), SHELL, "asked"),
-        (Policy(autonomy="read_only"), (), SHELL, "denied by policy"),
-        (Policy(), (), WRITES, "asked"),
-        (Policy(), (), READS, "asked"),
+        (ApprovalPolicy(autonomy="full", auto_approve=("shell",)), ("shell",), SHELL, "asked"),
+        (ApprovalPolicy(autonomy="read_only"), (), SHELL, "denied by policy"),
+        (ApprovalPolicy(), (), WRITES, "asked"),
+        (ApprovalPolicy(), (), READS, "asked"),
     ],
 )
 def test_what_needs_a_question(
-    policy: Policy, session: tuple[str, ...], tool: AgentTool, decided: str
+    policy: ApprovalPolicy, session: tuple[str, ...], tool: AgentTool, decided: str
 ) -> None:
     approvals = Approvals(policy, lambda question: "always")
     for name in session:
-        asked = approvals.question(call(name), tool_of(name))
-        asyncio.run(approvals.asked(asked))
-    decision = approvals.known(tool)
+        asked = approvals.build_request(call(name), declare(name))
+        asyncio.run(approvals.ask(asked))
+    decision = approvals.decide_by_policy(tool)
     assert _said(decision) == decided
 
 
-def _said(decision: Decision | None) -> str:
+def _said(decision: ApprovalDecision | None) -> str:
     if decision is None:
         return "asked"
-    return f"{'allowed' if decision.is_allowed else 'denied'} by {decision.by}"
+    return f"{'allowed' if decision.is_allowed else 'denied'} by {decision.decided_by}"
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def _said(decision: Decision | None) -> str:
         ("1", "no"),
     ],
 )
-def test_what_somebody_types(typed: str, answer: Answer) -> None:
-    assert answer_of(typed) == answer
+def test_what_somebody_types(typed: str, answer: ApprovalAnswer) -> None:
+    assert parse_answer(typed) == answer
 
 
 class Asked:
@@ -114,9 +114,9 @@ class Asked:
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
-        self.questions: list[Question] = []
+        self.questions: list[ApprovalRequest] = []
 
-    async def __call__(self, question: Question) -> Answer:
+    async def __call__(self, question: ApprovalRequest) -> ApprovalAnswer:
         self.questions.append(question)
         answer = self._answers.pop(0)
         if isinstance(answer, BaseException):
@@ -155,18 +155,18 @@ def test_always_is_for_the_tool_and_the_session() -> None:
     approvals = Approvals(approver=asked)
     heard, _ = run(approvals, one("a", path="x"), one("b", path="y"))
     assert heard == ["done", "done"]
-    assert [question.can_last for question in asked.questions] == [True]
-    assert approvals.known(READS) is None
+    assert [question.can_always for question in asked.questions] == [True]
+    assert approvals.decide_by_policy(READS) is None
 
 
 def test_always_does_not_last_where_it_is_always_asked() -> None:
     asked = Asked("always", "always")
-    policy = Policy(always_ask=("delete_file",))
+    policy = ApprovalPolicy(always_ask=("delete_file",))
     approvals = Approvals(policy, asked)
     heard, _ = run(approvals, one("a"), one("b"))
     assert heard == ["done", "done"]
-    assert [question.can_last for question in asked.questions] == [False, False]
-    assert approvals.always == []
+    assert [question.can_always for question in asked.questions] == [False, False]
+    assert approvals.always_allowed == []
 
 
 def test_other_calls_go_on_after_a_no() -> None:
@@ -175,10 +175,10 @@ def test_other_calls_go_on_after_a_no() -> None:
     assert heard == ["delete_file was not run: the user has denied it.", "done"]
     assert names(events)[:6] == [
         "call delete_file",
-        "ApprovalAsked",
+        "ApprovalRequested",
         "error delete_file",
         "call delete_file",
-        "ApprovalAsked",
+        "ApprovalRequested",
         "result delete_file",
     ]
 
@@ -198,7 +198,7 @@ def test_what_somebody_types_is_an_answer(answer: Any) -> None:
     "problem", [ValueError("gone"), EOFError(), TimeoutError(), asyncio.CancelledError()]
 )
 def test_an_approver_that_fails_is_no_user(problem: BaseException) -> None:
-    records: list[Record] = []
+    records: list[AuditRecord] = []
     approvals = Approvals(approver=Asked(problem), audit=records.append)
     [heard], events = run(approvals, one())
     assert heard.startswith("delete_file was not run: it needs approval, and asking for it")
@@ -212,16 +212,16 @@ def test_nobody_to_ask() -> None:
 
 
 def test_nobody_to_ask_and_that_is_allowed() -> None:
-    heard, _ = run(Approvals(Policy(nobody="approve")), one())
+    heard, _ = run(Approvals(ApprovalPolicy(unattended="approve")), one())
     assert heard == ["done"]
 
 
 def test_no_answer_in_time() -> None:
-    async def never(question: Question) -> Answer:
+    async def never(question: ApprovalRequest) -> ApprovalAnswer:
         await asyncio.sleep(30)
         return "yes"
 
-    heard, _ = run(Approvals(Policy(valid=0.05), never), one())
+    heard, _ = run(Approvals(ApprovalPolicy(timeout=0.05), never), one())
     assert heard == ["delete_file was not run: it needs approval, and no answer came in time."]
 
 
@@ -233,8 +233,8 @@ def test_an_approver_need_not_be_asynchronous() -> None:
 # What a yes is worth.
 
 
-def granted(approvals: Approvals, made: ToolCall) -> Decision:
-    return asyncio.run(approvals.asked(approvals.question(made, WRITES)))
+def granted(approvals: Approvals, made: ToolCall) -> ApprovalDecision:
+    return asyncio.run(approvals.ask(approvals.build_request(made, WRITES)))
 
 
 def test_a_yes_is_used_up() -> None:
@@ -263,7 +263,7 @@ def test_a_yes_is_for_these_arguments(other: ToolCall) -> None:
 
 def test_a_yes_expires() -> None:
     now = [1000.0]
-    approvals = Approvals(Policy(valid=60), Asked("yes"), clock=lambda: now[0])
+    approvals = Approvals(ApprovalPolicy(timeout=60), Asked("yes"), clock=lambda: now[0])
     [made] = one(path="x")
     decision = granted(approvals, made)
     now[0] += 61
@@ -273,7 +273,7 @@ def test_a_yes_expires() -> None:
 def test_a_yes_cannot_be_made_up() -> None:
     approvals = Approvals()
     [made] = one(path="x")
-    forged = Decision(is_allowed=True, by="user", why="", grant="0" * 16)
+    forged = ApprovalDecision(is_allowed=True, decided_by="user", reason="", grant_id="0" * 16)
     assert not approvals.redeem(forged, made)
 
 
@@ -286,9 +286,11 @@ def test_what_was_approved_is_what_is_run() -> None:
         arguments.clear()
         return "done"
 
-    tool = AgentTool(tool=Tool(name="delete_file"), handler=handler, options=Options(overlaps=True))
+    tool = AgentTool(
+        tool=Tool(name="delete_file"), handler=handler, options=ToolOptions(parallel=True)
+    )
 
-    def change(question: Question) -> Answer:
+    def change(question: ApprovalRequest) -> ApprovalAnswer:
         question.arguments["path"] = "/"
         return "yes"
 
@@ -297,9 +299,9 @@ def test_what_was_approved_is_what_is_run() -> None:
         agent = Agent(script, [tool], approval=Approvals(approver=change))
         run = None
         async for event in agent.stream("Go."):
-            if isinstance(event, CallMade):
+            if isinstance(event, ToolCallRequested):
                 event.call.arguments["path"] = "/"
-            run = event.run if isinstance(event, Done) else run
+            run = event.result if isinstance(event, RunFinished) else run
         return run
 
     done = asyncio.run(collect())
@@ -315,38 +317,40 @@ def test_what_was_approved_is_what_is_run() -> None:
         {"autonomy": True},
         {"auto_approve": "read_*"},
         {"always_ask": "shell"},
-        {"nobody": "allow"},
+        {"unattended": "allow"},
     ],
 )
 def test_a_mistake_does_not_allow_more(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="approval"):
-        Policy(**wrong)
+        ApprovalPolicy(**wrong)
     mistaken: Any = "readonly"
     with pytest.raises(UsageError, match="Expected one of full, read_only, ask"):
         Approvals(mistaken)
 
 
 def test_nobody_does_not_approve_what_is_always_asked() -> None:
-    policy = Policy(nobody="approve", always_ask=("delete_file",))
+    policy = ApprovalPolicy(unattended="approve", always_ask=("delete_file",))
     assert "nobody to ask" in run(Approvals(policy), one())[0][0]
-    assert Approvals(Policy(nobody="approve")).known(SHELL) is None
+    assert Approvals(ApprovalPolicy(unattended="approve")).decide_by_policy(SHELL) is None
 
 
 def test_always_is_for_one_source() -> None:
     approvals = Approvals(approver=Asked("always"))
-    asked = approvals.question(
+    asked = approvals.build_request(
         call("m"), AgentTool(tool=Tool(name="m"), handler=Counted(), source="a")
     )
-    asyncio.run(approvals.asked(asked))
-    assert approvals.known(AgentTool(tool=Tool(name="m"), handler=Counted(), source="a"))
-    assert not approvals.known(AgentTool(tool=Tool(name="m"), handler=Counted(), source="b"))
-    assert not approvals.known(AgentTool(tool=Tool(name="m"), handler=Counted()))
+    asyncio.run(approvals.ask(asked))
+    assert approvals.decide_by_policy(AgentTool(tool=Tool(name="m"), handler=Counted(), source="a"))
+    assert not approvals.decide_by_policy(
+        AgentTool(tool=Tool(name="m"), handler=Counted(), source="b")
+    )
+    assert not approvals.decide_by_policy(AgentTool(tool=Tool(name="m"), handler=Counted()))
 
 
 def test_questions_come_before_any_call_of_the_turn_begins() -> None:
     """Nothing is printed over a question, and a no can still stop what follows."""
     reads = AgentTool(
-        tool=Tool(name="delete_file"), handler=Counted(), options=Options(writes=False)
+        tool=Tool(name="delete_file"), handler=Counted(), options=ToolOptions(writes=False)
     )
     _, events = run(
         Approvals(approver=Asked("yes", "yes")),
@@ -354,23 +358,23 @@ def test_questions_come_before_any_call_of_the_turn_begins() -> None:
         tool=reads,
     )
     assert names(events)[:6] == [
-        *("call delete_file", "ApprovalAsked"),
-        *("call delete_file", "ApprovalAsked"),
+        *("call delete_file", "ApprovalRequested"),
+        *("call delete_file", "ApprovalRequested"),
         *("result delete_file", "result delete_file"),
     ]
 
 
 def test_the_digest_tells_types_apart() -> None:
     said = [1, 1.5, "1", True, None, [], {}, "é", "e\u0301"]
-    assert len({digest(call("f", x=value)) for value in said}) == len(said)
-    assert digest(call("f", a=1, b=2)) == digest(call("f", "other", b=2, a=1))
+    assert len({digest_call(call("f", x=value)) for value in said}) == len(said)
+    assert digest_call(call("f", a=1, b=2)) == digest_call(call("f", "other", b=2, a=1))
 
 
 # What is shown, and what is written down.
 
 
 def test_arguments_are_cut() -> None:
-    long = summary({"path": "x", "content": "a b\n" * 100})
+    long = summarize_arguments({"path": "x", "content": "a b\n" * 100})
     assert long.startswith('path: "x", content: "a b\\na b\\n')
     assert long.endswith("… (422 more characters)")
     assert len(long) < 160
@@ -390,7 +394,7 @@ def test_arguments_are_cut() -> None:
 def test_what_is_shown_cannot_look_like_something_else(
     arguments: dict[str, Any], shown: str
 ) -> None:
-    assert summary(arguments) == shown
+    assert summarize_arguments(arguments) == shown
 
 
 def test_every_decision_is_written_down(tmp_path: Path) -> None:
@@ -407,13 +411,13 @@ def test_every_decision_is_written_down(tmp_path: Path) -> None:
         ("allowed", "session"),
     ]
     assert lines[0]["arguments"] == 'path: "/tmp/a"'
-    assert lines[0]["digest"] == digest(rounds[0][0])
+    assert lines[0]["digest"] == digest_call(rounds[0][0])
     assert {line["channel"] for line in lines} == {"test"}
     assert log.stat().st_mode & 0o077 == 0
 
 
 def test_no_secret_is_written_down() -> None:
-    records: list[Record] = []
+    records: list[AuditRecord] = []
     approvals = Approvals("full", audit=records.append)
     run(approvals, one(token="ghp_16C7e42F292c6912E7710c838347Ae178B4a"))
     assert "C7e42F292c6912" not in records[0].arguments
@@ -427,7 +431,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["full", "read_only", "ask"])
 def test_refusals_are_written_down_too(policy: Any) -> None:
-    records: list[Record] = []
+    records: list[AuditRecord] = []
     run(Approvals(policy, audit=records.append), one())
     assert len(records) == 1
     assert records[0].decision == ("allowed" if policy == "full" else "denied")
@@ -436,14 +440,16 @@ def test_refusals_are_written_down_too(policy: Any) -> None:
 def test_a_yes_that_expires_while_others_are_asked_is_not_used() -> None:
     now = [1000.0]
     counted = Counted()
-    reads = AgentTool(tool=Tool(name="read"), handler=counted, options=Options(writes=False))
+    reads = AgentTool(tool=Tool(name="read"), handler=counted, options=ToolOptions(writes=False))
 
-    def slowly(question: Question) -> Answer:
+    def slowly(question: ApprovalRequest) -> ApprovalAnswer:
         now[0] += 200
         return "yes"
 
-    records: list[Record] = []
-    approvals = Approvals(Policy(valid=300), slowly, clock=lambda: now[0], audit=records.append)
+    records: list[AuditRecord] = []
+    approvals = Approvals(
+        ApprovalPolicy(timeout=300), slowly, clock=lambda: now[0], audit=records.append
+    )
     calls = [call("read", str(number), n=number) for number in range(3)]
     heard, _ = run(approvals, calls, tool=reads)
     assert [given["n"] for given in counted.calls] == [1, 2]
@@ -456,13 +462,13 @@ def test_always_is_for_the_tool_as_it_is() -> None:
     approvals = Approvals(approver=Asked("always"))
     first = AgentTool(tool=Tool(name="m", description="Get the weather."), handler=Counted())
     other = AgentTool(tool=Tool(name="m", description="Delete it all."), handler=Counted())
-    asyncio.run(approvals.asked(approvals.question(call("m"), first)))
-    assert approvals.known(first)
-    assert not approvals.known(other)
+    asyncio.run(approvals.ask(approvals.build_request(call("m"), first)))
+    assert approvals.decide_by_policy(first)
+    assert not approvals.decide_by_policy(other)
 
 
 def test_half_a_secret_is_not_written_down() -> None:
-    records: list[Record] = []
+    records: list[AuditRecord] = []
     text = "x" * 60 + " ghp_16C7e42F292c6912E7710c838347Ae178B4a"
     run(Approvals("full", audit=records.append), one(text=text))
     assert "ghp_16C7" not in records[0].arguments

@@ -19,8 +19,8 @@ from rich.console import Console
 from tests.agent.scripted import call
 from toolspeak import Event, Reply, Request, Text, TextDelta, ToolResult
 from toolspeak._util import escape_for_terminal
-from toolspeak.agent import Question
-from toolspeak.agent.chat.display import Display, shortened
+from toolspeak.agent import ApprovalRequest
+from toolspeak.agent.chat.terminal import Display, shorten_output
 from toolspeak.events import Finish, Started, unfold
 from toolspeak.security.message_origin import last_user_text
 from toolspeak.testing import ScriptedServer
@@ -296,9 +296,11 @@ def test_what_is_shown_does_nothing_to_the_terminal() -> None:
 
 def test_a_text_of_several_lines_is_seen_as_such() -> None:
     arguments = {"command": "ls  # list\nrm -rf ~", "x\ny": 1}
-    question = Question(id="", tool="sh\x1b[2J", arguments=arguments, digest="", expires=0)
+    question = ApprovalRequest(
+        id="", tool="sh\x1b[2J", arguments=arguments, digest="", expires_at=0
+    )
     console = Console(width=60, file=io.StringIO())
-    assert not Display(console).question(question)
+    assert not Display(console).show_question(question)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "┃ ls  # list" in shown
     assert "┃ rm -rf ~" in shown
@@ -307,8 +309,8 @@ def test_a_text_of_several_lines_is_seen_as_such() -> None:
 
 
 def test_long_results_are_cut() -> None:
-    assert shortened("short") == "short"
-    assert shortened("line\n" * 500).endswith("… 2441 more characters")
+    assert shorten_output("short") == "short"
+    assert shorten_output("line\n" * 500).endswith("… 2441 more characters")
 
 
 def _runs(words: str) -> bool:

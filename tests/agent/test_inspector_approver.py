@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.running_gateway import Running, behind, running
-from toolspeak.agent import Agent, Approvals, FunctionModel, Policy, in_inspector, tool
+from toolspeak.agent import Agent, ApprovalPolicy, Approvals, FunctionModel, ask_in_inspector, tool
 from toolspeak.errors import UsageError
 from toolspeak.observe.inspector.client import Inspector
 from toolspeak.types import Request, ToolCall, ToolResult
@@ -46,8 +46,10 @@ def gateway() -> Iterator[Running]:
 
 
 def agent(gateway: Running, **policy: Any) -> Agent:
-    asks = in_inspector(gateway.url, TOKEN, agent="a test")
-    return Agent(FunctionModel(speaks), tools=[remove], approval=Approvals(Policy(**policy), asks))
+    asks = ask_in_inspector(gateway.url, TOKEN, agent="a test")
+    return Agent(
+        FunctionModel(speaks), tools=[remove], approval=Approvals(ApprovalPolicy(**policy), asks)
+    )
 
 
 class Person(threading.Thread):
@@ -97,7 +99,7 @@ def test_always_does_not_last_where_it_may_not(gateway: Running) -> None:
 
 
 def test_no_answer_is_a_no(gateway: Running) -> None:
-    run = agent(gateway, valid=0.3).run_sync("Clean up.")
+    run = agent(gateway, timeout=0.3).run_sync("Clean up.")
     assert ran == []
     assert "no answer came in time" in run.text
 
@@ -121,7 +123,7 @@ def test_who_gives_up_takes_the_question_back(gateway: Running) -> None:
 
 
 def test_a_gateway_that_does_not_answer_allows_nothing(gateway: Running) -> None:
-    asks = in_inspector("http://127.0.0.1:9", TOKEN)
+    asks = ask_in_inspector("http://127.0.0.1:9", TOKEN)
     silent = Agent(FunctionModel(speaks), tools=[remove], approval=Approvals("ask", asks))
     assert "asking for it has failed" in silent.run_sync("Clean up.").text
     assert ran == []
@@ -132,4 +134,4 @@ def test_without_any_gateway_there_is_nobody_to_ask(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with pytest.raises(UsageError, match="no gateway of yours"):
-        in_inspector()
+        ask_in_inspector()

@@ -29,26 +29,26 @@ from toolspeak.agent import (
     Agent,
     AgentEvent,
     AgentTool,
-    CallMade,
-    Fatal,
+    FatalToolError,
     FunctionModel,
     ModelFailed,
-    Options,
+    ToolCallRequested,
+    ToolOptions,
     Transcript,
     tool,
 )
-from toolspeak.agent.agent import LAST_TURN
-from toolspeak.agent.tools import Handler
+from toolspeak.agent.agent import LAST_TURN_INSTRUCTIONS
+from toolspeak.agent.tools import ToolHandler
 from toolspeak.events import unfold
 from toolspeak.testing import ScriptedServer
 from toolspeak.upstream.embedded import bundled_model
 
 
-def made(name: str, handler: Handler, *required: str, **options: Any) -> AgentTool:
+def made(name: str, handler: ToolHandler, *required: str, **options: Any) -> AgentTool:
     properties = {key: {"type": "string"} for key in required}
     schema = {"type": "object", "properties": properties, "required": list(required)}
     declared = Tool(name=name, description=f"The tool {name}.", parameters=schema)
-    return AgentTool(tool=declared, handler=handler, options=Options(**options))
+    return AgentTool(tool=declared, handler=handler, options=ToolOptions(**options))
 
 
 def turn(*parts: Any) -> list[Event]:
@@ -288,8 +288,8 @@ def test_at_the_limit_there_is_one_turn_without_tools() -> None:
     assert (run.stop, run.text, run.turns) == ("limit", "That is all I know.", 4)
     last = script.requests[-1]
     assert last.tool_choice.mode == "none"
-    assert last.messages[0].parts == (Text(f"Count.\n\n{LAST_TURN}"),)
-    assert "no turns left" in run.why
+    assert last.messages[0].parts == (Text(f"Count.\n\n{LAST_TURN_INSTRUCTIONS}"),)
+    assert "no turns left" in run.stop_message
 
 
 def test_calls_in_the_last_turn_are_not_made() -> None:
@@ -306,14 +306,14 @@ def test_calls_in_the_last_turn_are_not_made() -> None:
 
 def test_a_fatal_error_ends_it() -> None:
     def broken(arguments: dict[str, Any]) -> str:
-        raise Fatal("the disk is gone")
+        raise FatalToolError("the disk is gone")
 
     counted = Counted()
     model = Script([call("broken"), call("count")])
     run = agent(model, made("broken", broken), made("count", counted)).run_sync("Go.")
     assert counted.calls == []
     assert (run.stop, run.error, run.text) == ("fatal", "the disk is gone", "")
-    assert "the disk is gone" in run.why
+    assert "the disk is gone" in run.stop_message
     assert len([m for m in run.messages if m.role == "tool"]) == 2
 
 
@@ -392,7 +392,7 @@ def test_whoever_stops_at_a_call_prevents_it() -> None:
     async def stop() -> None:
         events = agent(Script([call("count")]), made("count", counted)).stream("Go.")
         async for event in events:
-            if isinstance(event, CallMade):
+            if isinstance(event, ToolCallRequested):
                 break
         await events.aclose()
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.agent.servers.running import RAW, SDK, http_server, raw_http
 from toolspeak import Document, Image, Request, Text, ToolCall, UsageError
-from toolspeak.agent import Agent, AgentTool, McpServer, ServerFailed, ToolFailed
+from toolspeak.agent import Agent, AgentTool, McpServer, McpServerError, ToolError
 from toolspeak.agent.mcp import session as sessions
 from toolspeak.types import ToolResult
 
@@ -44,7 +44,7 @@ async def opened(server: McpServer) -> AsyncGenerator[McpServer]:
 
 
 async def tools_of(server: McpServer) -> dict[str, AgentTool]:
-    return {tool.name: tool for tool in await server.tools()}
+    return {tool.name: tool for tool in await server.list_tools()}
 
 
 async def give(server: McpServer, tool: str, /, **arguments: Any) -> Any:
@@ -183,15 +183,15 @@ def test_results() -> None:
             assert (paper.title, paper.text[:8]) == ("file:///a.txt", "api_key=")
             assert recording == Document(data="AAAA", media_type="audio/wav")
             assert await give(server, "structured") == '{"a":[1,2]}'
-            with pytest.raises(ToolFailed, match="no luck"):
+            with pytest.raises(ToolError, match="no luck"):
                 await give(server, "fail", why="no luck")
             process = await give(server, "pid")
-            with pytest.raises(ToolFailed, match=r"half \? of a letter"):
+            with pytest.raises(ToolError, match=r"half \? of a letter"):
                 await give(server, "fail", why="half \ud800 of a letter")
             deep: list[Any] = []
             for _ in range(5000):
                 deep = [deep]
-            with pytest.raises(ToolFailed, match="nested too deeply"):
+            with pytest.raises(ToolError, match="nested too deeply"):
                 await give(server, "fail", why=deep)
             assert await give(server, "pid") == process
 
@@ -207,10 +207,10 @@ def test_what_servers_do_that_they_should_not() -> None:
             assert await give(server, "blob") == (Image(data="AAAA", media_type="image/png"),)
             assert await give(server, "mute") == ""
             # A code of its own, which the SDK has for connections that are closed.
-            with pytest.raises(ToolFailed, match=r"^the disk is full$"):
+            with pytest.raises(ToolError, match=r"^the disk is full$"):
                 await give(server, "old_code")
             for name in ("promise", "nonsense"):
-                with pytest.raises(ServerFailed, match="something else than it promises"):
+                with pytest.raises(McpServerError, match="something else than it promises"):
                     await give(server, name)
             assert await give(server, "noise") == "noisy"
             assert await give(server, "pid") == process
@@ -307,12 +307,12 @@ def test_the_time_of_the_agent_counts_too() -> None:
 
 
 def test_a_server_that_is_stuck_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "_CHECK", 0.3)
+    monkeypatch.setattr(sessions, "_CHECK_TIMEOUT", 0.3)
 
     async def work() -> None:
         async with opened(raw(timeout=0.3)) as server:
             process = await give(server, "pid")
-            with pytest.raises(ServerFailed, match=r"has not answered in 0\.3 s"):
+            with pytest.raises(McpServerError, match=r"has not answered in 0\.3 s"):
                 await give(server, "deaf")
             server._timeout = None  # pyright: ignore[reportPrivateUsage]
             assert await give(server, "pid") != process
@@ -348,7 +348,7 @@ def test_a_server_that_is_killed_in_the_midst_of_calls() -> None:
             await asyncio.sleep(0.2)
             os.kill(process, signal.SIGKILL)
             for problem in await asyncio.gather(*calls, return_exceptions=True):
-                assert isinstance(problem, ServerFailed)
+                assert isinstance(problem, McpServerError)
                 assert "was lost in the midst of it" in str(problem)
             again = await asyncio.gather(*(give(server, "pid") for _ in range(3)))
             assert len(set(again)) == 1
@@ -364,9 +364,9 @@ def test_an_http_server_that_is_killed_and_comes_back() -> None:
                 call = asyncio.create_task(give(server, "wait", seconds=600))
                 await asyncio.sleep(0.3)
                 running.kill()
-                with pytest.raises(ServerFailed, match="'web' was lost in the midst of it"):
+                with pytest.raises(McpServerError, match="'web' was lost in the midst of it"):
                     await call
-                with pytest.raises(ServerFailed, match="'web' cannot be reached"):
+                with pytest.raises(McpServerError, match="'web' cannot be reached"):
                     await give(server, "pid")
                 assert "web__pid" in await tools_of(server)
                 running.start()
@@ -389,9 +389,9 @@ def test_a_call_that_has_left_is_not_made_once_more() -> None:
                 while not running.raw.called:
                     await asyncio.sleep(0.01)
                 running.refuse()
-                with pytest.raises(ServerFailed, match="cannot be reached"):
+                with pytest.raises(McpServerError, match="cannot be reached"):
                     await give(server, "twice")
-                with pytest.raises(ServerFailed, match="was lost in the midst of it"):
+                with pytest.raises(McpServerError, match="was lost in the midst of it"):
                     await sent
                 running.gate.set()
             assert running.raw.called == ["slow"]
@@ -420,7 +420,9 @@ def test_trouble_over_http() -> None:
             async with opened(McpServer.http("raw", running.url, headers=headers)) as server:
                 for status in (503, 500, 401):
                     running.status = status
-                    with pytest.raises(ServerFailed, match=f"'raw' has failed with HTTP {status}"):
+                    with pytest.raises(
+                        McpServerError, match=f"'raw' has failed with HTTP {status}"
+                    ):
                         await give(server, "twice")
                 running.status = 0
                 assert await give(server, "twice") == "twice was called"
@@ -438,15 +440,15 @@ def test_who_fails_again_and_again_is_left_alone_for_a_while(tmp_path: Path) -> 
     async def work() -> None:
         async with opened(server):
             for wanted in ("was lost", "cannot be started", "cannot be started"):
-                with pytest.raises(ServerFailed, match=wanted) as caught:
+                with pytest.raises(McpServerError, match=wanted) as caught:
                     await give(server, "die")
                 # The model is not told what is on this machine.
                 assert sys.executable not in str(caught.value)
             backoff = server._backoff  # pyright: ignore[reportPrivateUsage]
-            assert 0 < backoff.left <= 2
+            assert 0 < backoff.seconds_left <= 2
             for _ in range(4):
-                backoff.failed()
-            with pytest.raises(ServerFailed, match=r"is left alone for \d+ s"):
+                backoff.record_failure()
+            with pytest.raises(McpServerError, match=r"is left alone for \d+ s"):
                 await give(server, "die")
 
     run(work())
@@ -474,7 +476,7 @@ def test_a_server_that_does_not_start(command: str, arguments: list[str], told: 
     server = McpServer.stdio("bad", command, arguments, startup_timeout=seconds)
 
     async def work() -> None:
-        with pytest.raises(ServerFailed) as caught:
+        with pytest.raises(McpServerError) as caught:
             await server.open()
         assert str(caught.value).startswith("the MCP server 'bad' cannot be started: `")
         for text in told:
@@ -492,9 +494,11 @@ def test_an_address_that_does_not_answer(status: int, told: str) -> None:
     async def work() -> None:
         with raw_http() as running:
             running.status = status
-            with pytest.raises(ServerFailed, match=f"'web' cannot be reached: http.*{told}"):
+            with pytest.raises(McpServerError, match=f"'web' cannot be reached: http.*{told}"):
                 await McpServer.http("web", f"{running.url}?key=secret").open()
-        with pytest.raises(ServerFailed, match=r"'web' cannot be reached: http.*failed") as caught:
+        with pytest.raises(
+            McpServerError, match=r"'web' cannot be reached: http.*failed"
+        ) as caught:
             await McpServer.http("web", f"{running.url}?key=secret").open()
         assert "secret" not in str(caught.value)
 
@@ -514,7 +518,7 @@ def test_an_agent_does_without_a_server_that_is_not_required(
 
 def test_an_agent_needs_the_servers_that_are_required() -> None:
     missing = McpServer.stdio("missing", "no-such-program")
-    with pytest.raises(ServerFailed, match="missing"):
+    with pytest.raises(McpServerError, match="missing"):
         Agent(Script(), tools=[raw(), missing], approval="full").run_sync("Add.")
 
 
@@ -567,7 +571,7 @@ def test_nothing_is_left_if_an_agent_is_interrupted() -> None:
 
         async def is_waiting() -> bool:
             session = server._session  # pyright: ignore[reportPrivateUsage]
-            return bool(session and session._running)  # pyright: ignore[reportPrivateUsage]
+            return bool(session and session._open_calls)  # pyright: ignore[reportPrivateUsage]
 
         await until(is_waiting)
         running.cancel()
@@ -583,7 +587,7 @@ def test_a_server_that_is_closed_is_not_used() -> None:
         server = raw()
         async with opened(server):
             tool = (await tools_of(server))["raw__pid"]
-        with pytest.raises(ServerFailed, match="'raw' is not open"):
+        with pytest.raises(McpServerError, match="'raw' is not open"):
             await tool.handler({})
         await server.close()
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from toolspeak.agent.mcp import load_servers
-from toolspeak.agent.mcp.backoff import Backoff
-from toolspeak.agent.mcp.endpoints import Address, Command
-from toolspeak.agent.mcp.naming import names_for
+from toolspeak.agent.mcp.client import Backoff
+from toolspeak.agent.mcp.endpoints import HttpEndpoint, StdioEndpoint
+from toolspeak.agent.mcp.tools import assign_names
 from toolspeak.config.document import ConfigError
 
 LONG = "a" * 80
@@ -36,9 +36,9 @@ LONG = "a" * 80
     ],
 )
 def test_names(server: str, tools: list[str], names: list[str]) -> None:
-    found = names_for(server, tools)
+    found = assign_names(server, tools)
     assert [found[tool] for tool in tools] == names
-    assert found == names_for(server, reversed(tools))
+    assert found == assign_names(server, reversed(tools))
     assert len({*found.values()}) == len(tools)
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names)
 
@@ -48,13 +48,13 @@ def test_backoff() -> None:
     backoff = Backoff(lambda: now)
     waits: list[float] = []
     for _ in range(8):
-        backoff.failed()
-        waits.append(backoff.left)
+        backoff.record_failure()
+        waits.append(backoff.seconds_left)
     assert waits == [0, 1, 2, 4, 8, 16, 30, 30]
     now = 12.0
-    assert backoff.left == 18
-    backoff.succeeded()
-    assert backoff.left == 0
+    assert backoff.seconds_left == 18
+    backoff.reset()
+    assert backoff.seconds_left == 0
 
 
 def load(folder: Path, value: Any, **options: Any) -> dict[str, Any]:
@@ -79,9 +79,11 @@ def test_the_usual_file(tmp_path: Path) -> None:
     found = load(tmp_path, {"mcpServers": {"files": files, "search": search, "off": off}})
     env = {"KEY": "secret", "OTHER": "secret", "PORT": "80", "ON": "true", "E": ""}
     assert list(found) == ["files", "search"]
-    assert found["files"].place == Command(command="npx", args=("-y", "files"), env=env, cwd="/tmp")
+    assert found["files"].endpoint == StdioEndpoint(
+        command="npx", args=("-y", "files"), env=env, cwd="/tmp"
+    )
     headers = {"authorization": "Bearer secret"}
-    assert found["search"].place == Address(url="http://h/mcp", headers=headers)
+    assert found["search"].endpoint == HttpEndpoint(url="http://h/mcp", headers=headers)
     assert "secret" not in repr(found)
 
 

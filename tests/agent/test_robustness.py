@@ -35,49 +35,49 @@ from toolspeak.agent import (
     Agent,
     AgentTool,
     Approvals,
-    Fatal,
+    FatalToolError,
     FunctionModel,
     ModelFailed,
-    Options,
-    ResultGiven,
+    ToolCallFinished,
+    ToolOptions,
     Transcript,
     tool,
 )
-from toolspeak.agent.event_channel import Relay
-from toolspeak.agent.tools import Handler
+from toolspeak.agent.concurrency import EventChannel
+from toolspeak.agent.tools import ToolHandler
 from toolspeak.config.settings import Config, UpstreamSettings
 from toolspeak.events import unfold
 from toolspeak.testing import ScriptedServer
 from toolspeak.upstream.embedded import bundled_model
 
 
-def made(name: str, handler: Handler, **options: Any) -> AgentTool:
-    return AgentTool(tool=Tool(name=name), handler=handler, options=Options(**options))
+def made(name: str, handler: ToolHandler, **options: Any) -> AgentTool:
+    return AgentTool(tool=Tool(name=name), handler=handler, options=ToolOptions(**options))
 
 
 def agent(model: Any, *tools: Any, **options: Any) -> Agent:
     return Agent(model, tools, approval=options.pop("approval", "full"), **options)
 
 
-def heard(handler: Handler, **options: Any) -> str:
+def heard(handler: ToolHandler, **options: Any) -> str:
     """What the model hears of one call."""
     script = Script([call("f")], "Done.")
     agent(script, made("f", handler), **options).run_sync("Go.")
     return results(script.requests[1])[0]
 
 
-def raising(problem: BaseException) -> Handler:
+def raising(problem: BaseException) -> ToolHandler:
     def handler(arguments: dict[str, Any]) -> Any:
         raise problem
 
     return handler
 
 
-def giving(value: Any) -> Handler:
+def giving(value: Any) -> ToolHandler:
     return lambda arguments: value
 
 
-def raising_later(problem: BaseException) -> Handler:
+def raising_later(problem: BaseException) -> ToolHandler:
     async def handler(arguments: dict[str, Any]) -> Any:
         await asyncio.sleep(0)
         raise problem
@@ -110,7 +110,7 @@ def test_a_tool_that_raises_stop_iteration() -> None:
 
 
 def test_what_is_fatal_in_a_group_is_fatal() -> None:
-    group = ExceptionGroup("several", [ValueError("a"), Fatal("the disk is gone")])
+    group = ExceptionGroup("several", [ValueError("a"), FatalToolError("the disk is gone")])
     run = agent(Script([call("f")]), made("f", raising(group))).run_sync("Go.")
     assert (run.stop, run.error) == ("fatal", "the disk is gone")
 
@@ -137,7 +137,7 @@ async def _pages(arguments: dict[str, Any]) -> AsyncIterator[str]:
         (_pages, '["one","two"]'),
     ],
 )
-def test_whatever_a_tool_returns(handler: Handler, told: str) -> None:
+def test_whatever_a_tool_returns(handler: ToolHandler, told: str) -> None:
     assert heard(handler) == told
 
 
@@ -186,7 +186,7 @@ def test_a_mistake_is_told_at_once(wrong: dict[str, Any]) -> None:
         partial(Agent, Script())(**wrong)
 
 
-@tool(asks=True)
+@tool(always_ask=True)
 def shell(command: str, folder: str = ".") -> str:
     """Run something."""
     return command
@@ -301,16 +301,16 @@ def test_halves_of_characters(where: str | None, tmp_path: Path) -> None:
 def test_a_disk_that_is_full_spoils_nothing(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     transcript = Transcript(path)
-    transcript.say("one")
+    transcript.add_user_text("one")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, limits[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
-            transcript.say("x" * 500)
+            transcript.add_user_text("x" * 500)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    transcript.say("three")
+    transcript.add_user_text("three")
     assert len(transcript.messages) == 2
     assert Transcript(path).messages == transcript.messages
 
@@ -320,7 +320,7 @@ def test_an_answer_that_was_broken_off_is_asked_for_again(tmp_path: Path) -> Non
     broken = [Started(), TextDelta("Let me check the "), Failure("overloaded", "busy", 529)]
     with ScriptedServer(broken) as server, pytest.raises(ModelFailed):
         agent(f"{server.url}/v1#m").run_sync("Hi.", transcript=path)
-    assert Transcript(path).is_open
+    assert Transcript(path).needs_reply
     script = Script("All is well.")
     run = agent(script).run_sync(transcript=path)
     assert run.text == "All is well."
@@ -331,7 +331,7 @@ def test_an_answer_that_was_broken_off_is_asked_for_again(tmp_path: Path) -> Non
 def test_after_an_interruption_the_user_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     transcript = Transcript(path)
-    transcript.say("Hi.")
+    transcript.add_user_text("Hi.")
     transcript.add(Message("assistant", (Text("Let me "),)), is_partial=True)
     script = Script("Sure.")
     agent(script).run_sync("Stop that.", transcript=path)
@@ -505,16 +505,16 @@ def test_nothing_is_left_running() -> None:
 
 
 def test_cancelling_while_a_stream_is_closed_is_not_lost() -> None:
-    async def work(relay: Relay[int]) -> None:
+    async def work(relay: EventChannel[int]) -> None:
         try:
-            await relay.tell(1)
+            await relay.send(1)
             await asyncio.sleep(30)
         finally:
             await asyncio.sleep(0.2)
 
     async def run() -> None:
-        relay = Relay[int]()
-        events = relay.events(work(relay))
+        relay = EventChannel[int]()
+        events = relay.stream(work(relay))
         assert await anext(events) == 1
         async with asyncio.timeout(0.05):
             await events.aclose()
@@ -528,8 +528,8 @@ def test_why_it_has_stopped() -> None:
         return Reply(parts=(Text("It is"),), stop_reason="length")
 
     run = agent(cut_off).run_sync("Hi.")
-    assert (run.stop, run.finish) == ("answer", "length")
-    assert "cut off" in run.why
+    assert (run.stop, run.model_stop_reason) == ("answer", "length")
+    assert "cut off" in run.stop_message
 
 
 def test_a_thread_that_never_ends_does_not_keep_the_program(tmp_path: Path) -> None:
@@ -616,7 +616,11 @@ def test_from_whom_secrets_are_kept(scrub: Any, model: bool, display: bool) -> N
     one = agent(script, made("read", lambda _: f"GITHUB_TOKEN={TOKEN}"), scrub=scrub)
 
     async def shown() -> list[str]:
-        return [event.shown async for event in one.stream("Go.") if isinstance(event, ResultGiven)]
+        return [
+            event.display_text
+            async for event in one.stream("Go.")
+            if isinstance(event, ToolCallFinished)
+        ]
 
     [seen] = asyncio.run(shown())
     assert (TOKEN in results(script.requests[1])[0], TOKEN in seen) == (model, display)

@@ -12,11 +12,11 @@ import pytest
 
 from tests.agent.scripted import Counted, Script, call, results
 from toolspeak import Message, Reasoning, Text, Tool, ToolResult, UsageError
-from toolspeak.agent import Agent, AgentTool, Options, Transcript
+from toolspeak.agent import Agent, AgentTool, ToolOptions, Transcript
 
 
-def tool_of(name: str, handler: Any, **options: Any) -> AgentTool:
-    return AgentTool(tool=Tool(name=name), handler=handler, options=Options(**options))
+def tool_from_function(name: str, handler: Any, **options: Any) -> AgentTool:
+    return AgentTool(tool=Tool(name=name), handler=handler, options=ToolOptions(**options))
 
 
 def agent(model: Any, *tools: Any) -> Agent:
@@ -26,7 +26,7 @@ def agent(model: Any, *tools: Any) -> Agent:
 def test_what_is_saved_is_what_was_said(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     script = Script([Reasoning("hm"), Text("Look."), call("count", x=[1, "é\u2028"])], "Done.")
-    run = agent(script, tool_of("count", Counted())).run_sync("Go.", transcript=path)
+    run = agent(script, tool_from_function("count", Counted())).run_sync("Go.", transcript=path)
     assert Transcript(path).messages == run.messages
     assert path.stat().st_mode & 0o077 == 0
 
@@ -108,7 +108,7 @@ def test_a_crash(
 
     script = Script("All done.")
     options = {"writes": writes, "idempotent": idempotent}
-    run = agent(script, tool_of("step", step, **options)).run_sync(transcript=talk)
+    run = agent(script, tool_from_function("step", step, **options)).run_sync(transcript=talk)
     assert run.text == "All done."
     assert log.read_text().split() == ran
     for said, wanted in zip(results(script.requests[0]), heard, strict=True):
@@ -119,13 +119,13 @@ def test_a_crash(
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "talk.jsonl"
     transcript = Transcript(path)
-    transcript.say("One, " + "very " * 40 + "long.")
-    transcript.say("Two, " + "very " * 40 + "long.")
+    transcript.add_user_text("One, " + "very " * 40 + "long.")
+    transcript.add_user_text("Two, " + "very " * 40 + "long.")
     path.write_bytes(path.read_bytes()[:-cut])
     again = Transcript(path)
     kept = 2 if cut == 1 else 1
     assert len(again.messages) == kept
-    again.say("Three.")
+    again.add_user_text("Three.")
     assert len(Transcript(path).messages) == kept + 1
 
 
@@ -139,14 +139,14 @@ def test_a_file_that_is_no_transcript(tmp_path: Path) -> None:
 
 def test_results_are_in_the_order_of_their_calls(tmp_path: Path) -> None:
     transcript = Transcript(tmp_path / "talk.jsonl")
-    transcript.say("Go.")
+    transcript.add_user_text("Go.")
     transcript.add(Message("assistant", (call("f", "a"), call("f", "b"), call("f", "c"))))
     for identity in "cab":
-        transcript.result(ToolResult(call_id=identity, name="f", content=identity))
+        transcript.add_result(ToolResult(call_id=identity, name="f", content=identity))
     for one in (transcript, Transcript(transcript.path)):
         said = [p.call_id for m in one.messages for p in m.parts if isinstance(p, ToolResult)]
         assert said == ["a", "b", "c"]
-        assert one.pending == []
+        assert one.pending_calls == []
 
 
 def test_each_line_is_there_before_the_next_step(tmp_path: Path) -> None:
@@ -158,7 +158,9 @@ def test_each_line_is_there_before_the_next_step(tmp_path: Path) -> None:
         seen.append([line["message"]["role"] if "message" in line else "running" for line in lines])
         return "ok"
 
-    agent(Script([call("look")], "Done."), tool_of("look", look)).run_sync("Go.", transcript=path)
+    agent(Script([call("look")], "Done."), tool_from_function("look", look)).run_sync(
+        "Go.", transcript=path
+    )
     assert seen == [["user", "assistant", "running"]]
 
 

@@ -145,10 +145,10 @@ def bad() -> Call:
     from toolspeak.cli.serve import Settings
 
     options = Namespace(config=None, gguf=None, embedded=False)
-    offer = mcp._offer(Settings(options, Console(stderr=True)))  # pyright: ignore
+    offer = mcp._export_tools(Settings(options, Console(stderr=True)))  # pyright: ignore
 
     async def call(name: str, /, **arguments: Any) -> tuple[bool, Any]:
-        async with Client(offer.server("test", "")) as client:
+        async with Client(offer.create_server("test", "")) as client:
             return await caller(client)(name, **arguments)
 
     return call

@@ -10,45 +10,60 @@ def get_weather(city: str) -> str:
 Agent("embedded", tools=[get_weather], approval="full").run_sync("Is it cold in Oslo?").text
 """
 
-from .agent import Agent
-from .approvals import Answer, Approvals, Approver, Decision, Policy, Question, Record, answer_of
-from .events import AgentEvent, ApprovalAsked, CallMade, Done, ResultGiven, Run
-from .inspector_approver import in_inspector
-from .mcp import McpServer, ServerFailed, load_servers
+from .agent import Agent, ToolSource
+from .approvals import (
+    ApprovalAnswer,
+    ApprovalDecision,
+    ApprovalPolicy,
+    ApprovalRequest,
+    Approvals,
+    Approver,
+    AuditRecord,
+    ask_in_inspector,
+    parse_answer,
+)
+from .events import (
+    AgentEvent,
+    ApprovalRequested,
+    RunFinished,
+    RunResult,
+    ToolCallFinished,
+    ToolCallRequested,
+)
+from .mcp import McpServer, McpServerError, load_servers
 from .models import FunctionModel, LiveModel, Model, ModelFailed
-from .resources import ToolSource
-from .tools import AgentTool, Fatal, Options, ToolFailed, tool
+from .tools import AgentTool, FatalToolError, ToolError, ToolOptions, tool
 from .transcript import Transcript
 
 __all__ = [
     "Agent",
     "AgentEvent",
     "AgentTool",
-    "Answer",
-    "ApprovalAsked",
+    "ApprovalAnswer",
+    "ApprovalDecision",
+    "ApprovalPolicy",
+    "ApprovalRequest",
+    "ApprovalRequested",
     "Approvals",
     "Approver",
-    "CallMade",
-    "Decision",
-    "Done",
-    "Fatal",
+    "AuditRecord",
+    "FatalToolError",
     "FunctionModel",
     "LiveModel",
     "McpServer",
+    "McpServerError",
     "Model",
     "ModelFailed",
-    "Options",
-    "Policy",
-    "Question",
-    "Record",
-    "ResultGiven",
-    "Run",
-    "ServerFailed",
-    "ToolFailed",
+    "RunFinished",
+    "RunResult",
+    "ToolCallFinished",
+    "ToolCallRequested",
+    "ToolError",
+    "ToolOptions",
     "ToolSource",
     "Transcript",
-    "answer_of",
-    "in_inspector",
+    "ask_in_inspector",
     "load_servers",
+    "parse_answer",
     "tool",
 ]

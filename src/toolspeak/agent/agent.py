@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args, runtime_checkable
 
 from ..errors import UsageError
 from ..events import Event
 from ..types import Message, Request, Text, ToolChoice
-from .approvals import Approvals, Autonomy, Policy
-from .event_channel import Relay
-from .events import AgentEvent, Done, Run
-from .loop import Prompt, Work
-from .models import Given, LiveModel, as_model
-from .resources import Opened, ToolSource
-from .secrets import Scrub, Secrets
-from .tool_round import Rules
-from .tools import AgentTool, as_agent_tools
+from .approvals import ApprovalPolicy, Approvals, Autonomy
+from .concurrency import EventChannel
+from .events import AgentEvent, RunFinished, RunResult
+from .loop import AgentLoop, Prompt, ToolSettings
+from .models import Given, LiveModel, Model, as_model
+from .secrets import ScrubMode, SecretFilter
+from .tools import AgentTool, build_agent_tools
 from .transcript import Transcript
 
 if TYPE_CHECKING:
@@ -34,7 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("toolspeak.agent")
 
-LAST_TURN = "No more tools can be called now. Answer with what you know, and say what is missing."
+LAST_TURN_INSTRUCTIONS = (
+    "No more tools can be called now. Answer with what you know, and say what is missing."
+)
 
 
 class Agent:
@@ -47,8 +47,8 @@ class Agent:
         instructions: str = "",
         *,
         max_iterations: int = 10,
-        approval: Approvals | Policy | Autonomy = "ask",
-        scrub: Scrub = "model",
+        approval: Approvals | ApprovalPolicy | Autonomy = "ask",
+        scrub: ScrubMode = "model",
         restore: Iterable[str] = (),
         timeout: float | None = 120.0,
         result_limit: int = 60_000,
@@ -58,8 +58,8 @@ class Agent:
     ) -> None:
         if max_iterations < 1:
             raise UsageError(f"Expected at least 1, got {max_iterations} - at `$.max_iterations`")
-        if scrub not in get_args(Scrub):
-            allowed = ", ".join(get_args(Scrub))
+        if scrub not in get_args(ScrubMode):
+            allowed = ", ".join(get_args(ScrubMode))
             raise UsageError(f"Expected one of {allowed}, got {scrub!r} - at `$.scrub`")
         if isinstance(restore, str):
             raise UsageError("Expected a list of names of tools - at `$.restore`")
@@ -67,38 +67,42 @@ class Agent:
             if not isinstance(number, (int, float)) and (name, number) != ("timeout", None):
                 raise UsageError(f"Expected a number, got {number!r} - at `$.{name}`")
         given = [tools] if isinstance(tools, ToolSource) else tools
-        self._sources = [one for one in _listed(given) if isinstance(one, ToolSource)]
-        self._own = as_agent_tools(one for one in _listed(given) if not isinstance(one, ToolSource))
-        polling = tuple(one.name for one in self._own if one.options.polling)
-        self._new_model = partial(as_model, model, config, polling)
+        self._tool_sources = [one for one in _as_list(given) if isinstance(one, ToolSource)]
+        self._own_tools = build_agent_tools(
+            one for one in _as_list(given) if not isinstance(one, ToolSource)
+        )
+        polling = tuple(one.name for one in self._own_tools if one.options.polling)
+        self._create_model = partial(as_model, model, config, polling)
         self.instructions = instructions
         self.max_iterations = max_iterations
         self.approvals = approval if isinstance(approval, Approvals) else Approvals(approval)
-        self.rules = Rules(
+        self.settings = ToolSettings(
             approvals=self.approvals,
-            secrets=Secrets(scrub, frozenset(restore)),
+            secrets=SecretFilter(scrub, frozenset(restore)),
             timeout=timeout,
-            limit=result_limit,
+            result_limit=result_limit,
         )
         self._max_tokens = max_tokens
         self._sampling = sampling or {}
-        self._opened: dict[asyncio.AbstractEventLoop, Opened] = {}
+        self._resources: dict[asyncio.AbstractEventLoop, AgentResources] = {}
         """What is open, for each event loop that it is used in."""
 
     async def __aenter__(self) -> Agent:
         loop = asyncio.get_running_loop()
-        opened = self._opened.setdefault(loop, Opened(self._new_model, self._sources))
-        await opened.enter()
+        opened = self._resources.setdefault(
+            loop, AgentResources(self._create_model, self._tool_sources)
+        )
+        await opened.acquire()
         return self
 
     async def __aexit__(self, *problem: object) -> None:
         loop = asyncio.get_running_loop()
-        opened = self._opened[loop]
+        opened = self._resources[loop]
         try:
-            await opened.leave()
+            await opened.release()
         finally:
             if not opened.users:
-                self._opened.pop(loop, None)
+                self._resources.pop(loop, None)
 
     # Three ways to run it.
 
@@ -108,15 +112,15 @@ class Agent:
         *,
         messages: Iterable[Message] = (),
         transcript: Transcript | str | Path | None = None,
-    ) -> Run:
+    ) -> RunResult:
         """Work until there is an answer. Without a prompt, an earlier conversation is gone on with:
         what was called there and has no result is run first, where that can do no harm."""
         events = self.stream(prompt, messages=messages, transcript=transcript)
         # Whatever was opened for it is closed before its answer is there.
         async with aclosing(events):
             async for event in events:
-                if isinstance(event, Done):
-                    return event.run
+                if isinstance(event, RunFinished):
+                    return event.result
         raise AssertionError("the last event is Done")
 
     def run_sync(
@@ -125,9 +129,9 @@ class Agent:
         *,
         messages: Iterable[Message] = (),
         transcript: Transcript | str | Path | None = None,
-    ) -> Run:
+    ) -> RunResult:
         """The same, for programs that are not asynchronous."""
-        if _is_in_loop():
+        if _has_running_loop():
             raise UsageError("run_sync is not for asynchronous code: use `await agent.run()` there")
         return asyncio.run(self.run(prompt, messages=messages, transcript=transcript))
 
@@ -144,19 +148,19 @@ class Agent:
         earlier = tuple(messages)
         if earlier and transcript.messages:
             raise UsageError("give `messages` or a transcript that has some, and not both")
-        with transcript.in_use():
+        with transcript.lock():
             for message in earlier:
                 transcript.add(message)
-            relay = Relay[AgentEvent]()
+            relay = EventChannel[AgentEvent]()
             async with self:
-                work = Work(self, transcript, relay.tell)
-                async with aclosing(relay.events(work.run(prompt))) as events:
+                work = AgentLoop(self, transcript, relay.send)
+                async with aclosing(relay.stream(work.run(prompt))) as events:
                     async for event in events:
                         yield event
 
-    async def check(self) -> None:
+    async def check_model(self) -> None:
         """Make sure that there is such a model."""
-        model = self._new_model()
+        model = self._create_model()
         try:
             if isinstance(model, LiveModel):
                 await model.check()
@@ -165,13 +169,13 @@ class Agent:
 
     # What a turn needs.
 
-    async def tools(self) -> dict[str, AgentTool]:
+    async def list_tools(self) -> dict[str, AgentTool]:
         """The tools that there are now, by name. A source that fails brings none, and of two tools
         with the same name the first counts."""
-        found = {one.name: one for one in self._own}
-        for source in self._sources:
+        found = {one.name: one for one in self._own_tools}
+        for source in self._tool_sources:
             try:
-                brought = as_agent_tools(await source.tools())
+                brought = build_agent_tools(await source.list_tools())
             except Exception as problem:
                 log.warning("%r has no tools now: %s", source, problem)
                 continue
@@ -180,11 +184,11 @@ class Agent:
                     log.warning("there are two tools %r: that of %r is left out", one.name, source)
         return found
 
-    def request(
+    def build_request(
         self, messages: Sequence[Message], tools: Iterable[AgentTool], *, is_last: bool
     ) -> Request:
         """What the model is asked. In the last turn it hears of its tools, and cannot call them."""
-        told = [self.instructions, LAST_TURN] if is_last else [self.instructions]
+        told = [self.instructions, LAST_TURN_INSTRUCTIONS] if is_last else [self.instructions]
         system = "\n\n".join(filter(None, told))
         first = (Message("system", (Text(system),)),) if system else ()
         offered = tuple(one.tool for one in tools)
@@ -198,12 +202,12 @@ class Agent:
             sampling=self._sampling,
         )
 
-    def ask(self, request: Request) -> AsyncGenerator[Event]:
+    def ask_model(self, request: Request) -> AsyncGenerator[Event]:
         """What the model says."""
-        return self._opened[asyncio.get_running_loop()].model.ask(request)
+        return self._resources[asyncio.get_running_loop()].model.ask(request)
 
 
-def _is_in_loop() -> bool:
+def _has_running_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -211,7 +215,66 @@ def _is_in_loop() -> bool:
     return True
 
 
-def _listed(tools: Any) -> Iterable[Any]:
+def _as_list(tools: Any) -> Iterable[Any]:
     if not isinstance(tools, Iterable) or isinstance(tools, (str, Mapping)):
         raise UsageError(f"Expected a list of tools, got `{type(tools).__name__}` - at `$.tools`")
     return list(tools)
+
+
+@runtime_checkable
+class ToolSource(Protocol):
+    """Where tools come from that may change: an MCP server."""
+
+    async def open(self) -> None:
+        """Get ready. What fails here is not closed."""
+        ...
+
+    async def list_tools(self) -> tuple[AgentTool, ...]:
+        """The tools that there are now."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+class AgentResources:
+    """Open from the first who uses it until the last leaves."""
+
+    def __init__(self, new_model: Callable[[], Model], sources: Sequence[ToolSource]) -> None:
+        self._create_model = new_model
+        self._sources = sources
+        self._lock = asyncio.Lock()
+        self._stack = AsyncExitStack()
+        self.users = 0
+
+    async def acquire(self) -> None:
+        """One more uses it."""
+        async with self._lock:
+            if not self.users:
+                await self._open()
+            self.users += 1
+
+    async def release(self) -> None:
+        """One of them uses it no more."""
+        async with self._lock:
+            self.users -= 1
+            if not self.users:
+                await self._stack.aclose()
+
+    async def _open(self) -> None:
+        async with AsyncExitStack() as stack:
+            self.model = self._create_model()
+            stack.push_async_callback(_close, self.model)
+            for source in self._sources:
+                await source.open()
+                stack.push_async_callback(_close, source)
+            self._stack = stack.pop_all()
+
+
+async def _close(opened: Model | ToolSource) -> None:
+    """Close something. If that fails, what was done is done all the same."""
+    try:
+        await opened.close()
+    except Exception:
+        log.warning("%r could not be closed", opened, exc_info=True)

@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from ..events import ReasoningDelta, TextDelta
 from ..types import Message, Note, StopReason, ToolCall, ToolResult, Usage
-from .approvals import Question
+from .approvals import ApprovalRequest
 
-Stop = Literal["answer", "limit", "repeated", "fatal"]
-STOPS: dict[Stop, str] = {
+RunStop = Literal["answer", "limit", "repeated", "fatal"]
+STOP_MESSAGES: dict[RunStop, str] = {
     "answer": "the model has answered",
     "limit": "it had no turns left, and was asked for an answer without tools",
     "repeated": "it made the same calls again and again, and was asked for an answer without tools",
@@ -20,35 +20,35 @@ STOPS: dict[Stop, str] = {
 """Why an agent stops."""
 
 
-class CallMade(Struct, frozen=True):
+class ToolCallRequested(Struct, frozen=True):
     """The model wants a tool to be run."""
 
     call: ToolCall
 
 
-class ApprovalAsked(Struct, frozen=True):
+class ApprovalRequested(Struct, frozen=True):
     """Somebody is being asked whether a call may be made."""
 
-    question: Question
+    request: ApprovalRequest
 
 
-class ResultGiven(Struct, frozen=True):
+class ToolCallFinished(Struct, frozen=True):
     """A tool has run, or was not allowed to."""
 
     call: ToolCall
     result: ToolResult
     """As the model gets it."""
-    shown: str
+    display_text: str
     """As it may be shown."""
     seconds: float
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class RunResult(Struct, frozen=True, kw_only=True):
     """What an agent has done."""
 
     text: str
     """The answer."""
-    stop: Stop
+    stop: RunStop
     messages: tuple[Message, ...]
     """The whole conversation: `agent.run(…, messages=run.messages)` goes on with it."""
     turns: int
@@ -57,14 +57,18 @@ class Run(Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
     error: str = ""
     """What the tool said that has ended it."""
-    finish: StopReason | None = None
+    model_stop_reason: StopReason | None = None
     """Why the model has stopped to speak: `length` if it was cut off."""
 
     @property
-    def why(self) -> str:
+    def stop_message(self) -> str:
         """Why it has stopped, in words."""
-        cut = "; what it said was cut off" if self.finish in ("length", "filter") else ""
-        return f"{STOPS[self.stop]}: {self.error}" if self.error else f"{STOPS[self.stop]}{cut}"
+        cut = "; what it said was cut off" if self.model_stop_reason in ("length", "filter") else ""
+        return (
+            f"{STOP_MESSAGES[self.stop]}: {self.error}"
+            if self.error
+            else f"{STOP_MESSAGES[self.stop]}{cut}"
+        )
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -73,10 +77,18 @@ class Run(Struct, frozen=True, kw_only=True):
         return tuple(part for part in parts if isinstance(part, ToolCall))
 
 
-class Done(Struct, frozen=True):
+class RunFinished(Struct, frozen=True):
     """That was all."""
 
-    run: Run
+    result: RunResult
 
 
-AgentEvent = TextDelta | ReasoningDelta | Note | CallMade | ApprovalAsked | ResultGiven | Done
+AgentEvent = (
+    TextDelta
+    | ReasoningDelta
+    | Note
+    | ToolCallRequested
+    | ApprovalRequested
+    | ToolCallFinished
+    | RunFinished
+)

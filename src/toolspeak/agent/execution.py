@@ -16,8 +16,8 @@ from ..calls.coercion import coerce_arguments
 from ..calls.toolset import Toolset
 from ..errors import ToolspeakError
 from ..types import Document, Image, Other, Text, ToolCall, ToolResult
-from .threads import in_thread
-from .tools import AgentTool, BadArguments, Content, Fatal, is_async
+from .concurrency import run_in_thread
+from .tools import AgentTool, FatalToolError, InvalidArguments, ResultContent, is_async_handler
 
 log = logging.getLogger("toolspeak.agent")
 
@@ -26,29 +26,31 @@ _PARTS = (Text, Image, Document, Other)
 _TEXTS = (Text, Document)
 
 
-async def result_of(tool: AgentTool, call: ToolCall, timeout: float | None) -> ToolResult:
+async def run_tool(tool: AgentTool, call: ToolCall, timeout: float | None) -> ToolResult:
     """What a tool gives for a call, within so many seconds."""
     seconds = timeout if tool.options.timeout is None else tool.options.timeout
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            content = _content(await _run(tool, call.arguments))
+            content = _as_content(await _call_handler(tool, call.arguments))
         return ToolResult(call_id=call.id, name=call.name, content=content)
-    except BadArguments as problem:
-        return failed(call, f"{call.name} was not run: {problem}")
+    except InvalidArguments as problem:
+        return error_result(call, f"{call.name} was not run: {problem}")
     except asyncio.CancelledError:
         # Somebody may have cancelled us; a tool may also have raised that itself.
         if _is_cancelled():
             raise
-        return failed(call, f"{call.name} has failed: it was cancelled")
+        return error_result(call, f"{call.name} has failed: it was cancelled")
     except (Exception, SystemExit) as problem:
-        if fatal := _fatal(problem):
+        if fatal := _find_fatal(problem):
             raise fatal from None
         if limit.expired():
-            return failed(call, f"{call.name} has not ended in {seconds:g} s{_left_running(tool)}.")
+            return error_result(
+                call, f"{call.name} has not ended in {seconds:g} s{_describe_leftover(tool)}."
+            )
         # What it says may hold a secret, and so may its traceback.
         log.info("%s has failed: %s", call.name, type(problem).__name__)
-        return failed(call, f"{call.name} has failed: {_said(problem)}")
+        return error_result(call, f"{call.name} has failed: {_describe_error(problem)}")
 
 
 def _is_cancelled() -> bool:
@@ -56,29 +58,29 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _fatal(problem: BaseException) -> Fatal | None:
+def _find_fatal(problem: BaseException) -> FatalToolError | None:
     """What ends the agent, be it alone or in a group."""
-    if isinstance(problem, Fatal):
+    if isinstance(problem, FatalToolError):
         return problem
     if isinstance(problem, BaseExceptionGroup):
-        found = (_fatal(one) for one in problem.exceptions)
+        found = (_find_fatal(one) for one in problem.exceptions)
         return next((one for one in found if one), None)
     return None
 
 
-def failed(call: ToolCall, why: str) -> ToolResult:
+def error_result(call: ToolCall, why: str) -> ToolResult:
     """The result of a call that was not made, or came to nothing."""
     return ToolResult(call_id=call.id, name=call.name, content=why, is_error=True)
 
 
-def unknown(call: ToolCall, tools: Toolset) -> ToolResult:
+def unknown_tool_result(call: ToolCall, tools: Toolset) -> ToolResult:
     """The result of a call of a tool that does not exist."""
     names = ", ".join(tools.suggest_names(call.name))
     there = f"The nearest are: {names}." if names else "There are no tools."
-    return failed(call, f"There is no tool {call.name!r}. {there}")
+    return error_result(call, f"There is no tool {call.name!r}. {there}")
 
 
-def fitted(call: ToolCall, tool: AgentTool) -> tuple[ToolCall, str]:
+def coerce_call(call: ToolCall, tool: AgentTool) -> tuple[ToolCall, str]:
     """A call as its tool wants it, and what is wrong with it, and where; "" if nothing is."""
     found = coerce_arguments(call.arguments, tool.tool.parameters)
     told = "; ".join(f"{fault.problem} - at `{fault.path}`" for fault in found.violations)
@@ -86,25 +88,25 @@ def fitted(call: ToolCall, tool: AgentTool) -> tuple[ToolCall, str]:
     return structs.replace(call, arguments=found.arguments), problem
 
 
-async def _run(tool: AgentTool, arguments: dict[str, Any]) -> Any:
+async def _call_handler(tool: AgentTool, arguments: dict[str, Any]) -> Any:
     """What the handler returns. One that does not wait on its own is run in a thread, so that
     others need not wait for it."""
-    if is_async(tool.handler):
+    if is_async_handler(tool.handler):
         given = await tool.handler(arguments)
     else:
-        given = await in_thread(tool.handler, arguments)
+        given = await run_in_thread(tool.handler, arguments)
         given = await given if inspect.isawaitable(given) else given
     if inspect.isasyncgen(given):
         return [one async for one in given]
-    return await in_thread(list, given) if inspect.isgenerator(given) else given
+    return await run_in_thread(list, given) if inspect.isgenerator(given) else given
 
 
-def _left_running(tool: AgentTool) -> str:
+def _describe_leftover(tool: AgentTool) -> str:
     """A thread cannot be ended from outside."""
-    return "" if is_async(tool.handler) else ", and may still be running"
+    return "" if is_async_handler(tool.handler) else ", and may still be running"
 
 
-def _content(given: Any) -> Content:
+def _as_content(given: Any) -> ResultContent:
     match given:
         case str():
             return given or NO_OUTPUT
@@ -117,22 +119,22 @@ def _content(given: Any) -> Content:
         case bytes():
             return given.decode("utf-8", "replace")
         case _:
-            return _as_json(given)
+            return _encode_json(given)
 
 
-def _as_json(given: Any) -> str:
+def _encode_json(given: Any) -> str:
     try:
-        return encode_json(msgspec.to_builtins(given, enc_hook=_plain))
+        return encode_json(msgspec.to_builtins(given, enc_hook=_encode_unknown))
     except (TypeError, ValueError, RecursionError, OverflowError):
         return str(given)
 
 
-def _plain(value: Any) -> Any:
+def _encode_unknown(value: Any) -> Any:
     """What msgspec does not know: pydantic's models say themselves what they are."""
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
 
 
-def _said(problem: BaseException) -> str:
+def _describe_error(problem: BaseException) -> str:
     if isinstance(problem, ToolspeakError) and str(problem):
         # It was worded to be read, and the name of its class would only be in the way.
         return str(problem)
@@ -142,7 +144,7 @@ def _said(problem: BaseException) -> str:
 # What a model gets of a result.
 
 
-def changed(content: Content, change: Callable[[str], str]) -> Content:
+def map_text(content: ResultContent, change: Callable[[str], str]) -> ResultContent:
     """The content with all of its texts changed."""
     if isinstance(content, str):
         return change(content)
@@ -154,20 +156,20 @@ def changed(content: Content, change: Callable[[str], str]) -> Content:
     )
 
 
-def within(content: Content, limit: int) -> Content:
+def limit_content(content: ResultContent, limit: int) -> ResultContent:
     """The content, with no more than so many characters of text in all its parts."""
     left = limit
 
     def cut(text: str) -> str:
         nonlocal left
-        kept = shortened(text, left)
+        kept = shorten_text(text, left)
         left = max(0, left - len(kept))
         return kept
 
-    return changed(content, cut)
+    return map_text(content, cut)
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten_text(text: str, limit: int) -> str:
     """The beginning and the end of a text that is too long."""
     if len(text) <= limit:
         return text

@@ -22,8 +22,7 @@ from ..engine.pipeline import NoCallMade, Pipeline
 from ..errors import ToolspeakError, UsageError
 from ..events import Event, Finish, Started, TextDelta, unfold
 from ..types import Capabilities, Failure, Reasoning, Reply, Request, Text, ToolCall, ToolsMode
-from .event_channel import Relay
-from .threads import in_thread
+from .concurrency import EventChannel, run_in_thread
 
 if TYPE_CHECKING:
     from ..config.settings import Config
@@ -110,7 +109,7 @@ class FunctionModel:
         """What the function gives. One that does not wait on its own may take long."""
         if inspect.iscoroutinefunction(self._function):
             return await self._function(request)
-        said = await in_thread(self._function, request)
+        said = await run_in_thread(self._function, request)
         return await said if inspect.isawaitable(said) else said
 
     async def close(self) -> None:
@@ -149,9 +148,9 @@ class LiveModel:
         from ..upstream.model_call import ModelCall
 
         opened = await self._open()
-        relay = Relay[list[Event]]()
+        relay = EventChannel[list[Event]]()
         asking = ModelCall(opened.services, request, opened.served(self._polling), _Outlet(relay))
-        async with aclosing(relay.events(_all_of(asking, relay))) as batches:
+        async with aclosing(relay.stream(_all_of(asking, relay))) as batches:
             async for batch in batches:
                 for event in batch:
                     yield event
@@ -175,7 +174,7 @@ class LiveModel:
 class _Outlet:
     """Where the pieces of a reply go."""
 
-    def __init__(self, relay: Relay[list[Event]]) -> None:
+    def __init__(self, relay: EventChannel[list[Event]]) -> None:
         self.has_spoken = False
         self._relay = relay
 
@@ -183,10 +182,10 @@ class _Outlet:
         self, events: list[Event], passed: bytes | None = None, now: float | None = None
     ) -> None:
         self.has_spoken = True
-        await self._relay.tell(events)
+        await self._relay.send(events)
 
 
-async def _all_of(asking: ModelCall, relay: Relay[list[Event]]) -> None:
+async def _all_of(asking: ModelCall, relay: EventChannel[list[Event]]) -> None:
     from ..upstream.errors import UpstreamError
 
     try:
@@ -194,7 +193,7 @@ async def _all_of(asking: ModelCall, relay: Relay[list[Event]]) -> None:
     except UpstreamError as problem:
         raise ModelFailed(problem.failure) from None
     await asking.learn(asking.reply(rest))
-    await relay.tell(rest)
+    await relay.send(rest)
 
 
 class _Opened:

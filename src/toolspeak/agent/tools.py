@@ -21,37 +21,37 @@ from ..calls.tools import as_tools
 from ..errors import ToolspeakError, UsageError
 from ..types import Document, Image, Other, Text, Tool
 
-Handler = Callable[[dict[str, Any]], Any]
+ToolHandler = Callable[[dict[str, Any]], Any]
 """Gets the arguments of a call; what it returns, or its coroutine gives, is the result."""
-Content = str | tuple[Text | Image | Document | Other, ...]
+ResultContent = str | tuple[Text | Image | Document | Other, ...]
 Function = TypeVar("Function", bound=Callable[..., Any])
 _OPTIONS = "__toolspeak__"
 
 
-class Fatal(ToolspeakError):
+class FatalToolError(ToolspeakError):
     """Raised by a tool: the agent ends, and its model is not asked any more."""
 
 
-class ToolFailed(ToolspeakError):
+class ToolError(ToolspeakError):
     """Raised by a tool: the model is told why in just these words, and goes on."""
 
 
-class BadArguments(UsageError):
+class InvalidArguments(UsageError):
     """Arguments that are not what a function's parameters are: it was not run."""
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class ToolOptions(Struct, frozen=True, kw_only=True):
     """What there is to know of a tool beside what its model is told."""
 
     writes: bool = True
     """Whether it changes anything: such a tool is refused where an agent may only read."""
     idempotent: bool = False
     """Whether it is the same to run it once or twice: of equal calls in a turn, one is run."""
-    overlaps: bool | None = None
+    parallel: bool | None = None
     """Whether it may run beside others; None: if it only reads."""
     polling: bool = False
     """Whether it may be called again and again, though its result does not change."""
-    asks: bool = False
+    always_ask: bool = False
     """Whether somebody is asked before each call, even where all are allowed."""
     timeout: float | None = None
     """Seconds; None: the agent's own."""
@@ -61,8 +61,8 @@ class AgentTool(Struct, frozen=True, kw_only=True):
     """A tool, and what runs it."""
 
     tool: Tool
-    handler: Handler
-    options: Options = Options()
+    handler: ToolHandler
+    options: ToolOptions = ToolOptions()
     source: str = ""
     """Where it comes from, if not from this program: an MCP server's name."""
 
@@ -71,9 +71,9 @@ class AgentTool(Struct, frozen=True, kw_only=True):
         return self.tool.name
 
     @property
-    def may_overlap(self) -> bool:
+    def can_run_parallel(self) -> bool:
         """Whether it may run beside others."""
-        overlaps = self.options.overlaps
+        overlaps = self.options.parallel
         return not self.options.writes if overlaps is None else overlaps
 
 
@@ -86,9 +86,9 @@ def tool(
     description: str = "",
     writes: bool = True,
     idempotent: bool = False,
-    overlaps: bool | None = None,
+    parallel: bool | None = None,
     polling: bool = False,
-    asks: bool = False,
+    always_ask: bool = False,
     timeout: float | None = None,
 ) -> Callable[[Function], Function]: ...
 def tool(function: Any = None, /, *, name: str = "", description: str = "", **known: Any) -> Any:
@@ -97,15 +97,15 @@ def tool(function: Any = None, /, *, name: str = "", description: str = "", **kn
     def decorate(decorated: Function) -> Function:
         # A bound method has its attributes from its function, and takes none itself.
         target = getattr(decorated, "__func__", decorated)
-        setattr(target, _OPTIONS, (name, description, Options(**known)))
+        setattr(target, _OPTIONS, (name, description, ToolOptions(**known)))
         return decorated
 
     return decorate(function) if function else decorate
 
 
-def as_agent_tools(given: Iterable[Any]) -> tuple[AgentTool, ...]:
+def build_agent_tools(given: Iterable[Any]) -> tuple[AgentTool, ...]:
     """Tools of an agent: each a function, an `AgentTool`, or a pair of a tool and its handler."""
-    tools = tuple(_agent_tool(one, f"$.tools[{index}]") for index, one in enumerate(given))
+    tools = tuple(_build_agent_tool(one, f"$.tools[{index}]") for index, one in enumerate(given))
     seen: set[str] = set()
     for one in tools:
         if one.name in seen:
@@ -114,7 +114,7 @@ def as_agent_tools(given: Iterable[Any]) -> tuple[AgentTool, ...]:
     return tools
 
 
-def _agent_tool(given: Any, path: str) -> AgentTool:
+def _build_agent_tool(given: Any, path: str) -> AgentTool:
     match given:
         case AgentTool():
             return given
@@ -124,29 +124,29 @@ def _agent_tool(given: Any, path: str) -> AgentTool:
                 raise UsageError(f"Expected one tool beside its handler - at `{path}`")
             return AgentTool(tool=made[0], handler=handler)
         case _ if callable(given):
-            return _of_function(given, path)
+            return _tool_from_function(given, path)
         case _:
             kind = type(given).__name__
             wanted = "a function, an AgentTool, or a pair of a tool and its handler"
             raise UsageError(f"Expected {wanted}, got `{kind}` - at `{path}`")
 
 
-def _of_function(function: Callable[..., Any], path: str) -> AgentTool:
-    name, description, options = _known(function)
+def _tool_from_function(function: Callable[..., Any], path: str) -> AgentTool:
+    name, description, options = _get_declared(function)
     made = tool_from_function(function, path, name)
     made = structs.replace(made, description=description or made.description)
-    return AgentTool(tool=made, handler=_Handler(function), options=options)
+    return AgentTool(tool=made, handler=_FunctionHandler(function), options=options)
 
 
-def _known(function: Any) -> tuple[str, str, Options]:
+def _get_declared(function: Any) -> tuple[str, str, ToolOptions]:
     """What was said of a function, or of the one that a `partial` fills in."""
     known = getattr(function, _OPTIONS, None)
     if known is None and isinstance(function, partial):
-        return _known(function.func)
-    return known or ("", "", Options())
+        return _get_declared(function.func)
+    return known or ("", "", ToolOptions())
 
 
-class _Handler:
+class _FunctionHandler:
     """Calls a function with the arguments of a call, made into what its parameters are."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -157,13 +157,13 @@ class _Handler:
         try:
             positional, named = bind_arguments(self._function, arguments)
         except UsageError as problem:
-            raise BadArguments(str(problem)) from None
+            raise InvalidArguments(str(problem)) from None
         return self._function(*positional, **named)
 
 
-def is_async(handler: Handler) -> bool:
+def is_async_handler(handler: ToolHandler) -> bool:
     """Whether a handler waits on its own, and needs no thread to be run in."""
-    if isinstance(handler, _Handler):
+    if isinstance(handler, _FunctionHandler):
         return handler.is_async
     if inspect.iscoroutinefunction(handler):
         return True

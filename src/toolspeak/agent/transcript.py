@@ -24,7 +24,7 @@ from msgspec import Struct
 from ..errors import UsageError
 from ..types import Message, Text, ToolCall, ToolResult
 
-Value = TypeVar("Value", bound=Struct)
+StructType = TypeVar("StructType", bound=Struct)
 
 
 class _Line(Struct, omit_defaults=True):
@@ -46,30 +46,30 @@ class Transcript:
     def __init__(self, path: str | Path | None = None, messages: Iterable[Message] = ()) -> None:
         self.path = Path(path) if path else None
         self._messages: list[Message] = []
-        self._running: set[str] = set()
+        self._started_ids: set[str] = set()
         self._is_partial = False
         """Whether the last message was broken off."""
-        self._is_used = False
-        self._end: int | None = None
+        self._is_locked = False
+        self._truncate_at: int | None = None
         """Where the file ends, without a line that was cut off."""
-        self._gap = b""
+        self._separator = b""
         """What has to be written before the next line."""
-        self._size = 0
+        self._known_size = 0
         """How long the file was when it was last looked at."""
         if self.path and self.path.exists():
-            self._read(self.path)
+            self._load(self.path)
         for message in messages:
             self.add(message)
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """All of them; results stand behind their calls, and in their order."""
-        return tuple(_in_order(self._messages))
+        return tuple(_order_results(self._messages))
 
     @property
-    def is_open(self) -> bool:
+    def needs_reply(self) -> bool:
         """Whether somebody was not answered yet."""
-        if self.pending or self._is_partial:
+        if self.pending_calls or self._is_partial:
             return True
         return bool(self._messages) and self._messages[-1].role != "assistant"
 
@@ -79,7 +79,7 @@ class Transcript:
         return self._is_partial
 
     @property
-    def pending(self) -> list[ToolCall]:
+    def pending_calls(self) -> list[ToolCall]:
         """The calls that have no result."""
         parts = [part for message in self._messages for part in message.parts]
         answered = {part.call_id for part in parts if isinstance(part, ToolResult)}
@@ -87,73 +87,73 @@ class Transcript:
         return [call for call in calls if call.id not in answered]
 
     @property
-    def identities(self) -> set[str]:
+    def call_ids(self) -> set[str]:
         """The ids of all calls so far."""
         parts = (part for message in self._messages for part in message.parts)
         return {part.id for part in parts if isinstance(part, ToolCall)}
 
     def was_started(self, call: ToolCall) -> bool:
         """Whether a call without a result may have been made all the same."""
-        return call.id in self._running
+        return call.id in self._started_ids
 
-    def is_last(self, call: ToolCall) -> bool:
+    def is_latest(self, call: ToolCall) -> bool:
         """Whether nothing was said since that call was made."""
         said = next((one for one in reversed(self._messages) if one.role != "tool"), None)
         return said is not None and call in said.parts
 
     @contextmanager
-    def in_use(self) -> Generator[None]:
+    def lock(self) -> Generator[None]:
         """While somebody goes on with it, nobody else may."""
-        if self._is_used:
+        if self._is_locked:
             raise UsageError("this conversation is being gone on with already")
-        self._is_used = True
+        self._is_locked = True
         try:
-            with _locked(self.path) as size:
-                if size != self._size:
+            with _lock_file(self.path) as size:
+                if size != self._known_size:
                     raise UsageError(
                         f"{self.path} was changed by another program since it was read"
                     )
                 yield
         finally:
-            self._is_used = False
+            self._is_locked = False
 
     # Taking down.
 
     def add(self, message: Message, *, is_partial: bool = False) -> Message:
         """Take down what was said."""
-        message = writable(message)
+        message = make_writable(message)
         self._write(_Line(message=message, partial=is_partial))
         self._messages.append(message)
         self._is_partial = is_partial
         return message
 
-    def say(self, text: str) -> None:
+    def add_user_text(self, text: str) -> None:
         """Take down what the user says."""
         self.add(Message("user", (Text(text),)))
 
-    def started(self, call: ToolCall) -> None:
+    def mark_started(self, call: ToolCall) -> None:
         """Take down that a tool is about to be run."""
         self._write(_Line(running=call.id))
-        self._running.add(call.id)
+        self._started_ids.add(call.id)
 
-    def result(self, result: ToolResult) -> ToolResult:
+    def add_result(self, result: ToolResult) -> ToolResult:
         """Take down what a tool has given; that is given back as it can be written."""
         [kept] = self.add(Message("tool", (result,))).parts
         assert isinstance(kept, ToolResult)
         return kept
 
-    def retract(self) -> None:
+    def retract_last(self) -> None:
         """The last message was broken off, and is to be said anew."""
         self._write(_Line(retracted=True))
-        self._take_back()
+        self._drop_last()
 
-    def _take_back(self) -> None:
+    def _drop_last(self) -> None:
         self._messages.pop()
         self._is_partial = False
 
     # Files.
 
-    def save(self) -> None:
+    def create_file(self) -> None:
         """Have the file there, even if nothing was said yet."""
         if self.path:
             os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600))
@@ -165,40 +165,40 @@ class Transcript:
         data = msgspec.json.encode(line) + b"\n"
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            if self._end is not None:
+            if self._truncate_at is not None:
                 # What was cut off by a crash would spoil this line too.
-                os.ftruncate(descriptor, self._end)
+                os.ftruncate(descriptor, self._truncate_at)
             end = os.lseek(descriptor, 0, os.SEEK_END)
             try:
-                _write_all(descriptor, self._gap + data)
+                _write_all(descriptor, self._separator + data)
                 os.fsync(descriptor)
             except OSError:
                 with suppress(OSError):
                     os.ftruncate(descriptor, end)
                 raise
-            self._size = os.lseek(descriptor, 0, os.SEEK_CUR)
+            self._known_size = os.lseek(descriptor, 0, os.SEEK_CUR)
         finally:
             os.close(descriptor)
-        self._end, self._gap = None, b""
+        self._truncate_at, self._separator = None, b""
 
-    def _read(self, path: Path) -> None:
+    def _load(self, path: Path) -> None:
         if not path.is_file():
             raise UsageError(f"{path} is no file: a transcript cannot be there")
         data = path.read_bytes()
-        self._size = len(data)
+        self._known_size = len(data)
         lines = data.split(b"\n")
         torn = lines.pop()
         for number, line in enumerate(lines, 1):
-            self._take(line, f"{path}:{number}")
+            self._load_line(line, f"{path}:{number}")
         try:
             if torn:
                 # It may lack nothing but its end.
-                self._take(torn, f"{path}:{len(lines) + 1}")
-                self._gap = b"\n"
+                self._load_line(torn, f"{path}:{len(lines) + 1}")
+                self._separator = b"\n"
         except UsageError:
-            self._end = len(data) - len(torn)
+            self._truncate_at = len(data) - len(torn)
 
-    def _take(self, data: bytes, where: str) -> None:
+    def _load_line(self, data: bytes, where: str) -> None:
         try:
             line = _DECODER.decode(data)
         except msgspec.MsgspecError as problem:
@@ -207,32 +207,34 @@ class Transcript:
             self._messages.append(line.message)
             self._is_partial = line.partial
         if line.running:
-            self._running.add(line.running)
+            self._started_ids.add(line.running)
         if line.retracted and self._messages:
-            self._take_back()
+            self._drop_last()
 
 
-def writable(value: Value) -> Value:
+def make_writable(value: StructType) -> StructType:
     """A value that can be written down and sent: without halves of characters, which are no text
     but do come."""
     try:
         msgspec.json.encode(value)
         return value
     except UnicodeEncodeError:
-        cleaned = _cleaned(msgspec.to_builtins(value))
+        cleaned = _replace_surrogates(msgspec.to_builtins(value))
         return msgspec.convert(cleaned, type(value))
     except (TypeError, ValueError, OverflowError, RecursionError) as problem:
         raise UsageError(f"this cannot be written as JSON: {problem}") from None
 
 
-def _cleaned(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     match value:
         case str():
             return value.encode("utf-8", "replace").decode()
         case dict():
-            return {_cleaned(key): _cleaned(item) for key, item in value.items()}
+            return {
+                _replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()
+            }
         case list() | tuple():
-            return [_cleaned(item) for item in value]
+            return [_replace_surrogates(item) for item in value]
         case _:
             return value
 
@@ -244,7 +246,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 @contextmanager
-def _locked(path: Path | None) -> Generator[int]:
+def _lock_file(path: Path | None) -> Generator[int]:
     """Keep other programs from going on with the same file, where the system can do that. Gives how
     long it is."""
     try:
@@ -265,7 +267,7 @@ def _locked(path: Path | None) -> Generator[int]:
         os.close(descriptor)
 
 
-def _in_order(messages: list[Message]) -> Iterable[Message]:
+def _order_results(messages: list[Message]) -> Iterable[Message]:
     """Results as they come are in the order of their ends, and may come after other words; APIs
     want them right behind their calls, in the order of those."""
     results: dict[str, ToolResult] = {}

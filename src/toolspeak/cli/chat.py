@@ -62,22 +62,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        from ..agent.chat import Session
+        from ..agent.chat import ChatSession
     except ModuleNotFoundError as missing:
         needed = f"the agent needs {missing.name}"
         raise UsageError(f"{needed}: pip install 'toolspeak[agent,local]'") from None
     console = Console(highlight=False)
-    session: Session = _session(options, console)
+    session: ChatSession = _session(options, console)
     asyncio.run(session.run())
     return 0
 
 
 def _session(options: argparse.Namespace, console: Console) -> Any:
-    from ..agent import Approvals, Transcript, in_inspector
-    from ..agent.chat import Display, Keyboard, Session, Setup
+    from ..agent import Approvals, Transcript, ask_in_inspector
+    from ..agent.chat import ChatSession, ChatSettings, Display, Keyboard
 
     config = Settings(options, Console(stderr=True, highlight=False)).read()
-    setup = Setup(
+    setup = ChatSettings(
         model=options.model,
         tools=_tools(options),
         instructions=options.instructions,
@@ -86,12 +86,12 @@ def _session(options: argparse.Namespace, console: Console) -> Any:
         config=config,
     )
     transcript = Transcript(options.transcript)
-    transcript.save()
-    return Session(
+    transcript.create_file()
+    return ChatSession(
         setup,
         Approvals(
             _policy(options),
-            None if options.inspector is None else in_inspector(options.inspector or None),
+            None if options.inspector is None else ask_in_inspector(options.inspector or None),
             audit=options.audit,
             channel="chat" if options.inspector is None else "inspector",
         ),
@@ -102,9 +102,9 @@ def _session(options: argparse.Namespace, console: Console) -> Any:
 
 
 def _policy(options: argparse.Namespace) -> Any:
-    from ..agent import Policy
+    from ..agent import ApprovalPolicy
 
-    return Policy(
+    return ApprovalPolicy(
         autonomy=options.approve,
         always_ask=tuple(options.always_ask),
         auto_approve=tuple(options.auto_approve),

@@ -1,4 +1,4 @@
-"""Offer parse, convert, render, dialects and probe over MCP."""
+"""Serve parse, convert, render, dialects and probe over MCP."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
+from .._util import encode_json
 from ..calls.tools import as_tools
 from ..errors import UsageError
 from ..events import fold
@@ -21,22 +22,24 @@ from .render import rendered
 from .serve import Settings, add_sources
 
 if TYPE_CHECKING:
-    from ..agent.mcp.export import Offer
+    from ..agent.mcp.export import AsgiApp, AsgiReceive, AsgiScope, AsgiSend, ExportedTools
+    from ..config.settings import Config
+    from ..gateway.http import Refused
 
 _INSTRUCTIONS = (
-    "Toolspeak reads tool calls out of what models write, in any dialect (parse, dialects, "
-    "render), turns requests, replies, messages and tools of one model API into those of another "
-    "(convert), and finds out what a live model can do (probe)."
+    "Toolspeak parses tool calls from model text in any dialect (parse, dialects, render), "
+    "converts requests, replies, messages and tools between model APIs (convert), and measures "
+    "what a live model can do (probe)."
 )
-_READS = {"read_only_hint": True, "open_world_hint": False}
-_ASKS = {
-    "read_only_hint": False,  # It spends tokens, and tells gateways that share a store.
+_READ_ONLY = {"read_only_hint": True, "open_world_hint": False}
+_ASKS_MODEL = {
+    "read_only_hint": False,  # It spends tokens and updates the store that gateways share.
     "destructive_hint": False,
     "idempotent_hint": True,
     "open_world_hint": True,
 }
 _Wire = Annotated[str, f"An API: {', '.join(WIRES)}."]
-_Tools = Annotated[list[Any] | None, "Tools in any API's shape."]
+_Tools = Annotated[list[Any] | None, "Tools in any API's format."]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,67 +47,106 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
-        help="listen there, in place of stdio; beyond this machine only with client keys",
+        help="serve on this address instead of stdio; other machines need client keys",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     if options.http:
-        options.host, options.port = _place(options.http)
+        options.host, options.port = _parse_address(options.http)
     settings = Settings(options, Console(stderr=True, highlight=False))
     try:
         from ..agent.mcp.export import serve_http, serve_stdio
     except ModuleNotFoundError as missing:
         raise UsageError(
-            f"an MCP server needs {missing.name}: pip install 'toolspeak[agent]'"
+            f"`toolspeak mcp` needs {missing.name}: pip install 'toolspeak[agent]'"
         ) from None
-    server = _offer(settings).server("toolspeak", _INSTRUCTIONS)
-    if options.http:
-        serve_http(server, settings.read(), lambda url: print(url, flush=True))
-    else:
+    server = _export_tools(settings).create_server("toolspeak", _INSTRUCTIONS)
+    if not options.http:
         asyncio.run(serve_stdio(server))
+        return 0
+    config = settings.read()
+    serve_http(
+        server,
+        config.server.host,
+        config.server.port,
+        protect=lambda app: _protect(app, config),
+        announce=lambda url: print(url, flush=True),
+    )
     return 0
 
 
-def _place(text: str) -> tuple[str, int]:
+def _parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise UsageError(f"Expected HOST:PORT, such as 127.0.0.1:7879, got {text!r} - at `--http`")
     return host.strip("[]"), int(port)
 
 
-def _offer(settings: Settings) -> Offer:
+def _protect(app: AsgiApp, config: Config) -> AsgiApp:
+    """Let only those clients reach `app` that the gateway would admit."""
+    from ..gateway.auth import AccessControl
+    from ..gateway.http import Head, Refused
+
+    guard = AccessControl(config)
+
+    async def protected(scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+        if scope["type"] == "http":
+            target = f"{scope['path']}?{scope['query_string'].decode('latin-1')}"
+            try:
+                guard.authorize(Head(scope["method"], target, scope["headers"]))
+            except Refused as refused:
+                await _send_refusal(refused, send)
+                return
+        await app(scope, receive, send)
+
+    return protected
+
+
+async def _send_refusal(refused: Refused, send: AsgiSend) -> None:
+    body = encode_json({"error": {"message": refused.failure.message}}).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(body))}
+    headers |= refused.headers
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    status = refused.failure.status
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _export_tools(settings: Settings) -> ExportedTools:
     from ..agent import tool
-    from ..agent.mcp.export import Offer
-    from ..agent.tools import as_agent_tools
+    from ..agent.mcp.export import ExportedTools
+    from ..agent.tools import build_agent_tools
 
-    async def probe(model: Annotated[str, "As clients name it; the default if empty."] = "") -> Any:
-        """Ask a live model 20 to 40 small questions, to find out what it can do and which way of
-        giving it tools works best. It takes about a minute, and its provider may charge for it."""
-        return await _probed(model, settings)
+    async def probe(
+        model: Annotated[str, "The model as clients name it."] = "",
+    ) -> Any:
+        """Ask a live model 20 to 40 short questions to find out what it can do and which tool mode
+        works best. Takes about a minute; the provider may charge for it."""
+        return await _run_probe(model, settings)
 
-    reads: Mapping[Callable[..., Any], Mapping[str, bool]] = {
-        **dict.fromkeys((parse, convert, render, dialects), _READS),
-        probe: _ASKS,
+    hints: Mapping[Callable[..., Any], Mapping[str, bool]] = {
+        **dict.fromkeys((parse, convert, render, dialects), _READ_ONLY),
+        probe: _ASKS_MODEL,
     }
-    made = as_agent_tools(tool(writes=hints is _ASKS)(one) for one, hints in reads.items())
-    return Offer(zip(made, reads.values(), strict=True))
+    tools = build_agent_tools(tool(writes=hint is _ASKS_MODEL)(one) for one, hint in hints.items())
+    return ExportedTools(zip(tools, hints.values(), strict=True))
 
 
-# The tools: each does what the command of its name does.
+# Each tool does what the command of the same name does.
 
 
 def parse(
-    text: Annotated[str, "What the model wrote."],
+    text: Annotated[str, "The model's text."],
     tools: _Tools = None,
     dialect: Annotated[str, "A dialect's name, or auto."] = "auto",
     model: Annotated[str, "Try the dialects of this model first."] = "",
     trust: Literal["strict", "standard", "lenient"] = "standard",
-    context: Annotated[list[Any] | None, "The messages so far, to find echoes."] = None,
+    context: Annotated[list[Any] | None, "The messages so far, to detect echoed calls."] = None,
 ) -> Any:
-    """Read the tool calls out of a model's text, in whatever dialect it writes them. Gives text,
-    reasoning, calls, rejected blocks with the reason, notes on what was repaired, and the dialect.
-    If tools are given, calls are checked against their schemas."""
+    """Parse the tool calls in a model's text, in any dialect. Returns text, reasoning, calls,
+    rejected blocks with the reason, notes on repairs, and the dialect. With `tools`, calls are
+    validated against their schemas."""
     parser = parsing.parser_for(
         model, dialect, tools=as_tools(tools), trust=trust, context=context or ()
     )
@@ -112,20 +154,20 @@ def parse(
 
 
 def convert(
-    value: Annotated[Any, "What to convert; a stream, or lines of JSON, as one string."],
+    value: Annotated[Any, "The value to convert; a stream or JSON lines as one string."],
     source: _Wire,
     target: _Wire,
     kind: Literal["auto", "request", "reply", "message", "tools"] = "auto",
 ) -> Any:
-    """Convert requests, replies, messages, streams or tools from one model API to another. Gives
-    the value, and notes on what was rephrased or lost."""
+    """Convert requests, replies, messages, streams or tools from one model API to another. Returns
+    the value, and notes on what was rewritten or dropped."""
     conversion = converting.Conversion(source, target, kind)
     if isinstance(value, str):
         lines = value.encode("utf-8", "replace").splitlines(keepends=True)
-        made = b"".join(conversion.all(lines)).decode("utf-8", "replace")
+        converted = b"".join(conversion.all(lines)).decode("utf-8", "replace")
     else:
-        made = conversion.value(value)
-    return {"value": made, "notes": list(conversion.notes)}
+        converted = conversion.value(value)
+    return {"value": converted, "notes": list(conversion.notes)}
 
 
 def render(
@@ -134,24 +176,24 @@ def render(
     what: Literal["calls", "results", "tools"] = "calls",
     tools: _Tools = None,
 ) -> str:
-    """Write calls, results or a list of tools in a dialect, as a model would or should read it."""
+    """Render calls, results or a list of tools in a dialect."""
     return rendered(value, what, dialect, tools)
 
 
 def dialects(
     names: Annotated[list[str] | None, "Only these."] = None,
-    model: Annotated[str, "Only those that this model is known to speak."] = "",
+    model: Annotated[str, "Only those that this model is known to use."] = "",
 ) -> Any:
     """List the text formats in which models write tool calls, with a sample of each."""
     return [listing.describe(dialect) for dialect in listing.choose(names or (), model)]
 
 
-async def _probed(model: str, settings: Settings) -> Any:
+async def _run_probe(model: str, settings: Settings) -> Any:
     try:
         from ..evaluation.probe import advice
     except ModuleNotFoundError as missing:
         raise UsageError(
-            f"a probe needs {missing.name}: pip install 'toolspeak[gateway,local]'"
+            f"`probe` needs {missing.name}: pip install 'toolspeak[gateway,local]'"
         ) from None
     loaded = settings.loaded()
     report, served, shared = await probing.probed(model, loaded, lambda _: None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from toolspeak import Request, ToolCall, ToolResult
-from toolspeak.agent import Agent, Approvals, Policy
+from toolspeak.agent import Agent, ApprovalPolicy, Approvals
 from toolspeak.agent.workspace import SHELL, workspace_tools
 
 
@@ -63,7 +63,7 @@ def test_an_agent_works_in_a_folder(folder: Path) -> None:
 
 def test_the_shell_is_asked_for_always(folder: Path) -> None:
     model = scripted([call(SHELL, command="touch made")], "Done.")
-    policy = Policy(auto_approve=("*",), always_ask=(SHELL,))
+    policy = ApprovalPolicy(auto_approve=("*",), always_ask=(SHELL,))
     (told,) = results(Agent(model, tools=workspace_tools(folder, shell=True), approval=policy))
     assert told == "shell was not run: it needs approval, and there is nobody to ask."
     assert not (folder / "made").exists()

@@ -1,7 +1,6 @@
 """An agent in the terminal: what `toolspeak chat` is made of."""
 
-from .display import Display
-from .keyboard import Keyboard
-from .session import Session, Setup
+from .session import ChatSession, ChatSettings
+from .terminal import Display, Keyboard
 
-__all__ = ["Display", "Keyboard", "Session", "Setup"]
+__all__ = ["ChatSession", "ChatSettings", "Display", "Keyboard"]

@@ -10,8 +10,8 @@ way there and `journeys.py` what is known of requests on it, `listing.py` what t
 `serving.py` is the other way round. The SDK is imported when the first server is opened.
 """
 
+from .client import McpServer
 from .config import load_servers
-from .failures import ServerFailed
-from .server import McpServer
+from .endpoints import McpServerError
 
-__all__ = ["McpServer", "ServerFailed", "load_servers"]
+__all__ = ["McpServer", "McpServerError", "load_servers"]

@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from msgspec import Meta, Struct
 
 from ...errors import UsageError
-from .naming import prefix_of
-from .server import McpServer
+from .client import McpServer
+from .tools import name_prefix
 
 if TYPE_CHECKING:
     from ...config.document import ConfigDocument
 
-_OUTER = ("mcpServers", "servers")
-_CURSOR = re.compile(r"\$\{env:(\w+)\}")
+_SERVER_KEYS = ("mcpServers", "servers")
+_ENV_REFERENCE = re.compile(r"\$\{env:(\w+)\}")
 """How Cursor and VS Code write `${NAME}`."""
 _Text = Annotated[str, Meta(min_length=1)]
 _Value = str | int | float | bool
 
 
-class _Stdio(Struct, kw_only=True):
+class _StdioEntry(Struct, kw_only=True):
     command: _Text
     type: Literal["stdio"] = "stdio"
     args: tuple[str, ...] = ()
@@ -42,13 +42,13 @@ class _Stdio(Struct, kw_only=True):
     cwd: _Text | None = None
 
 
-class _Http(Struct, kw_only=True):
+class _HttpEntry(Struct, kw_only=True):
     url: _Text
     type: Literal["http", "streamable-http", "streamableHttp"] = "http"
     headers: dict[str, _Value] = {}
 
 
-class _Ours(Struct, kw_only=True):
+class _OwnOptions(Struct, kw_only=True):
     """What only Toolspeak knows."""
 
     required: bool | None = None
@@ -65,21 +65,21 @@ def load_servers(
     wrong at once, each with its place."""
     from ...config.document import ConfigDocument, ConfigError
 
-    draft = ConfigDocument(str(path), _read(Path(path)))
-    outer = next((key for key in _OUTER if key in draft.values), _OUTER[0])
-    draft.values = {outer: _enabled(draft.values.get(outer))}
+    draft = ConfigDocument(str(path), _read_json(Path(path)))
+    outer = next((key for key in _SERVER_KEYS if key in draft.values), _SERVER_KEYS[0])
+    draft.values = {outer: _drop_disabled(draft.values.get(outer))}
     draft.expand_variables(os.environ if environ is None else environ)
-    servers = _servers(draft, outer, options)
+    servers = _build_servers(draft, outer, options)
     if draft.problems:
         raise ConfigError(draft.format_problems(draft.problems))
     return servers
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     from ...config.document import ConfigError
 
     try:
-        value = json.loads(_CURSOR.sub(r"${\1}", path.read_text("utf-8-sig")))
+        value = json.loads(_ENV_REFERENCE.sub(r"${\1}", path.read_text("utf-8-sig")))
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}"]) from None
     except (ValueError, RecursionError) as error:
@@ -89,7 +89,7 @@ def _read(path: Path) -> dict[str, Any]:
     return value
 
 
-def _enabled(entries: Any) -> Any:
+def _drop_disabled(entries: Any) -> Any:
     """The entries that count. What is wrong with the others is nobody's concern."""
     if not isinstance(entries, dict):
         return entries
@@ -100,56 +100,58 @@ def _is_disabled(entry: Any) -> bool:
     return isinstance(entry, dict) and entry.get("disabled") is True
 
 
-def _servers(draft: ConfigDocument, outer: str, options: dict[str, Any]) -> tuple[McpServer, ...]:
+def _build_servers(
+    draft: ConfigDocument, outer: str, options: dict[str, Any]
+) -> tuple[McpServer, ...]:
     from ...config.document import ConfigProblem, join_path
 
     entries = draft.values[outer]
     if not isinstance(entries, dict):
-        wanted = " or ".join(f"`{key}`" for key in _OUTER)
+        wanted = " or ".join(f"`{key}`" for key in _SERVER_KEYS)
         draft.add_problems(
             ConfigProblem(f"Expected an object {wanted} with a server under each name")
         )
         return ()
     seen: dict[str, str] = {}
     for name in entries:
-        other = seen.setdefault(prefix_of(name), name)
+        other = seen.setdefault(name_prefix(name), name)
         if other != name:
             problem = f"the tools of {name!r} and {other!r} would have the same names: rename one"
             draft.add_problems(ConfigProblem(problem, join_path(f"$.{outer}", name)))
     made = (
-        _server(draft, join_path(f"$.{outer}", name), name, entries[name], options)
+        _build_server(draft, join_path(f"$.{outer}", name), name, entries[name], options)
         for name in entries
     )
     return tuple(server for server in made if server)
 
 
-def _server(
+def _build_server(
     draft: ConfigDocument, path: str, name: str, entry: Any, options: dict[str, Any]
 ) -> McpServer | None:
     """The server that an entry means; None, and a problem, if it means none."""
     from ...config.document import ConfigProblem
 
-    if problem := _unclear(entry):
+    if problem := _find_entry_problem(entry):
         draft.add_problems(ConfigProblem(problem, path))
         return None
-    ours = _built(draft, _Ours, entry, path)
+    ours = _convert_entry(draft, _OwnOptions, entry, path)
     own = {"required": ours.required, "trust_hints": ours.trustHints}
     options = {**options, **{key: value for key, value in own.items() if value is not None}}
     if "url" in entry:
-        place = _built(draft, _Http, entry, path)
+        place = _convert_entry(draft, _HttpEntry, entry, path)
         try:
-            return McpServer.http(name, place.url, headers=_texts(place.headers), **options)
+            return McpServer.http(name, place.url, headers=_as_strings(place.headers), **options)
         except UsageError as problem:
             draft.add_problems(ConfigProblem(str(problem), f"{path}.headers"))
             return None
-    place = _built(draft, _Stdio, entry, path)
+    place = _convert_entry(draft, _StdioEntry, entry, path)
     cwd = Path(place.cwd).expanduser() if place.cwd else None
     return McpServer.stdio(
-        name, place.command, place.args, env=_texts(place.env), cwd=cwd, **options
+        name, place.command, place.args, env=_as_strings(place.env), cwd=cwd, **options
     )
 
 
-def _unclear(entry: Any) -> str:
+def _find_entry_problem(entry: Any) -> str:
     """Why it cannot be told how to reach a server; "" if it can."""
     if not isinstance(entry, dict):
         return f"Expected `object`, got `{type(entry).__name__}`"
@@ -163,13 +165,15 @@ def _unclear(entry: Any) -> str:
 _Kind = TypeVar("_Kind", bound=Struct)
 
 
-def _built(draft: ConfigDocument, kind: type[_Kind], entry: dict[str, Any], path: str) -> _Kind:
+def _convert_entry(
+    draft: ConfigDocument, kind: type[_Kind], entry: dict[str, Any], path: str
+) -> _Kind:
     """The part of an entry that is of this kind. Other programs have fields of their own."""
     known = {key: value for key, value in entry.items() if key in kind.__struct_fields__}
     return draft.build_settings(kind, known, path)
 
 
-def _texts(values: dict[str, _Value]) -> dict[str, str]:
+def _as_strings(values: dict[str, _Value]) -> dict[str, str]:
     """Variables and headers are text, but some people write numbers."""
     return {
         key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()

@@ -1,6 +1,6 @@
-"""The other way round: tools of this program for whoever speaks MCP, over stdio or HTTP.
+"""Serves tools of this program over MCP, on stdio or HTTP.
 
-A call is checked and run as an agent's is, so that nothing that is wrong with it ends the server.
+A call is validated and run as an agent's call is, so a bad call never ends the server.
 """
 
 from __future__ import annotations
@@ -18,61 +18,59 @@ from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 
 from ... import __version__
-from ..._util import encode_json
 from ...calls.toolset import Toolset
-from ...config.settings import Config
-from ...gateway.auth import AccessControl
-from ...gateway.http import Head, Refused
 from ...types import ToolCall, ToolResult
-from ..execution import failed, fitted, result_of, unknown
+from ..execution import coerce_call, error_result, run_tool, unknown_tool_result
 from ..tools import AgentTool
 
 PATH = "/mcp"
-_HOUR = 3600.0
-_GRACE = 3
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+_CALL_TIMEOUT = 3600.0
+_SHUTDOWN_TIMEOUT = 3
+AsgiScope = MutableMapping[str, Any]
+AsgiReceive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+AsgiSend = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+AsgiApp = Callable[[AsgiScope, AsgiReceive, AsgiSend], Awaitable[None]]
 
 
-class Offer:
-    """Tools that are offered, each with what is true of it."""
+class ExportedTools:
+    """Tools served over MCP, each with its annotations (`read_only_hint` and so on)."""
 
     def __init__(self, tools: Iterable[tuple[AgentTool, Mapping[str, bool]]]) -> None:
-        given = list(tools)
-        self._tools = {tool.name: tool for tool, _ in given}
-        self._listed = [_told(tool, hints) for tool, hints in given]
+        pairs = list(tools)
+        self._tools = {tool.name: tool for tool, _ in pairs}
+        self._declared = [_declare_tool(tool, hints) for tool, hints in pairs]
 
-    def server(self, name: str, instructions: str) -> Server[Any]:
+    def create_server(self, name: str, instructions: str) -> Server[Any]:
         return Server(
             name,
             version=__version__,
             instructions=instructions,
-            on_list_tools=self._list,
-            on_call_tool=self._call,
+            on_list_tools=self._handle_list,
+            on_call_tool=self._handle_call,
         )
 
-    async def _list(self, context: Any, wanted: Any) -> sdk.ListToolsResult:
-        return sdk.ListToolsResult(tools=self._listed)
+    async def _handle_list(self, context: Any, params: Any) -> sdk.ListToolsResult:
+        return sdk.ListToolsResult(tools=self._declared)
 
-    async def _call(self, context: Any, wanted: sdk.CallToolRequestParams) -> sdk.CallToolResult:
-        call = ToolCall(id="", name=wanted.name, arguments=wanted.arguments or {})
-        result = await self._result(call)
-        # Half of a surrogate pair has no form in which it could be sent.
+    async def _handle_call(
+        self, context: Any, params: sdk.CallToolRequestParams
+    ) -> sdk.CallToolResult:
+        call = ToolCall(id="", name=params.name, arguments=params.arguments or {})
+        result = await self._run_call(call)
+        # A lone surrogate cannot be encoded.
         text = result.text.encode("utf-8", "replace").decode("utf-8")
         return sdk.CallToolResult(content=[sdk.TextContent(text=text)], is_error=result.is_error)
 
-    async def _result(self, call: ToolCall) -> ToolResult:
+    async def _run_call(self, call: ToolCall) -> ToolResult:
         tool = self._tools.get(call.name)
         if tool is None:
-            return unknown(call, Toolset([one.tool for one in self._tools.values()]))
-        # Models write lists as texts, and numbers, too: what can be made to fit is.
-        call, problem = fitted(call, tool)
-        return failed(call, problem) if problem else await result_of(tool, call, _HOUR)
+            return unknown_tool_result(call, Toolset([one.tool for one in self._tools.values()]))
+        # Models often write lists and numbers as strings.
+        call, problem = coerce_call(call, tool)
+        return error_result(call, problem) if problem else await run_tool(tool, call, _CALL_TIMEOUT)
 
 
-def _told(tool: AgentTool, hints: Mapping[str, bool]) -> sdk.Tool:
+def _declare_tool(tool: AgentTool, hints: Mapping[str, bool]) -> sdk.Tool:
     return sdk.Tool(
         name=tool.name,
         description=tool.tool.description,
@@ -82,67 +80,53 @@ def _told(tool: AgentTool, hints: Mapping[str, bool]) -> sdk.Tool:
 
 
 async def serve_stdio(server: Server[Any]) -> None:
-    """Serve whoever has started this program, until they are gone or a signal comes. The signal
-    ends it at once: a thread that reads standard input cannot be told to stop."""
+    """Serve the parent process until it closes stdin or a signal arrives.
+
+    The signal ends the process at once: the thread that reads stdin cannot be stopped."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    async with stdio_server() as (reading, writing):
-        await server.run(reading, writing, server.create_initialization_options())
+    async with stdio_server() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options())
 
 
-def serve_http(server: Server[Any], config: Config, announce: Callable[[str], None]) -> None:
-    """Serve on a port, to those whom the gateway would let in."""
-    host, port = config.server.host, config.server.port
+def serve_http(
+    server: Server[Any],
+    host: str,
+    port: int,
+    *,
+    protect: Callable[[AsgiApp], AsgiApp],
+    announce: Callable[[str], None],
+) -> None:
+    """Serve on a port until a signal arrives. `protect` wraps the ASGI app with access checks and
+    must check hosts and origins; `announce` is given the server's URL."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host.strip("[]"), port), family=family) as listener:
         app = server.streamable_http_app(
             streamable_http_path=PATH,
             host=host,
-            # The guard looks at hosts and origins, and knows more of them.
+            # `protect` checks hosts and origins, including configured ones.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
-        shown = f"[{host.strip('[]')}]" if ":" in host else host
-        announce(f"http://{shown}:{listener.getsockname()[1]}{PATH}")
+        url_host = f"[{host.strip('[]')}]" if ":" in host else host
+        announce(f"http://{url_host}:{listener.getsockname()[1]}{PATH}")
         settings = uvicorn.Config(
-            guarded(app, AccessControl(config)),
+            protect(app),
             log_level="error",
             server_header=False,
             ws="none",
-            timeout_graceful_shutdown=_GRACE,
+            timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
         )
         _Uvicorn(settings).run(sockets=[listener])
 
 
-def guarded(app: App, guard: AccessControl) -> App:
-    """The same, for those who may come in."""
-
-    async def admit(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            path, query = scope["path"], scope["query_string"].decode("latin-1")
-            try:
-                guard.authorize(Head(scope["method"], f"{path}?{query}", scope["headers"]))
-            except Refused as refused:
-                told = encode_json({"error": {"message": refused.failure.message}}).encode()
-                headers = {"content-type": "application/json", "content-length": str(len(told))}
-                headers |= refused.headers
-                raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-                status = refused.failure.status
-                await send({"type": "http.response.start", "status": status, "headers": raw})
-                await send({"type": "http.response.body", "body": told})
-                return
-        await app(scope, receive, send)
-
-    return admit
-
-
 class _Uvicorn(uvicorn.Server):
-    """Ends in peace at a signal, where uvicorn would raise it once more."""
+    """Exits normally after a signal; uvicorn itself would raise the signal again."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        ends = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self.handle_exit) for number in ends}
+        signals = (signal.SIGINT, signal.SIGTERM)
+        previous = {number: signal.signal(number, self.handle_exit) for number in signals}
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from ..tools import AgentTool, as_agent_tools, tool
+from ..tools import AgentTool, build_agent_tools, tool
 from .commands import Ended, run
 from .confined import Folder
 from .editing import edit
@@ -42,7 +42,7 @@ class Workspace:
         """The tools that read; with `writes` the one that edits, and with `shell` the shell."""
         given = [self.read_file, self.list_files, self.search]
         given += [self.edit_file] if writes else []
-        return as_agent_tools([*given, *([self.shell] if shell else [])])
+        return build_agent_tools([*given, *([self.shell] if shell else [])])
 
     @tool(writes=False)
     def read_file(
@@ -89,7 +89,7 @@ class Workspace:
         return edit(self._folder, path, old, new, everywhere=all)
 
     # It gives up by itself before an agent does, so that what it has said so far is told.
-    @tool(name=SHELL, writes=True, asks=True, timeout=MOST_SECONDS + 10)
+    @tool(name=SHELL, writes=True, always_ask=True, timeout=MOST_SECONDS + 10)
     async def shell(
         self,
         command: str,

@@ -8,28 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
 from ...types import Tool
-from ..tools import AgentTool, Content, Handler, Options, ToolFailed
-from .backoff import Backoff
-from .endpoints import Address, Command, Place, checked_headers
-from .failures import NotSent, NotStarted, ServerFailed
-from .naming import names_for
+from ..tools import AgentTool, ResultContent, ToolError, ToolHandler, ToolOptions
+from .endpoints import (
+    HttpEndpoint,
+    McpEndpoint,
+    McpServerError,
+    RequestNotSent,
+    ServerNotStarted,
+    StdioEndpoint,
+    check_headers,
+)
+from .tools import assign_names
 
 if TYPE_CHECKING:
     from mcp_types import Tool as SdkTool
 
-    from .session import Session
+    from .session import McpSession
 
 log = logging.getLogger("toolspeak.agent")
 
-_PATIENCE = 5.0
+_MAX_WAIT = 5.0
 """Seconds that a call waits for a server to be tried again; it fails if there are more to go."""
-_MARGIN = 5.0
+_TIMEOUT_MARGIN = 5.0
 
 
 class McpServer:
@@ -43,7 +50,7 @@ class McpServer:
     def __init__(
         self,
         name: str,
-        place: Place,
+        place: McpEndpoint,
         *,
         required: bool = True,
         trust_hints: bool = False,
@@ -51,17 +58,17 @@ class McpServer:
         timeout: float | None = None,
     ) -> None:
         self.name = name
-        self.place = place
+        self.endpoint = place
         self.required = required
         """Whether an agent cannot do without it. If not, it is left out when it does not start."""
         self.trust_hints = trust_hints
-        self._startup = startup_timeout
+        self._startup_timeout = startup_timeout
         self._timeout = timeout
         self._lock = asyncio.Lock()
         self._backoff = Backoff()
-        self._session: Session | None = None
+        self._session: McpSession | None = None
         self._is_open = False
-        self._listed: tuple[SdkTool, ...] = ()
+        self._declared: tuple[SdkTool, ...] = ()
         self._tools: tuple[AgentTool, ...] = ()
 
     @classmethod
@@ -77,7 +84,7 @@ class McpServer:
     ) -> McpServer:
         """One that is started by a command. It does not get the environment of this program, only
         what every program needs (PATH, HOME …) and what `env` says."""
-        place = Command(
+        place = StdioEndpoint(
             command=command,
             args=tuple(args),
             env=dict(env or {}),
@@ -90,10 +97,10 @@ class McpServer:
         cls, name: str, url: str, *, headers: Mapping[str, str] | None = None, **options: Any
     ) -> McpServer:
         """One that is running, and speaks streamable HTTP."""
-        return cls(name, Address(url=url, headers=checked_headers(headers or {})), **options)
+        return cls(name, HttpEndpoint(url=url, headers=check_headers(headers or {})), **options)
 
     def __repr__(self) -> str:
-        return f"McpServer({self.name!r}, {self.place})"
+        return f"McpServer({self.name!r}, {self.endpoint})"
 
     # As a source of tools.
 
@@ -102,28 +109,28 @@ class McpServer:
             if self._is_open:
                 return
             try:
-                self._session = await self._connected()
-            except NotStarted as problem:
+                self._session = await self._connect()
+            except ServerNotStarted as problem:
                 if self.required:
                     raise
                 log.warning("%s\n  The agent goes on without it.", problem)
                 return
             self._is_open = True
 
-    async def tools(self) -> tuple[AgentTool, ...]:
+    async def list_tools(self) -> tuple[AgentTool, ...]:
         session = self._session
         if session:
             try:
-                self._offer(await session.tools())
-            except ToolFailed as problem:
+                self._update_tools(await session.list_tools())
+            except ToolError as problem:
                 log.warning("The list of tools may be out of date: %s", problem)
         return self._tools
 
     async def close(self) -> None:
         session, self._session = self._session, None
         self._is_open = False
-        self._tools = self._listed = ()
-        self._backoff.succeeded()
+        self._tools = self._declared = ()
+        self._backoff.reset()
         # The next time it may be opened in another loop.
         self._lock = asyncio.Lock()
         if session:
@@ -131,93 +138,121 @@ class McpServer:
 
     # Its tools.
 
-    def _offer(self, listed: tuple[SdkTool, ...]) -> None:
-        if listed is not self._listed or not self._tools:
-            names = names_for(self.name, (tool.name for tool in listed))
-            self._tools = tuple(self._tool(tool, names[tool.name]) for tool in listed)
-            self._listed = listed
+    def _update_tools(self, listed: tuple[SdkTool, ...]) -> None:
+        if listed is not self._declared or not self._tools:
+            names = assign_names(self.name, (tool.name for tool in listed))
+            self._tools = tuple(self._build_tool(tool, names[tool.name]) for tool in listed)
+            self._declared = listed
 
-    def _tool(self, told: SdkTool, name: str) -> AgentTool:
+    def _build_tool(self, told: SdkTool, name: str) -> AgentTool:
         return AgentTool(
             tool=Tool(
                 name=name,
                 description=told.description or told.title or "",
                 parameters=dict(told.input_schema),
             ),
-            handler=self._handler(told.name),
-            options=self._options(told),
+            handler=self._build_handler(told.name),
+            options=self._read_options(told),
             source=self.name,
         )
 
-    def _options(self, told: SdkTool) -> Options:
+    def _read_options(self, told: SdkTool) -> ToolOptions:
         """What may be believed of a tool. Its time ends after the server's own, which says more."""
         hints = told.annotations if self.trust_hints else None
-        return Options(
+        return ToolOptions(
             writes=not (hints and hints.read_only_hint),
             idempotent=bool(hints and hints.idempotent_hint),
-            timeout=self._timeout + _MARGIN if self._timeout else None,
+            timeout=self._timeout + _TIMEOUT_MARGIN if self._timeout else None,
         )
 
-    def _handler(self, tool: str) -> Handler:
-        async def call(arguments: dict[str, Any]) -> Content:
+    def _build_handler(self, tool: str) -> ToolHandler:
+        async def call(arguments: dict[str, Any]) -> ResultContent:
             try:
                 return await self._call(tool, arguments)
-            except NotSent:
+            except RequestNotSent:
                 # The server has gone since it was last asked, and never heard of this.
                 return await self._call(tool, arguments)
 
         return call
 
-    async def _call(self, tool: str, arguments: dict[str, Any]) -> Content:
-        from .results import content_of
+    async def _call(self, tool: str, arguments: dict[str, Any]) -> ResultContent:
+        from .tools import read_content
 
-        session = await self._alive()
-        result = await session.call(tool, arguments, self._timeout)
-        self._backoff.succeeded()
-        return content_of(result)
+        session = await self._get_session()
+        result = await session.call_tool(tool, arguments, self._timeout)
+        self._backoff.reset()
+        return read_content(result)
 
     # Its connection.
 
-    async def _alive(self) -> Session:
+    async def _get_session(self) -> McpSession:
         """The connection that there is, or a new one."""
         async with self._lock:
-            if self._session and await self._session.is_good():
+            if self._session and await self._session.is_usable():
                 return self._session
             if self._session:
-                self._backoff.failed()
+                self._backoff.record_failure()
                 await self._session.close()
                 self._session = None
-            session = await self._again()
+            session = await self._reconnect()
             if not self._is_open:
                 await session.close()
-                raise ServerFailed(f"the MCP server {self.name!r} was closed")
+                raise McpServerError(f"the MCP server {self.name!r} was closed")
             self._session = session
             return session
 
-    async def _again(self) -> Session:
+    async def _reconnect(self) -> McpSession:
         if not self._is_open:
-            raise ServerFailed(f"the MCP server {self.name!r} is not open")
-        left = self._backoff.left
-        if left > _PATIENCE:
-            raise ServerFailed(
+            raise McpServerError(f"the MCP server {self.name!r} is not open")
+        left = self._backoff.seconds_left
+        if left > _MAX_WAIT:
+            raise McpServerError(
                 f"the MCP server {self.name!r} has failed several times, and is left alone for "
                 f"{left:.0f} s. Go on without it, or tell the user."
             )
         await asyncio.sleep(left)
         try:
-            return await self._connected()
-        except NotStarted as problem:
-            self._backoff.failed()
+            return await self._connect()
+        except ServerNotStarted as problem:
+            self._backoff.record_failure()
             log.warning("%s", problem)
-            raise ServerFailed(f"{problem.short}. Go on without it, or tell the user.") from None
+            raise McpServerError(f"{problem.short}. Go on without it, or tell the user.") from None
 
-    async def _connected(self) -> Session:
+    async def _connect(self) -> McpSession:
         try:
-            from .session import Session
+            from .session import McpSession
         except ModuleNotFoundError as missing:
             raise UsageError(
                 f"MCP servers need {missing.name}: pip install 'toolspeak[agent]'"
             ) from None
-        session = Session(self.name, self.place, self._startup)
+        session = McpSession(self.name, self.endpoint, self._startup_timeout)
         await session.open()
         return session
+
+
+MAX_BACKOFF = 30.0
+
+
+class Backoff:
+    """Counts failures in a row: 0, 1, 2, 4 … seconds have to pass after them."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._failures = 0
+        self._until = 0.0
+
+    @property
+    def seconds_left(self) -> float:
+        """The seconds until it may be tried again."""
+        return max(0.0, self._until - self._clock())
+
+    def record_failure(self) -> None:
+        """It has failed once more."""
+        self._failures += 1
+        wait = min(MAX_BACKOFF, 2.0 ** (self._failures - 2)) if self._failures > 1 else 0.0
+        self._until = self._clock() + wait
+
+    def reset(self) -> None:
+        """It works: the next failure is the first again."""
+        self._failures = 0
+        self._until = 0.0

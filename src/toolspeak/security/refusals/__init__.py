@@ -1,15 +1,14 @@
-"""Whether a reply says that something cannot be done, though a tool was offered that does it.
+"""Finds replies that claim to be unable to do what an offered tool does.
 
-    refusal("I don't have access to real-time weather data.", tools)
+    find_refusal("I don't have access to real-time weather data.", tools)
         -> Refusal("false", "i don t have access to real time weather data", "get_weather")
-    refusal("Sorry, I can't book flights.", tools)     -> Refusal("honest", …)
-    refusal("It is 12 °C in Oslo.", tools)             -> None
+    find_refusal("Sorry, I can't book flights.", tools)     -> Refusal("honest", …)
+    find_refusal("It is 12 °C in Oslo.", tools)             -> None
 
-A claim is only called false where a tool fits what is said to be lacking; in doubt, it is honest.
-`Beginning` says of a stream how long it may still begin with a refusal.
+A refusal is false only if a tool fits what the model claims to lack; in doubt it is honest.
+`OpeningDetector` tells of a stream whether it may still begin with a refusal.
 """
 
-from .detection import Refusal, find_refusal
-from .opening import MAX_UNDECIDED, OpeningDetector, begins_like_refusal
+from .detection import MAX_UNDECIDED, OpeningDetector, Refusal, begins_like_refusal, find_refusal
 
 __all__ = ["MAX_UNDECIDED", "OpeningDetector", "Refusal", "begins_like_refusal", "find_refusal"]

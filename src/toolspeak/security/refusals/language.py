@@ -1,18 +1,22 @@
-"""The tables of a language, one file each in `languages/`: how a model says that it cannot.
+"""The words of refusals in each language, and how texts are prepared for the search.
 
-    letters    some of these stand in every text, where the writing tells the language
-    cues       one of these words stands in every sentence that denies something
-    speakers   and one of these, where the verb alone does not tell who speaks
-    denials    how one says of oneself that one cannot, has not or does not know
-    opinions   words near a denial that make it none: `I can't recommend it enough`
-    begins     words that a refusal begins with
-    marks      words that tell how it is meant: `only`, `harm`, `missing`, `failed`, …
-    topics     words for what a tool may give: `files`, `weather`, `mail`, …
+Each file in `languages/` is a table of one language:
 
-In marks and topics, a word stands for all that begin with it, `mail$` for itself alone, `*mail` for
-all that hold it. Where words are not written apart (`spaced = false`), each is looked for anywhere.
-Denials are regular expressions; `{name}` in them is any of the `parts` of that name. All text is
-compared in lower case and with spaces for apostrophes and hyphens: `don t`, `can t`, `l accès`.
+    letters          at least one of these is in every text, where the script shows the language
+    cues             one of these words is in every sentence that denies something
+    speakers         and one of these, where the verb alone does not show who speaks
+    denials          ways to say "I cannot", "I have no …", "I do not know"
+    opinions         words after a denial that make it harmless: `I can't recommend it enough`
+    openings         words that a refusal begins with
+    signals          words that show how a sentence is meant: `only`, `harm`, `failed`, …
+    topics           words for what a tool may provide: `files`, `weather`, `mail`, …
+    spaced           false if the language does not write spaces between words
+    needs_speaker    explanations read like refusals, unless they say who cannot
+
+In signals and topics, `mail` matches all words that begin with it, `mail$` only the word itself,
+and `*mail` all words that contain it. Without spaces between words, each matches anywhere. Denials are
+regular expressions; `{name}` matches any of the `parts` of that name. Texts are compared in lower
+case, with spaces for apostrophes and hyphens: `don t`, `can t`, `l accès`.
 """
 
 from __future__ import annotations
@@ -26,92 +30,91 @@ import msgspec
 from msgspec import Struct
 
 WordMatches = list[tuple[int, str]]
-"""Where in a text there is a word, and in which list it stands."""
+"""The position of each matched word, and the name of its list."""
 
 
 class LanguageTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """A language as its file has it."""
+    """The content of a language's file."""
 
     cues: str
-    begins: str
+    openings: str
     denials: tuple[str, ...]
-    marks: dict[str, str]
+    signals: dict[str, str]
     topics: dict[str, str]
     opinions: str = ""
     letters: str = ""
     speakers: str = ""
     parts: dict[str, tuple[str, ...]] = {}
     spaced: bool = True
-    speaker_needed: bool = False
-    """An explanation reads like a refusal, unless it is said who cannot."""
+    needs_speaker: bool = False
 
 
 class Vocabulary:
-    """Finds the words of lists in a text, by the letters that they begin with."""
+    """Finds the words of several lists in a text, indexed by their first letters."""
 
     def __init__(self, lists: dict[str, str], spaced: bool) -> None:
         self._spaced = spaced
-        self._size = 3 if spaced else 2
+        self._key_size = 3 if spaced else 2
         self._anywhere: list[tuple[str, str]] = []
-        self._by_beginning: dict[str, list[tuple[str, str]]] = {}
+        self._by_first_letters: dict[str, list[tuple[str, str]]] = {}
         for name, words in lists.items():
             for word in split_list(words):
                 self._add(word, name)
 
     def _add(self, word: str, name: str) -> None:
         stem = word.strip("*").replace("$", " ")
-        if len(stem) < self._size or (word.startswith("*") and self._spaced):
+        if len(stem) < self._key_size or (word.startswith("*") and self._spaced):
             self._anywhere.append((stem, name))
         else:
-            self._by_beginning.setdefault(stem[: self._size], []).append((stem, name))
+            self._by_first_letters.setdefault(stem[: self._key_size], []).append((stem, name))
 
-    def found(self, text: str) -> WordMatches:
-        """All words of the lists in this text, which is plain (see `prose.plain`)."""
+    def find(self, text: str) -> WordMatches:
+        """Find all words of the lists in a text that `normalize_words` has returned."""
         found = [(text.find(word), name) for word, name in self._anywhere if word in text]
-        known, size = self._by_beginning, self._size
-        for at in _word_starts(text) if self._spaced else range(len(text) if known else 0):
-            for stem, name in known.get(text[at : at + size], ()):
+        index, size = self._by_first_letters, self._key_size
+        for at in _word_starts(text) if self._spaced else range(len(text) if index else 0):
+            for stem, name in index.get(text[at : at + size], ()):
                 if text.startswith(stem, at):
                     found.append((at, name))
         return found
 
 
 class Language:
-    """A table, ready to be looked things up in."""
+    """A language's table, prepared for searches."""
 
     def __init__(self, code: str, table: LanguageTable) -> None:
         cues = split_list(table.cues)
         self.code = code
-        self.speaker_needed = table.speaker_needed
-        self.begins = tuple(word.replace("$", " ") for word in split_list(table.begins))
+        self.needs_speaker = table.needs_speaker
+        self.openings = tuple(word.replace("$", " ") for word in split_list(table.openings))
         self._letters = table.letters
         self._speakers = frozenset(split_list(table.speakers))
-        self._words = frozenset(cue for cue in cues if not cue.startswith("*"))
-        self._pieces = tuple(cue[1:] for cue in cues if cue.startswith("*"))
+        self._cue_words = frozenset(cue for cue in cues if not cue.startswith("*"))
+        self._cue_parts = tuple(cue[1:] for cue in cues if cue.startswith("*"))
         self._table = table
 
     def may_deny(self, text: str, words: set[str]) -> bool:
-        """Whether there may be a denial in a text of these words."""
+        """Return False if a text of these words contains no denial in this language."""
         if self._letters and not any(letter in text for letter in self._letters):
             return False
         if self._speakers and self._speakers.isdisjoint(words):
             return False
-        return not self._words.isdisjoint(words) or any(piece in text for piece in self._pieces)
+        has_word = not self._cue_words.isdisjoint(words)
+        return has_word or any(part in text for part in self._cue_parts)
 
     @cached_property
     def denial(self) -> re.Pattern[str]:
-        either = "|".join(self._table.denials)
+        pattern = "|".join(self._table.denials)
         for name, parts in self._table.parts.items():
-            either = either.replace(f"{{{name}}}", f"(?:{'|'.join(parts)})")
-        return re.compile(rf"(?<!\w)(?:{either})" if self._table.spaced else either)
+            pattern = pattern.replace(f"{{{name}}}", f"(?:{'|'.join(parts)})")
+        return re.compile(rf"(?<!\w)(?:{pattern})" if self._table.spaced else pattern)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        return Vocabulary(self._table.marks | self._table.topics, self._table.spaced)
+        return Vocabulary(self._table.signals | self._table.topics, self._table.spaced)
 
     @cached_property
     def opinions(self) -> Vocabulary:
-        """What one cannot do without a lack of tools: `recommend it enough`."""
         return Vocabulary({"opinion": self._table.opinions}, self._table.spaced)
 
     @property
@@ -119,13 +122,13 @@ class Language:
         return frozenset(self._table.topics)
 
     def words_in(self, name: str) -> list[str]:
-        """The words of one list."""
-        return split_list((self._table.marks | self._table.topics).get(name, ""))
+        """Return the words of one list of signals or topics."""
+        return split_list((self._table.signals | self._table.topics).get(name, ""))
 
 
 @cache
 def load_languages() -> dict[str, Language]:
-    """All languages by their codes."""
+    """Load all languages by their codes."""
     folder = resources.files("toolspeak").joinpath("security", "refusals", "languages")
     texts = {file.name: file.read_text("utf-8") for file in folder.iterdir()}
     tables = {
@@ -137,13 +140,18 @@ def load_languages() -> dict[str, Language]:
 
 @cache
 def english_vocabulary() -> Vocabulary:
-    """Names of files and tools are English everywhere."""
+    """Return the vocabulary for names of files and tools, which are English everywhere."""
     return load_languages()["en"].vocabulary
 
 
 @cache
 def all_topics() -> frozenset[str]:
-    return frozenset(name for one in load_languages().values() for name in one.topics)
+    return frozenset(name for language in load_languages().values() for name in language.topics)
+
+
+@cache
+def words_in_all_languages(name: str) -> tuple[str, ...]:
+    return tuple(word for language in load_languages().values() for word in language.words_in(name))
 
 
 def split_list(words: str) -> list[str]:
@@ -157,3 +165,79 @@ def _word_starts(text: str) -> list[int]:
         starts.append(at)
         at = text.find(" ", at) + 1
     return starts
+
+
+# Preparing a text:  'Sorry, I can’t run `ls -l` or "top".'   ->   "sorry, i can t run  or top."
+
+_FENCE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.M | re.S)
+_QUOTED_LINES = re.compile(r"^[ \t]*>.*$", re.M)
+_NAME = re.compile(r"[A-Za-z0-9_.:#/-]{1,64}")
+_NAME_ENDS = "(`\"”“»」』›'"
+_QUOTES = "``", '""', "“”", "„“", "«»", "「」", "『』", "‹›", "‘’"
+_QUOTE_OPENERS = (*(opener for opener, _ in _QUOTES), "*", " '", "\n'", "('")
+_QUOTATION = re.compile(
+    "|".join(
+        (
+            *(f"{a}[^{a}{b}\n]*{b}" for a, b in _QUOTES),
+            r"(?<!\w)'(?:[^'\n]|'(?=\w)){3,300}'(?!\w)",
+            r"(?<!\*)\*(?:[^\s*]+ ){3,60}[^\s*]+\*(?!\*)",
+        )
+    )
+)
+"""The last alternative is a sentence in italics; a single word in italics is only emphasised."""
+_WORD_SEPARATORS = ",.!?;:()*।"
+_SENTENCE_ENDS = ("!", "?", ";", "。", "！", "？", "；", "؟", "।", "：", "…", ". ", ": ")
+# Not "everything but letters": the vowel signs of Hindi and the accents of Arabic are not letters.
+_PUNCTUATION = re.compile(
+    r"[\s!-+./:-@\[-`{-~\u00a0-\u00bf\u2000-\u2bff\u3000\u3002-\u303f\ufe0f\U0001f000-\U0001faff]+"
+)
+_VOWEL_SIGNS = re.compile("[\u064b-\u0652\u0640]")
+"""Arabic is usually written without them."""
+
+
+def remove_quotations(text: str) -> str:
+    """Remove code and quotations. Quoted names stay: they are mentioned, not cited."""
+    if "```" in text or "~~~" in text:
+        text = _FENCE.sub("\n", text)
+    if ">" in text:
+        text = _QUOTED_LINES.sub("", text)
+    if any(opener in text for opener in _QUOTE_OPENERS) or text.startswith("'"):
+        text = _QUOTATION.sub(_keep_name, text)
+    return text
+
+
+def _keep_name(match: re.Match[str]) -> str:
+    name = _NAME.match(match[0], 1)
+    return name[0] if name and match[0][name.end()] in _NAME_ENDS else " "
+
+
+def normalize_case(text: str) -> str:
+    """Return the text in lower case, with spaces for apostrophes and hyphens."""
+    text = text.replace("İ", "i").lower()
+    for mark in "'’ʼ-‑":
+        text = text.replace(mark, " ")
+    return text
+
+
+def normalize_words(text: str) -> str:
+    """Return words, commas and single spaces, also at both ends: `" sorry, no file access "`."""
+    return f" {_VOWEL_SIGNS.sub('', _PUNCTUATION.sub(' ', text)).strip()} "
+
+
+def split_sentences(text: str) -> list[str]:
+    """Split at full stops, colons and the like; the dot of `README.md` is not one."""
+    for end in _SENTENCE_ENDS:
+        text = text.replace(end, "\n")
+    return [sentence for sentence in text.split("\n") if sentence]
+
+
+def split_words(text: str) -> set[str]:
+    for mark in _WORD_SEPARATORS:
+        text = text.replace(mark, " ")
+    return set(text.split())
+
+
+def strip_punctuation(text: str) -> str:
+    """Return the text from its first letter on."""
+    found = _PUNCTUATION.match(text)
+    return text[found.end() :] if found else text

@@ -14,9 +14,9 @@ Each file in `languages/` is a table of one language:
     needs_speaker    explanations read like refusals, unless they say who cannot
 
 In signals and topics, `mail` matches all words that begin with it, `mail$` only the word itself,
-and `*mail` all words that contain it. Without spaces between words, each matches anywhere. Denials are
-regular expressions; `{name}` matches any of the `parts` of that name. Texts are compared in lower
-case, with spaces for apostrophes and hyphens: `don t`, `can t`, `l accès`.
+and `*mail` all words that contain it. Without spaces between words, each matches anywhere. Denials
+are regular expressions; `{name}` matches any of the `parts` of that name. Texts are compared in
+lower case, with spaces for apostrophes and hyphens: `don t`, `can t`, `l accès`.
 """
 
 from __future__ import annotations

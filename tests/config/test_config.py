@@ -12,7 +12,7 @@ from msgspec.structs import fields
 
 from tests.config.config_files import BOX, EVERYTHING, QWEN, go_apart, load_everything, loaded
 from toolspeak.config.loading import VARIABLES, load_config
-from toolspeak.config.model_names import Attempt, find
+from toolspeak.config.model_names import ModelLocation, find_model
 from toolspeak.config.settings import (
     Config,
     InspectorSettings,
@@ -109,8 +109,8 @@ def test_the_environment_counts_more() -> None:
         "TOOLSPEAK_STORE": "redis://localhost",
         "TOOLSPEAK_DEFAULT": "qwen",
         "TOOLSPEAK_GGUF": "$${a}.gguf",
-        "TOOLSPEAK_LOG": "json",
-        "TOOLSPEAK_OTLP": "http://127.0.0.1:4318",
+        "TOOLSPEAK_LOG_FORMAT": "json",
+        "TOOLSPEAK_OTLP_ENDPOINT": "http://127.0.0.1:4318",
     }
     assert set(environ) == set(VARIABLES)
     config = loaded("[server]\nport = 1\nadmin_key = '${UNSET}'\n" + QWEN, environ).config
@@ -120,7 +120,7 @@ def test_the_environment_counts_more() -> None:
         workers=3,
         keys=("first-key", "${second}"),
         admin_key="boss",
-        log="json",
+        log_format="json",
     )
     assert config.telemetry == TelemetrySettings("http://127.0.0.1:4318")
     assert (config.store, config.default) == ("redis://localhost", "qwen")
@@ -172,13 +172,13 @@ NAMES = (
 )
 def test_names(requested: str, name: str | None, upstream_model: str) -> None:
     config = loaded(NAMES).config
-    target = find(config, requested)
+    target = find_model(config, requested)
     assert (target and target.name) == name
     if target:
-        assert target.attempts == (Attempt("box", upstream_model),)
+        assert target.locations == (ModelLocation("box", upstream_model),)
     else:
-        default = find(msgspec.structs.replace(config, default="chain"), requested)
-        assert default == find(config, "exact")
+        default = find_model(msgspec.structs.replace(config, default="chain"), requested)
+        assert default == find_model(config, "exact")
 
 
 def test_fallbacks_have_names_of_their_own() -> None:
@@ -197,9 +197,9 @@ def test_fallbacks_have_names_of_their_own() -> None:
         "b/x/y": (("b", "x/y"), ("d", "dd")),
         "d/x": (("d", "x"),),
     }.items():
-        target = find(config, requested)
+        target = find_model(config, requested)
         assert target
-        assert [(one.upstream, one.model) for one in target.attempts] == list(attempts)
+        assert [(one.upstream, one.model) for one in target.locations] == list(attempts)
 
 
 @pytest.mark.parametrize("name", ["box/any", "ollama/qwen3:8b", "embedded/x", "qwen", "a"])
@@ -211,6 +211,6 @@ def test_names_that_a_default_may_have(name: str) -> None:
 def test_one_alias_may_catch_all() -> None:
     config = loaded(QWEN + "[aliases]\n'*' = 'box/other'\n").config
     for requested, model in {"anything": "other", "": "other", "qwen": "qwen"}.items():
-        target = find(config, requested)
+        target = find_model(config, requested)
         assert target
-        assert target.attempts == (Attempt("box", model),)
+        assert target.locations == (ModelLocation("box", model),)

@@ -23,7 +23,7 @@ from tests.config.config_files import (
 )
 from toolspeak.cli import main
 from toolspeak.config.loading import VARIABLES, load_config
-from toolspeak.config.model_names import Attempt, find
+from toolspeak.config.model_names import ModelLocation, find_model
 from toolspeak.config.settings import (
     Config,
     InspectorSettings,
@@ -99,10 +99,13 @@ def test_the_example_on_the_page_loads() -> None:
     [example] = re.findall(r"```toml\n(.*?)```", DOCS, re.S)
     result = loaded(example)
     assert result.warnings == ()
-    target = find(result.config, "gpt-4o")
+    target = find_model(result.config, "gpt-4o")
     assert target
-    assert target.attempts == (Attempt("box", "qwen3:8b"), Attempt("router", "qwen/qwen3-8b"))
-    assert find(result.config, "office/phi-4") == find(result.config, "gpt-5")
+    assert target.locations == (
+        ModelLocation("box", "qwen3:8b"),
+        ModelLocation("router", "qwen/qwen3-8b"),
+    )
+    assert find_model(result.config, "office/phi-4") == find_model(result.config, "gpt-5")
 
 
 def test_the_page_has_every_setting_and_its_default() -> None:
@@ -123,7 +126,7 @@ def test_the_page_has_every_setting_and_its_default() -> None:
 
 def _default(field: msgspec.structs.FieldInfo) -> str:
     if field.required:
-        return "needed"
+        return "required"
     empty = field.default is msgspec.NODEFAULT
     value = field.default_factory() if callable(field.default_factory) and empty else field.default
     return "not set" if value is None else f"`{json.dumps(value)}`"
@@ -141,7 +144,7 @@ def test_check(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for fragment in ("openai_responses", "http://••••@127.0.0.1:8000/v1", "hermes", "u: o", "v: o"):
         assert fragment in out
     assert "::1, port 8001, 1 client key" in out
-    assert "warning: toolspeak.toml: Groq wants a key: set `key`, or GROQ_API_KEY" in err
+    assert "warning: toolspeak.toml: Groq needs a key: set `key` or GROQ_API_KEY" in err
     assert main(["check", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert list(told) == ["ok", "problems", "warnings", "config"]
@@ -158,7 +161,7 @@ def test_check_of_a_bad_file(capsys: Any) -> None:
     assert out == ""
     assert err.splitlines() == [
         "toolspeak: bad.toml: Expected `int`, got `str` - at `$.server.port`",
-        "toolspeak: bad.toml: Object contains unknown field `prot`; did you mean port? "
+        "toolspeak: bad.toml: `prot` is not a known setting; did you mean port? "
         "- at `$.server.prot`",
     ]
     assert main(["check", "--config", "bad.toml", "--json"]) == 1

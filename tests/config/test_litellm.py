@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.config.config_files import go_apart, loaded, refused
-from toolspeak.config.model_names import find
+from toolspeak.config.model_names import find_model
 
 
 @pytest.fixture(autouse=True)
@@ -89,25 +89,25 @@ def test_litellm() -> None:
 )
 def test_litellms_models_stand_in_for_each_other(requested: str, attempts: list[str]) -> None:
     config = loaded(LITELLM, {"MY_KEY": "sk-mine"}, "litellm.yml").config
-    target = find(config, requested)
+    target = find_model(config, requested)
     assert target
-    asked = [f"{config.upstreams[one.upstream].provider}: {one.model}" for one in target.attempts]
+    asked = [f"{config.upstreams[one.upstream].provider}: {one.model}" for one in target.locations]
     assert asked == attempts
 
 
 def test_what_litellm_says_in_vain() -> None:
     told = "\n".join(loaded(LITELLM, {"MY_KEY": "sk-mine"}, "litellm.conf").warnings)
     for fragment in (
-        "not taken over: rpm - at `$.model_list[0].litellm_params`",
-        "not taken over: base_model - at `$.model_list[2].model_info`",
-        "'cloud' is left out: nothing is known of the provider of 'azure/deployment'",
-        "'embed' is left out: it is no chat model - at `$.model_list[6].model_info.mode`",
-        "the alias is left out: 'cloud' is not served - at `$.router_settings.model_group_alias.g",
-        "the fallback is left out: 'cloud' is not served - at `$.litellm_settings.fallbacks[0].cl",
-        "not taken over: hidden - at `$.router_settings.model_group_alias.hidden`",
-        "not taken over: drop_params - at `$.litellm_settings`",
-        "not taken over: routing_strategy - at `$.router_settings`",
-        "not taken over: database_url - at `$.general_settings`",
+        "not supported and ignored: rpm - at `$.model_list[0].litellm_params`",
+        "not supported and ignored: base_model - at `$.model_list[2].model_info`",
+        "'cloud' is ignored: the provider of 'azure/deployment' is not supported",
+        "'embed' is ignored: it is not a chat model - at `$.model_list[6].model_info.mode`",
+        "the alias is ignored: 'cloud' is not served - at `$.router_settings.model_group_alias.g",
+        "the fallback is ignored: 'cloud' is not served - at `$.litellm_settings.fallbacks[0].cl",
+        "not supported and ignored: hidden - at `$.router_settings.model_group_alias.hidden`",
+        "not supported and ignored: drop_params - at `$.litellm_settings`",
+        "not supported and ignored: routing_strategy - at `$.router_settings`",
+        "not supported and ignored: database_url - at `$.general_settings`",
     ):
         assert fragment in told
     assert "hunter2" not in told
@@ -151,9 +151,9 @@ def test_litellms_providers(parameters: str, provider: str, model: str) -> None:
 @pytest.mark.parametrize(
     ("text", "fragment"),
     [
-        ("a: 1", "Expected LiteLLM's `model_list` in a YAML file"),
+        ("a: 1", "must have LiteLLM's `model_list`"),
         ("- 1", "Expected a mapping"),
-        ("", "Expected LiteLLM's `model_list`"),
+        ("", "LiteLLM's `model_list`"),
         ("model_list: 3", "`$.model_list`"),
         ("model_list: [3]", "`$.model_list[0]`"),
         ("model_list: [{model_name: a}]", "`$.model_list[0]`"),
@@ -165,8 +165,8 @@ def test_litellms_providers(parameters: str, provider: str, model: str) -> None:
             "model_info: {max_input_tokens: many}}]",
             "`$.model_list[0].model_info.max_input_tokens`",
         ),
-        ("model_list: [\n{a", "a.yaml, line 2: this is no YAML"),
-        ("model_list: 2001-99-99", "a.yaml: this is no YAML"),
+        ("model_list: [\n{a", "a.yaml, line 2: not valid YAML"),
+        ("model_list: 2001-99-99", "a.yaml: not valid YAML"),
     ],
 )
 def test_litellms_problems(text: str, fragment: str) -> None:

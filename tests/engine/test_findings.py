@@ -177,7 +177,7 @@ def test_a_long_second_answer_is_whole() -> None:
 def test_a_tool_that_was_not_chosen_can_be_called() -> None:
     replies = (says("tool_7"), calls("tool_3", **OSLO), calls("tool_3", **OSLO))
     with ScriptedServer(*replies) as server:
-        with running(behind(server.url, tools="native", select=100)) as gateway:
+        with running(behind(server.url, tools="native", select_tools_above=100)) as gateway:
             heard = ask(gateway.url, CHAT, CHAT.body("Hi", tools=NAMES))
         assert made(CHAT, heard.raw) == [OSLO]
         assert len(server.requests) == 3

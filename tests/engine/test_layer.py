@@ -171,8 +171,8 @@ class TestLoops:
         [
             ({}, 2),
             ({"polling": ("get_*",)}, 1),
-            ({"repeats": 0}, 1),
-            ({"repeats": 4}, 1),
+            ({"max_repeats": 0}, 1),
+            ({"max_repeats": 4}, 1),
         ],
         ids=["as a rule", "a tool for that", "never", "later"],
     )
@@ -203,7 +203,7 @@ class TestManyTools:
     def test_the_model_has_only_those_that_it_has_chosen(self, client: Client) -> None:
         replies = (says("tool_7, tool_12"), calls("tool_7", **OSLO))
         with ScriptedServer(*replies) as server:
-            with running(behind(server.url, tools="native", select=100)) as gateway:
+            with running(behind(server.url, tools="native", select_tools_above=100)) as gateway:
                 heard = ask(gateway.url, client, client.body("Hi", tools=NAMES))
             assert made(client, heard.raw) == [OSLO]
             choice, request = server.requests
@@ -214,7 +214,7 @@ class TestManyTools:
     @pytest.mark.parametrize("said", ["none", "I don't know.", ""])
     def test_one_that_chooses_none_has_all(self, said: str) -> None:
         with ScriptedServer(says(said), says("Hello.")) as server:
-            with running(behind(server.url, tools="native", select=100)) as gateway:
+            with running(behind(server.url, tools="native", select_tools_above=100)) as gateway:
                 heard = ask(gateway.url, CHAT, CHAT.body("Hi", tools=NAMES))
             assert heard.text == "Hello."
             assert len(server.requests[-1].tools or ()) == len(NAMES)
@@ -229,7 +229,7 @@ class TestManyTools:
 
     def test_a_server_that_can_is_held_to_the_names(self) -> None:
         with ScriptedServer(says('{"functions": ["tool_3"]}'), says("Hello.")) as server:
-            config = behind(server.url, provider="llamacpp", tools="native", select=100)
+            config = behind(server.url, provider="llamacpp", tools="native", select_tools_above=100)
             with running(config) as gateway:
                 ask(gateway.url, CHAT, CHAT.body("Hi", tools=NAMES))
             choice, request = server.requests

@@ -267,7 +267,7 @@ def test_a_preflight_says_what_is_allowed(port: int, model: ScriptedServer) -> N
         }
         return answer.status_code, allowed
 
-    config = structs.replace(behind(model.url), server=ServerSettings(origins=(origin,)))
+    config = structs.replace(behind(model.url), server=ServerSettings(allowed_origins=(origin,)))
     with running(config) as gateway:
         status, allowed = preflight(gateway, origin)
         assert status == 204

@@ -297,7 +297,7 @@ def places() -> Iterator[Places]:
     """One for each wire; and a patient one, where nothing is late on purpose."""
     known: dict[tuple[str, bool], Place] = {}
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(response_module, "_MOST_BODY", MOST)
+        patch.setattr(response_module, "_MAX_BODY", MOST)
 
         def place_of(wire: str, *, is_patient: bool = False) -> Place:
             key, settings = (wire, is_patient), PATIENCE if is_patient else {}
@@ -410,7 +410,7 @@ def test_odd_but_right(act: Act, wire: str, client: Client, places: Places) -> N
 def test_a_complete_reply_cannot_break_off(
     act: Act, wire: str, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(response_module, "_AFTER_THE_END", 0.25)
+    monkeypatch.setattr(response_module, "_COMPLETE_TIMEOUT", 0.25)
     here = places(wire)
     here.upstream.does(act)
     heard = ask(here.url, STREAMED[0])

@@ -52,7 +52,9 @@ def model() -> Iterator[ScriptedServer]:
 def open_gateway(model: ScriptedServer) -> Iterator[Running]:
     """On loopback, without keys."""
     config = serving(
-        behind(model.url), hosts=("Example.org", "with.port:8080"), origins=(PAGE, "http://two/")
+        behind(model.url),
+        allowed_hosts=("Example.org", "with.port:8080"),
+        allowed_origins=(PAGE, "http://two/"),
     )
     with running(config) as gateway:
         yield gateway
@@ -61,7 +63,7 @@ def open_gateway(model: ScriptedServer) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def locked_gateway(model: ScriptedServer) -> Iterator[Running]:
     """With keys."""
-    with running(serving(behind(model.url), keys=KEYS, origins=(PAGE,))) as gateway:
+    with running(serving(behind(model.url), keys=KEYS, allowed_origins=(PAGE,))) as gateway:
         yield gateway
 
 
@@ -111,7 +113,7 @@ def test_no_host(client: Client, open_gateway: Running) -> None:
     data = bytes_of(client).replace(b"Host: localhost\r\n", b"")
     heard = sent(open_gateway.url, data)
     assert heard.status == 403
-    assert "server.hosts" in error_of(client.wire, json.loads(heard.raw))
+    assert "server.allowed_hosts" in error_of(client.wire, json.loads(heard.raw))
 
 
 @pytest.mark.parametrize("path", READABLE)
@@ -161,7 +163,7 @@ def test_origins(origin: str, open_gateway: Running) -> None:
 def test_pages_are_refused_in_words_of_the_api(client: Client, open_gateway: Running) -> None:
     heard = ask(open_gateway.url, client, origin="https://evil.example")
     assert heard.status == 403
-    assert "server.origins" in heard.error
+    assert "server.allowed_origins" in heard.error
 
 
 def test_its_own_pages(open_gateway: Running) -> None:
@@ -174,7 +176,7 @@ def test_its_own_pages(open_gateway: Running) -> None:
 
 
 def test_any_page_if_the_configuration_says_so(model: ScriptedServer) -> None:
-    with running(serving(behind(model.url), origins=("*",))) as gateway:
+    with running(serving(behind(model.url), allowed_origins=("*",))) as gateway:
         heard = ask(gateway.url, CHAT, origin="https://whoever.example")
         assert heard.headers["access-control-allow-origin"] == "https://whoever.example"
 

@@ -29,7 +29,9 @@ from toolspeak.events import Finish, TextDelta
 from toolspeak.testing import ScriptedServer
 
 CHAT = WHOLE[0]
-LIMITS = Limits(body=20_000, headers=8_000, depth=50, tools=10, streams=4)
+LIMITS = Limits(
+    body_bytes=20_000, header_bytes=8_000, json_depth=50, tools=10, concurrent_requests=4
+)
 
 
 def limited(config: Config, limits: Limits = LIMITS) -> Config:
@@ -69,7 +71,7 @@ BODIES: dict[str, tuple[bytes, str]] = {
     "not a number": (b"NaN", ""),
     "a huge number": (b"1" + b"0" * 5000, ""),
     "deep": (nested(5_000), "deep"),
-    "a deep field": (b'{"model": "m", "x": ' + nested(60) + b"}", "limits.depth"),
+    "a deep field": (b'{"model": "m", "x": ' + nested(60) + b"}", "limits.json_depth"),
     "a very deep field": (b'{"model": "m", "x": ' + nested(9_000) + b"}", "deep"),
     "deep objects": (b'{"a":' * 3000 + b"1" + b"}" * 3000, "deep"),
 }
@@ -96,7 +98,7 @@ def test_a_long_body(client: Client, gateway: Running) -> None:
     for body in (content, pieces):
         answer = heard(client, HTTP.post(gateway.url + client.path, content=body, headers=headers))
         assert answer.status == 413
-        assert "limits.body" in answer.error
+        assert "limits.body_bytes" in answer.error
     assert ask(gateway.url, client, client.body("x" * 19_000)).status == 200
 
 
@@ -122,7 +124,7 @@ def test_long_headers(client: Client, gateway: Running) -> None:
     for much, status in ((7_000, 200), (9_000, 431), (60_000, 431)):
         answer = ask(gateway.url, client, **{"x-long": "x" * much})
         assert answer.status == status
-    assert "limits.headers" in answer.error
+    assert "limits.header_bytes" in answer.error
     many = {f"x-{at}": "x" * 90 for at in range(100)}
     assert ask(gateway.url, client, **many).status == 431
     joint = "&" if "?" in client.path else "?"
@@ -153,7 +155,7 @@ def test_a_depth_that_python_cannot_do() -> None:
     """Even where the limit is higher than what can be worked with."""
     with (
         ScriptedServer([TextDelta("Hello."), Finish("stop")]) as model,
-        running(limited(behind(model.url), Limits(depth=1_000_000))) as gateway,
+        running(limited(behind(model.url), Limits(json_depth=1_000_000))) as gateway,
     ):
         for depth in (150, 250, 400, 480, 700, 900, 990, 2_000, 100_000):
             for client in CLIENTS:
@@ -188,7 +190,7 @@ def test_many_at_once(client: Client) -> None:
                 pass
             answer = ask(gateway.url, client)
             assert answer.status == 503
-            assert "limits.streams" in answer.error
+            assert "limits.concurrent_requests" in answer.error
             assert answer.headers["retry-after"] == "1"
             assert HTTP.get(f"{gateway.url}/health").status_code == 200
             assert HTTP.get(f"{gateway.url}/v1/models").status_code == 200

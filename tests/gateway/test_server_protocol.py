@@ -38,7 +38,7 @@ def model() -> Iterator[ScriptedServer]:
 
 @pytest.fixture(scope="module")
 def gateway(model: ScriptedServer) -> Iterator[Running]:
-    config = structs.replace(behind(model.url), limits=Limits(body=200_000))
+    config = structs.replace(behind(model.url), limits=Limits(body_bytes=200_000))
     with running(config) as served:
         yield served
 

@@ -175,7 +175,7 @@ def test_off_loopback_it_takes_the_admin_key(model: ScriptedServer) -> None:
 
 def test_a_page_that_may_use_the_apis_may_not_look(model: ScriptedServer) -> None:
     friend = {"origin": "https://app.example"}
-    server = ServerSettings(origins=("https://app.example",))
+    server = ServerSettings(allowed_origins=("https://app.example",))
     with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
         got = Looking(gateway.url).get("requests", **friend)
         assert got.status_code == 403

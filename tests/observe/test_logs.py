@@ -144,9 +144,11 @@ def test_what_goes_wrong_inside_names_its_request(
 )
 def test_the_command(tmp_path: Path, workers: int, how: str) -> None:
     options = ["--workers", str(workers), *(["--log", "json"] if how == "option" else [])]
-    variables = {"TOOLSPEAK_LGO": "x"} | ({"TOOLSPEAK_LOG": "json"} if how == "variable" else {})
+    variables = {"TOOLSPEAK_LGO": "x"} | (
+        {"TOOLSPEAK_LOG_FORMAT": "json"} if how == "variable" else {}
+    )
     with Held("model") as upstream:
-        more = '\n[server]\nlog = "json"\n' if how == "setting" else ""
+        more = '\n[server]\nlog_format = "json"\n' if how == "setting" else ""
         (tmp_path / "toolspeak.toml").write_text(upstream.toml + more)
         with serving(tmp_path, *options, **variables) as gateway:
             asked_of(gateway.url)

@@ -75,7 +75,7 @@ def traced(
     exporter = InMemorySpanExporter()
     with ScriptedServer(*turns) as upstream:
         config = structs.replace(
-            behind(upstream.url, **model), telemetry=TelemetrySettings(content=content)
+            behind(upstream.url, **model), telemetry=TelemetrySettings(include_content=content)
         )
         gateway = Running(Gateway(config, environ={}, tracing=Tracing(config, exporter)))
         gateway.start()
@@ -385,7 +385,7 @@ class _CollectorHandler(BaseHTTPRequestHandler):
 def test_a_real_collector(tmp_path: Path, workers: int) -> None:
     """It gets the last spans when the gateway ends, and the SDK's own variables count."""
     with Collector() as collector, Held("model") as upstream:
-        settings = f'{upstream.toml}\n[telemetry]\notlp = "{collector.url}"\n'
+        settings = f'{upstream.toml}\n[telemetry]\notlp_endpoint = "{collector.url}"\n'
         (tmp_path / "toolspeak.toml").write_text(settings)
         variables = {
             "OTEL_EXPORTER_OTLP_HEADERS": "x-key=abc",
@@ -426,11 +426,11 @@ def test_nothing_is_sent_unless_it_is_said(tmp_path: Path) -> None:
 
 def test_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_apart(tmp_path, monkeypatch)
-    text = '[telemetry]\notlp = "http://127.0.0.1:4318"\n'
-    assert loaded(text).config.telemetry.otlp
+    text = '[telemetry]\notlp_endpoint = "http://127.0.0.1:4318"\n'
+    assert loaded(text).config.telemetry.otlp_endpoint
     monkeypatch.setattr(checks, "_TELEMETRY_PACKAGES", ("no_such_package.at_all",))
     problem = "traces need OpenTelemetry: pip install 'toolspeak[otel]'"
-    assert refused(text).problems == (f"a.toml: {problem} - at `$.telemetry.otlp`",)
+    assert refused(text).problems == (f"a.toml: {problem} - at `$.telemetry.otlp_endpoint`",)
     with pytest.raises(UsageError, match="toolspeak\\[otel\\]"):
         Gateway(Config(telemetry=TelemetrySettings("http://127.0.0.1:4318")), environ={})
     assert loaded("").config.telemetry == TelemetrySettings()
@@ -439,5 +439,5 @@ def test_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("address", ["127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://"])
 def test_odd_addresses(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_apart(tmp_path, monkeypatch)
-    error = refused(f'[telemetry]\notlp = "{address}"\n')
-    assert "Expected an address such as http://127.0.0.1:4318" in str(error)
+    error = refused(f'[telemetry]\notlp_endpoint = "{address}"\n')
+    assert "Expected a URL such as http://127.0.0.1:4318" in str(error)

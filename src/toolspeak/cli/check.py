@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ..config.document import ConfigError
 from ..config.loading import LoadedConfig, read_config
-from ..config.model_names import find
+from ..config.model_names import find_model
 from ..config.settings import Config, mask_secret, mask_settings, mask_url
 from .io import write_json
 
@@ -93,8 +93,8 @@ def _upstreams(config: Config) -> Iterable[Sequence[str]]:
 
 def _models(config: Config) -> Iterable[Sequence[str]]:
     for name, model in config.models.items():
-        target = find(config, name)
-        attempts = target.attempts if target else ()
+        target = find_model(config, name)
+        attempts = target.locations if target else ()
         asked = "\n".join(f"{one.upstream}: {one.model}" for one in attempts)
         yield name, asked, model.tools, model.dialect or "auto", model.trust
 

@@ -18,7 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from .._util import escape_for_terminal, state_directory
-from ..config import running_instances as whereabouts
+from ..config.addresses import parse_gateway_url
+from ..config.running_instances import list_responding
 from ..errors import UsageError
 from .clients import CLIENTS, DEFAULT_URL, Client, Gateway, Launch, launch
 
@@ -85,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _nearest() -> str:
     """The gateway that was started last on this machine."""
-    return next((one.url for one in whereabouts.list_responding()), DEFAULT_URL)
+    return next((one.url for one in list_responding()), DEFAULT_URL)
 
 
 def _home(name: str, client: Client) -> Path:
@@ -136,7 +137,7 @@ class _Running:
 
     def __init__(self, url: str, key: str) -> None:
         self.url = url.rstrip("/")
-        address = whereabouts.parse_gateway_url(self.url)
+        address = parse_gateway_url(self.url)
         self._key = key
         # No proxy leads to this machine itself.
         is_near = address.hostname in ("localhost", "127.0.0.1", "::1")

@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="log each request")
     parser.add_argument(
         "--log",
+        dest="log_format",
         choices=("text", "json"),
         help="json: requests, and all else, as lines of JSON on the standard error",
     )
@@ -81,8 +82,8 @@ def run(options: argparse.Namespace) -> int:
         _announce(service, console, as_json=options.json)
 
     def begin_to_log(config: Config) -> None:
-        is_quiet = config.server.log == "text" and not options.verbose
-        set_up(config.server.log, logging.WARNING if is_quiet else logging.INFO)
+        is_quiet = config.server.log_format == "text" and not options.verbose
+        set_up(config.server.log_format, logging.WARNING if is_quiet else logging.INFO)
 
     with ExitStack() as leaves, status:
         settings = Settings(options, console, begin_to_log)
@@ -118,7 +119,7 @@ class Settings:
 
         said = {
             f"TOOLSPEAK_{name.upper()}": str(value)
-            for name in ("host", "port", "workers", "gguf", "log")
+            for name in ("host", "port", "workers", "gguf", "log_format")
             if (value := getattr(self._options, name, None)) is not None
         }
         loaded = read_config(self._file, {**os.environ, **said})
@@ -135,7 +136,7 @@ class Settings:
 
 def _warn(console: Console, config: Config, before: str, warning: str) -> None:
     """Whoever reads lines of JSON can read nothing else."""
-    if config.server.log == "json":
+    if config.server.log_format == "json":
         log.warning(warning)
     else:
         console.print(f"{before}{_safe(warning)}", soft_wrap=True)

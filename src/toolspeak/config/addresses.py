@@ -1,16 +1,61 @@
-"""Which names are this machine's own."""
+"""Hosts and URLs: which are this machine's own, and which can be connected to."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import SplitResult, urlsplit
+
+from ..errors import UsageError
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+_UNUSABLE = re.compile(r"[\s\\]")
+_PRINTABLE = re.compile(r"[!-~]+")
 
 
 @lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Whether a host's name is this machine's own."""
-    bare = host.strip("[]").lower()
+    """Return True for `localhost` and for loopback addresses."""
+    address = _parse_ip(host)
+    return address.is_loopback if address else normalize_host(host) == "localhost"
+
+
+def is_this_machine(host: str) -> bool:
+    """Return True for loopback hosts and for the wildcard addresses 0.0.0.0 and ::."""
+    address = _parse_ip(host)
+    return is_loopback(host) or (address is not None and address.is_unspecified)
+
+
+def normalize_host(host: str) -> str:
+    """Return a host without brackets and trailing dot, in lower case."""
+    return host.strip("[]").rstrip(".").lower()
+
+
+def parse_http_url(url: str) -> SplitResult | None:
+    """Return the parts of an http(s) URL, or None if nothing can connect to it."""
     try:
-        return bare == "localhost" or ip_address(bare).is_loopback
+        parts = urlsplit(url)
+        # Reading `port` raises ValueError if it is not a port number.
+        if parts.port == 0 or _UNUSABLE.search(url):
+            return None
     except ValueError:
-        return False
+        return None
+    return parts if parts.scheme in DEFAULT_PORTS and parts.hostname else None
+
+
+def parse_gateway_url(url: str) -> SplitResult:
+    """Return the parts of a gateway's URL; raise `UsageError` if it is not one."""
+    with contextlib.suppress(ValueError):
+        parts = parse_http_url(url)
+        if parts and _PRINTABLE.fullmatch(url):
+            return parts
+    raise UsageError(f"Expected a URL such as http://127.0.0.1:7878, got {url!r}")
+
+
+def _parse_ip(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(normalize_host(host))
+    except ValueError:
+        return None

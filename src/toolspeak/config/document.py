@@ -1,4 +1,11 @@
-"""What is wrong with a configuration, where, and what to do about it."""
+"""A configuration file's values, and the problems found in them.
+
+Every problem has a path and is collected, so that a user sees all of them at once:
+
+    Expected `int`, got `str` - at `$.server.port`
+
+A value with a problem is left out, and reading goes on with its default.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +20,12 @@ from msgspec.structs import fields
 
 from ..errors import UsageError
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
+Settings = TypeVar("Settings", bound=Struct)
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_VARIABLE = re.compile(
+    r"(?P<literal>\$\$\{)|\$\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>(?:(?!\$\{)[^}])*))?\}|\$\{"
+)
 
 
 class ConfigProblem(Struct, frozen=True):
@@ -22,9 +34,12 @@ class ConfigProblem(Struct, frozen=True):
     message: str
     path: str = "$"
 
+    def __str__(self) -> str:
+        return f"{self.message} - at `{self.path}`"
+
 
 class ConfigError(UsageError):
-    """A configuration cannot be used. Every problem is one line; no line holds a secret."""
+    """A configuration cannot be used. Each problem is one line that contains no secret."""
 
     def __init__(self, problems: Sequence[str], warnings: Sequence[str] = ()) -> None:
         super().__init__("\n".join(problems))
@@ -32,50 +47,21 @@ class ConfigError(UsageError):
         self.warnings = tuple(warnings)
 
 
-def join_path(path: str, key: str | int) -> str:
-    """The path of what stands under a key: `$.models["claude-*"]`, `$.server.keys[0]`."""
-    if isinstance(key, int):
-        return f"{path}[{key}]"
-    return f"{path}.{key}" if _BARE.fullmatch(key) else f'{path}["{key}"]'
-
-
-def is_inside(path: str, outer: str) -> bool:
-    """Whether a path is `outer`, or leads further into it."""
-    return path == outer or path.startswith((f"{outer}.", f"{outer}["))
-
-
-def suggest_names(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """What to write in place of an unknown name: the nearest ones, or else all of them."""
-    names = list(known)
-    if near := difflib.get_close_matches(name, names, 3):
-        return f"; did you mean {' or '.join(near)}?"
-    if otherwise:
-        return f"; {otherwise}"
-    return f"; known are {', '.join(names)}" if names else "; there is none yet"
-
-
-Settings = TypeVar("Settings", bound=Struct)
-
-_VARIABLE = re.compile(
-    r"(?P<literal>\$\$\{)|\$\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>(?:(?!\$\{)[^}])*))?\}|\$\{"
-)
-
-
 class ConfigDocument:
-    """The values of a file, and what there is to say about them so far."""
+    """The values of a file, with the problems and warnings found so far."""
 
     def __init__(self, source: str, values: dict[str, Any] | None = None) -> None:
         self.source = source
         self.values = values or {}
         self.source_paths: dict[str, str] = {}
-        """Where a value stands in the file, if not at its own path."""
+        """Maps a path in `values` to the path in the file, where they differ."""
         self.variables: dict[str, str] = {}
-        """The environment variables that some of the values come from."""
+        """Maps a path in `values` to the environment variable that its value comes from."""
         self.problems: list[ConfigProblem] = []
         self.warnings: list[ConfigProblem] = []
 
     def add_problems(self, *problems: ConfigProblem) -> None:
-        """Take these problems, but none that may only follow from an earlier one."""
+        """Add problems, except those that may only be the result of an earlier one."""
         earlier = {problem.path for problem in self.problems}
         self.problems += (
             problem
@@ -84,14 +70,14 @@ class ConfigDocument:
         )
 
     def format_problems(self, problems: Iterable[ConfigProblem]) -> tuple[str, ...]:
-        """Problems in words, with their places, each once."""
+        """Return one line for each distinct problem, with its place in the file."""
         return tuple(dict.fromkeys(map(self._format_problem, problems)))
 
     def _format_problem(self, problem: ConfigProblem) -> str:
         for path, variable in self.variables.items():
             if is_inside(problem.path, path):
                 return f"{variable}: {problem.message}"
-        return f"{self.source}: {problem.message} - at `{self._source_path(problem.path)}`"
+        return f"{self.source}: {ConfigProblem(problem.message, self._source_path(problem.path))}"
 
     def _source_path(self, path: str) -> str:
         outer = [known for known in self.source_paths if is_inside(path, known)]
@@ -100,18 +86,24 @@ class ConfigDocument:
         nearest = max(outer, key=len)
         return self.source_paths[nearest] + path[len(nearest) :]
 
+    # Environment variables.
+
     def expand_variables(self, environ: Mapping[str, str]) -> None:
-        """Put the environment's values in place of `${VARIABLE}`."""
+        """Replace `${VARIABLE}` in all strings with the environment's values."""
         self.values = self._expand(self.values, "$", environ)
 
     def _expand(self, value: Any, path: str, environ: Mapping[str, str]) -> Any:
         match value:
             case dict():
                 return {
-                    key: self._expand(v, join_path(path, key), environ) for key, v in value.items()
+                    key: self._expand(item, join_path(path, key), environ)
+                    for key, item in value.items()
                 }
             case list():
-                return [self._expand(v, join_path(path, i), environ) for i, v in enumerate(value)]
+                return [
+                    self._expand(item, join_path(path, index), environ)
+                    for index, item in enumerate(value)
+                ]
             case str():
                 return _VARIABLE.sub(
                     lambda match: self._variable_value(match, path, environ), value
@@ -127,18 +119,20 @@ class ConfigDocument:
             return environ.get(name) or default
         if name in environ:
             return environ[name]
-        problem = "Expected `${VARIABLE}`; write `$${` for a literal `${`"
+        message = "Expected `${VARIABLE}`; write `$${` for a literal `${`"
         if name:
-            problem = f"the variable {name} is not set; set it, or leave out this setting"
-        self.problems.append(ConfigProblem(problem, path))
+            message = f"the variable {name} is not set; set it, or remove this setting"
+        self.problems.append(ConfigProblem(message, path))
         return match[0]
 
+    # Conversion to settings.
+
     def build_settings(self, kind: type[Settings], value: Any, path: str = "$") -> Settings:
-        """The settings that a table means. What does not fit is a problem, and left out."""
+        """Convert a table to settings; leave out fields that have problems."""
         if not isinstance(value, dict):
             self._convert(kind, value, path)
             return _construct(kind)
-        built = {
+        converted = {
             field.name: self._convert_field(
                 field.type, value[field.name], join_path(path, field.name)
             )
@@ -146,32 +140,31 @@ class ConfigDocument:
             if field.name in value
         }
         self._check_fields(kind, value, path)
-        return _construct(kind, **_without_unset(built))
+        return _construct(kind, **_without_unset(converted))
 
     def _check_fields(self, kind: type[Struct], value: dict[str, Any], path: str) -> None:
-        """Whether a table has what it has to have, and nothing else."""
+        """Report unknown fields and missing ones."""
         known = kind.__struct_fields__
         unknown = [key for key in value if key not in known]
         for key in unknown:
-            message = f"Object contains unknown field `{key}`{suggest_names(key, known)}"
+            message = f"`{key}` is not a known setting{suggest_names(key, known)}"
             self.add_problems(ConfigProblem(message, join_path(path, key)))
         for name in _required_fields(kind):
-            # What is misspelt is not missing.
+            # An unknown field may be a misspelling of the missing one.
             if name not in value and not unknown:
-                self.problems.append(ConfigProblem(f"Object missing required field `{name}`", path))
+                self.problems.append(ConfigProblem(f"`{name}` is required and missing", path))
 
     def _convert_field(self, kind: Any, value: Any, path: str) -> Any:
-        """A value of that type, or UNSET and a problem."""
+        """Convert a value, or add a problem and return UNSET."""
         if isinstance(kind, type) and issubclass(kind, Struct):
             return self.build_settings(kind, value, path)
         if get_origin(kind) is dict and isinstance(value, dict):
-            item = get_args(kind)[1]
-            return _without_unset(
-                {
-                    key: self._convert_field(item, v, join_path(path, key))
-                    for key, v in value.items()
-                }
-            )
+            item_kind = get_args(kind)[1]
+            converted = {
+                key: self._convert_field(item_kind, item, join_path(path, key))
+                for key, item in value.items()
+            }
+            return _without_unset(converted)
         return self._convert(kind, value, path)
 
     def _convert(self, kind: Any, value: Any, path: str) -> Any:
@@ -185,8 +178,30 @@ class ConfigDocument:
             return msgspec.UNSET
 
 
+def join_path(path: str, key: str | int) -> str:
+    """Append a key to a path: `$.models["claude-*"]`, `$.server.keys[0]`."""
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if _BARE_KEY.fullmatch(key) else f'{path}["{key}"]'
+
+
+def is_inside(path: str, outer: str) -> bool:
+    """Return True if a path is `outer` or a descendant of it."""
+    return path == outer or path.startswith((f"{outer}.", f"{outer}["))
+
+
+def suggest_names(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a clause that suggests the nearest known names, or else lists all of them."""
+    names = list(known)
+    if near := difflib.get_close_matches(name, names, 3):
+        return f"; did you mean {' or '.join(near)}?"
+    if otherwise:
+        return f"; {otherwise}"
+    return f"; known are {', '.join(names)}" if names else "; none is configured"
+
+
 def escape_variables(text: str) -> str:
-    """A text as a file has to write it for nothing to be filled in."""
+    """Escape `${` so that `expand_variables` gives the text back unchanged."""
     return text.replace("${", "$${")
 
 
@@ -194,9 +209,9 @@ def _overlaps(path: str, other: str) -> bool:
     return is_inside(path, other) or is_inside(other, path)
 
 
-def _construct(kind: type[Settings], **found: Any) -> Settings:
-    """Settings in which a text that is needed, and missing, is empty."""
-    return kind(**{**dict.fromkeys(_required_fields(kind), ""), **found})
+def _construct(kind: type[Settings], **values: Any) -> Settings:
+    """Construct settings; a missing required field is an empty string."""
+    return kind(**{**dict.fromkeys(_required_fields(kind), ""), **values})
 
 
 def _without_unset(values: dict[str, Any]) -> dict[str, Any]:
@@ -208,7 +223,7 @@ def _required_fields(kind: type[Struct]) -> list[str]:
 
 
 def _choices(kind: Any) -> list[str]:
-    """The words that a type allows."""
+    """Return the strings that a type of literals allows."""
     if get_origin(kind) is Literal:
         return list(get_args(kind))
-    return [word for part in get_args(kind) for word in _choices(part)]
+    return [choice for part in get_args(kind) for choice in _choices(part)]

@@ -1,4 +1,4 @@
-"""LiteLLM's configuration, said in Toolspeak's words.
+"""Translates LiteLLM's configuration into Toolspeak's.
 
     - model_name: fast                       [upstreams.fast]
       litellm_params:                        provider = "groq"
@@ -7,7 +7,7 @@
                                              [models.fast]
                                              upstream = "fast"
 
-What has no such words is a warning that names its place.
+A setting that cannot be translated gives a warning that names its place.
 """
 
 from __future__ import annotations
@@ -32,266 +32,16 @@ _PARAMETERS = {
     "max_retries": "retries",
     "max_parallel_requests": "concurrency",
 }
+"""`litellm_params`, and the upstream settings that they become."""
 _SHARED_SETTINGS = {
     "litellm_settings": {"num_retries": "retries", "request_timeout": "first_byte_timeout"},
     "router_settings": {"num_retries": "retries", "timeout": "first_byte_timeout"},
 }
-"""What holds for every upstream that says nothing else."""
+"""Settings that apply to every upstream without its own."""
 _CHAT_MODES = (None, "chat", "completion", "responses")
-_NAMING = ("model", "custom_llm_provider")
-_ROW = ("model_name", "litellm_params", "model_info")
-_INFO = ("mode", "id", "max_input_tokens", "supports_function_calling")
-
-
-class _LiteLLMModel(Struct, frozen=True):
-    """A row of `model_list` that can be served."""
-
-    name: str
-    provider: ProviderMatch
-    path: str
-    parameters: dict[str, Any]
-    info: dict[str, Any]
-
-
-def read_litellm(source: str, data: Any) -> ConfigDocument:
-    """What a file of LiteLLM means."""
-    return _Translation(source, data).run()
-
-
-class _Translation:
-    def __init__(self, source: str, data: Any) -> None:
-        self._draft = ConfigDocument(source)
-        self._data = self._table(data, "$")
-        self._sections = {
-            name: self._table(self._data.get(name), f"$.{name}")
-            for name in ("general_settings", "litellm_settings", "router_settings")
-        }
-        self._upstreams: dict[str, dict[str, Any]] = {}
-        self._groups: dict[str, list[str]] = {}
-        """The upstreams of each model, in order."""
-        self._models: dict[str, dict[str, Any]] = {}
-
-    def run(self) -> ConfigDocument:
-        for entry in self._entries():
-            self._add(entry)
-        self._fall_back()
-        self._draft.values = {
-            "upstreams": self._upstreams,
-            "models": self._models,
-            "aliases": dict(self._aliases()),
-            "server": self._server(),
-        }
-        self._leftovers()
-        return self._draft
-
-    def _table(self, value: Any, path: str) -> dict[str, Any]:
-        if value is None or isinstance(value, dict):
-            return {str(key): item for key, item in (value or {}).items()}
-        self._draft.problems.append(ConfigProblem("Expected a mapping, as LiteLLM has it", path))
-        return {}
-
-    def _warn(self, message: str, path: str) -> None:
-        self._draft.warnings.append(ConfigProblem(message, path))
-
-    # Rows.
-
-    def _entries(self) -> Iterator[_LiteLLMModel]:
-        rows = self._data.get("model_list")
-        if not isinstance(rows, list):
-            advice = "Toolspeak's own settings are TOML"
-            message = f"Expected LiteLLM's `model_list` in a YAML file; {advice}"
-            self._draft.problems.append(ConfigProblem(message, "$.model_list"))
-            return
-        for index, row in enumerate(rows):
-            if entry := self._entry(row, f"$.model_list[{index}]"):
-                yield entry
-
-    def _entry(self, value: Any, path: str) -> _LiteLLMModel | None:
-        row = self._table(value, path)
-        parameters = self._table(row.get("litellm_params"), join_path(path, "litellm_params"))
-        info = self._table(row.get("model_info"), join_path(path, "model_info"))
-        name, model = row.get("model_name"), parameters.get("model")
-        if not isinstance(name, str) or not isinstance(model, str):
-            message = "Expected a `model_name`, and a `model` in `litellm_params`"
-            self._draft.problems.append(ConfigProblem(message, path))
-            return None
-        if info.get("mode") not in _CHAT_MODES:
-            self._warn(f"{name!r} is left out: it is no chat model", f"{path}.model_info.mode")
-            return None
-        provider = match_provider(model, parameters)
-        if provider is None:
-            self._warn(
-                f"{name!r} is left out: nothing is known of the provider of {model!r}; an upstream "
-                "with its own `wire` and `base_url` could serve it",
-                f"{path}.litellm_params.model",
-            )
-            return None
-        if provider.guessed:
-            message = f"{model!r} is taken for a server that speaks as OpenAI does"
-            self._warn(message, f"{path}.litellm_params.model")
-        self._left(row, _ROW, path)
-        self._left(parameters, (*_NAMING, *_PARAMETERS), f"{path}.litellm_params")
-        self._left(info, _INFO, f"{path}.model_info")
-        return _LiteLLMModel(name, provider, path, parameters, info)
-
-    def _add(self, entry: _LiteLLMModel) -> None:
-        group = self._groups.setdefault(entry.name, [])
-        name = f"{entry.name} ({len(group) + 1})" if group else entry.name
-        group.append(name)
-        self._upstreams[name] = self._upstream(entry, join_path("$.upstreams", name))
-        if entry.name not in self._models:
-            self._models[entry.name] = _model_settings(entry)
-            path = join_path("$.models", entry.name)
-            self._draft.source_paths[path] = entry.path
-            self._draft.source_paths[join_path(path, "context")] = (
-                f"{entry.path}.model_info.max_input_tokens"
-            )
-
-    def _upstream(self, entry: _LiteLLMModel, path: str) -> dict[str, Any]:
-        place = f"{entry.path}.litellm_params"
-        moved = self._draft.source_paths
-        moved[path] = place
-        out: dict[str, Any] = {"provider": entry.provider.row}
-        if "*" not in entry.provider.model:
-            out["model"] = escape_variables(entry.provider.model)
-        for section, settings in _SHARED_SETTINGS.items():
-            for key, field in settings.items():
-                if (value := self._sections[section].get(key)) is not None:
-                    out[field] = _convert_variables(value)
-                    moved[join_path(path, field)] = f"$.{section}.{key}"
-        for key, field in _PARAMETERS.items():
-            if (value := entry.parameters.get(key)) is not None:
-                out[field] = _convert_variables(value)
-                moved[join_path(path, field)] = join_path(place, key)
-        return out
-
-    # What stands around the rows.
-
-    def _server(self) -> dict[str, Any]:
-        """LiteLLM's one key opens everything: to clients, and to whoever administers it."""
-        key = self._sections["general_settings"].get("master_key")
-        if key is None:
-            return {}
-        for field in ("keys[0]", "admin_key"):
-            self._draft.source_paths[f"$.server.{field}"] = "$.general_settings.master_key"
-        return {"keys": [_convert_variables(key)], "admin_key": _convert_variables(key)}
-
-    def _aliases(self) -> Iterator[tuple[str, str]]:
-        path = "$.router_settings.model_group_alias"
-        self._draft.source_paths["$.aliases"] = path
-        table = self._table(self._sections["router_settings"].get("model_group_alias"), path)
-        for name, value in table.items():
-            target = value
-            if isinstance(value, dict):
-                target = value.get("model")
-                self._left(value, ("model",), join_path(path, name))
-            if not isinstance(target, str) or target not in self._models:
-                self._warn(
-                    f"the alias is left out: {target!r} is not served", join_path(path, name)
-                )
-            elif name in self._models:
-                self._warn(
-                    "the alias is left out: a model has the same name", join_path(path, name)
-                )
-            else:
-                yield name, escape_variables(target)
-
-    def _fall_back(self) -> None:
-        """The upstreams of a model stand in for its first, and after them those of other models.
-
-        Models of LiteLLM may stand in for each other. Upstreams must not, so one that others fall
-        back on has no fallbacks itself, and its own model begins with a copy of it.
-        """
-        followers = self._followers()
-        leaned_on = {other for others in followers.values() for other in others}
-        for name, (first, *others) in self._groups.items():
-            found = dict.fromkeys([name])
-            _collect_reachable(followers, name, found)
-            fallbacks = others + [one for other in list(found)[1:] for one in self._groups[other]]
-            if fallbacks:
-                head = self._copy(first) if name in leaned_on else first
-                self._upstreams[head]["fallbacks"] = [
-                    escape_variables(other) for other in fallbacks
-                ]
-                self._models[name]["upstream"] = escape_variables(head)
-
-    def _followers(self) -> dict[str, list[str]]:
-        """The models that stand in for each."""
-        followers: dict[str, list[str]] = {name: [] for name in self._groups}
-        for name, other, path in self._fallbacks():
-            missing = [one for one in (name, other) if one not in followers]
-            if missing:
-                self._warn(f"the fallback is left out: {missing[0]!r} is not served", path)
-            else:
-                followers[name].append(other)
-        return followers
-
-    def _copy(self, upstream: str) -> str:
-        copy = f"{upstream} (first)"
-        self._upstreams[copy] = dict(self._upstreams[upstream])
-        old, new = join_path("$.upstreams", upstream), join_path("$.upstreams", copy)
-        for path, place in list(self._draft.source_paths.items()):
-            if is_inside(path, old):
-                self._draft.source_paths[new + path.removeprefix(old)] = place
-        return copy
-
-    def _fallbacks(self) -> Iterator[tuple[str, str, str]]:
-        """Every model that another stands in for, that other, and where it is said."""
-        for section in ("router_settings", "litellm_settings"):
-            path = f"$.{section}.fallbacks"
-            said = self._sections[section].get("fallbacks") or []
-            for index, item in enumerate(said if isinstance(said, list) else [said]):
-                for name, others in self._table(item, join_path(path, index)).items():
-                    for other in others if isinstance(others, list) else [others]:
-                        yield name, str(other), join_path(join_path(path, index), name)
-
-    def _leftovers(self) -> None:
-        taken = {
-            "general_settings": ("master_key",),
-            "litellm_settings": ("fallbacks", *_SHARED_SETTINGS["litellm_settings"]),
-            "router_settings": (
-                "fallbacks",
-                "model_group_alias",
-                *_SHARED_SETTINGS["router_settings"],
-            ),
-        }
-        for section, keys in taken.items():
-            self._left(self._sections[section], keys, f"$.{section}")
-        self._left(self._data, ("model_list", *taken), "$")
-
-    def _left(self, table: dict[str, Any], taken: tuple[str, ...], path: str) -> None:
-        left = [key for key, value in table.items() if key not in taken and value is not None]
-        if left:
-            self._warn(f"not taken over: {', '.join(left)}", path)
-
-
-def _collect_reachable(followers: dict[str, list[str]], name: str, found: dict[str, None]) -> None:
-    for other in followers[name]:
-        if other not in found:
-            found[other] = None
-            _collect_reachable(followers, other, found)
-
-
-def _model_settings(entry: _LiteLLMModel) -> dict[str, Any]:
-    out: dict[str, Any] = {"upstream": escape_variables(entry.name)}
-    if "*" in entry.provider.model:
-        out["model"] = escape_variables(entry.provider.model)
-    if entry.info.get("supports_function_calling") is False:
-        out["tools"] = "prompt"
-    if (context := entry.info.get("max_input_tokens")) is not None:
-        out["context"] = context
-    return out
-
-
-def _convert_variables(value: Any) -> Any:
-    """A value with LiteLLM's way to name a variable in Toolspeak's own."""
-    if isinstance(value, dict):
-        return {str(key): _convert_variables(item) for key, item in value.items()}
-    if not isinstance(value, str):
-        return value
-    name = value.removeprefix("os.environ/")
-    return f"${{{name}}}" if name != value else escape_variables(value)
-
+_MODEL_PARAMETERS = ("model", "custom_llm_provider")
+_ROW_FIELDS = ("model_name", "litellm_params", "model_info")
+_INFO_FIELDS = ("mode", "id", "max_input_tokens", "supports_function_calling")
 
 _CUSTOM_PROVIDER = "custom"
 _PROVIDER_PREFIXES = {
@@ -311,7 +61,7 @@ _PROVIDER_PREFIXES = {
     "together_ai": "together",
     "xinference": _CUSTOM_PROVIDER,
 }
-"""LiteLLM's names for providers, and the rows of `providers.toml` that they are."""
+"""LiteLLM's names for providers, and the rows of `providers.toml` for them."""
 _MODEL_FAMILIES = {
     "gpt-": "openai",
     "chatgpt-": "openai",
@@ -321,7 +71,7 @@ _MODEL_FAMILIES = {
     "claude-": "anthropic",
     "command-": "cohere",
 }
-"""How the models begin that LiteLLM knows without a provider."""
+"""Prefixes of the models that LiteLLM knows without a provider."""
 _UNSUPPORTED_PROVIDERS = frozenset(
     (
         *("azure", "azure_ai", "azure_text", "bedrock", "databricks", "oci", "predibase"),
@@ -329,38 +79,307 @@ _UNSUPPORTED_PROVIDERS = frozenset(
         *("triton", "vertex_ai", "vertex_ai_beta", "watsonx", "watsonx_text"),
     )
 )
-"""Providers whose APIs are not OpenAI's, wherever they are."""
+"""Providers whose APIs differ from OpenAI's at any URL."""
 
 
 class ProviderMatch(Struct, frozen=True):
-    """A row of `providers.toml`, and its name for the model."""
+    """A row of `providers.toml`, and the provider's name for a model."""
 
     row: str
     model: str
-    guessed: bool = False
-    """Nothing is known but the address; most servers speak as OpenAI does."""
+    is_guess: bool = False
+    """Only the URL is known; most such servers have OpenAI's API."""
+
+
+class _LiteLLMModel(Struct, frozen=True):
+    """A row of `model_list` that can be served."""
+
+    name: str
+    provider: ProviderMatch
+    path: str
+    parameters: dict[str, Any]
+    info: dict[str, Any]
+
+
+def read_litellm(source: str, data: Any) -> ConfigDocument:
+    """Translate the data of a LiteLLM file."""
+    return _Translation(source).translate(data)
+
+
+class _Translation:
+    def __init__(self, source: str) -> None:
+        self._document = ConfigDocument(source)
+        self._data: dict[str, Any] = {}
+        self._sections: dict[str, dict[str, Any]] = {}
+        self._upstreams: dict[str, dict[str, Any]] = {}
+        self._upstreams_of: dict[str, list[str]] = {}
+        """The upstreams of each model, in order."""
+        self._models: dict[str, dict[str, Any]] = {}
+
+    def translate(self, data: Any) -> ConfigDocument:
+        self._data = self._table(data, "$")
+        self._sections = {
+            name: self._table(self._data.get(name), f"$.{name}")
+            for name in ("general_settings", "litellm_settings", "router_settings")
+        }
+        for model in self._read_models():
+            self._add_model(model)
+        self._add_fallbacks()
+        self._document.values = {
+            "upstreams": self._upstreams,
+            "models": self._models,
+            "aliases": dict(self._read_aliases()),
+            "server": self._server_settings(),
+        }
+        self._warn_about_unused_sections()
+        return self._document
+
+    def _table(self, value: Any, path: str) -> dict[str, Any]:
+        if value is None or isinstance(value, dict):
+            return {str(key): item for key, item in (value or {}).items()}
+        self._add_problem("Expected a mapping", path)
+        return {}
+
+    def _add_problem(self, message: str, path: str) -> None:
+        self._document.problems.append(ConfigProblem(message, path))
+
+    def _warn(self, message: str, path: str) -> None:
+        self._document.warnings.append(ConfigProblem(message, path))
+
+    # Models.
+
+    def _read_models(self) -> Iterator[_LiteLLMModel]:
+        rows = self._data.get("model_list")
+        if not isinstance(rows, list):
+            message = "a YAML file must have LiteLLM's `model_list`; Toolspeak's own format is TOML"
+            self._add_problem(message, "$.model_list")
+            return
+        for index, row in enumerate(rows):
+            if model := self._read_model(row, f"$.model_list[{index}]"):
+                yield model
+
+    def _read_model(self, value: Any, path: str) -> _LiteLLMModel | None:
+        row = self._table(value, path)
+        parameters = self._table(row.get("litellm_params"), join_path(path, "litellm_params"))
+        info = self._table(row.get("model_info"), join_path(path, "model_info"))
+        name, model = row.get("model_name"), parameters.get("model")
+        if not isinstance(name, str) or not isinstance(model, str):
+            self._add_problem("`model_name` and `litellm_params.model` are required", path)
+            return None
+        if info.get("mode") not in _CHAT_MODES:
+            self._warn(f"{name!r} is ignored: it is not a chat model", f"{path}.model_info.mode")
+            return None
+        provider = self._find_provider(name, model, parameters, f"{path}.litellm_params.model")
+        if provider is None:
+            return None
+        self._warn_about_unused(row, _ROW_FIELDS, path)
+        used = (*_MODEL_PARAMETERS, *_PARAMETERS)
+        self._warn_about_unused(parameters, used, f"{path}.litellm_params")
+        self._warn_about_unused(info, _INFO_FIELDS, f"{path}.model_info")
+        return _LiteLLMModel(name, provider, path, parameters, info)
+
+    def _find_provider(
+        self, name: str, model: str, parameters: dict[str, Any], path: str
+    ) -> ProviderMatch | None:
+        provider = match_provider(model, parameters)
+        if provider is None:
+            self._warn(
+                f"{name!r} is ignored: the provider of {model!r} is not supported; configure an "
+                "upstream with its own `wire` and `base_url` instead",
+                path,
+            )
+        elif provider.is_guess:
+            self._warn(f"{model!r} is assumed to be on a server with OpenAI's API", path)
+        return provider
+
+    def _add_model(self, model: _LiteLLMModel) -> None:
+        upstreams = self._upstreams_of.setdefault(model.name, [])
+        upstream = f"{model.name} ({len(upstreams) + 1})" if upstreams else model.name
+        upstreams.append(upstream)
+        path = join_path("$.upstreams", upstream)
+        self._upstreams[upstream] = self._upstream_settings(model, path)
+        if model.name not in self._models:
+            self._models[model.name] = _model_settings(model)
+            path = join_path("$.models", model.name)
+            source_paths = self._document.source_paths
+            source_paths[path] = model.path
+            source_paths[join_path(path, "context")] = f"{model.path}.model_info.max_input_tokens"
+
+    def _upstream_settings(self, model: _LiteLLMModel, path: str) -> dict[str, Any]:
+        parameters_path = f"{model.path}.litellm_params"
+        source_paths = self._document.source_paths
+        source_paths[path] = parameters_path
+        settings: dict[str, Any] = {"provider": model.provider.row}
+        if "*" not in model.provider.model:
+            settings["model"] = escape_variables(model.provider.model)
+        for section, shared in _SHARED_SETTINGS.items():
+            for key, field in shared.items():
+                if (value := self._sections[section].get(key)) is not None:
+                    settings[field] = _convert_variables(value)
+                    source_paths[join_path(path, field)] = f"$.{section}.{key}"
+        for key, field in _PARAMETERS.items():
+            if (value := model.parameters.get(key)) is not None:
+                settings[field] = _convert_variables(value)
+                source_paths[join_path(path, field)] = join_path(parameters_path, key)
+        return settings
+
+    # Other sections.
+
+    def _server_settings(self) -> dict[str, Any]:
+        """Use LiteLLM's only key for clients and for administration."""
+        key = self._sections["general_settings"].get("master_key")
+        if key is None:
+            return {}
+        for field in ("keys[0]", "admin_key"):
+            self._document.source_paths[f"$.server.{field}"] = "$.general_settings.master_key"
+        return {"keys": [_convert_variables(key)], "admin_key": _convert_variables(key)}
+
+    def _read_aliases(self) -> Iterator[tuple[str, str]]:
+        path = "$.router_settings.model_group_alias"
+        self._document.source_paths["$.aliases"] = path
+        table = self._table(self._sections["router_settings"].get("model_group_alias"), path)
+        for name, value in table.items():
+            target = value
+            if isinstance(value, dict):
+                target = value.get("model")
+                self._warn_about_unused(value, ("model",), join_path(path, name))
+            if not isinstance(target, str) or target not in self._models:
+                message = f"the alias is ignored: {target!r} is not served"
+                self._warn(message, join_path(path, name))
+            elif name in self._models:
+                message = "the alias is ignored: a model has the same name"
+                self._warn(message, join_path(path, name))
+            else:
+                yield name, escape_variables(target)
+
+    # Fallbacks.
+
+    def _add_fallbacks(self) -> None:
+        """Make the other upstreams of a model, then those of its fallback models, fallbacks.
+
+        LiteLLM's models may be each other's fallbacks. Upstreams must not form a cycle, so an
+        upstream that is a fallback has none itself, and its own model starts with a copy of it.
+        """
+        fallback_models = self._fallback_models()
+        all_fallbacks = {other for others in fallback_models.values() for other in others}
+        for name, (first, *others) in self._upstreams_of.items():
+            reachable = dict.fromkeys([name])
+            _collect_reachable(fallback_models, name, reachable)
+            fallbacks = others + [
+                upstream for model in list(reachable)[1:] for upstream in self._upstreams_of[model]
+            ]
+            if fallbacks:
+                head = self._copy_upstream(first) if name in all_fallbacks else first
+                self._upstreams[head]["fallbacks"] = [escape_variables(one) for one in fallbacks]
+                self._models[name]["upstream"] = escape_variables(head)
+
+    def _fallback_models(self) -> dict[str, list[str]]:
+        """Return the fallback models of each model."""
+        fallbacks: dict[str, list[str]] = {name: [] for name in self._upstreams_of}
+        for name, other, path in self._read_fallbacks():
+            missing = [one for one in (name, other) if one not in fallbacks]
+            if missing:
+                self._warn(f"the fallback is ignored: {missing[0]!r} is not served", path)
+            else:
+                fallbacks[name].append(other)
+        return fallbacks
+
+    def _read_fallbacks(self) -> Iterator[tuple[str, str, str]]:
+        """Yield a model, a fallback model of it, and the path of that setting."""
+        for section in ("router_settings", "litellm_settings"):
+            path = f"$.{section}.fallbacks"
+            value = self._sections[section].get("fallbacks") or []
+            for index, item in enumerate(value if isinstance(value, list) else [value]):
+                item_path = join_path(path, index)
+                for name, others in self._table(item, item_path).items():
+                    for other in others if isinstance(others, list) else [others]:
+                        yield name, str(other), join_path(item_path, name)
+
+    def _copy_upstream(self, upstream: str) -> str:
+        copy = f"{upstream} (first)"
+        self._upstreams[copy] = dict(self._upstreams[upstream])
+        old, new = join_path("$.upstreams", upstream), join_path("$.upstreams", copy)
+        source_paths = self._document.source_paths
+        for path, source_path in list(source_paths.items()):
+            if is_inside(path, old):
+                source_paths[new + path.removeprefix(old)] = source_path
+        return copy
+
+    # Settings without a counterpart.
+
+    def _warn_about_unused_sections(self) -> None:
+        used = {
+            "general_settings": ("master_key",),
+            "litellm_settings": ("fallbacks", *_SHARED_SETTINGS["litellm_settings"]),
+            "router_settings": (
+                *("fallbacks", "model_group_alias"),
+                *_SHARED_SETTINGS["router_settings"],
+            ),
+        }
+        for section, keys in used.items():
+            self._warn_about_unused(self._sections[section], keys, f"$.{section}")
+        self._warn_about_unused(self._data, ("model_list", *used), "$")
+
+    def _warn_about_unused(self, table: dict[str, Any], used: tuple[str, ...], path: str) -> None:
+        unused = [key for key, value in table.items() if key not in used and value is not None]
+        if unused:
+            self._warn(f"not supported and ignored: {', '.join(unused)}", path)
+
+
+def _collect_reachable(edges: dict[str, list[str]], name: str, reachable: dict[str, None]) -> None:
+    for other in edges[name]:
+        if other not in reachable:
+            reachable[other] = None
+            _collect_reachable(edges, other, reachable)
+
+
+def _model_settings(model: _LiteLLMModel) -> dict[str, Any]:
+    settings: dict[str, Any] = {"upstream": escape_variables(model.name)}
+    if "*" in model.provider.model:
+        settings["model"] = escape_variables(model.provider.model)
+    if model.info.get("supports_function_calling") is False:
+        settings["tools"] = "prompt"
+    if (context := model.info.get("max_input_tokens")) is not None:
+        settings["context"] = context
+    return settings
+
+
+def _convert_variables(value: Any) -> Any:
+    """Convert `os.environ/NAME` to `${NAME}` in all strings of a value."""
+    if isinstance(value, dict):
+        return {str(key): _convert_variables(item) for key, item in value.items()}
+    if not isinstance(value, str):
+        return value
+    name = value.removeprefix("os.environ/")
+    return f"${{{name}}}" if name != value else escape_variables(value)
+
+
+# Providers.
 
 
 def match_provider(model: str, parameters: dict[str, Any]) -> ProviderMatch | None:
-    """Who has a model; None if that has no row, and no address of its own either."""
+    """Return the provider of a model: `together_ai/…`, `gpt-4o`, or `openai/…` at another URL.
+
+    None if there is no row for it and no URL either.
+    """
     prefix, name = _split_model(model, parameters.get("custom_llm_provider"))
     row = _PROVIDER_PREFIXES.get(prefix) if prefix else _find_family(name)
-    address = parameters.get("api_base") or parameters.get("base_url")
-    if address and row in (None, "openai"):
+    url = parameters.get("api_base") or parameters.get("base_url")
+    if url and row in (None, "openai"):
         if prefix in _UNSUPPORTED_PROVIDERS:
             return None
-        known = "openai" if _is_openai_url(address) else _CUSTOM_PROVIDER
-        return ProviderMatch(known, name, guessed=row is None)
-    if row == "huggingface" and not address:
+        known = "openai" if _is_openai_url(url) else _CUSTOM_PROVIDER
+        return ProviderMatch(known, name, is_guess=row is None)
+    if row == "huggingface" and not url:
         name = _huggingface_name(name)
     return ProviderMatch(row, name) if row else None
 
 
-def _split_model(model: str, said: Any) -> tuple[str, str]:
-    """The provider and the model; the first may be empty."""
+def _split_model(model: str, provider: Any) -> tuple[str, str]:
+    """Return the provider's prefix, which may be empty, and the model's name."""
     prefix, slash, rest = model.partition("/")
-    if said is not None:
-        return str(said), rest if prefix == said else model
+    if provider is not None:
+        return str(provider), rest if prefix == provider else model
     return (prefix, rest) if slash else ("", model)
 
 
@@ -368,12 +387,12 @@ def _find_family(model: str) -> str | None:
     return next((row for start, row in _MODEL_FAMILIES.items() if model.startswith(start)), None)
 
 
-def _is_openai_url(address: Any) -> bool:
+def _is_openai_url(url: Any) -> bool:
     own = PROVIDERS["openai"].base_url
-    return isinstance(address, str) and address.rstrip("/") in (own, own.removesuffix("/v1"))
+    return isinstance(url, str) and url.rstrip("/") in (own, own.removesuffix("/v1"))
 
 
 def _huggingface_name(name: str) -> str:
-    """Hugging Face's router has behind the model who shall serve it, LiteLLM before."""
-    who, _, model = name.partition("/")
-    return f"{model}:{who}" if "/" in model else name
+    """Convert LiteLLM's `together/org/model` to `org/model:together`, as the router expects."""
+    server, _, model = name.partition("/")
+    return f"{model}:{server}" if "/" in model else name

@@ -1,9 +1,9 @@
-"""Which model a name means, and where it is to be had.
+"""Finds the model that a name refers to.
 
-    find(config, "claude-opus-4-8")  # by its own name, an alias, a wildcard, or the default
-    find(config, "box/qwen3:8b")  # by the name of an upstream
+    find_model(config, "claude-opus-4-8")  # by its name, an alias, a wildcard, or the default
+    find_model(config, "box/qwen3:8b")  # by the name of an upstream
 
-An exact name counts before a wildcard, and a longer wildcard before a shorter one.
+An exact name takes precedence over a wildcard, and a longer wildcard over a shorter one.
 """
 
 from __future__ import annotations
@@ -13,89 +13,98 @@ from msgspec import Struct
 from .settings import Config, ModelSettings
 
 
-class Attempt(Struct, frozen=True):
-    """An upstream to ask, and its name for the model."""
+class ModelLocation(Struct, frozen=True):
+    """An upstream, and its name for a model."""
 
     upstream: str
     model: str
 
 
-class Target(Struct, frozen=True):
-    """The model that serves a request, and whom to ask for it, in order."""
+class ConfiguredModel(Struct, frozen=True):
+    """The settings that apply to a name, and the upstreams to try in order."""
 
     name: str
-    """The name or the wildcard under which the configuration has it."""
-    model: ModelSettings
-    attempts: tuple[Attempt, ...]
+    """The name or wildcard in the configuration."""
+    settings: ModelSettings
+    locations: tuple[ModelLocation, ...]
 
 
-class Match(Struct, frozen=True):
-    """The name or wildcard that fits a name, and what its `*` stands for."""
+class NameMatch(Struct, frozen=True):
+    """The name or wildcard of the configuration that matches a name."""
 
     pattern: str
-    """Empty if none fits."""
-    star: str
+    """Empty if nothing matches."""
+    wildcard_text: str
+    """The part of the name that `*` matched."""
     name: str
-    """The name that was looked up last: an alias leads on to another."""
+    """The name after aliases were resolved."""
 
 
-def find(config: Config, requested: str) -> Target | None:
-    """The model for a request; the default serves names that are not known."""
-    return named(config, requested) or named(config, config.default)
+def find_model(config: Config, requested: str) -> ConfiguredModel | None:
+    """Return the model for a request; the default model serves unknown names."""
+    return find_named_model(config, requested) or find_named_model(config, config.default)
 
 
-def named(config: Config, requested: str) -> Target | None:
-    """The model of that name, if the configuration has one."""
-    match = look_up(config, requested)
+def find_named_model(config: Config, requested: str) -> ConfiguredModel | None:
+    """Return the model of that name, or None if the configuration does not have it."""
+    match = resolve_aliases(config, requested)
     if match is None:
         return None
     if match.pattern:
-        model = config.models[match.pattern]
-        return Target(match.pattern, model, _attempts(config, model, match))
-    upstream, _, name = match.name.partition("/")
-    if not name or upstream not in config.upstreams:
+        settings = config.models[match.pattern]
+        return ConfiguredModel(match.pattern, settings, _locations(config, settings, match))
+    upstream, _, model = match.name.partition("/")
+    if not model or upstream not in config.upstreams:
         return None
-    model = ModelSettings(upstream, model=name)
-    return Target(match.name, model, _attempts(config, model, match))
+    settings = ModelSettings(upstream, model=model)
+    return ConfiguredModel(match.name, settings, _locations(config, settings, match))
 
 
-def _attempts(config: Config, model: ModelSettings, match: Match) -> tuple[Attempt, ...]:
-    first = config.upstreams[model.upstream]
-    name = model.model.replace("*", match.star) or first.model or match.name
-    others = (Attempt(other, config.upstreams[other].model or name) for other in first.fallbacks)
-    return Attempt(model.upstream, name), *others
-
-
-def look_up(config: Config, name: str) -> Match | None:
-    """What a name means by way of the aliases; None if they lead in a circle."""
+def resolve_aliases(config: Config, name: str) -> NameMatch | None:
+    """Follow aliases until a model or an unknown name is reached; None if they form a cycle."""
     seen: set[str] = set()
     while name not in seen:
         seen.add(name)
-        match = best(config, name)
+        match = best_match(config, name)
         if match is None or match.pattern not in config.aliases:
-            return match or Match("", "", name)
+            return match or NameMatch("", "", name)
         name = config.aliases[match.pattern]
     return None
 
 
-def best(config: Config, name: str) -> Match | None:
-    """The model or alias that fits a name most closely. What an alias means is not meant again:
-    `"*" = "box/qwen3"` leads to `box/qwen3`, and stays there."""
-    fitting = [
-        Match(pattern, star, name)
+def best_match(config: Config, name: str) -> NameMatch | None:
+    """Return the model or alias that matches a name most closely.
+
+    An alias does not match its own target: `"*" = "box/qwen3"` leads to `box/qwen3` and stops.
+    """
+    matches = [
+        NameMatch(pattern, wildcard_text, name)
         for pattern in (*config.aliases, *config.models)
-        if (star := _star(pattern, name)) is not None and config.aliases.get(pattern) != name
+        if (wildcard_text := _match_wildcard(pattern, name)) is not None
+        and config.aliases.get(pattern) != name
     ]
-    exact = [match for match in fitting if match.pattern == name]
-    return exact[0] if exact else max(fitting, key=lambda match: len(match.pattern), default=None)
+    exact = [match for match in matches if match.pattern == name]
+    return exact[0] if exact else max(matches, key=lambda match: len(match.pattern), default=None)
 
 
-def _star(pattern: str, name: str) -> str | None:
-    """What `*` stands for if the pattern fits the name; "" where it has none."""
+def _locations(
+    config: Config, settings: ModelSettings, match: NameMatch
+) -> tuple[ModelLocation, ...]:
+    first = config.upstreams[settings.upstream]
+    model = settings.model.replace("*", match.wildcard_text) or first.model or match.name
+    fallbacks = (
+        ModelLocation(fallback, config.upstreams[fallback].model or model)
+        for fallback in first.fallbacks
+    )
+    return ModelLocation(settings.upstream, model), *fallbacks
+
+
+def _match_wildcard(pattern: str, name: str) -> str | None:
+    """Return the text that `*` matched ("" if the pattern has none), or None if nothing matches."""
     before, star, after = pattern.partition("*")
     if not star:
         return "" if pattern == name else None
-    long_enough = len(name) >= len(before) + len(after)
-    if not (long_enough and name.startswith(before) and name.endswith(after)):
+    is_long_enough = len(name) >= len(before) + len(after)
+    if not (is_long_enough and name.startswith(before) and name.endswith(after)):
         return None
     return name[len(before) : len(name) - len(after)]

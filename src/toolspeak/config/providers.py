@@ -1,4 +1,4 @@
-"""The providers: where they are, what they speak, and in what they differ from others.
+"""The known providers: base URL, wire, key variables and quirks of each.
 
 format_tools("anthropic", tools)      parse_tool_calls("ollama", response)
 format_tool_result("openai", call_id, name, text)
@@ -32,9 +32,9 @@ class Provider(Struct, frozen=True, forbid_unknown_fields=True):
     base_url: str = ""
     keys: tuple[str, ...] = ()
     tools: bool | Literal["model"] = "model"
-    """Whether its models call tools natively; "model": some do."""
+    """True if all of its models have native tools, False if none has, "model" if some have."""
     schema: bool = False
-    """Whether an answer can be held to a JSON schema."""
+    """True if replies can be constrained to a JSON schema."""
     headers: dict[str, str] = {}
     quirks: Quirks = Quirks()
 
@@ -48,17 +48,17 @@ PROVIDERS = _load_providers()
 
 
 def find_provider(name: str) -> Provider:
-    """The provider of that name."""
+    """Return the provider of that name; raise `UsageError` if there is none."""
     if name not in PROVIDERS:
-        raise UsageError(f"there is no provider {name!r}; known are {', '.join(PROVIDERS)}")
+        raise UsageError(f"{name!r} is not a known provider; known are {', '.join(PROVIDERS)}")
     return PROVIDERS[name]
 
 
-# Tools, calls and results in a provider's own shape.
+# Tools, calls and results in a provider's own format.
 
 
 def format_tools(provider: str, tools: Iterable[Any]) -> list[Shape]:
-    """The tools as the provider's API takes them."""
+    """Return tools in the format of the provider's API."""
     request = Request(model="", messages=(), tools=as_tools(tools) or ())
     return wire_of(find_provider(provider).wire).encode_request(request).body.get("tools", [])
 
@@ -66,8 +66,10 @@ def format_tools(provider: str, tools: Iterable[Any]) -> list[Shape]:
 def parse_tool_calls(
     provider: str, response: Any, *, rejected: list[Rejection] | None = None
 ) -> tuple[ToolCall, ...]:
-    """The structured calls in a provider's response. One that cannot be read does not spoil the
-    others: it is left out, and `rejected`, if given, takes it with the reason."""
+    """Return the structured calls in a provider's response.
+
+    A call that cannot be read is left out and, if `rejected` is given, appended to it.
+    """
     find_provider(provider)
     if not native(response).drafts:
         return ()
@@ -78,7 +80,7 @@ def parse_tool_calls(
 
 
 def format_tool_result(provider: str, call_id: str, name: str, text: str) -> Shape:
-    """The message that gives a tool's result back."""
+    """Return the message that sends a tool's result to the model."""
     result = ToolResult(call_id=call_id, name=name, content=text)
     request = Request(model="", messages=(Message("tool", (result,)),))
     body = wire_of(find_provider(provider).wire).encode_request(request).body

@@ -1,7 +1,7 @@
-"""Which gateways of this user run, and what opens their inspectors.
+"""Finds the gateways that this user runs, and the tokens for their inspectors.
 
-A gateway leaves a note in a folder that only its user can read, and takes it away when it ends. So
-`toolspeak explain` and `toolspeak chat` on the same machine need not be told any address.
+A gateway writes a file to a directory that only its user can read, and removes it when it stops.
+`toolspeak explain` and `toolspeak chat` on the same machine therefore need no URL.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import contextlib
 import json
 import logging
 import os
-import re
 from collections.abc import Generator, Iterator
 from http.client import HTTPException
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
 from urllib.request import ProxyHandler, build_opener
 
 import msgspec
@@ -22,10 +20,10 @@ from msgspec import Struct
 
 from .._util import state_directory
 from ..errors import UsageError
+from .addresses import parse_gateway_url
 
 log = logging.getLogger("toolspeak.gateway")
-_PATIENCE = 0.5
-_PLAIN = re.compile(r"[!-~]+")
+_HEALTH_TIMEOUT = 0.5
 
 
 class RunningInstance(Struct, frozen=True):
@@ -36,24 +34,24 @@ class RunningInstance(Struct, frozen=True):
     token: str = ""
 
     def __repr__(self) -> str:
-        return f"Whereabouts({self.url!r}, {self.process})"
+        return f"RunningInstance({self.url!r}, {self.process})"
 
 
 @contextlib.contextmanager
-def register_instance(here: RunningInstance) -> Generator[None, None, None]:
-    """Leave a note for as long as the gateway runs."""
+def register_instance(instance: RunningInstance) -> Generator[None, None, None]:
+    """List a gateway for as long as it runs."""
     list_instances()
     path: Path | None = None
     try:
-        path = _folder() / f"{here.process}.json"
+        path = _folder() / f"{instance.process}.json"
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with os.fdopen(file, "wb") as out:
-            out.write(msgspec.json.encode(here))
+            out.write(msgspec.json.encode(instance))
     except (OSError, RuntimeError) as problem:
-        log.info("nobody is told where this gateway is: %s", problem)
+        log.info("other commands cannot find this gateway by themselves: %s", problem)
     try:
         yield
     finally:
@@ -63,50 +61,37 @@ def register_instance(here: RunningInstance) -> Generator[None, None, None]:
 
 
 def list_instances() -> list[RunningInstance]:
-    """The gateways of this user, the one that started last first. The notes of those that were
-    killed go."""
+    """Return this user's gateways, the latest first, and remove the files of killed ones."""
     found: list[tuple[float, RunningInstance]] = []
     for path in _instance_files():
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            when = path.stat().st_mtime
-            here = msgspec.json.decode(path.read_bytes(), type=RunningInstance)
-            if _is_alive(here.process):
-                found.append((when, here))
+            started = path.stat().st_mtime
+            instance = msgspec.json.decode(path.read_bytes(), type=RunningInstance)
+            if _is_alive(instance.process):
+                found.append((started, instance))
             else:
                 path.unlink()
-    return [here for _, here in sorted(found, key=lambda one: -one[0])]
+    return [instance for _, instance in sorted(found, key=lambda one: -one[0])]
 
 
 def list_responding() -> Iterator[RunningInstance]:
-    """Those of them that are there indeed: the number of a process that was killed may be that of
-    another by now."""
-    return (here for here in list_instances() if _is_responding(here.url))
-
-
-def parse_gateway_url(url: str) -> SplitResult:
-    """The parts of an address at which a gateway may be."""
-    with contextlib.suppress(ValueError):
-        parts = urlsplit(url)
-        # Asked for its port, it complains of one that is no number.
-        has_place = bool(parts.hostname) and parts.port != 0
-        if parts.scheme in ("http", "https") and has_place and _PLAIN.fullmatch(url):
-            return parts
-    raise UsageError(f"Expected an address such as http://127.0.0.1:7878, got {url!r}")
+    """Yield the gateways that respond: another process may have a killed gateway's id."""
+    return (instance for instance in list_instances() if _is_responding(instance.url))
 
 
 def _is_responding(url: str) -> bool:
     opener = build_opener(ProxyHandler({}))
     try:
         parse_gateway_url(url)
-        with opener.open(f"{url}/health", timeout=_PATIENCE) as answer:
-            return json.load(answer) == {"status": "ok"}
+        with opener.open(f"{url}/health", timeout=_HEALTH_TIMEOUT) as response:
+            return json.load(response) == {"status": "ok"}
     except (OSError, HTTPException, ValueError, UsageError) as problem:
-        # One that has much to do is there all the same.
+        # A gateway under load may time out.
         return isinstance(getattr(problem, "reason", problem), TimeoutError)
 
 
 def _instance_files() -> Iterator[Path]:
-    # Without a home there is no folder for notes.
+    # There is no folder without a home directory.
     with contextlib.suppress(OSError, RuntimeError):
         yield from _folder().glob("*.json")
 

@@ -1,6 +1,6 @@
-"""What a configuration may say, and what holds where it says nothing.
+"""The gateway's settings and their defaults.
 
-`docs/config.md` explains every field. Whatever prints these values leaves the secrets out.
+`docs/config.md` explains every field. Printing settings masks their secrets.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Seconds = Annotated[float, Meta(gt=0, le=86400)]
 ModeSetting = Literal["auto", "native", "prompt", "constrained"]
 LogFormat = Literal["text", "json"]
 
-_DOTS = "••••"
+_MASK = "••••"
 _SECRET_FIELDS = frozenset({"key", "keys", "admin_key"})
-_URL_FIELDS = frozenset({"base_url", "otlp", "store"})
+_URL_FIELDS = frozenset({"base_url", "otlp_endpoint", "store"})
 PUBLIC_HEADERS = frozenset(
     (
         *("accept", "content-type", "http-referer", "user-agent", "x-title"),
         *("anthropic-beta", "anthropic-version", "openai-beta"),
     )
 )
-"""Headers that are no secret. Any other may be one."""
+"""Headers whose values are shown. The value of any other header may be a secret."""
 _URL_USER = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*@", re.I | re.S)
 
 
 class MaskedSettings(Struct, frozen=True):
-    """Settings that print without their secrets, wherever that happens."""
+    """Settings whose `repr` masks secrets."""
 
     def __repr__(self) -> str:
         fields = (f"{name}={value!r}" for name, value in mask_settings(self).items())
@@ -47,149 +47,145 @@ class MaskedSettings(Struct, frozen=True):
 
 
 class ServerSettings(MaskedSettings, frozen=True, forbid_unknown_fields=True):
-    """Where the gateway listens, and to whom."""
+    """The address that the gateway listens on, and who may use it."""
 
     host: NonEmptyText = "127.0.0.1"
     port: Port = 7878
-    """0: any that is free."""
+    """0 picks a free port."""
     workers: PositiveInt = 1
     keys: tuple[str, ...] = ()
-    """What clients have to show; with none, anyone on this machine may come in."""
+    """Client keys. Without any, every program on this machine may send requests."""
     admin_key: str = ""
-    hosts: tuple[str, ...] = ()
-    """More names that a request's Host may have."""
-    origins: tuple[str, ...] = ()
-    """Web pages that may call the gateway."""
-    log: LogFormat = "text"
-    """`json`: one object per line, for each request as well."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Additional values that the Host header may have."""
+    allowed_origins: tuple[str, ...] = ()
+    """Web origins that may call the gateway."""
+    log_format: LogFormat = "text"
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """How much of everything a client may ask for."""
+    """Limits on clients' requests."""
 
-    body: PositiveInt = 32 * 2**20
-    """Bytes."""
-    headers: PositiveInt = 65536
-    """Bytes."""
-    depth: Depth = 200
-    """How deep the JSON of a request may be nested."""
+    body_bytes: PositiveInt = 32 * 2**20
+    header_bytes: PositiveInt = 65536
+    json_depth: Depth = 200
     tools: PositiveInt = 1024
-    streams: PositiveInt = 1024
-    """Requests at the same time."""
+    concurrent_requests: PositiveInt = 1024
 
 
 class InspectorSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is kept of requests, for people to look at."""
+    """How much each process captures for the inspector."""
 
     enabled: bool = True
     requests: PositiveInt = 1000
-    """How many."""
     bytes: PositiveInt = 32 * 2**20
-    """How many bytes of them, in each process."""
 
 
 class TelemetrySettings(MaskedSettings, frozen=True, forbid_unknown_fields=True):
-    """Where traces go. Nothing goes anywhere unless it is said here."""
+    """Where traces are sent. Nothing is sent by default."""
 
-    otlp: str = ""
-    """The address of an OpenTelemetry collector that takes OTLP over HTTP."""
-    content: bool = False
-    """Whether they hold what was said: messages, tools and arguments, without their secrets."""
+    otlp_endpoint: str = ""
+    """An OpenTelemetry collector that accepts OTLP over HTTP."""
+    include_content: bool = False
+    """Add messages, tools and arguments to the traces, with secrets masked."""
 
 
 class UpstreamSettings(MaskedSettings, frozen=True, forbid_unknown_fields=True):
-    """A server that has models."""
+    """A server that serves models."""
 
     provider: str = ""
-    """A row of `providers.toml`: it says all that is not said here."""
+    """A row of `providers.toml`, which fills in the fields that are not set."""
     wire: str = ""
     base_url: str = ""
     key: str = ""
     headers: dict[str, str] = {}
     model: str = ""
-    """Its name for models that say none themselves, and for all that it stands in for."""
+    """The model to request when the client's model has no name of its own here."""
     connect_timeout: Seconds = 10.0
     first_byte_timeout: Seconds = 600.0
     idle_timeout: Seconds = 300.0
     concurrency: Count = 0
-    """Requests at the same time; 0: no limit."""
+    """The maximum number of concurrent requests; 0 means no limit."""
     retries: Count = 2
-    """After connection problems, 429 and 5xx, before the first byte."""
+    """Retries after connection errors, 429 and 5xx, before the first byte."""
     fallbacks: tuple[str, ...] = ()
-    """Other upstreams, which are tried in this order."""
+    """Names of upstreams to try in this order when this one fails."""
 
 
 class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A model that clients may ask for, by its name or by a wildcard."""
+    """A model that clients can request, by its name or a wildcard."""
 
     upstream: NonEmptyText
     model: str = ""
-    """The upstream's name for it; `*` is what the wildcard stands for; empty: the same name."""
+    """The upstream's name for it; empty means the same name, `*` what the wildcard matched."""
     tools: ModeSetting = "auto"
     dialect: str | None = None
     trust: Trust = "standard"
     retries: Count = 2
-    """How often a model is asked again after a call that cannot be used."""
-    compact: bool | Literal["auto"] = "auto"
-    repeats: Count = 3
-    """How often it may make the same call in a row and get the same result; 0: any number."""
-    polling: tuple[str, ...] = ()
-    """Tools that may be called as often as it likes: names, or patterns such as `wait_*`."""
-    select: PositiveInt | None = None
-    """Tokens: where a request's tools have more, the model is first asked which it needs."""
+    """Retries after a call that cannot be used."""
+    compact_tools: bool | Literal["auto"] = "auto"
+    max_repeats: Count = 3
+    """How often the same call may give the same result in a row; 0 means no limit."""
+    polling_tools: tuple[str, ...] = ()
+    """Names or patterns such as `wait_*` of tools that `max_repeats` does not apply to."""
+    select_tools_above: PositiveInt | None = None
+    """Ask the model to select tools first if the tools take more than this many tokens."""
     weak: bool | Literal["auto"] = "auto"
-    """Whether a constrained model is led to its calls, one decision at a time: by itself only those
-    whose name tells that they are very small."""
+    """Guide a constrained model through its calls, one decision at a time. `auto` does this for
+    models whose names say that they are tiny."""
     context: PositiveInt | None = None
-    """Tokens."""
+    """The context window in tokens."""
     system_role: bool | None = None
-    reasoning_open: bool | None = None
+    starts_in_reasoning: bool | None = None
 
 
 class Config(MaskedSettings, frozen=True, forbid_unknown_fields=True):
-    """All that a gateway needs to know."""
+    """The gateway's configuration."""
 
     server: ServerSettings = ServerSettings()
     limits: Limits = Limits()
     inspector: InspectorSettings = InspectorSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     store: str = "memory"
-    """`memory`, or `redis://…`."""
+    """`memory` or `redis://…`."""
     default: str = ""
-    """The model for requests that name an unknown one, or none."""
+    """The model for requests that name no model or an unknown one."""
     embedded: bool | None = None
     gguf: str = ""
     upstreams: dict[str, UpstreamSettings] = {}
     models: dict[str, ModelSettings] = {}
-    """By name, or by a wildcard such as `claude-*`."""
+    """By name or by a wildcard such as `claude-*`."""
     aliases: dict[str, str] = {}
-    """Other names, or wildcards, and the model that each means."""
+    """Other names or wildcards, and the model that each refers to."""
 
 
 def configured_secrets(config: Config) -> Iterator[str]:
-    """The keys that the gateway itself knows."""
+    """Yield all client, admin and upstream keys."""
     yield from config.server.keys
     yield config.server.admin_key
     for upstream in config.upstreams.values():
         yield upstream.key
 
 
+# Masking.
+
+
 def mask_settings(settings: Struct) -> dict[str, Any]:
-    """The settings for printing: plain values, and dots in place of secrets."""
+    """Return the settings as plain values with secrets masked."""
     return {name: _mask_value(name, getattr(settings, name)) for name in settings.__struct_fields__}
 
 
 def mask_secret(secret: str) -> str:
-    """A secret as it may be shown: a long one can be told from another by its end."""
+    """Mask a secret. A long one keeps its last two characters, so that it can be recognized."""
     if not secret:
         return ""
-    return _DOTS + secret[-2:] if len(secret) > 12 else _DOTS
+    return _MASK + secret[-2:] if len(secret) > 12 else _MASK
 
 
-def mask_url(address: str) -> str:
-    """An address without its user, password and query."""
-    bare, asks, _ = address.partition("?")
-    return _URL_USER.sub(rf"\1{_DOTS}@", bare) + (f"?{_DOTS}" if asks else "")
+def mask_url(url: str) -> str:
+    """Mask the user, password and query of a URL."""
+    base, question_mark, _ = url.partition("?")
+    return _URL_USER.sub(rf"\1{_MASK}@", base) + (f"?{_MASK}" if question_mark else "")
 
 
 def _mask_value(name: str, value: Any) -> Any:

@@ -248,7 +248,7 @@ class Gateway:
         await handler(exchanged, match)
 
     def _check_load(self) -> None:
-        most = self.config.limits.streams
+        most = self.config.limits.concurrent_requests
         if self.metrics.active > most:
             problem = f"{most} requests are being served already; try again, or raise "
             problem += "`limits.streams`"

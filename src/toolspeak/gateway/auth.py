@@ -65,8 +65,8 @@ class AccessControl:
         server = config.server
         self._limits = config.limits
         self._keys = tuple(key.encode() for key in server.keys)
-        self._hosts = {host.lower() for host in (server.host, *server.hosts)}
-        self._origins = {origin.lower().rstrip("/") for origin in server.origins}
+        self._hosts = {host.lower() for host in (server.host, *server.allowed_hosts)}
+        self._origins = {origin.lower().rstrip("/") for origin in server.allowed_origins}
         self._is_local = is_loopback(server.host)
         # The same few clients ask again and again.
         self._is_ours = lru_cache(maxsize=64)(self._is_own_host)
@@ -74,8 +74,8 @@ class AccessControl:
 
     def authorize(self, head: Head) -> str:
         """Check a request before its body is read; returns the key that the client showed."""
-        if head.size > self._limits.headers:
-            problem = f"the headers are longer than {self._limits.headers} bytes; "
+        if head.size > self._limits.header_bytes:
+            problem = f"the headers are longer than {self._limits.header_bytes} bytes; "
             problem += "`limits.headers` says how long they may be"
             raise Refused(Failure("too_large", problem, 431))
         if head.path in _OPEN:

@@ -136,17 +136,17 @@ class Incoming(Head):
 
     async def value(self, limits: Limits) -> dict[str, Any]:
         """The body, which has to be a JSON object that is no larger and no deeper than that."""
-        data = await self.body(limits.body)
+        data = await self.body(limits.body_bytes)
         if self.copy:
             self.copy.take_body(data)
         if not data:
-            raise WireError("the body is empty; send a JSON object")
+            raise WireError("the request body is empty; send a JSON object")
         value = decode_json(data)
         if not isinstance(value, dict):
-            raise WireError("the body has to be a JSON object")
-        if is_nested_deeper(value, data, limits.depth):
-            problem = f"the request is nested more than {limits.depth} deep; "
-            raise WireError(problem + "`limits.depth` says how deep it may be")
+            raise WireError("the request body must be a JSON object")
+        if is_nested_deeper(value, data, limits.json_depth):
+            problem = f"the request is nested more than {limits.json_depth} levels deep; "
+            raise WireError(problem + "raise `limits.json_depth` to allow more")
         return value
 
     async def body(self, limit: int) -> bytes:
@@ -330,10 +330,12 @@ def _date(second: int) -> str:
 
 
 def _too_slow() -> Refused:
-    message = f"the request did not come within {PATIENCE:g} s"
+    message = f"the request was not received within {PATIENCE:g} s"
     return Refused(Failure("timeout", message, 408), {"connection": "close"})
 
 
 def _too_large(limit: int) -> Refused:
-    message = f"the request is longer than {limit} bytes; `limits.body` says how long it may be"
+    message = (
+        f"the request body is longer than {limit} bytes; raise `limits.body_bytes` to allow more"
+    )
     return Refused(Failure("too_large", message, 413))

@@ -154,7 +154,7 @@ class MultiProcessRunner(GatewayRunner):
             *program,
             str(descriptor),
             str(level),
-            self.config.server.log,
+            self.config.server.log_format,
             stdin=PIPE,
             pass_fds=(descriptor,),
             # Ctrl-C is for the first process, which lets the others end what they have begun.

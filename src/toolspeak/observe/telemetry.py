@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def open_tracing(config: Config) -> Tracing | None:
     """What traces requests, if somebody is to get the traces."""
-    if not config.telemetry.otlp:
+    if not config.telemetry.otlp_endpoint:
         return None
     if not is_telemetry_installed():
         raise UsageError(TELEMETRY_MISSING)

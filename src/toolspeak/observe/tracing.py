@@ -82,14 +82,14 @@ class Tracing:
     """Makes spans of requests, and sends them where the configuration says."""
 
     def __init__(self, config: Config, exporter: SpanExporter | None = None) -> None:
-        self._exporter = exporter or OTLPSpanExporter(_endpoint(config.telemetry.otlp))
+        self._exporter = exporter or OTLPSpanExporter(_endpoint(config.telemetry.otlp_endpoint))
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         # It sends them from a thread of its own, and drops what is too much.
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("toolspeak", __version__)
         self._secrets = frozenset(configured_secrets(config))
         # To find the secrets in all that was said may take longer than others like to wait.
-        self._aside = ThreadPoolExecutor(1) if config.telemetry.content else None
+        self._aside = ThreadPoolExecutor(1) if config.telemetry.include_content else None
         self._is_open = True
 
     def begin(self, record: RequestRecord, headers: Mapping[str, str]) -> None:

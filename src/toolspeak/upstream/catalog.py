@@ -14,7 +14,7 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from ..config.loading import apply_provider
-from ..config.model_names import look_up, named
+from ..config.model_names import find_named_model, resolve_aliases
 from ..config.providers import PROVIDERS
 from ..config.settings import Config, ModelSettings, UpstreamSettings
 from ..engine import ModelProfile
@@ -104,7 +104,7 @@ class Catalog:
                 raise self.unknown_model(name)
             if len(self._resolved) >= _MOST_RESOLVED:
                 self._resolved.clear()
-            served = self._resolved[name] = self._served(name, model)
+            served = self._resolved[name] = self._resolve(name, model)
         return served
 
     def resolve_exact(self, name: str) -> ResolvedModel:
@@ -112,7 +112,7 @@ class Catalog:
         model = self.find_model(name)
         if model is None:
             raise self.unknown_model(name)
-        return self._served(name, model)
+        return self._resolve(name, model)
 
     @property
     def default_model(self) -> str:
@@ -150,13 +150,13 @@ class Catalog:
     def find_model(self, name: str) -> ModelSettings | None:
         """What the configuration says of a name, or what is found on this machine. The default
         model stands in for no other here."""
-        target = named(self._config, name)
+        target = find_named_model(self._config, name)
         if target:
-            return structs.replace(target.model, model=target.attempts[0].model)
-        match = look_up(self._config, name)
-        return self._elsewhere(match.name if match else name)
+            return structs.replace(target.settings, model=target.locations[0].model)
+        match = resolve_aliases(self._config, name)
+        return self._find_unconfigured(match.name if match else name)
 
-    def _elsewhere(self, name: str) -> ModelSettings | None:
+    def _find_unconfigured(self, name: str) -> ModelSettings | None:
         """`upstream/model`, or the name of a model that a server on this machine has."""
         upstream, slash, model = name.partition("/")
         if slash and model and self.find_endpoint(upstream):
@@ -174,7 +174,7 @@ class Catalog:
         settings = server.settings if server and server.settings else ModelSettings(upstream)
         return structs.replace(settings, upstream=upstream, model=model)
 
-    def _served(self, name: str, model: ModelSettings) -> ResolvedModel:
+    def _resolve(self, name: str, model: ModelSettings) -> ResolvedModel:
         endpoint = self.find_endpoint(model.upstream)
         if endpoint is None:
             raise UnknownModelError(f"the upstream {model.upstream!r} is not there any more")
@@ -235,17 +235,17 @@ def make_profile(model: ModelSettings, endpoint: Endpoint) -> ModelProfile:
             native_tools=endpoint.native_tools,
             constrained=endpoint.constrained,
             system_role=model.system_role,
-            reasoning_open=model.reasoning_open,
+            reasoning_open=model.starts_in_reasoning,
             context=model.context,
         ),
         mode=model.tools,
         dialect=model.dialect,
         trust=model.trust,
-        compact=model.compact,
+        compact=model.compact_tools,
         retries=model.retries,
-        max_repeats=model.repeats,
-        polling_tools=model.polling,
-        select_tools_above=model.select,
+        max_repeats=model.max_repeats,
+        polling_tools=model.polling_tools,
+        select_tools_above=model.select_tools_above,
         is_small=is_tiny_model(model.model) if model.weak == "auto" else model.weak,
         quirks=endpoint.quirks,
     )

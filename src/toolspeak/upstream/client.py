@@ -25,7 +25,7 @@ from .http_pool import IN_PATHS, CannotConnect, Pool, address_of
 from .response import UpstreamResponse, retry_after
 from .timers import Ticker
 
-_AGAIN = frozenset({408, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+_RETRYABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 """Answers after which it is worth to ask again."""
 _LONGEST_WAIT = 20.0
 _FIRST_WAIT = 0.25
@@ -61,19 +61,19 @@ class UpstreamClient:
     ) -> UpstreamResponse:
         """Ask an upstream. `client` are the headers of the client, if it speaks the same API;
         after a failure that `is_final` it is not asked again. `more` are further headers."""
-        data = _request(endpoint, path, body, client_headers or {}, extra_headers)
-        slot = self._slot(endpoint)
+        data = _encode_request(endpoint, path, body, client_headers or {}, extra_headers)
+        slot = self._concurrency_slot(endpoint)
         if slot:
             await slot.acquire()
         try:
-            connection = await self._answered(endpoint, data, on_retry, is_final)
+            connection = await self._send_with_retries(endpoint, data, on_retry, is_final)
         except BaseException:
             if slot:
                 slot.release()
             raise
-        return UpstreamResponse(connection, endpoint, partial(self._let_go, slot))
+        return UpstreamResponse(connection, endpoint, partial(self._release, slot))
 
-    def _let_go(self, slot: asyncio.Semaphore | None, connection: Connection) -> None:
+    def _release(self, slot: asyncio.Semaphore | None, connection: Connection) -> None:
         if slot:
             slot.release()
         self._pool.release(connection)
@@ -82,18 +82,18 @@ class UpstreamClient:
         self, endpoint: Endpoint, path: str, data: bytes | None = None
     ) -> UpstreamResponse:
         """Ask something else than a chat: GET, or POST with data."""
-        asking = _request(endpoint, path, data, {})
-        connection = await self._once(endpoint, asking, lambda: None)
+        asking = _encode_request(endpoint, path, data, {})
+        connection = await self._send_once(endpoint, asking, lambda: None)
         return UpstreamResponse(connection, endpoint, self._pool.release)
 
-    def _slot(self, endpoint: Endpoint) -> asyncio.Semaphore | None:
+    def _concurrency_slot(self, endpoint: Endpoint) -> asyncio.Semaphore | None:
         """What limits how many requests are under way."""
         most = endpoint.settings.concurrency
         if not most:
             return None
         return self._slots.setdefault(f"{endpoint.name} {most}", asyncio.Semaphore(most))
 
-    async def _answered(
+    async def _send_with_retries(
         self,
         endpoint: Endpoint,
         data: bytes,
@@ -106,12 +106,12 @@ class UpstreamClient:
         while True:
             asked: float | None = None
             try:
-                connection = await self._once(endpoint, data, on_retry)
+                connection = await self._send_once(endpoint, data, on_retry)
             except UpstreamError as problem:
                 if not left or problem.failure.kind == "timeout":
                     raise
             else:
-                if not left or connection.status not in _AGAIN:
+                if not left or connection.status not in _RETRYABLE_STATUSES:
                     return connection
                 asked = retry_after(connection.headers)
                 if (asked or 0) > _LONGEST_WAIT:
@@ -126,7 +126,7 @@ class UpstreamClient:
             on_retry()
             await asyncio.sleep(min(spread if asked is None else asked, _LONGEST_WAIT))
 
-    async def _once(
+    async def _send_once(
         self, endpoint: Endpoint, data: bytes, on_retry: Callable[[], None]
     ) -> Connection:
         """A connection on which the head of a reply has come."""
@@ -155,7 +155,7 @@ class UpstreamClient:
             raise upstream_error(endpoint, f"has not begun to answer in {limit}", 504) from None
 
 
-def _request(
+def _encode_request(
     endpoint: Endpoint,
     path: str,
     body: bytes | None,
@@ -165,24 +165,24 @@ def _request(
     """The bytes of a request."""
     heard = _SAME_WIRE_HEADERS.get(endpoint.wire, ())
     told = {name: client[name] for name in heard if name in client} if client else client
-    head = _head(endpoint, told, more or {}) if told or more else _usual_head(endpoint)
-    target = _target(address_of(endpoint.base_url).path, path)
+    head = _encode_head(endpoint, told, more or {}) if told or more else _default_head(endpoint)
+    target = _request_target(address_of(endpoint.base_url).path, path)
     if body is None:
         return f"GET {target} HTTP/1.1\r\n{head}\r\n".encode()
     return f"POST {target} HTTP/1.1\r\n{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 @lru_cache(maxsize=512)
-def _target(base: str, path: str) -> str:
+def _request_target(base: str, path: str) -> str:
     return base + quote(path, safe=f"{IN_PATHS}?")
 
 
 @memoize_by_identity
-def _usual_head(endpoint: Endpoint) -> str:
-    return _head(endpoint, {}, {})
+def _default_head(endpoint: Endpoint) -> str:
+    return _encode_head(endpoint, {}, {})
 
 
-def _head(endpoint: Endpoint, client: Mapping[str, str], more: Mapping[str, str]) -> str:
+def _encode_head(endpoint: Endpoint, client: Mapping[str, str], more: Mapping[str, str]) -> str:
     """The headers that an upstream is sent, but for the length of the body."""
     try:
         address = address_of(endpoint.base_url)

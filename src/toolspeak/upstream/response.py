@@ -21,11 +21,11 @@ from .catalog import Endpoint
 from .errors import UpstreamError, mask_failure, upstream_error
 from .http_connection import Connection, HttpProblem
 
-_MOST_BODY = 64 * 2**20
+_MAX_BODY = 64 * 2**20
 """How long a whole reply may be, and what comes in a stream and says nothing."""
-_MOST_OF_AN_ERROR = 2**16
-_PATIENCE_WITH_ERRORS = 5.0
-_AFTER_THE_END = 2.0
+_MAX_ERROR_BODY = 2**16
+_ERROR_BODY_TIMEOUT = 5.0
+_COMPLETE_TIMEOUT = 2.0
 """How many seconds a reply that is complete may take to end."""
 _TOO_LONG = (
     "(Shorten the conversation, offer fewer tools, or choose a model with a larger context.)"
@@ -51,11 +51,11 @@ class UpstreamResponse:
         self._flows: tuple[Flow, ...] = ()
         self._size = 0
         """Bytes that have come."""
-        self._due = _MOST_BODY
+        self._due = _MAX_BODY
         """After so many it has to be looked whether those were too many."""
         self.received_at = perf_counter()
         """When the last piece did."""
-        self._expect(endpoint.settings.first_byte_timeout, self.received_at)
+        self._set_deadline(endpoint.settings.first_byte_timeout, self.received_at)
         self.status = connection.status
         self.headers = connection.headers
         self.content_type = _kind(connection.headers.get("content-type", _UNKNOWN))
@@ -75,7 +75,7 @@ class UpstreamResponse:
             self._is_over = True
             self._let_go(self._connection)
 
-    def _expect(self, seconds: float, now: float) -> None:
+    def _set_deadline(self, seconds: float, now: float) -> None:
         """From now on, something that makes sense has to come within that time."""
         self._patience = seconds
         self._deadline = now + seconds
@@ -85,7 +85,7 @@ class UpstreamResponse:
     def mark_progress(self, *, is_complete: bool) -> None:
         """What came so far makes sense. Comments and white space do not."""
         # Every piece of a stream comes by here.
-        self._patience = _AFTER_THE_END if is_complete else self._idle
+        self._patience = _COMPLETE_TIMEOUT if is_complete else self._idle
         self._deadline = self.received_at + self._patience
         self._sense = self._size
 
@@ -114,7 +114,7 @@ class UpstreamResponse:
             self._due -= A_PIECE
         self._size += len(data)
         if self._size > self._due:
-            self._weigh()
+            self._check_size()
         return data
 
     def capture_to(self, heard: Flow, sent: Flow) -> None:
@@ -124,14 +124,14 @@ class UpstreamResponse:
         self._flows = heard, sent
         self._due = self._size + UNCOUNTED
 
-    def _weigh(self) -> None:
+    def _check_size(self) -> None:
         for flow in self._flows:
             flow.count()
-        if self._size - self._sense > _MOST_BODY:
+        if self._size - self._sense > _MAX_BODY:
             raise upstream_error(
-                self._endpoint, f"sent more than {_MOST_BODY} bytes that are no reply"
+                self._endpoint, f"sent more than {_MAX_BODY} bytes that are no reply"
             )
-        self._due = self._size + UNCOUNTED if self._flows else self._sense + _MOST_BODY
+        self._due = self._size + UNCOUNTED if self._flows else self._sense + _MAX_BODY
 
     async def read_body(self) -> bytes:
         """All of the body, which has to come to an end."""
@@ -146,7 +146,7 @@ class UpstreamResponse:
 
     async def read_error(self) -> UpstreamError:
         """What an answer says that is no reply."""
-        said = await self._beginning()
+        said = await self._read_error_body()
         status = self.status if 400 <= self.status < 600 else 502
         if self.status < 400:
             place = mask_url(self.headers.get("location", ""))
@@ -181,14 +181,12 @@ class UpstreamResponse:
         """What to raise for a reply that cannot be read."""
         return upstream_error(self._endpoint, f"sent a reply that cannot be read: {problem}")
 
-    async def _beginning(self) -> bytes:
+    async def _read_error_body(self) -> bytes:
         """As much of the body as there is to an error."""
-        self._expect(_PATIENCE_WITH_ERRORS, perf_counter())
+        self._set_deadline(_ERROR_BODY_TIMEOUT, perf_counter())
         parts: list[bytes] = []
         try:
-            while self._size - self._sense < _MOST_OF_AN_ERROR and (
-                data := await self.read_chunk()
-            ):
+            while self._size - self._sense < _MAX_ERROR_BODY and (data := await self.read_chunk()):
                 parts.append(data)
         except UpstreamError:
             pass

@@ -23,7 +23,7 @@ from msgspec import Struct, structs
 
 from ...config.document import ConfigError, escape_variables
 from ...config.loading import DEFAULT_FILE, LoadedConfig, read_config
-from ...config.model_names import look_up, named
+from ...config.model_names import find_named_model, resolve_aliases
 from ...config.providers import PROVIDERS
 from ...config.settings import ModelSettings, UpstreamSettings
 from ...errors import UsageError
@@ -49,10 +49,10 @@ def advice(report: Report, served: ResolvedModel, loaded: LoadedConfig) -> Advic
     file = loaded.source or DEFAULT_FILE
     if served.endpoint.name == EMBEDDED and EMBEDDED not in config.upstreams:
         return Advice(file, "", "the embedded model is given its tools by constraint, always")
-    match = look_up(config, report.model)
+    match = resolve_aliases(config, report.model)
     name = match.name if match else report.model
-    target = named(config, name)
-    before = target.model if target else ModelSettings(report.upstream)
+    target = find_named_model(config, name)
+    before = target.settings if target else ModelSettings(report.upstream)
     section = f"[models.{_key(name)}]"
     is_toml = Path(file).suffix == ".toml"
     if name in config.models and is_toml:
@@ -111,7 +111,9 @@ def _found(report: Report, before: ModelSettings) -> ModelSettings:
         dialect=report.dialect or before.dialect,
         context=before.context or (context if isinstance(context, int) else None),
         system_role=False if found["system_role"].value is False else before.system_role,
-        reasoning_open=True if found["reasoning"].value == "open" else before.reasoning_open,
+        starts_in_reasoning=True
+        if found["reasoning"].value == "open"
+        else before.starts_in_reasoning,
     )
 
 

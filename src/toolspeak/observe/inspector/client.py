@@ -14,7 +14,8 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from ...config.running_instances import list_instances, list_responding, parse_gateway_url
+from ...config.addresses import parse_gateway_url
+from ...config.running_instances import list_instances, list_responding
 from ...errors import UsageError
 from .paths import API
 

@@ -65,7 +65,7 @@ def microseconds(work: Callable[[], object], runs: int = 1) -> float:
 
 def stream_of(wire: str, deltas: int) -> list[bytes]:
     """The chunks of a stream of short pieces of text."""
-    encoder = WIRES[wire].encoder(Envelope(Request(model="m", messages=())))
+    encoder = WIRES[wire].stream_encoder(Envelope(Request(model="m", messages=())))
     return [encoder.feed(TextDelta("word ")) for _ in range(deltas)]
 
 
@@ -74,7 +74,7 @@ def relay(chunks: list[bytes], upstream: str, client: str) -> Callable[[], objec
 
     def work() -> None:
         decoder = StreamDecoder(WIRES[upstream])
-        encoder = WIRES[client].encoder(Envelope(Request(model="m", messages=())))
+        encoder = WIRES[client].stream_encoder(Envelope(Request(model="m", messages=())))
         for chunk in chunks:
             for event in decoder.feed(chunk):
                 encoder.feed(event)

@@ -149,7 +149,7 @@ def _samples() -> Iterator[str]:
 
 def _streamed(wire: Wire) -> str:
     envelope = Envelope(Request(model="m", messages=(), stream=True), id="1")
-    text = wire.encoder(envelope).feed(SAMPLE).decode().strip()
+    text = wire.stream_encoder(envelope).feed(SAMPLE).decode().strip()
     return "\n\n".join(_short(event) for event in text.split("\n\n") if _ends(event))
 
 

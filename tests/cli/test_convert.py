@@ -72,7 +72,7 @@ def test_replies_and_streams(tmp_path: Path, target: str) -> None:
         found = json.loads(convert(tmp_path, body, "--from", "openai_chat", "--to", target))
         assert fold(WIRES[target].decode_reply(found)).text == reply.text
         for source in WIRES.values():
-            stream = b"".join(map(source.encoder(envelope).feed, scenario.reply))
+            stream = b"".join(map(source.stream_encoder(envelope).feed, scenario.reply))
             said = convert(tmp_path, stream, "--from", source.name, "--to", target)
             decoder = StreamDecoder(WIRES[target])
             heard = fold([*decoder.feed(said.encode()), *decoder.finish()])

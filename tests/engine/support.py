@@ -9,7 +9,7 @@ from typing import Any
 from tests.wires.scenarios import TOOLS
 from toolspeak import Event, Message, Reply, Request, Text, ToolCall, ToolResult, fold
 from toolspeak.engine import Attempt, ModelProfile
-from toolspeak.wires import Envelope, wire_of
+from toolspeak.wires import Envelope, get_wire
 
 CALL = ToolCall(id="call_1", name="get_weather", arguments={"city": "Oslo"})
 RESULT = ToolResult(call_id="call_1", name="get_weather", content="rain, 7 °C")
@@ -37,7 +37,7 @@ def exchange(request: Request, **target: Any) -> Attempt:
 
 def seen(sent: Attempt) -> Request:
     """What the upstream understands of what it is sent."""
-    return wire_of(sent.profile.wire).decode_request(sent.outgoing.body, model="m")
+    return get_wire(sent.profile.wire).decode_request(sent.outgoing.body, model="m")
 
 
 def answered(sent: Attempt, events: Sequence[Event], *, piece: int = 0) -> Reply:
@@ -46,12 +46,12 @@ def answered(sent: Attempt, events: Sequence[Event], *, piece: int = 0) -> Reply
 
 
 def events_of(sent: Attempt, events: Sequence[Event], *, piece: int = 0) -> Iterable[Event]:
-    wire = wire_of(sent.profile.wire)
+    wire = get_wire(sent.profile.wire)
     envelope = Envelope(sent.model_request, "id_1", 1)
     answer = sent.reader()
     if not piece:
         return list(answer.read_whole(wire.encode_reply(fold(events), envelope)))
-    encoder = wire.encoder(envelope)
+    encoder = wire.stream_encoder(envelope)
     data = b"".join(map(encoder.feed, events))
     pieces = (data[at : at + piece] for at in range(0, len(data), piece))
     return [*(event for part in pieces for event in answer.feed(part)), *answer.finish()]

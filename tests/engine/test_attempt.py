@@ -28,7 +28,7 @@ from toolspeak import (
 from toolspeak.dialects import DIALECTS
 from toolspeak.engine.roles import INSTRUCTION_WRAPPED
 from toolspeak.types import ToolsMode
-from toolspeak.wires import WIRES, wire_of
+from toolspeak.wires import WIRES, get_wire
 
 STREAMS = [0, 1, 7]
 MODES: list[ToolsMode] = ["prompt", "constrained"]
@@ -335,7 +335,7 @@ CODEX: dict[str, Any] = {
 
 @pytest.mark.parametrize("mode", ["native", *MODES])
 def test_what_is_lost_is_noted_in_every_mode(mode: ToolsMode) -> None:
-    request = wire_of("openai_responses").decode_request(CODEX)
+    request = get_wire("openai_responses").decode_request(CODEX)
     notes = exchange(request, mode=mode).outgoing.notes
     name = "openai_chat" if mode == "native" else "a prompt"
 
@@ -370,7 +370,7 @@ def test_settings_ride_along_to_the_same_api(mode: ToolsMode) -> None:
         "max_completion_tokens": 9,
         "min_p": 0.1,
     }
-    sent = exchange(wire_of("openai_chat").decode_request(given), mode=mode).outgoing
+    sent = exchange(get_wire("openai_chat").decode_request(given), mode=mode).outgoing
     told = ("chat_template_kwargs", "max_completion_tokens", "min_p")
     assert {key: sent.body[key] for key in told} == {key: given[key] for key in told}
     assert not {"tools", "tool_choice"} & sent.body.keys()

@@ -21,7 +21,7 @@ from toolspeak import (
     ToolCall,
 )
 from toolspeak.testing import ScriptedServer
-from toolspeak.wires import wire_of
+from toolspeak.wires import get_wire
 
 Reply = list[Event]
 
@@ -176,7 +176,7 @@ def test_scripts(name: str, client: Client) -> None:
 
 def made(client: Client, raw: bytes) -> list[Any]:
     """The arguments of the calls that a client hears."""
-    wire = wire_of(client.wire)
+    wire = get_wire(client.wire)
     from toolspeak import fold
     from toolspeak.wires import StreamDecoder
 
@@ -184,8 +184,8 @@ def made(client: Client, raw: bytes) -> list[Any]:
         value = json.loads(raw)
         frames = value if isinstance(value, list) else [value]
         decoder = StreamDecoder(wire)
-        decoder.done = True
-        events = [event for frame in frames for event in decoder.value(frame)]
+        decoder.is_done = True
+        events = [event for frame in frames for event in decoder.feed_value(frame)]
         events += decoder.finish()
     else:
         decoder = StreamDecoder(wire)

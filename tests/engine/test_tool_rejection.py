@@ -6,7 +6,7 @@ import pytest
 
 from toolspeak import Failure
 from toolspeak.engine.tool_rejection import rejects_all_tools, rejects_tools
-from toolspeak.wires.common import failure_from
+from toolspeak.wires.errors import classify_failure
 
 LACKS = [
     "registry.ollama.ai/library/gemma:2b does not support tools",
@@ -49,7 +49,7 @@ TOO_LONG = [
 
 @pytest.mark.parametrize("message", TOO_LONG)
 def test_tools_that_take_too_much_room_are_not_refused_as_such(message: str) -> None:
-    failure = failure_from(400, message)
+    failure = classify_failure(400, message)
     assert failure.kind == "context_length"
     assert not rejects_tools(failure)
 

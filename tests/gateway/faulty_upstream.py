@@ -16,9 +16,9 @@ from typing import Any
 
 from toolspeak.events import Event, Finish, TextDelta, fold
 from toolspeak.types import Request
-from toolspeak.wires import Envelope, Wire, wire_of
+from toolspeak.wires import Envelope, Wire, get_wire
 from toolspeak.wires.framing import decode_json, encode_json
-from toolspeak.wires.routes import route
+from toolspeak.wires.routes import match_route
 
 HELLO: tuple[Event, ...] = (TextDelta("Hello there."), Finish("stop"))
 
@@ -37,9 +37,9 @@ class Asked:
         self.sent = 0
         self.closed_at: float | None = None
         """When the other side closed the connection while a request was being answered."""
-        where = route(head.split(" ")[1])
+        where = match_route(head.split(" ")[1])
         assert where
-        self.wire: Wire = wire_of(where.wire)
+        self.wire: Wire = get_wire(where.wire)
         self.request: Request = self.wire.decode_request(
             decode_json(body), model=where.model, stream=where.stream
         )
@@ -51,7 +51,7 @@ class Asked:
         envelope = Envelope(self.request, "id_1", 1_700_000_000)
         if not self.request.stream:
             return [encode_json(self.wire.encode_reply(fold(events), envelope))]
-        return [*map(self.wire.encoder(envelope).feed, events)]
+        return [*map(self.wire.stream_encoder(envelope).feed, events)]
 
     @property
     def content_type(self) -> str:

@@ -29,7 +29,7 @@ def _section(wire: Wire, scenario: Scenario) -> str:
     extra = {"stream_options": {"include_usage": True}}
     request = Request(model="m", messages=(), tools=scenario.request.tools, extra=extra)
     envelope = Envelope(request, "0123456789abcdef", CREATED)
-    encoder = wire.encoder(envelope)
+    encoder = wire.stream_encoder(envelope)
     stream = b"".join(map(encoder.feed, scenario.reply)).decode().rstrip("\n")
     reply = wire.encode_reply(fold(scenario.reply), envelope)
     return (

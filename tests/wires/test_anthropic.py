@@ -30,7 +30,7 @@ from toolspeak import (
     fold,
 )
 from toolspeak.wires import WIRES, Envelope, StreamDecoder
-from toolspeak.wires.framing import sse
+from toolspeak.wires.framing import encode_sse
 
 MESSAGES = WIRES["anthropic"]
 CHAT = WIRES["openai_chat"]
@@ -469,7 +469,8 @@ def heard(*frames: dict[str, Any], whole: bool = True) -> list[Event]:
         {"type": "message_stop"},
     ]
     data = b"".join(
-        sse(frame, str(frame["type"])) for frame in (start, *frames, *(stop if whole else ()))
+        encode_sse(frame, str(frame["type"]))
+        for frame in (start, *frames, *(stop if whole else ()))
     )
     return [*decoder.feed(data), *decoder.finish()]
 
@@ -526,7 +527,7 @@ def test_a_stream_with_everything() -> None:
     again = MESSAGES.encode_reply(reply, Envelope(request, "1"))
     assert again["id"] == "msg_1"
     assert fold(MESSAGES.decode_reply(again)).parts == reply.parts
-    encoder = MESSAGES.encoder(Envelope(request, "1"))
+    encoder = MESSAGES.stream_encoder(Envelope(request, "1"))
     decoder = StreamDecoder(MESSAGES)
     streamed = b"".join(encoder.feed(event) for event in MESSAGES.decode_reply(again))
     assert fold([*decoder.feed(streamed), *decoder.finish()]).parts == reply.parts
@@ -545,7 +546,7 @@ def test_a_call_that_is_cut_off_is_none(reason: str, arguments: str) -> None:
         {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {}},
         {"type": "message_stop"},
     )
-    events = [event for frame in frames for event in decoder.value(frame)]
+    events = [event for frame in frames for event in decoder.feed_value(frame)]
     reply = fold([*events, *decoder.finish()])
     assert reply.calls == ()
     assert [(one.code, one.name) for one in reply.rejected] == [("truncated", "rm")]
@@ -583,7 +584,7 @@ def test_a_citation_is_about_its_own_block() -> None:
         delta(1, type="text_delta", text=" mine"),
         stop(1),
     )
-    encoder = MESSAGES.encoder(Envelope(read(), "1"))
+    encoder = MESSAGES.stream_encoder(Envelope(read(), "1"))
     decoder = StreamDecoder(MESSAGES)
     data = b"".join(map(encoder.feed, events))
     again = fold([*decoder.feed(data), *decoder.finish()])
@@ -597,7 +598,7 @@ def test_what_is_no_reply_is_a_failure(body: dict[str, Any]) -> None:
 
 def test_an_error_event_without_a_type() -> None:
     decoder = StreamDecoder(MESSAGES)
-    events = [*decoder.feed(sse({"message": "too busy"}, "error")), *decoder.finish()]
+    events = [*decoder.feed(encode_sse({"message": "too busy"}, "error")), *decoder.finish()]
     assert fold(events).failure
 
 
@@ -628,7 +629,7 @@ def test_a_stop_sequence() -> None:
 
 
 def test_an_error_ends_an_open_block() -> None:
-    encoder = MESSAGES.encoder(Envelope(read(), "1"))
+    encoder = MESSAGES.stream_encoder(Envelope(read(), "1"))
     events: list[Event] = [Started(), TextDelta("Half"), Failure("timeout", "too slow", 504)]
     data = b"".join(map(encoder.feed, events)).decode()
     kinds = [line[7:] for line in data.splitlines() if line.startswith("event: ")]
@@ -653,7 +654,7 @@ def test_context_errors_are_told_from_others() -> None:
 
 
 def test_an_empty_answer() -> None:
-    encoder = MESSAGES.encoder(Envelope(read(), "1"))
+    encoder = MESSAGES.stream_encoder(Envelope(read(), "1"))
     data = encoder.feed(Finish("stop")).decode()
     assert [line[7:] for line in data.splitlines() if line.startswith("event: ")] == [
         "message_start",

@@ -17,7 +17,7 @@ from toolspeak.wires.framing import (
     ServerSentEvents,
     decode_json,
     encode_json,
-    sse,
+    encode_sse,
 )
 
 
@@ -91,7 +91,7 @@ def test_lines() -> None:
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))), st.integers(1, 9))
 def test_what_is_written_is_read(texts: list[str], size: int) -> None:
-    data = b"".join(sse(text, "e") for text in texts)
+    data = b"".join(encode_sse(text, "e") for text in texts)
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     assert [decode_json(text) for _, text in frames(ServerSentEvents(), pieces)] == texts
 

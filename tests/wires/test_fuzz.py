@@ -167,7 +167,7 @@ def test_a_reply_comes_back(wire: Wire, events: tuple[Event, ...], size: int) ->
     request = Request(model="m", messages=(), extra={"stream_options": {"include_usage": True}})
     expected = meaning(fold(events))
     expected |= unsaid(fold(events), wire)
-    encoder = wire.encoder(Envelope(request, "1"))
+    encoder = wire.stream_encoder(Envelope(request, "1"))
     decoder = StreamDecoder(wire)
     data = b"".join(map(encoder.feed, events))
     heard = [event for piece in pieces(data, size) for event in decoder.feed(piece)]
@@ -253,7 +253,7 @@ def test_a_broken_reply_is_a_failure(wire: Wire, data: st.DataObject, scenario: 
 @LOOSE
 @given(data=st.data(), scenario=st.sampled_from(SCENARIOS))
 def test_a_broken_stream_is_a_failure(wire: Wire, data: st.DataObject, scenario: Scenario) -> None:
-    encoder = wire.encoder(Envelope(Request(model="m", messages=()), "1"))
+    encoder = wire.stream_encoder(Envelope(Request(model="m", messages=()), "1"))
     stream = bytearray(b"".join(map(encoder.feed, scenario.reply)))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, max(0, len(stream) - 1)))
@@ -282,6 +282,6 @@ def relay(events: list[Event]) -> None:
     assert reply.failure is None or isinstance(reply.failure, Failure)
     for wire in WIRES.values():
         envelope = Envelope(Request(model="m", messages=()), "1")
-        encoder = wire.encoder(envelope)
+        encoder = wire.stream_encoder(envelope)
         b"".join(map(encoder.feed, events))
         wire.encode_reply(reply, envelope)

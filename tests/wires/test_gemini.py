@@ -47,7 +47,7 @@ from toolspeak import (
 )
 from toolspeak.errors import WireError
 from toolspeak.wires import WIRES
-from toolspeak.wires.gemini import WIRE, Encoder, framing_for
+from toolspeak.wires.gemini import WIRE, GeminiStreamEncoder, select_framing
 from toolspeak.wires.wire import Envelope, StreamDecoder
 
 SKIP = "skip_thought_signature_validator"
@@ -941,7 +941,7 @@ def array(frames: Iterable[Any]) -> bytes:
 
 
 def heard(data: bytes, size: int = 10_000, content_type: str = "text/event-stream") -> list[Event]:
-    wire = structs.replace(WIRE, framing=framing_for(content_type))
+    wire = structs.replace(WIRE, framing=select_framing(content_type))
     stream = StreamDecoder(wire, new_id=lambda: "new")
     events = [
         event for at in range(0, len(data), size) for event in stream.feed(data[at : at + size])
@@ -1037,11 +1037,11 @@ def test_a_reply_goes_to_its_own_clients_as_it_came_and_elsewhere_without_a_word
     assert WIRE.encode_reply(reply, ENVELOPE) == body
     assert reply.notes == ()
     for wire in WIRES.values():
-        assert wire.notes_on(reply) == ()
+        assert wire.find_losses(reply) == ()
 
 
 def test_grounding_is_missed_elsewhere() -> None:
-    [note] = WIRES["anthropic"].notes_on(REPLY)[-1:]
+    [note] = WIRES["anthropic"].find_losses(REPLY)[-1:]
     assert "candidate.groundingMetadata" in note.message
 
 
@@ -1069,7 +1069,7 @@ def test_pictures_and_other_parts_of_a_reply() -> None:
     assert WIRE.encode_reply(reply, ENVELOPE)["candidates"] == body["candidates"]
     added = [PartAdded(part) for part in reply.parts if isinstance(part, (Image, Other))]
     events = (Started(wire="gemini"), *added, Finish("stop"))
-    streamed = b"".join(map(Encoder(ENVELOPE).feed, events))
+    streamed = b"".join(map(GeminiStreamEncoder(ENVELOPE).feed, events))
     assert fold(heard(streamed)).parts == reply.parts
 
 
@@ -1110,7 +1110,7 @@ HEAD = {"modelVersion": "gemini-9", "responseId": "r9"}
 
 
 def test_the_grammar_of_a_stream() -> None:
-    lines = b"".join(map(Encoder(ENVELOPE).feed, EVENTS)).decode().split("\n\n")
+    lines = b"".join(map(GeminiStreamEncoder(ENVELOPE).feed, EVENTS)).decode().split("\n\n")
     assert lines.pop() == ""
     assert all(line.startswith("data: {") and "\n" not in line for line in lines)
     call = {"id": "c1", "name": "get_weather", "args": {"city": "Oslo"}}
@@ -1134,11 +1134,11 @@ def test_the_grammar_of_a_stream() -> None:
 
 
 def test_a_stream_as_one_array() -> None:
-    data = b"".join(map(Encoder(ENVELOPE, array=True).feed, EVENTS))
+    data = b"".join(map(GeminiStreamEncoder(ENVELOPE, array=True).feed, EVENTS))
     frames = json.loads(data)
     assert [json.loads(line[6:]) for line in sse(frames).decode().split("\r\n\r\n")[:-1]] == frames
     assert fold(heard(data, 7, "application/json")) == fold(heard(sse(frames)))
-    failing = Encoder(ENVELOPE, array=True).feed(Failure("overloaded", "busy", 503))
+    failing = GeminiStreamEncoder(ENVELOPE, array=True).feed(Failure("overloaded", "busy", 503))
     assert json.loads(failing)[0]["error"]["status"] == "UNAVAILABLE"
 
 
@@ -1167,7 +1167,7 @@ def test_a_stream_as_one_array() -> None:
 def test_streams_and_wholes_say_the_same(events: list[Event]) -> None:
     reply = fold(events)
     whole = fold(WIRE.decode_reply(WIRE.encode_reply(reply, ENVELOPE)))
-    streamed = fold(heard(b"".join(map(Encoder(ENVELOPE).feed, events))))
+    streamed = fold(heard(b"".join(map(GeminiStreamEncoder(ENVELOPE).feed, events))))
     for result in (whole, streamed):
         assert [part for part in result.parts if part != Text("")] == list(reply.parts)
         assert result.stop_reason == reply.stop_reason
@@ -1181,7 +1181,7 @@ def test_a_signature_of_another_maker_survives_a_client_that_writes_it_anew() ->
 
 
 def test_a_failure_in_a_stream() -> None:
-    encoder = Encoder(ENVELOPE)
+    encoder = GeminiStreamEncoder(ENVELOPE)
     data = encoder.feed(TextDelta("a")) + encoder.feed(Failure("rate_limit", "slow down", 429))
     assert data.endswith(
         b'data: {"error":{"code":429,"message":"slow down","status":"RESOURCE_EXHAUSTED"}}\n\n'
@@ -1279,7 +1279,7 @@ def test_mutated_streams_never_raise() -> None:
         if turn % 3 == 0:
             data[chance.randrange(len(data))] = chance.randrange(256)
         events = heard(bytes(data), 50)
-        encoder = Encoder(ENVELOPE)
+        encoder = GeminiStreamEncoder(ENVELOPE)
         for event in events:
             encoder.feed(event)
         WIRE.encode_reply(fold(events), ENVELOPE)
@@ -1345,7 +1345,7 @@ def check_what_was_asked(path: str, body: Any, stream: bool) -> None:
 
 
 def test_the_sdk_reads_a_stream() -> None:
-    data = b"".join(map(Encoder(ENVELOPE).feed, EVENTS))
+    data = b"".join(map(GeminiStreamEncoder(ENVELOPE).feed, EVENTS))
     with asking(200, data, WIRE.content_type) as (client, asked):
         chunks = list(client.models.generate_content_stream(**ask()))
     check_what_was_asked(*asked[0], stream=True)
@@ -1429,7 +1429,7 @@ def test_the_sdk_reads_failures() -> None:
     with asking(429, body) as (client, _), pytest.raises(genai_errors.ClientError) as caught:
         client.models.generate_content(**ask())
     assert (caught.value.code, caught.value.status) == (429, "RESOURCE_EXHAUSTED")
-    encoder = Encoder(ENVELOPE)
+    encoder = GeminiStreamEncoder(ENVELOPE)
     data = encoder.feed(TextDelta("a")) + encoder.feed(failure)
     with asking(200, data, WIRE.content_type) as (client, _):
         stream = client.models.generate_content_stream(**ask())

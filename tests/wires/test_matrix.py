@@ -65,9 +65,9 @@ def test_what_is_asked_arrives_or_is_noted(
 
 def relayed(client: Wire, upstream: Wire, request: Request, events: list[Event]) -> list[Event]:
     """Events that an upstream streams, as the client reads them."""
-    sent = upstream.encoder(Envelope(request, "1"))
+    sent = upstream.stream_encoder(Envelope(request, "1"))
     data = b"".join(map(sent.feed, events))
-    inward, outward = StreamDecoder(upstream), client.encoder(Envelope(request, "2"))
+    inward, outward = StreamDecoder(upstream), client.stream_encoder(Envelope(request, "2"))
     received = StreamDecoder(client)
     heard: list[Event] = []
     for at in range(0, len(data), 7):
@@ -100,9 +100,9 @@ def test_what_is_answered_arrives(client: Wire, upstream: Wire, scenario: Scenar
 
 def unsaid(reply: Reply, *wires: Wire) -> dict[str, Any]:
     """What is not said because a wire has no words for it, which has to be noted."""
-    mute = [wire for wire in wires if "signatures" in wire.mute_on]
+    mute = [wire for wire in wires if "signatures" in wire.unsupported_in_replies]
     signed = any(isinstance(part, Reasoning) and part.signature for part in reply.parts)
     if not mute or not signed:
         return {}
-    assert "signature" in remarks(mute[0].notes_on(reply))
+    assert "signature" in remarks(mute[0].find_losses(reply))
     return {"signatures": [None]}

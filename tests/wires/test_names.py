@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.wires.scenarios import answer, call, called, said
 from toolspeak import Request, Tool, fold
 from toolspeak.wires import WIRES, Envelope, Wire
-from toolspeak.wires.common import OPENAI_NAMES
-from toolspeak.wires.names import Names
+from toolspeak.wires.encoding import OPENAI_NAMES
+from toolspeak.wires.names import ToolNames
 
 ODD = [
     "mcp.files/read",
@@ -26,22 +26,22 @@ ODD = [
 
 
 def test_names_are_told_apart() -> None:
-    names = Names([Tool(name=name) for name in ODD], OPENAI_NAMES)
-    written = [names.write(name) for name in ODD]
+    names = ToolNames([Tool(name=name) for name in ODD], OPENAI_NAMES)
+    written = [names.to_wire(name) for name in ODD]
     assert len(set(written)) == len(ODD)
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in written)
     assert written[1] == "mcp_files_read"
     assert written[-1] == "ok-name_1"
-    found = [names.read(name) for name in written]
+    found = [names.find_tool(name) for name in written]
     assert [tool.name for tool in found if tool] == ODD
     assert len(names.notes) == 5
 
 
 @given(st.lists(st.text(min_size=1, max_size=90), unique=True))
 def test_any_name_comes_back(given_names: list[str]) -> None:
-    names = Names([Tool(name=name) for name in given_names], OPENAI_NAMES)
+    names = ToolNames([Tool(name=name) for name in given_names], OPENAI_NAMES)
     for name in given_names:
-        tool = names.read(names.write(name))
+        tool = names.find_tool(names.to_wire(name))
         assert tool is not None
         assert tool.name == name
 
@@ -58,7 +58,7 @@ def test_a_reply_names_the_tools_of_the_request(wire: Wire) -> None:
     events = [
         event
         for index, tool in enumerate(tools)
-        for event in called(index, call(f"c{index}", sent.names.write(tool.name, tool.namespace)))
+        for event in called(index, call(f"c{index}", sent.names.to_wire(tool.name, tool.namespace)))
     ]
     spaces = {index: tool.namespace for index, tool in enumerate(tools)}
     body = wire.encode_reply(fold(answer(*events)), Envelope(request))

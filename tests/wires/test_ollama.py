@@ -760,7 +760,7 @@ def test_failures(body: Any) -> None:
 
 def test_a_failure_in_a_stream() -> None:
     data = b"".join(
-        map(WIRE.encoder(ENVELOPE).feed, [TextDelta("a"), Failure("internal", "broke", 500)])
+        map(WIRE.stream_encoder(ENVELOPE).feed, [TextDelta("a"), Failure("internal", "broke", 500)])
     )
     assert data.endswith(b'{"error":"broke"}\n')
     assert heard(data)[-1] == Failure("upstream", "broke", 500)
@@ -793,7 +793,7 @@ END = {
 
 
 def written(events: Iterable[Event], envelope: Envelope = ENVELOPE) -> list[Any]:
-    data = b"".join(map(WIRE.encoder(envelope).feed, events)).decode()
+    data = b"".join(map(WIRE.stream_encoder(envelope).feed, events)).decode()
     assert len(data.splitlines()) == data.count("\n")
     return [json.loads(each) for each in data.splitlines()]
 
@@ -862,7 +862,7 @@ def test_a_reply_goes_to_its_own_clients_as_it_came(
     assert WIRE.encode_reply(reply, ENVELOPE) == body
     assert reply.notes == ()
     for wire in WIRES.values():
-        lost = [note.message for note in wire.notes_on(reply) if wire is not WIRE]
+        lost = [note.message for note in wire.find_losses(reply) if wire is not WIRE]
         assert all(" function;" in message for message in lost)
     lines = [{**body, "message": {"role": "assistant", "content": ""}}]
     if made:
@@ -879,7 +879,7 @@ def test_a_reply_goes_to_its_own_clients_as_it_came(
 def test_what_a_reply_cannot_say_is_noted(reason: Any) -> None:
     reply = fold([Started(wire="anthropic"), TextDelta("No."), Finish(reason, "refusal")])
     assert WIRE.encode_reply(reply, ENVELOPE)["done_reason"] == "stop"
-    [remark] = remarks(WIRE.notes_on(reply))
+    [remark] = remarks(WIRE.find_losses(reply))
     assert f"why the reply stops: {reason}" in remark
 
 
@@ -901,7 +901,7 @@ def test_streams_and_wholes_say_the_same(events: list[Event]) -> None:
     reply = fold(events)
     whole = fold(WIRE.decode_reply(WIRE.encode_reply(reply, ENVELOPE), new_id=lambda: "call_1"))
     stream = StreamDecoder(WIRE, new_id=lambda: "call_1")
-    data = b"".join(map(WIRE.encoder(ENVELOPE).feed, events))
+    data = b"".join(map(WIRE.stream_encoder(ENVELOPE).feed, events))
     streamed = fold([*stream.feed(data), *stream.finish()])
     for result in (whole, streamed):
         assert (result.parts, result.stop_reason) == (reply.parts, reply.stop_reason)
@@ -932,7 +932,7 @@ def test_mutated_streams_never_raise() -> None:
         if turn % 3 == 0:
             data[chance.randrange(len(data))] = chance.randrange(256)
         events = heard(bytes(data), 50)
-        encoder = WIRE.encoder(ENVELOPE)
+        encoder = WIRE.stream_encoder(ENVELOPE)
         for event in events:
             encoder.feed(event)
         WIRE.encode_reply(fold(events), ENVELOPE)
@@ -983,7 +983,7 @@ def ask(**fields: Any) -> dict[str, Any]:
 
 
 def test_the_sdk_reads_a_stream() -> None:
-    data = b"".join(map(WIRE.encoder(ENVELOPE).feed, EVENTS))
+    data = b"".join(map(WIRE.stream_encoder(ENVELOPE).feed, EVENTS))
     with asking(200, data) as (client, asked):
         parts = list(client.chat(**ask(stream=True)))
     check_what_was_asked(*asked[0], stream=True)
@@ -1017,7 +1017,7 @@ def test_what_the_sdk_sends_back_is_what_it_got() -> None:
 def test_the_sdk_reads_what_a_prompt_gets() -> None:
     envelope = Envelope(decode({"model": "m", "prompt": "a"}), "r1", 1_700_000_000)
     events: list[Event] = [ReasoningDelta("Hm."), TextDelta("Hi"), Finish("length")]
-    data = b"".join(map(WIRE.encoder(envelope).feed, events))
+    data = b"".join(map(WIRE.stream_encoder(envelope).feed, events))
     with asking(200, data) as (client, asked):
         parts = list(client.generate(model="m", prompt="a", system="b", stream=True))
     assert "".join(part.response or "" for part in parts) == "Hi"
@@ -1041,7 +1041,7 @@ def test_the_sdk_reads_failures() -> None:
     ):
         client.chat(**ask())
     assert caught.value.status_code == 404
-    data = b"".join(map(WIRE.encoder(ENVELOPE).feed, [TextDelta("a"), failure]))
+    data = b"".join(map(WIRE.stream_encoder(ENVELOPE).feed, [TextDelta("a"), failure]))
     with asking(200, data) as (client, _):
         stream = client.chat(**ask(stream=True))
         assert next(stream).message.content == "a"

@@ -38,11 +38,11 @@ from toolspeak import (
     fold,
 )
 from toolspeak.wires import WIRES, Envelope, StreamDecoder
-from toolspeak.wires.framing import sse
+from toolspeak.wires.framing import encode_sse
 from toolspeak.wires.openai_chat.fast_path import Completion
 
 CHAT = WIRES["openai_chat"]
-SLOW = structs.replace(CHAT, plain_text=None)
+SLOW = structs.replace(CHAT, read_text_chunk=None)
 """The same, with every piece of a stream read in full."""
 
 
@@ -422,7 +422,7 @@ def piece(
 def heard(*frames: dict[str, Any], reason: str | None = "tool_calls") -> list[Event]:
     decoder = StreamDecoder(CHAT, new_id=iter(f"new_{n}" for n in range(9)).__next__)
     last = [chunk({}, reason)] if reason else []
-    data = b"".join(map(sse, (*frames, *last)))
+    data = b"".join(map(encode_sse, (*frames, *last)))
     return [*decoder.feed(data), *decoder.finish()]
 
 
@@ -531,7 +531,7 @@ def test_a_stream_that_breaks_off_is_a_failure() -> None:
 
 def test_done_is_an_end_too() -> None:
     decoder = StreamDecoder(CHAT)
-    data = sse(chunk({"content": "All."})) + b"data: [DONE]\n\n"
+    data = encode_sse(chunk({"content": "All."})) + b"data: [DONE]\n\n"
     reply = fold([*decoder.feed(data), *decoder.finish()])
     assert reply.failure is None
     assert reply.stop_reason == "stop"
@@ -582,13 +582,13 @@ def test_an_upstreams_own_words_ride_along() -> None:
     assert again["id"] == "chatcmpl-9"
     other = WIRES["anthropic"]
     assert "system_fingerprint" not in other.encode_reply(reply, Envelope(read(), "1"))
-    assert [note.where for note in other.notes_on(reply)] == ["$.system_fingerprint"]
+    assert [note.where for note in other.find_losses(reply)] == ["$.system_fingerprint"]
 
 
 def test_usage_comes_only_if_asked_for() -> None:
     events: list[Event] = [Started(), TextDelta("a"), Finish("stop")]
     silent, asked = (
-        b"".join(map(CHAT.encoder(Envelope(request, "1")).feed, events))
+        b"".join(map(CHAT.stream_encoder(Envelope(request, "1")).feed, events))
         for request in (read(), read(stream_options={"include_usage": True}))
     )
     assert b"usage" not in silent
@@ -643,7 +643,7 @@ def test_arguments_are_passed_on_whole_or_as_they_come() -> None:
         '{"x":1}'
     ]
     decoder = StreamDecoder(CHAT, arguments="incremental")
-    events = list(decoder.feed(b"".join(map(sse, frames))))
+    events = list(decoder.feed(b"".join(map(encode_sse, frames))))
     assert [event.json for event in events if isinstance(event, ArgumentsDelta)] == [
         "{'x': 1,",
         "}",
@@ -655,7 +655,7 @@ def test_interleaving_takes_linear_time() -> None:
         decoder = StreamDecoder(CHAT)
         frames = [piece(0, "a", "f", '{"x": [1')]
         frames += [piece(0, None, None, ',{"a":1}'), chunk({"reasoning_content": "x"})] * count
-        data = b"".join(map(sse, frames))
+        data = b"".join(map(encode_sse, frames))
         begun = time.process_time()
         list(decoder.feed(data))
         return time.process_time() - begun
@@ -774,7 +774,7 @@ def test_what_rides_on_replies() -> None:
     assert again["id"] == "gen-1"
     assert again["choices"][0]["message"]["tool_calls"] == [call]
     assert again["usage"]["cost"] == 0.5
-    noted = {note.where for note in WIRES["anthropic"].notes_on(reply)}
+    noted = {note.where for note in WIRES["anthropic"].find_losses(reply)}
     assert noted == {"$.parts.extra_content", "$.cost"}
 
 
@@ -820,7 +820,7 @@ def test_harmless_oddities_of_replies() -> None:
     }
     assert fold(CHAT.decode_reply(answered)).failure is None
     decoder = StreamDecoder(CHAT)
-    data = sse(chunk({"content": "a"})) + b"data: [DONE] \n\n"
+    data = encode_sse(chunk({"content": "a"})) + b"data: [DONE] \n\n"
     assert fold([*decoder.feed(data), *decoder.finish()]).failure is None
 
 
@@ -837,7 +837,7 @@ def test_the_order_of_a_reply_is_noted_where_it_is_lost() -> None:
         {"type": "thinking", "thinking": "b", "signature": "s"},
     ]
     reply = fold(WIRES["anthropic"].decode_reply({"content": content}))
-    assert "order" in CHAT.notes_on(reply)[0].message
+    assert "order" in CHAT.find_losses(reply)[0].message
 
 
 @pytest.mark.parametrize("given", ["null", '""', "  ", ""])
@@ -847,7 +847,7 @@ def test_no_arguments_are_an_empty_object(given: str) -> None:
     chunk = {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
     last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
     decoder = StreamDecoder(CHAT)
-    data = b"".join(sse(value) for value in (chunk, last)) + b"data: [DONE]\n\n"
+    data = b"".join(encode_sse(value) for value in (chunk, last)) + b"data: [DONE]\n\n"
     events = decoder.feed(data) + decoder.finish()
     assert [event.json for event in events if isinstance(event, ArgumentsDelta)] == ["{}"]
 
@@ -960,24 +960,26 @@ def _events(value: Any) -> list[Event]:
 @pytest.mark.parametrize(("path", "value", "leaves"), CHANGES)
 def test_a_plain_completion_is_read_like_any_other(path: str, value: Any, leaves: bool) -> None:
     body = json.dumps(changed(path, value)).encode()
-    read = CHAT.read(body)
+    read = CHAT.parse_reply_body(body)
     fast, slow = _events(read), _events(json.loads(body))
     assert fast == slow
-    assert CHAT.is_as_written(read, fold(fast)) is leaves
+    assert CHAT.can_forward(read, fold(fast)) is leaves
 
 
 def test_the_plain_completion_is_plain() -> None:
     reply = fold(CHAT.decode_reply(PLAIN))
-    plain = CHAT.read(json.dumps(PLAIN).encode())
+    plain = CHAT.parse_reply_body(json.dumps(PLAIN).encode())
     assert isinstance(plain, Completion)
-    assert CHAT.is_as_written(plain, reply)
-    assert not CHAT.is_as_written(PLAIN, reply)
-    assert not isinstance(CHAT.read(json.dumps(changed("choices", [])).encode()), Completion)
+    assert CHAT.can_forward(plain, reply)
+    assert not CHAT.can_forward(PLAIN, reply)
+    assert not isinstance(
+        CHAT.parse_reply_body(json.dumps(changed("choices", [])).encode()), Completion
+    )
     (said, call) = reply.parts
     assert isinstance(call, ToolCall)
     for other in ({"name": "g"}, {"id": "call_2"}, {"freeform": True}, {"namespace": "n"}):
         meant = structs.replace(reply, parts=(said, structs.replace(call, **other)))
-        assert not CHAT.is_as_written(plain, meant)
+        assert not CHAT.can_forward(plain, meant)
 
 
 FIRST = {"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"content": "Hi"}}]}
@@ -1027,16 +1029,22 @@ def test_a_piece_that_is_only_text_is_read_like_any_other(
     said = {**MORE["choices"][0]["delta"], **delta}
     choices = [{**MORE["choices"][0], "delta": said, **choice}]
     piece = json.dumps({**MORE, "choices": choices, **frame}).encode()
-    assert CHAT.plain_text is not None
-    assert bool(CHAT.plain_text(piece)) is is_plain
+    assert CHAT.read_text_chunk is not None
+    assert bool(CHAT.read_text_chunk(piece)) is is_plain
     call = {"index": 0, "id": "b", "function": {"name": "g", "arguments": "{"}}
-    begun = [sse(FIRST), sse({"choices": [{"delta": {"tool_calls": [call]}}]})][: 1 + in_call]
-    end = [sse({"choices": [{"delta": {}, "finish_reason": "stop"}]}), b"data: [DONE]\n\n"]
+    begun = [encode_sse(FIRST), encode_sse({"choices": [{"delta": {"tool_calls": [call]}}]})][
+        : 1 + in_call
+    ]
+    end = [encode_sse({"choices": [{"delta": {}, "finish_reason": "stop"}]}), b"data: [DONE]\n\n"]
     pieces = [*begun, b"data: " + piece + b"\n\n", b"data: " + piece + b"\n\n", *end]
     fast, slow = (StreamDecoder(wire, new_id=lambda: "new") for wire in (CHAT, SLOW))
     told = [[event for data in pieces for event in one.feed(data)] for one in (fast, slow)]
     assert told[0] == told[1]
-    assert (fast.frames, fast.complete, fast.in_call) == (slow.frames, slow.complete, slow.in_call)
+    assert (fast.frame_count, fast.is_complete, fast.is_in_call) == (
+        slow.frame_count,
+        slow.is_complete,
+        slow.is_in_call,
+    )
     assert fast.finish() == slow.finish()
 
 
@@ -1050,7 +1058,7 @@ def test_a_piece_that_is_only_text_is_read_like_any_other(
     ],
 )
 def test_how_a_stream_is_cut_makes_no_difference_to_what_is_no_text(piece: bytes) -> None:
-    first, more = sse(FIRST), b"data: " + piece + b"\n\n"
+    first, more = encode_sse(FIRST), b"data: " + piece + b"\n\n"
     cuts = ([first, more], [first + more], [first, more[:9], more[9:]])
     found = [
         [event for data in pieces for event in decoder.feed(data)]

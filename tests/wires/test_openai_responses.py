@@ -48,11 +48,11 @@ from toolspeak import (
 )
 from toolspeak.wires import Envelope, StreamDecoder, Wire
 from toolspeak.wires.anthropic import WIRE as ANTHROPIC
-from toolspeak.wires.call_assembly import Calls
-from toolspeak.wires.common import OPENAI_NAMES
-from toolspeak.wires.fields import HOSTED
+from toolspeak.wires.call_assembly import CallAssembler
+from toolspeak.wires.encoding import OPENAI_NAMES
+from toolspeak.wires.fields import HOSTED_TOOLS
 from toolspeak.wires.framing import ServerSentEvents, decode_json
-from toolspeak.wires.names import Names
+from toolspeak.wires.names import ToolNames
 from toolspeak.wires.openai_chat import WIRE as CHAT
 from toolspeak.wires.openai_responses import WIRE
 from toolspeak.wires.openai_responses.parts import ID, STATUS, TEXTS
@@ -180,7 +180,7 @@ def test_what_codex_asks() -> None:
     assert request.thinking == Thinking(effort="medium", shown=True)
     assert request.response_format == ResponseFormat(SCHEMA, "out", strict=True)
     assert request.stream
-    assert request.extra[HOSTED] == [SEARCH]
+    assert request.extra[HOSTED_TOOLS] == [SEARCH]
     assert request.extra["text"] == {"verbosity": "low"}
     assert request.notes == ()
 
@@ -886,10 +886,12 @@ def test_a_text_about_the_message_ends_it() -> None:
 # Replies that come.
 
 
-def events(*frames: Json, names: Names | None = None) -> list[Event]:
-    decoder = WIRE.decoder(Calls(names or Names((), OPENAI_NAMES), iter_ids(), incremental=True))
+def events(*frames: Json, names: ToolNames | None = None) -> list[Event]:
+    decoder = WIRE.reply_decoder(
+        CallAssembler(names or ToolNames((), OPENAI_NAMES), iter_ids(), incremental=True)
+    )
     told = [event for frame in frames for event in decoder.feed(frame)]
-    return [*told, *decoder.finish()] if decoder.complete else told
+    return [*told, *decoder.finish()] if decoder.is_complete else told
 
 
 def iter_ids() -> Any:
@@ -1109,7 +1111,7 @@ def test_arguments_that_come_whole_in_an_item_that_does_not_end(
             on(0, "function_call_arguments.done", arguments=given_arguments),
             completed(),
         )
-        for event in stream.value(frame)
+        for event in stream.feed_value(frame)
     ]
     reply = fold([*told, *stream.finish()])
     assert reply.calls == (OSLO_HEARD,)
@@ -1261,7 +1263,7 @@ def test_a_thought_that_shows_nothing_is_known_by_its_id() -> None:
     assert fold(told).parts == (Other(empty), HELLO)
     assert response(told)["output"][0] == empty
     for wire in (ANTHROPIC, CHAT):
-        encoder = wire.encoder(ENVELOPE)
+        encoder = wire.stream_encoder(ENVELOPE)
         assert b"thinking" not in b"".join(map(encoder.feed, told))
 
 
@@ -1354,7 +1356,7 @@ def test_mutated_streams_raise_nothing(order: list[int], data: st.DataObject) ->
         frame = dict(STREAMED[index])
         key = data.draw(st.sampled_from(sorted(frame)))
         frame[key] = data.draw(VALUES) if data.draw(st.booleans()) else frame[key]
-        list(stream.value(frame))
+        list(stream.feed_value(frame))
     list(stream.finish())
 
 
@@ -1393,7 +1395,7 @@ ANSWER: list[Event] = [
 
 
 def encoded(told: Iterable[Event], envelope: Envelope = ENVELOPE) -> bytes:
-    encoder = WIRE.encoder(envelope)
+    encoder = WIRE.stream_encoder(envelope)
     return b"".join(map(encoder.feed, told))
 
 
@@ -1552,7 +1554,7 @@ def streamed(*items: Json) -> Iterator[Json]:
 @pytest.mark.parametrize("mode", ["incremental", "validated"])
 def test_items_keep_the_ids_that_the_upstream_knows(mode: Any) -> None:
     stream = StreamDecoder(WIRE, arguments=mode)
-    told = [event for frame in streamed(*STORED) for event in stream.value(frame)]
+    told = [event for frame in streamed(*STORED) for event in stream.feed_value(frame)]
     told += stream.finish()
     out = frames(told)
     assert out[-1]["response"]["output"] == STORED
@@ -1577,11 +1579,11 @@ def test_whole_replies_keep_their_ids_too() -> None:
 def test_ids_of_the_upstream_are_not_shown_elsewhere() -> None:
     told = events(*streamed(*STORED))
     for wire in (CHAT, ANTHROPIC):
-        encoder = wire.encoder(ENVELOPE)
+        encoder = wire.stream_encoder(ENVELOPE)
         written = b"".join(map(encoder.feed, told))
         assert b"msg_a" not in written
         assert b"fc_a" not in written
-        assert not any("~" in note.message for note in wire.notes_on(fold(told)))
+        assert not any("~" in note.message for note in wire.find_losses(fold(told)))
 
 
 def test_a_response_begins_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolspeak.wires.routes import Route, route
+from toolspeak.wires.routes import Route, match_route
 
 
 @pytest.mark.parametrize(
@@ -15,12 +15,12 @@ from toolspeak.wires.routes import Route, route
         ("/v1/responses/", Route("openai_responses")),
         ("/v1/messages?beta=true", Route("anthropic")),
         ("/api/chat", Route("ollama")),
-        ("/api/generate", Route("ollama", implied={"prompt": ""})),
+        ("/api/generate", Route("ollama", implied_fields={"prompt": ""})),
         ("/v1beta/models/m:generateContent", Route("gemini", "m", False)),
         ("/v1/models/m:generateContent?key=k", Route("gemini", "m", False)),
         ("/models/m:generateContent", Route("gemini", "m", False)),
         ("/v1beta/models/m:streamGenerateContent?alt=sse", Route("gemini", "m", True)),
-        ("/v1beta/models/m:streamGenerateContent", Route("gemini", "m", True, array=True)),
+        ("/v1beta/models/m:streamGenerateContent", Route("gemini", "m", True, is_array=True)),
         ("/v1beta/models/a%2Fb:generateContent", Route("gemini", "a/b", False)),
         ("/v1beta/models/a/b:generateContent", Route("gemini", "a/b", False)),
         ("/v1/models", None),
@@ -29,4 +29,4 @@ from toolspeak.wires.routes import Route, route
     ],
 )
 def test_routes(target: str, expected: Route | None) -> None:
-    assert route(target) == expected
+    assert match_route(target) == expected

@@ -17,7 +17,7 @@ from ..calls.tools import as_tools
 from ..errors import UsageError, WireError
 from ..events import Event, fold
 from ..types import Note, Request
-from ..wires import WIRES, Envelope, StreamDecoder, wire_of
+from ..wires import WIRES, Envelope, StreamDecoder, get_wire
 from ..wires.framing import decode_json, encode_json
 
 KINDS = ("auto", "request", "reply", "message", "tools")
@@ -99,7 +99,7 @@ class Conversion:
     """Turns lines of one API into lines of another."""
 
     def __init__(self, source: str, target: str, kind: str = "auto") -> None:
-        self._source, self._target = wire_of(source), wire_of(target)
+        self._source, self._target = get_wire(source), get_wire(target)
         self._kind = kind
         self.notes: dict[Note, None] = {}
 
@@ -183,7 +183,7 @@ class Conversion:
 
     def _reply(self, body: Any) -> Any:
         reply = fold(self._source.decode_reply(body))
-        self._note(*reply.notes, *self._target.notes_on(reply))
+        self._note(*reply.notes, *self._target.find_losses(reply))
         if reply.failure:
             raise UsageError(reply.failure.message)
         return self._target.encode_reply(reply, Envelope(_NO_REQUEST, reply.id))
@@ -199,8 +199,8 @@ class Conversion:
     def _messages(self, messages: list[Any]) -> list[Any]:
         """A conversation without anything around it. Instructions that a request would keep apart
         are its first message."""
-        body = self._request({self._source.conversation: messages})
-        said = list(body[self._target.conversation])
+        body = self._request({self._source.messages_field: messages})
+        said = list(body[self._target.messages_field])
         if system := body.get("system"):
             said.insert(0, {"role": "system", "content": system})
         if instruction := body.get("systemInstruction"):
@@ -209,7 +209,7 @@ class Conversion:
 
     def _stream(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         decoder = StreamDecoder(self._source, arguments="incremental")
-        encoder = self._target.encoder(Envelope(_NO_REQUEST))
+        encoder = self._target.stream_encoder(Envelope(_NO_REQUEST))
         events: list[Event] = []
         for line in lines:
             heard = decoder.feed(line)
@@ -218,7 +218,7 @@ class Conversion:
         last = decoder.finish()
         yield from map(encoder.feed, last)
         reply = fold([*events, *last])
-        self._note(*reply.notes, *self._target.notes_on(reply))
+        self._note(*reply.notes, *self._target.find_losses(reply))
 
 
 def _pretty(value: Any) -> bytes:

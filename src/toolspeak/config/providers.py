@@ -19,7 +19,7 @@ from ..calls.tools import as_tools
 from ..errors import UsageError
 from ..extract import extract
 from ..types import Message, Quirks, Rejection, Request, ToolCall, ToolResult
-from ..wires import wire_of
+from ..wires import get_wire
 
 Shape = dict[str, Any]
 
@@ -60,7 +60,7 @@ def find_provider(name: str) -> Provider:
 def format_tools(provider: str, tools: Iterable[Any]) -> list[Shape]:
     """Return tools in the format of the provider's API."""
     request = Request(model="", messages=(), tools=as_tools(tools) or ())
-    return wire_of(find_provider(provider).wire).encode_request(request).body.get("tools", [])
+    return get_wire(find_provider(provider).wire).encode_request(request).body.get("tools", [])
 
 
 def parse_tool_calls(
@@ -83,6 +83,6 @@ def format_tool_result(provider: str, call_id: str, name: str, text: str) -> Sha
     """Return the message that sends a tool's result to the model."""
     result = ToolResult(call_id=call_id, name=name, content=text)
     request = Request(model="", messages=(Message("tool", (result,)),))
-    body = wire_of(find_provider(provider).wire).encode_request(request).body
+    body = get_wire(find_provider(provider).wire).encode_request(request).body
     [message] = body.get("messages") or body["contents"]
     return message

@@ -14,7 +14,7 @@ from ..errors import Unrepresentable
 from ..events import ArgumentsDelta, CallStart, Event, PartAdded, ReasoningDelta, TextDelta
 from ..security.escaping import NO_ESCAPER, choose_escaper
 from ..types import Failure, Message, Note, Plan, Request, ToolChoice
-from ..wires import Outgoing, StreamDecoder, Wire, wire_of
+from ..wires import EncodedRequest, StreamDecoder, Wire, get_wire
 from ..wires.framing import encode_json
 from . import constrained
 from .context_window import choose_context_window
@@ -51,7 +51,7 @@ class Attempt:
         self.offered = OfferedTools(request)
         self.escaping = NO_ESCAPER
         self.new_id = new_id
-        self.wire: Wire = wire_of(target.wire)
+        self.wire: Wire = get_wire(target.wire)
         self._notes: tuple[Note, ...] = ()
         """What was changed before the wire had it."""
         self.model_request = self._for_model()
@@ -72,19 +72,19 @@ class Attempt:
 
     def passes(self, frame: Any) -> bool:
         """Whether the client may get a frame of such a reply: it asked for it itself."""
-        return self.wire.is_asked_for(frame, self.request)
+        return self.wire.is_frame_wanted(frame, self.request)
 
     def reader(self) -> ReplyReader:
         """For reading one reply."""
         return ReplyReader(self)
 
-    def _outgoing(self) -> Outgoing:
+    def _outgoing(self) -> EncodedRequest:
         written = self.wire.encode_request(self.model_request)
         body, lost = apply_quirks(written.body, self.profile.quirks)
-        if self.wire.window:
+        if self.wire.set_context_window:
             context = self.profile.capabilities.context
             tokens = choose_context_window(body, self.model_request.max_tokens, context)
-            body = self.wire.window(body, tokens) if tokens else body
+            body = self.wire.set_context_window(body, tokens) if tokens else body
         notes = (*self.request.notes, *self._notes, *written.notes, *lost)
         if body is written.body and notes == written.notes:
             return written
@@ -157,7 +157,7 @@ class ReplyReader:
             exchange.wire,
             exchange.outgoing.names,
             new_id=exchange.new_id,
-            passes=exchange.passes if exchange.is_transparent else None,
+            can_forward=exchange.passes if exchange.is_transparent else None,
         )
         reads_text = bool(exchange.offered.tools) or exchange.plan.mode != "native"
         self.understanding = CallExtractor(
@@ -167,7 +167,7 @@ class ReplyReader:
             exchange.text_reader if reads_text else None,
             exchange.new_id,
         )
-        self.parse_body = exchange.wire.read
+        self.parse_body = exchange.wire.parse_reply_body
         """What the body of a whole reply holds."""
         self.decoded: list[Event] = []
         """What a whole reply says, or the last piece of one, before it is understood."""
@@ -179,7 +179,7 @@ class ReplyReader:
     @property
     def in_call(self) -> bool:
         """Whether a call has begun that is not over."""
-        return self._decoder.in_call or self.understanding.in_call
+        return self._decoder.is_in_call or self.understanding.in_call
 
     @property
     def has_content(self) -> bool:
@@ -190,18 +190,18 @@ class ReplyReader:
         """What more of a stream means."""
         decoder = self._decoder
         self.decoded = said = decoder.feed(data)
-        self.frames, self.is_complete = decoder.frames, decoder.complete
+        self.frames, self.is_complete = decoder.frame_count, decoder.is_complete
         return self.read_events(said)
 
     def finish(self) -> list[Event]:
         """The stream is over."""
         self.decoded = said = self._decoder.finish()
-        self.frames, self.is_complete = self._decoder.frames, self._decoder.complete
+        self.frames, self.is_complete = self._decoder.frame_count, self._decoder.is_complete
         return self.read_events(said)
 
     def take_unchanged(self) -> bytes:
         """What the client may get as it came."""
-        passed, self._decoder.passed = self._decoder.passed, []
+        passed, self._decoder.forwarded = self._decoder.forwarded, []
         return b"".join(passed)
 
     def fail(self, failure: Failure) -> list[Event]:
@@ -210,7 +210,7 @@ class ReplyReader:
 
     def read_whole(self, body: Any) -> list[Event]:
         """What a reply means that came in one piece, as its API's `read` gives it."""
-        self.decoded = self._decoder.whole(body)
+        self.decoded = self._decoder.feed_whole(body)
         return self.read_events(self.decoded)
 
     def read_events(self, events: Iterable[Event]) -> list[Event]:

@@ -32,8 +32,9 @@ from ..types import (
     ToolChoice,
     ToolResult,
 )
-from ..wires.common import document_as_text, kind_of
-from ..wires.fields import Json, Unsaid
+from ..wires.content import part_type, render_document
+from ..wires.encoding import LossLog
+from ..wires.fields import Json
 from .instructions import augment_system_prompt, tool_list_budget
 from .plan import ModelProfile
 from .roles import (
@@ -86,15 +87,15 @@ class Prompting:
 
     def notes(self) -> tuple[Note, ...]:
         """What is not said any more. The settings are left to the wire, which notes them itself."""
-        unsaid = Unsaid(A_PROMPT, "")
-        unsaid.carried(_sorted(self._request.extra)[1], "$")
+        unsaid = LossLog(A_PROMPT, "")
+        unsaid.carry(_sorted(self._request.extra)[1], "$")
         messages = self._request.messages
         start = count_leading_instructions(messages)
         for index, message in enumerate(messages):
             path = f"$.messages[{index}]"
             if message.role in INSTRUCTION_ROLES and index >= start:
                 unsaid.change(INSTRUCTION_WRAPPED, path)
-            unsaid.carried(message.extra, path)
+            unsaid.carry(message.extra, path)
             for part in message.parts:
                 _lost(part, path, unsaid)
         return (*unsaid.notes(), *self._offered.notes())
@@ -191,7 +192,7 @@ class Prompting:
         for part in rest:
             match part:
                 case Document() if part.data is None and part.url is None:
-                    yield Text(self._mark.escape(document_as_text(part)))
+                    yield Text(self._mark.escape(render_document(part)))
                 case Text():
                     yield Text(part.text)
                 case Image() | Document():
@@ -223,13 +224,13 @@ def _sorted(extra: Json) -> tuple[Json, Json]:
     return {key: value for key, value in extra.items() if key not in rest}, rest
 
 
-def _lost(part: Part, path: str, unsaid: Unsaid) -> None:
+def _lost(part: Part, path: str, unsaid: LossLog) -> None:
     """Note what is not said of a part, or that it is not said at all."""
     match part:
         case Other():
-            unsaid.drop(f"a part of the kind {kind_of(part)!r}", path)
+            unsaid.drop(f"a part of the kind {part_type(part)!r}", path)
         case Text() | ToolCall() | ToolResult():
-            unsaid.carried({key: part.extra[key] for key in part.extra if key != "type"}, path)
+            unsaid.carry({key: part.extra[key] for key in part.extra if key != "type"}, path)
         case Image() | Document() | Reasoning():
             pass  # These are left to the wire.
     if isinstance(part, ToolResult) and not isinstance(part.content, str):

@@ -21,7 +21,8 @@ from operator import ne
 from msgspec import structs
 
 from ..types import Message, Note, Part, Role, Text
-from ..wires.fields import OWN, Unsaid
+from ..wires.encoding import LossLog
+from ..wires.fields import PRIVATE
 from .plan import ModelProfile
 
 INSTRUCTION_ROLES: frozenset[Role] = frozenset({"system", "developer"})
@@ -41,7 +42,7 @@ def adapt_roles(
         return messages, ()
     if _is_plain_chat(messages, target):
         return messages, ()
-    unsaid = Unsaid(target.wire, "")
+    unsaid = LossLog(target.wire, "")
     has_system = known.system_role is not False
     turns = [*_at_the_start(messages, has_system, unsaid), *_after_it(messages, unsaid)]
     if quirks.roles == "alternating" or known.alternation or not has_system:
@@ -77,7 +78,7 @@ def wrap_instruction(message: Message) -> Message:
     return Message("user", tuple(join_texts(marked, "\n")), message.extra)
 
 
-def merge_roles(messages: Iterable[Message], unsaid: Unsaid | None = None) -> Iterator[Message]:
+def merge_roles(messages: Iterable[Message], unsaid: LossLog | None = None) -> Iterator[Message]:
     """The same messages, with neighbours of one speaker joined. Results stay apart."""
     for (role, _), run in groupby(messages, _speaker):
         turns = list(run)
@@ -101,7 +102,7 @@ def join_texts(parts: Iterable[Part], between: str = "\n\n") -> Iterator[Part]:
 
 
 def _at_the_start(
-    messages: tuple[Message, ...], has_system: bool, unsaid: Unsaid
+    messages: tuple[Message, ...], has_system: bool, unsaid: LossLog
 ) -> Iterator[Message]:
     start = messages[: count_leading_instructions(messages)]
     for index, message in enumerate(start):
@@ -118,7 +119,7 @@ def _at_the_start(
         yield _one(role, start)
 
 
-def _after_it(messages: tuple[Message, ...], unsaid: Unsaid) -> Iterator[Message]:
+def _after_it(messages: tuple[Message, ...], unsaid: LossLog) -> Iterator[Message]:
     count = count_leading_instructions(messages)
     for index, message in enumerate(messages[count:], count):
         if message.role not in INSTRUCTION_ROLES:
@@ -128,7 +129,7 @@ def _after_it(messages: tuple[Message, ...], unsaid: Unsaid) -> Iterator[Message
         yield wrap_instruction(message)
 
 
-def _answered(turns: list[Message], words: str, unsaid: Unsaid) -> Iterator[Message]:
+def _answered(turns: list[Message], words: str, unsaid: LossLog) -> Iterator[Message]:
     """The same turns, with the assistant's word between results and what the user says next."""
     yield from turns[:1]
     for before, turn in pairwise(turns):
@@ -151,4 +152,4 @@ def _speaker(message: Message) -> tuple[Role, object]:
 
 
 def _is_plain(part: Part) -> bool:
-    return isinstance(part, Text) and all(key.startswith(OWN) for key in part.extra)
+    return isinstance(part, Text) and all(key.startswith(PRIVATE) for key in part.extra)

@@ -7,9 +7,9 @@ from msgspec import structs
 from .._util import memoize_by_identity
 from ..calls.toolset import Toolset
 from ..types import Note, Request, Tool, ToolCall
-from ..wires.common import as_function
-from ..wires.fields import HOSTED, Unsaid
-from ..wires.names import NameRule, Names
+from ..wires.encoding import LossLog, convert_freeform_tool
+from ..wires.fields import HOSTED_TOOLS
+from ..wires.names import NameRule, ToolNames
 
 A_PROMPT = "a prompt"
 """What stands in notes for the name of a wire."""
@@ -31,21 +31,21 @@ class OfferedTools:
             self.tools = ()
         elif choice.names:
             chosen = [tool for tool in declared if tool.name in choice.names]
-            allowed = {self._names.write(tool.name, tool.namespace) for tool in chosen}
+            allowed = {self._names.to_wire(tool.name, tool.namespace) for tool in chosen}
             self.tools = tuple(tool for tool in self.all if tool.name in allowed)
-        self.has_hosted_tools = bool(request.extra.get(HOSTED))
+        self.has_hosted_tools = bool(request.extra.get(HOSTED_TOOLS))
         """The API itself runs other tools, whose calls are none of ours."""
 
     def to_model_call(self, call: ToolCall) -> ToolCall:
         """A call of the history, as the model would write it."""
-        name = self._names.write(call.name, call.namespace)
+        name = self._names.to_wire(call.name, call.namespace)
         if name == call.name and call.namespace is None and not call.freeform:
             return call
         return structs.replace(call, name=name, namespace=None, freeform=False)
 
     def to_client_call(self, call: ToolCall) -> ToolCall:
         """The call that the model has made, of the tool that it means."""
-        tool = self._names.read(call.name)
+        tool = self._names.find_tool(call.name)
         if tool is None or (tool.name, tool.namespace, tool.freeform) == _same(call):
             return call
         return structs.replace(
@@ -70,13 +70,13 @@ _toolset = memoize_by_identity(Toolset)
 
 
 @memoize_by_identity
-def _written(declared: tuple[Tool, ...]) -> tuple[Names, tuple[Tool, ...]]:
-    names = Names(declared, _RULE)
-    unsaid = Unsaid("", "")
+def _written(declared: tuple[Tool, ...]) -> tuple[ToolNames, tuple[Tool, ...]]:
+    names = ToolNames(declared, _RULE)
+    unsaid = LossLog("", "")
     written = (
         structs.replace(
-            as_function(tool, unsaid, "$.tools"),
-            name=names.write(tool.name, tool.namespace),
+            convert_freeform_tool(tool, unsaid, "$.tools"),
+            name=names.to_wire(tool.name, tool.namespace),
             namespace=None,
             freeform=tool.freeform,
         )
@@ -87,8 +87,8 @@ def _written(declared: tuple[Tool, ...]) -> tuple[Names, tuple[Tool, ...]]:
 
 @memoize_by_identity
 def _unsaid(declared: tuple[Tool, ...]) -> tuple[Note, ...]:
-    unsaid = Unsaid(A_PROMPT, "")
+    unsaid = LossLog(A_PROMPT, "")
     for tool in declared:
         path = f"$.tools[{tool.name!r}]"
-        unsaid.carried(as_function(tool, unsaid, path).extra, path)
+        unsaid.carry(convert_freeform_tool(tool, unsaid, path).extra, path)
     return unsaid.notes()

@@ -32,7 +32,7 @@ from ..upstream.discovery import LocalModels
 from ..upstream.errors import UpstreamError
 from ..upstream.response import UpstreamResponse
 from ..upstream.timers import Ticker
-from ..wires import wire_of
+from ..wires import get_wire
 from ..wires.framing import decode_json
 from .answers import Answer, key_of
 from .grading import is_right
@@ -40,7 +40,7 @@ from .questions import Question
 
 AUTO = "auto"
 """Stands for the mode where a running gateway chooses it."""
-_WIRE = wire_of("openai_chat")
+_WIRE = get_wire("openai_chat")
 _SHOWN = 500
 """How much of what a model said beside its calls is kept."""
 _HOST = "127.0.0.1"

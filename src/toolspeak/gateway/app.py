@@ -27,9 +27,9 @@ from ..upstream.memory import Memory
 from ..upstream.model_call import ModelServices
 from ..upstream.record import CLIENT_CLOSED, RequestRecord
 from ..upstream.timers import Ticker
-from ..wires import wire_of
+from ..wires import get_wire
 from ..wires.framing import encode_json
-from ..wires.routes import Route, route
+from ..wires.routes import Route, match_route
 from .auth import AccessControl, accepts_html
 from .chat_handler import ChatHandler
 from .conversation_store import ResponseStore
@@ -188,7 +188,7 @@ class Gateway:
             identity = f"req_{new_call_id()[5:]}"
         REQUEST_ID.set(identity)
         sender.headers |= {"x-request-id": identity, "x-toolspeak": "1"}
-        where = _CHAT if incoming.path == CHAT else route(incoming.target)
+        where = _CHAT if incoming.path == CHAT else match_route(incoming.target)
         wire = where.wire if where else _wire_for(incoming)
         is_chat = where is not None and incoming.method == "POST"
         record = RequestRecord(identity, incoming.method, incoming.path, wire, is_chat)
@@ -291,7 +291,7 @@ class Gateway:
 
     async def _fail(self, sender: Sender, wire: str, failure: Failure) -> None:
         if not sender.has_begun:
-            body = encode_json(wire_of(wire).encode_failure(failure))
+            body = encode_json(get_wire(wire).encode_failure(failure))
             await sender.whole(failure.status, body)
         elif sender.told and not sender.has_ended:
             await sender.end(sender.told(failure))
@@ -355,7 +355,7 @@ class Gateway:
 
     async def _tokens(self, it: RequestContext, where: Route, body: dict[str, Any]) -> int:
         given = {"max_tokens": 1, **body} if where.wire == "anthropic" else body
-        request = wire_of(where.wire).decode_request(given, model=where.model, stream=False)
+        request = get_wire(where.wire).decode_request(given, model=where.model, stream=False)
         served = self.catalog.resolve(request.model)
         tokens, is_counted = await count_tokens(request, body, served, self.upstreams)
         it.sender.headers["x-toolspeak-estimated"] = str(not is_counted).lower()

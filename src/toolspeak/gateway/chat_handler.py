@@ -18,7 +18,7 @@ from ..upstream.catalog import ResolvedModel
 from ..upstream.errors import UpstreamError
 from ..upstream.model_call import ModelCall
 from ..upstream.record import RequestRecord
-from ..wires import Encoder, Envelope, Wire, gemini, wire_of
+from ..wires import Envelope, StreamEncoder, Wire, gemini, get_wire
 from ..wires.framing import encode_json
 from ..wires.routes import Route
 from .conversation_store import omits_tools, remember_tools, restore_tools
@@ -46,7 +46,7 @@ class ChatHandler:
         self._sender = sender
         self._route = route
         self._client = client
-        self._wire: Wire = wire_of(route.wire)
+        self._wire: Wire = get_wire(route.wire)
         self._began = perf_counter()
         self._record = record
 
@@ -62,7 +62,7 @@ class ChatHandler:
         self._request, self._model = request, served.name
         self._record.set_request(request, served)
         self._envelope = Envelope(request, new_call_id().removeprefix("call_"), int(time()))
-        if not self._wire.asks(request):
+        if not self._wire.has_input(request):
             await self._nothing_asked(request)
             return
         if not request.stream:
@@ -90,9 +90,9 @@ class ChatHandler:
 
     async def _nothing_asked(self, request: Request) -> None:
         """A client that asks nothing errs, or means to load the model."""
-        loads = self._wire.loads_by
+        loads = self._wire.model_load_reply
         if loads is None:
-            raise WireError("there is nothing to answer", f"$.{self._wire.conversation}")
+            raise WireError("there is nothing to answer", f"$.{self._wire.messages_field}")
         body = self._wire.encode_reply(Reply(stop_reason="stop"), self._envelope) | loads
         kind = self._wire.content_type if request.stream else "application/json"
         await self._sender.whole(200, encode_json(body) + b"\n", kind)
@@ -100,7 +100,9 @@ class ChatHandler:
     async def _decoded(self) -> Request:
         body = await self._incoming.value(self._gateway.config.limits)
         request = self._wire.decode_request(
-            {**self._route.implied, **body}, model=self._route.model, stream=self._route.stream
+            {**self._route.implied_fields, **body},
+            model=self._route.model,
+            stream=self._route.stream,
         )
         self._gateway.access.check_tool_count(request)
         return request
@@ -113,16 +115,16 @@ class ChatHandler:
             outflow,
             headers=self._incoming.headers,
             keeps_words=self._gateway.responses.should_store(self._request),
-            may_pass=not self._route.array,
+            may_pass=not self._route.is_array,
             record=self._record,
         )
 
     def _outflow(self) -> Outflow:
-        array = self._route.array
-        encoder: Encoder = (
-            gemini.Encoder(self._envelope, array=True)
+        array = self._route.is_array
+        encoder: StreamEncoder = (
+            gemini.GeminiStreamEncoder(self._envelope, array=True)
             if array
-            else self._wire.encoder(self._envelope)
+            else self._wire.stream_encoder(self._envelope)
         )
         content_type = "application/json" if array else self._wire.content_type
         ticker = self._gateway.ticker
@@ -149,7 +151,7 @@ class ChatHandler:
             self._say()
             await self._sender.whole(200, asking.passed)
         else:
-            self._say((*reply.notes, *self._wire.notes_on(reply)))
+            self._say((*reply.notes, *self._wire.find_losses(reply)))
             body = self._wire.encode_reply(reply, self._envelope)
             await self._sender.whole(200, encode_json(body))
         if asking.may_learn:

@@ -15,8 +15,8 @@ from ..calls.drafts import call_key
 from ..errors import WireError
 from ..types import Message, Note, Reply, Request, Text, Tool, ToolCall, ToolResult
 from ..upstream.memory import Memory
-from ..wires import Envelope, wire_of
-from ..wires.common import GIVEN_ID
+from ..wires import Envelope, get_wire
+from ..wires.call_history import ORIGINAL_ID
 from ..wires.framing import encode_json
 from ..wires.openai_responses.parts import CONTINUED, INSTRUCTIONS
 
@@ -78,7 +78,7 @@ class ResponseStore:
         reply = structs.replace(reply, id=_shown_id(reply, envelope))
         said = (message for message in request.messages if not _is_instruction(message))
         shown = Envelope(request, reply.id, envelope.created)
-        body = encode_json(wire_of(WIRE).encode_reply(reply, shown))
+        body = encode_json(get_wire(WIRE).encode_reply(reply, shown))
         kept = _StoredResponse((*said, Message("assistant", reply.parts)), body)
         try:
             data = msgspec.json.encode(kept)
@@ -178,12 +178,12 @@ def _handles(said: str | None, call: ToolCall) -> list[str]:
     what = f"\0{name}\0{arguments}"
     if said is None:
         return [call.id + what]
-    return [said + what] if call.extra.get(GIVEN_ID) == "" else [call.id + what, said + what]
+    return [said + what] if call.extra.get(ORIGINAL_ID) == "" else [call.id + what, said + what]
 
 
 def _is_known_by_id(call: ToolCall) -> bool:
     """Whether a call's id is its own, and was not made up because it had none."""
-    return len(call.id) >= _TELLING and call.extra.get(GIVEN_ID) != ""
+    return len(call.id) >= _TELLING and call.extra.get(ORIGINAL_ID) != ""
 
 
 def _rebuilt(calls: Iterable[ToolCall]) -> tuple[Tool, ...]:

@@ -19,7 +19,7 @@ from ..errors import WireError
 from ..types import Failure
 from ..upstream.timers import Alarm, Ticker
 from ..upstream.write_batching import Corked
-from ..wires import wire_of
+from ..wires import get_wire
 from ..wires.framing import encode_json
 from . import http
 from .http import Incoming, Sender
@@ -326,7 +326,7 @@ class Caller(Corked):
             sender.keeps = False
             failure = Failure("bad_request" if status == 400 else "too_large", words, status)
             # Nobody knows by which API.
-            sender.put(status, encode_json(wire_of("openai_chat").encode_failure(failure)))
+            sender.put(status, encode_json(get_wire("openai_chat").encode_failure(failure)))
             self._hang_up()
 
     def _wait_for(self, seconds: float) -> None:

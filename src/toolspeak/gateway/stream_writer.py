@@ -14,7 +14,7 @@ from time import perf_counter
 from ..events import Event
 from ..types import Failure
 from ..upstream.timers import Alarm, Ticker
-from ..wires import Encoder
+from ..wires import StreamEncoder
 from .http import Sender
 
 _COMMENT = b": keep-alive\n\n"
@@ -32,7 +32,7 @@ class Outflow:
     def __init__(
         self,
         sender: Sender,
-        encoder: Encoder,
+        encoder: StreamEncoder,
         content_type: str,
         say: Callable[[], None],
         ticker: Ticker,

@@ -15,7 +15,7 @@ from ..upstream.catalog import Endpoint, ResolvedModel
 from ..upstream.client import UpstreamClient
 from ..upstream.errors import UpstreamError
 from ..wires.framing import decode_json, encode_json
-from ..wires.gemini.request_encoding import path_of
+from ..wires.gemini.request_encoding import encode_model_path
 
 _BYTES_A_TOKEN = 3.6
 """What texts, code and JSON have on average; a guess has to be rather too high."""
@@ -51,7 +51,7 @@ async def _same_wire(
     raw: dict[str, Any], served: ResolvedModel, upstreams: UpstreamClient
 ) -> int | None:
     model = served.profile.model
-    path = _ITS_OWN[served.endpoint.wire].format(path=path_of(model))
+    path = _ITS_OWN[served.endpoint.wire].format(path=encode_model_path(model))
     value = await _post(served.endpoint, path, {**raw, "model": model}, upstreams)
     return _number(value, "input_tokens", "totalTokens")
 

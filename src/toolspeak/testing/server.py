@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 from ..errors import WireError
 from ..events import Event, fold
 from ..types import Failure, Request
-from ..wires import Envelope, Wire, gemini, wire_of
+from ..wires import Envelope, Wire, gemini, get_wire
 from ..wires.framing import decode_json, encode_json
-from ..wires.routes import Route, route
+from ..wires.routes import Route, match_route
 
 Turn = Sequence[Event] | Callable[[Request], Iterable[Event]]
 _CREATED = 1_700_000_000
@@ -94,11 +94,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path in self.script.pages:
             self.do_GET()
             return
-        where = route(self.path)
+        where = match_route(self.path)
         if where is None:
             self._send(404, encode_json({"error": f"no wire has the path {self.path}"}))
             return
-        wire = wire_of(where.wire)
+        wire = get_wire(where.wire)
         try:
             decoded = decode_json(body)
             self.script.bodies.append(decoded)
@@ -132,8 +132,12 @@ class _Handler(BaseHTTPRequestHandler):
         if not request.stream:
             self._send(200, encode_json(wire.encode_reply(fold(events), envelope)))
             return
-        encoder = gemini.Encoder(envelope, array=True) if where.array else wire.encoder(envelope)
-        self._stream(wire, map(encoder.feed, events), array=where.array)
+        encoder = (
+            gemini.GeminiStreamEncoder(envelope, array=True)
+            if where.is_array
+            else wire.stream_encoder(envelope)
+        )
+        self._stream(wire, map(encoder.feed, events), array=where.is_array)
 
     def _stream(self, wire: Wire, written: Iterable[bytes], *, array: bool) -> None:
         self.send_response(200)

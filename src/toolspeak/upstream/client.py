@@ -17,7 +17,7 @@ from urllib.parse import quote
 from .. import __version__
 from .._util import memoize_by_identity
 from ..types import Failure
-from ..wires import wire_of
+from ..wires import get_wire
 from .catalog import Endpoint
 from .errors import UpstreamError, upstream_error
 from .http_connection import Connection, Disconnected, HttpProblem
@@ -197,7 +197,7 @@ def _encode_head(endpoint: Endpoint, client: Mapping[str, str], more: Mapping[st
     if endpoint.wire == "anthropic":
         headers["anthropic-version"] = "2023-06-01"
     headers |= client
-    headers |= wire_of(endpoint.wire).authorization(endpoint.key)
+    headers |= get_wire(endpoint.wire).auth_headers(endpoint.key)
     headers |= {name.lower(): value for name, value in endpoint.headers.items()}
     headers |= more
     headers.pop("content-length", None)

@@ -249,7 +249,7 @@ class ModelCall:
         if wire.name != self.request.wire or rest != answer.decoded:
             return False
         # What was repaired in reading it is told by a note.
-        return not reply.notes and wire.is_as_written(value, reply)
+        return not reply.notes and wire.can_forward(value, reply)
 
     def _passes(self, exchange: Attempt) -> bool:
         """Whether the reply can leave as it comes."""

@@ -14,7 +14,7 @@ from msgspec import structs
 from ..config.settings import mask_url
 from ..errors import WireError
 from ..types import Failure
-from ..wires import wire_of
+from ..wires import get_wire
 from ..wires.framing import decode_json
 from .capture import A_PIECE, UNCOUNTED, Flow
 from .catalog import Endpoint
@@ -155,7 +155,7 @@ class UpstreamResponse:
         elif self.is_html:
             failure = structs.replace(self.html_error().failure, status=status)
         else:
-            failure = wire_of(self._endpoint.wire).decode_failure(status, _read(said))
+            failure = get_wire(self._endpoint.wire).decode_failure(status, _read(said))
             if failure.kind == "context_length":
                 failure = structs.replace(failure, message=f"{failure.message} {_TOO_LONG}")
         asked = retry_after(self.headers)

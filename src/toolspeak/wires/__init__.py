@@ -6,12 +6,12 @@ from .gemini import WIRE as GEMINI
 from .ollama import WIRE as OLLAMA
 from .openai_chat import WIRE as OPENAI_CHAT
 from .openai_responses import WIRE as OPENAI_RESPONSES
-from .wire import Decoder, Encoder, Envelope, Outgoing, StreamDecoder, Wire
+from .wire import EncodedRequest, Envelope, ReplyDecoder, StreamDecoder, StreamEncoder, Wire
 
 WIRES = {wire.name: wire for wire in (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, OLLAMA, GEMINI)}
 
 
-def wire_of(name: str) -> Wire:
+def get_wire(name: str) -> Wire:
     """The wire of that name."""
     if name not in WIRES:
         raise UsageError(f"there is no wire {name!r}; known are {', '.join(WIRES)}")
@@ -20,11 +20,11 @@ def wire_of(name: str) -> Wire:
 
 __all__ = [
     "WIRES",
-    "Decoder",
-    "Encoder",
+    "EncodedRequest",
     "Envelope",
-    "Outgoing",
+    "ReplyDecoder",
     "StreamDecoder",
+    "StreamEncoder",
     "Wire",
-    "wire_of",
+    "get_wire",
 ]

@@ -11,11 +11,11 @@ from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event
 from ..notes import NOTES
 from ..types import Note, Rejection, StopReason, ToolCall
 from .fields import Json
-from .framing import Braces
-from .names import Names
+from .framing import BraceCounter
+from .names import ToolNames
 
 _SHOWN = 1000
-CUTS: frozenset[StopReason] = frozenset({"length", "filter", "error"})
+TRUNCATING_REASONS: frozenset[StopReason] = frozenset({"length", "filter", "error"})
 """The reasons for which a reply stops in the midst of what it says."""
 
 
@@ -53,18 +53,18 @@ class _Call:
         """The arguments, where they came in one piece."""
         self.is_over = self.is_cut = False
         self.extra = extra
-        self._braces: Braces | None = None
+        self._braces: BraceCounter | None = None
         """What follows the pieces; a call that comes whole has none."""
 
     def add(self, piece: str) -> None:
         """More of the arguments."""
         self.pieces.append(piece)
-        self._braces = self._braces or Braces()
+        self._braces = self._braces or BraceCounter()
         self._braces.read(piece)
 
     def is_whole(self) -> bool:
         """Whether the pieces so far are all of an object."""
-        return self._braces is not None and self._braces.closed and not self.freeform
+        return self._braces is not None and self._braces.is_closed and not self.freeform
 
     def arguments(self) -> tuple[Json | None, str, tuple[str, ...]]:
         """The arguments, or what is wrong with them; and the repairs that they took."""
@@ -82,7 +82,7 @@ class _Call:
         return {"input": texts[0]}, "", (*repairs, *renamed)
 
 
-class Calls:
+class CallAssembler:
     """Tells what happens to the calls of one reply.
 
     Only one is open at a time, and nothing comes between its start and its end: the pieces of those
@@ -91,7 +91,7 @@ class Calls:
     """
 
     def __init__(
-        self, names: Names, new_id: Callable[[], str], *, incremental: bool = False
+        self, names: ToolNames, new_id: Callable[[], str], *, incremental: bool = False
     ) -> None:
         self._names = names
         self._new_id = new_id
@@ -99,7 +99,7 @@ class Calls:
         self._open: dict[Hashable, _Call] = {}
         self._waiting: list[Event] = []
         self._count = 0
-        self.made = 0
+        self.completed_count = 0
         """How many calls were made."""
 
     @property
@@ -128,7 +128,7 @@ class Calls:
         if len(self._open) == 1:
             yield from self._announce(call)
 
-    def more(self, key: Hashable, piece: str) -> Iterator[Event]:
+    def append(self, key: Hashable, piece: str) -> Iterator[Event]:
         """More of a call's arguments."""
         call = self._open.get(key)
         if call is not None:
@@ -162,14 +162,14 @@ class Calls:
             yield from self._ended(call)
             yield from self._next()
 
-    def end_if_whole(self, key: Hashable) -> Iterator[Event]:
+    def end_if_complete(self, key: Hashable) -> Iterator[Event]:
         """A call is over, unless it lacks something: then what follows has to tell whether the
         reply was cut short in it."""
         call = self._open.get(key)
         if call is not None and call.is_whole():
             yield from self.end(key)
 
-    def whole(
+    def add_whole(
         self,
         identity: str,
         name: str,
@@ -191,7 +191,7 @@ class Calls:
             call.given = {} if arguments is None else arguments
         return self._ended(call)
 
-    def beside(self, event: Event) -> Iterable[Event]:
+    def emit(self, event: Event) -> Iterable[Event]:
         """Something else happens: now, or after the call that is open."""
         return self._beside_calls(event) if self._open else (event,)
 
@@ -206,11 +206,11 @@ class Calls:
         """No more pieces come. Where the reply was cut short, a call that lacks something is not
         made."""
         for key, call in list(self._open.items()):
-            yield from self.end(key, cut=reason in CUTS and not call.is_whole())
+            yield from self.end(key, cut=reason in TRUNCATING_REASONS and not call.is_whole())
 
-    def reason(self, reason: StopReason) -> StopReason:
+    def adjust_stop_reason(self, reason: StopReason) -> StopReason:
         """Why the reply stops: for its calls, if it has any. Few APIs tell that apart."""
-        if self.made:
+        if self.completed_count:
             return "calls" if reason == "stop" else reason
         return "stop" if reason == "calls" else reason
 
@@ -232,7 +232,7 @@ class Calls:
 
     def _mean(self, call: _Call) -> None:
         """Find the tool that a call's name means."""
-        tool = self._names.read(call.name, call.namespace)
+        tool = self._names.find_tool(call.name, call.namespace)
         if tool:
             call.name, call.namespace = tool.name, tool.namespace
             call.unwraps = tool.freeform and not call.freeform
@@ -278,6 +278,6 @@ class Calls:
         if not self._incremental or call.unwraps:
             is_object = not repairs and (call.freeform or text.lstrip()[:1] == "{")
             ended.append(ArgumentsDelta(call.index, text if is_object else made.input))
-        self.made += 1
+        self.completed_count += 1
         ended.append(CallEnd(call.index, made))
         return ended

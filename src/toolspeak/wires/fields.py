@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..errors import WireError
-from ..types import Note
 
 T = TypeVar("T")
 _NAMES: dict[type[Any], str] = {
@@ -27,23 +26,21 @@ _NAMES: dict[type[Any], str] = {
 Json = dict[str, Any]
 
 
-def name_of(value: Any) -> str:
+def json_type(value: Any) -> str:
     """What JSON calls this kind of value."""
     if value is None:
         return "null"
     return "number" if isinstance(value, float) else _NAMES.get(type(value), type(value).__name__)
 
 
-WRITTEN = "~arguments"
+ARGUMENTS_TEXT = "~arguments"
 """In the `extra` of a call: its arguments, letter by letter, where they came as JSON text."""
-HOSTED = "~tools"
+HOSTED_TOOLS = "~tools"
 """In the `extra` of a request: the tools that only its own API can run."""
-OWN = "~"
+PRIVATE = "~"
 """A key of an `extra` that begins so is a wire's own reminder: nobody said it, nobody misses it."""
 _MOST_KEPT = 2**22
 """How many bytes of JSON are remembered by each function that reads it only once."""
-_ELSEWHERE_NOTHING = frozenset({"stream_options"})
-"""Fields that are about the connection, and mean nothing elsewhere."""
 
 
 class Fields:
@@ -53,7 +50,7 @@ class Fields:
 
     def __init__(self, value: Any, path: str = "$") -> None:
         if not isinstance(value, dict):
-            raise WireError(f"Expected `object`, got `{name_of(value)}`", path)
+            raise WireError(f"Expected `object`, got `{json_type(value)}`", path)
         self._left: Json = dict(value)
         self.path = path
 
@@ -64,16 +61,16 @@ class Fields:
             return value
         if kind is int and isinstance(value, float) and value.is_integer():
             return kind(value)
-        raise WireError(f"Expected `{_NAMES[kind]}`, got `{name_of(value)}`", self.at(key))
+        raise WireError(f"Expected `{_NAMES[kind]}`, got `{json_type(value)}`", self.path_of(key))
 
-    def need(self, key: str, kind: type[T]) -> T:
+    def require(self, key: str, kind: type[T]) -> T:
         """The value of a field that has to be there."""
         value = self.take(key, kind)
         if value is None:
-            raise WireError(f"Expected `{_NAMES[kind]}`, got nothing", self.at(key))
+            raise WireError(f"Expected `{_NAMES[kind]}`, got nothing", self.path_of(key))
         return value
 
-    def text(self, *keys: str) -> str:
+    def take_text(self, *keys: str) -> str:
         """The first of these fields that holds text; "" if none does."""
         for key in keys:
             value = self.take(key, str)
@@ -81,32 +78,32 @@ class Fields:
                 return value
         return ""
 
-    def numbers(self, keys: Container[str]) -> dict[str, float]:
+    def take_numbers(self, keys: Container[str]) -> dict[str, float]:
         """The numbers in those of these fields that there are."""
         there = [key for key in self._left if key in keys]
         if not there:
             return {}
-        numbers = ((key, self.number(key)) for key in there)
+        numbers = ((key, self.take_number(key)) for key in there)
         return {key: value for key, value in numbers if value is not None}
 
-    def number(self, key: str) -> float | None:
+    def take_number(self, key: str) -> float | None:
         """The number in a field."""
         value = self._left.pop(key, None)
         if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
             return value
-        raise WireError(f"Expected `number`, got `{name_of(value)}`", self.at(key))
+        raise WireError(f"Expected `number`, got `{json_type(value)}`", self.path_of(key))
 
-    def texts(self, key: str) -> tuple[str, ...]:
+    def take_texts(self, key: str) -> tuple[str, ...]:
         """The texts in a field that holds one or several."""
         value = self._left.pop(key, None)
         texts = [value] if isinstance(value, str) else value
         if texts is None:
             return ()
         if not isinstance(texts, list) or any(type(text) is not str for text in texts):
-            raise WireError("Expected `string` or an array of them", self.at(key))
+            raise WireError("Expected `string` or an array of them", self.path_of(key))
         return tuple(texts)
 
-    def any(self, *keys: str) -> Any:
+    def take_any(self, *keys: str) -> Any:
         """The first of these fields that there is, whatever it holds."""
         for key in keys:
             value = self._left.pop(key, None)
@@ -114,29 +111,29 @@ class Fields:
                 return value
         return None
 
-    def leave(self, *keys: str) -> None:
+    def discard(self, *keys: str) -> None:
         """These fields say nothing that anybody needs."""
         for key in keys:
             self._left.pop(key, None)
 
-    def each(self, key: str) -> list[tuple[Any, str]]:
+    def take_items(self, key: str) -> list[tuple[Any, str]]:
         """The items of an array, each with its path."""
         items = self.take(key, list)
         if not items:
             return []
         return [(item, f"{self.path}.{key}[{index}]") for index, item in enumerate(items)]
 
-    def one_or_more(self, key: str) -> list[tuple[Any, str]]:
+    def take_one_or_more(self, key: str) -> list[tuple[Any, str]]:
         """The items of an array; an object that stands there alone is its only one."""
         value = self.peek(key)
         if not isinstance(value, dict):
-            return self.each(key)
-        return [(self.any(key), self.at(key))]
+            return self.take_items(key)
+        return [(self.take_any(key), self.path_of(key))]
 
-    def inner(self, key: str) -> Fields | None:
+    def take_object(self, key: str) -> Fields | None:
         """The object in a field, to be taken apart too."""
         value = self.take(key, dict)
-        return None if value is None else Fields(value, self.at(key))
+        return None if value is None else Fields(value, self.path_of(key))
 
     def peek(self, key: str) -> Any:
         """The value of a field, which stays there."""
@@ -146,7 +143,7 @@ class Fields:
         """Put other fields in the place of those of the same name."""
         self._left.update(fields)
 
-    def are_left(self) -> bool:
+    def has_rest(self) -> bool:
         """Whether there is anything that nobody took."""
         return bool(self._left)
 
@@ -158,7 +155,7 @@ class Fields:
         """Whether a field is there and not null."""
         return self._left.get(key) is not None
 
-    def at(self, key: str) -> str:
+    def path_of(self, key: str) -> str:
         """The path of a field."""
         return f"{self.path}.{key}"
 
@@ -173,7 +170,7 @@ F = TypeVar("F", bound=Fields)
 Reads = Callable[[F], T]
 
 
-def once_for(*keys: str) -> Callable[[Reads[F, T]], Reads[F, T]]:
+def memoize_by_json(*keys: str) -> Callable[[Reads[F, T]], Reads[F, T]]:
     """For a function that reads these fields and no others: what it makes of the same JSON it makes
     only once."""
 
@@ -190,7 +187,7 @@ def once_for(*keys: str) -> Callable[[Reads[F, T]], Reads[F, T]]:
             found = kept.get(given) if given else None
             if found is not None:
                 for key in keys:
-                    fields.any(key)
+                    fields.take_any(key)
                 return found
             made = read(fields)
             with changing:
@@ -213,55 +210,3 @@ def _encoded(value: Any) -> bytes:
         return msgspec.json.encode(value)
     except (ValueError, RecursionError):
         return b""
-
-
-class Unsaid:
-    """What cannot be said on a wire, each field once, with the first place where it stood."""
-
-    def __init__(self, wire: str, origin: str) -> None:
-        self.wire = wire
-        self.same = wire == origin
-        """The request came by this very API: what it left over rides along."""
-        self._notes: dict[tuple[str, str], tuple[str, str, int]] = {}
-
-    def carried(self, extra: Json, path: str) -> Json:
-        """The fields that ride along, if they may."""
-        if self.same or not extra:
-            return extra
-        for key in extra:
-            if key not in _ELSEWHERE_NOTHING and not key.startswith(OWN):
-                self.drop(key, f"{path}.{key}")
-        for tool in extra.get(HOSTED, ()):
-            kind = tool.get("type") or next(iter(tool), None)
-            self._note("skipped-tool", f"a tool of the kind {kind!r} cannot be offered", path)
-        return {}
-
-    def drop(self, what: str, path: str) -> None:
-        """Something is left out."""
-        self._note("unsupported", f"{self.wire} has no words for {what}; it is left out", path)
-
-    def change(self, message: str, path: str) -> None:
-        """Something is said in another way."""
-        self._note("converted", message, path)
-
-    def _note(self, code: str, message: str, path: str) -> None:
-        known = self._notes.get((code, message))
-        self._notes[code, message] = (
-            message,
-            known[1] if known else path,
-            (known or (0, 0, 0))[2] + 1,
-        )
-
-    def notes(self) -> tuple[Note, ...]:
-        """Everything that was noted."""
-        if not self._notes:
-            return ()
-        return tuple(
-            Note(code, f"{message} ({count} places)" if count > 1 else message, path)
-            for (code, _), (message, path, count) in self._notes.items()
-        )
-
-
-def present(**fields: Any) -> Json:
-    """An object of the fields that are there."""
-    return {key: value for key, value in fields.items() if value is not None}

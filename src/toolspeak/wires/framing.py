@@ -166,14 +166,14 @@ class JsonLines:
         return frame.bytes + b"\n"
 
 
-class Braces:
+class BraceCounter:
     """Counts the braces of JSON as it arrives, without those in texts."""
 
-    __slots__ = ("_escaped", "_in_string", "closed", "depth")
+    __slots__ = ("_escaped", "_in_string", "depth", "is_closed")
 
     def __init__(self) -> None:
         self.depth = 0
-        self.closed = False
+        self.is_closed = False
         """An object was opened, and closed again."""
         self._in_string = self._escaped = False
 
@@ -197,11 +197,11 @@ class Braces:
             elif mark == "{":
                 start = start if self.depth else at
                 self.depth += 1
-                self.closed = False
+                self.is_closed = False
             elif self.depth:
                 self.depth -= 1
                 if not self.depth:
-                    self.closed = True
+                    self.is_closed = True
                     found.append((start, at + 1))
         self._escaped = skipped == len(text)
         return [*found, (start, -1)] if self.depth else found
@@ -212,7 +212,7 @@ class JsonArray:
 
     def __init__(self) -> None:
         self._text = codecs.getincrementaldecoder("utf-8")("replace")
-        self._braces = Braces()
+        self._braces = BraceCounter()
         self._begun: list[str] = []
         """The pieces of an object whose end has not come."""
         self._size = 0
@@ -272,7 +272,7 @@ def encode_line(value: Any) -> bytes:
     return data
 
 
-def sse(value: Any, event: str = "") -> bytes:
+def encode_sse(value: Any, event: str = "") -> bytes:
     """One server-sent event."""
     data = b"data: " + encode_line(value) + b"\n\n"
     return b"event: " + event.encode() + b"\n" + data if event else data

@@ -24,11 +24,11 @@ class NameRule(Struct, frozen=True):
 
     allowed: str
     """The characters of a name, as in a regular expression's set."""
-    longest: int
+    max_length: int
     first: str = ""
     """What a name may begin with, if not with any of them."""
 
-    def takes(self, name: str) -> bool:
+    def allows(self, name: str) -> bool:
         """Whether a name can go out as it is."""
         return _pattern(self).fullmatch(name) is not None
 
@@ -36,13 +36,13 @@ class NameRule(Struct, frozen=True):
 @lru_cache(maxsize=64)
 def _pattern(rule: NameRule) -> re.Pattern[str]:
     begins = f"(?=[{rule.first}])" if rule.first else ""
-    return re.compile(f"{begins}[{rule.allowed}]{{1,{rule.longest}}}")
+    return re.compile(f"{begins}[{rule.allowed}]{{1,{rule.max_length}}}")
 
 
 ANY_NAME = NameRule(r"\s\S", 10_000)
 
 
-class Names:
+class ToolNames:
     """The names of one request's tools, as a wire writes them."""
 
     def __init__(
@@ -67,12 +67,12 @@ class Names:
             self._written[key] = name
             self._meant[space, name] = tool
 
-    def write(self, name: str, namespace: str | None = None) -> str:
+    def to_wire(self, name: str, namespace: str | None = None) -> str:
         """The name as it goes out."""
         known = self._written.get((namespace, name))
         return known if known is not None else self._fitted(namespace, name)
 
-    def read(self, name: str, namespace: str | None = None) -> Tool | None:
+    def find_tool(self, name: str, namespace: str | None = None) -> Tool | None:
         """The tool that a name on the wire means, if it is one of the request's."""
         return self._meant.get((namespace, name))
 
@@ -91,17 +91,17 @@ class Names:
     def _fitted(self, namespace: str | None, name: str) -> str:
         rule = self._rule
         full = name if self._space(namespace) or not namespace else f"{namespace}__{name}"
-        if rule.takes(full):
+        if rule.allows(full):
             return full
         fitted = re.sub(f"[^{rule.allowed}]", "_", full) or "_"
         if rule.first and not re.match(f"[{rule.first}]", fitted):
             fitted = f"_{fitted}"
-        return fitted if len(fitted) <= rule.longest else self._hashed(fitted, full)
+        return fitted if len(fitted) <= rule.max_length else self._hashed(fitted, full)
 
     def _hashed(self, name: str, full: str) -> str:
         """A name that no other tool has, however alike they are in what may be written."""
         digest = hashlib.blake2b(full.encode("utf-8", "replace"), digest_size=_HASH // 2)
-        return f"{name[: self._rule.longest - _HASH - 1]}_{digest.hexdigest()}"
+        return f"{name[: self._rule.max_length - _HASH - 1]}_{digest.hexdigest()}"
 
 
-NO_NAMES = Names((), ANY_NAME)
+NO_TOOL_NAMES = ToolNames((), ANY_NAME)

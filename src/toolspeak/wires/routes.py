@@ -33,16 +33,18 @@ class Route(Struct, frozen=True):
     model: str = ""
     stream: bool | None = None
     """None: the body says it."""
-    array: bool = False
+    is_array: bool = False
     """The stream is one JSON array."""
-    implied: dict[str, str] = {}
+    implied_fields: dict[str, str] = {}
     """Fields that a body may leave out, though they tell what it asks for."""
 
 
-_ROUTES = {path: Route(wire, implied=_IMPLIED.get(path, {})) for path, wire in _PATHS.items()}
+_ROUTES = {
+    path: Route(wire, implied_fields=_IMPLIED.get(path, {})) for path, wire in _PATHS.items()
+}
 
 
-def route(target: str) -> Route | None:
+def match_route(target: str) -> Route | None:
     """What the path of a request, with its query, says; None for a path that no wire has."""
     if target in _ROUTES:
         return _ROUTES[target]

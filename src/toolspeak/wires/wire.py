@@ -32,24 +32,24 @@ from ..types import (
     ToolCall,
     ToolResult,
 )
-from .call_assembly import Calls
-from .common import kind_of
-from .fields import OWN, WRITTEN, Json
+from .call_assembly import CallAssembler
+from .content import part_type
+from .fields import ARGUMENTS_TEXT, PRIVATE, Json
 from .framing import Frame, Framing, decode_json
-from .names import NO_NAMES, Names
+from .names import NO_TOOL_NAMES, ToolNames
 
-Silence = Literal["signatures", "images", "order", "refusals"]
-_MARKS = frozenset({"type", WRITTEN})
+ReplyFeature = Literal["signatures", "images", "order", "refusals"]
+_MARKS = frozenset({"type", ARGUMENTS_TEXT})
 """What an `extra` says of the part it stands at, and is no word of the API's."""
 
 
-class Outgoing(Struct, frozen=True):
+class EncodedRequest(Struct, frozen=True):
     """A request, ready to be sent to an upstream."""
 
     path: str
     """Below the upstream's base URL."""
     body: Json
-    names: Names = NO_NAMES
+    names: ToolNames = NO_TOOL_NAMES
     """For reading the reply: what its names mean."""
     notes: tuple[Note, ...] = ()
 
@@ -64,11 +64,11 @@ class Envelope(Struct, frozen=True):
     """Seconds since 1970."""
 
 
-class Decoder(Protocol):
+class ReplyDecoder(Protocol):
     """Tells what the frames of a reply say. A reply that comes whole is one frame."""
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the reply has come to the end that its API gives it."""
         ...
 
@@ -81,7 +81,7 @@ class Decoder(Protocol):
         ...
 
 
-class Encoder(Protocol):
+class StreamEncoder(Protocol):
     """Writes a stream for what happens."""
 
     def feed(self, event: Event) -> bytes:
@@ -103,9 +103,9 @@ class Wire(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     decode_request: Callable[..., Request]
-    encode_request: Callable[[Request], Outgoing]
-    decoder: Callable[[Calls], Decoder]
-    encoder: Callable[[Envelope], Encoder]
+    encode_request: Callable[[Request], EncodedRequest]
+    reply_decoder: Callable[[CallAssembler], ReplyDecoder]
+    stream_encoder: Callable[[Envelope], StreamEncoder]
     encode_reply: Callable[[Reply, Envelope], Json]
     decode_failure: Callable[[int, Any], Failure]
     encode_failure: Callable[[Failure], Json]
@@ -113,67 +113,69 @@ class Wire(Struct, frozen=True, kw_only=True):
     content_type: str = "text/event-stream"
     key_header: str = "authorization"
     """The header in which a key is shown."""
-    mute_on: frozenset[Silence] = frozenset()
+    unsupported_in_replies: frozenset[ReplyFeature] = frozenset()
     """What a reply cannot hold."""
-    conversation: str = "messages"
+    messages_field: str = "messages"
     """The field of a request that holds the conversation."""
-    instructions_apart: bool = False
+    has_system_field: bool = False
     """Instructions stand in a field of their own, and are no conversation by themselves."""
-    loads_by: Json | None = None
+    model_load_reply: Json | None = None
     """What a reply says beside nothing to a client that asks nothing, to load a model by that; None
     where to ask nothing is an error."""
-    read: Callable[[bytes], Any] = decode_json
+    parse_reply_body: Callable[[bytes], Any] = decode_json
     """What the body of a whole reply holds, as the decoder takes it."""
-    plain_text: Callable[[str | bytes], str | None] | None = None
+    read_text_chunk: Callable[[str | bytes], str | None] | None = None
     """The text of a frame that holds nothing else, as nearly all of a stream do, once a reply has
     begun; None for any other."""
-    is_asked_for: Callable[[Any, Request], bool] = _always
+    is_frame_wanted: Callable[[Any, Request], bool] = _always
     """Whether a request's own client has asked for a frame, and not only we."""
-    is_as_written: Callable[[Any, Reply], bool] = _never
+    can_forward: Callable[[Any, Reply], bool] = _never
     """Whether what came is written as we would write that reply, so that it can leave as it is."""
-    window: Callable[[Json, int], Json] | None = None
+    set_context_window: Callable[[Json, int], Json] | None = None
     """Asks in a request for a window of so many tokens, where the upstream's own may be too small
     for it and the upstream would not tell."""
     streamed_failures: frozenset[FailureKind] = frozenset()
     """What clients of a stream look for in it alone, even if that is all that it tells."""
 
-    def asks(self, request: Request) -> bool:
+    def has_input(self, request: Request) -> bool:
         """Whether there is something to answer in a request of this API."""
-        if self.instructions_apart:
+        if self.has_system_field:
             return any(message.role not in ("system", "developer") for message in request.messages)
         return bool(request.messages) or bool(request.extra.get("previous_response_id"))
 
-    def authorization(self, key: str) -> dict[str, str]:
+    def auth_headers(self, key: str) -> dict[str, str]:
         """The header that shows a key."""
         if not key:
             return {}
         return {self.key_header: f"Bearer {key}" if self.key_header == "authorization" else key}
 
-    def notes_on(self, reply: Reply) -> tuple[Note, ...]:
+    def find_losses(self, reply: Reply) -> tuple[Note, ...]:
         """What is lost of a reply when it is written in this API's words."""
         lost: list[tuple[str, str]] = []
         parts = reply.parts
-        if "signatures" in self.mute_on and any(_signature(part) for part in parts):
+        if "signatures" in self.unsupported_in_replies and any(_signature(part) for part in parts):
             lost.append(("the signature of a thought", "$.parts"))
-        if "images" in self.mute_on and any(isinstance(part, Image) for part in parts):
+        if "images" in self.unsupported_in_replies and any(
+            isinstance(part, Image) for part in parts
+        ):
             lost.append(("a picture", "$.parts"))
-        if "order" in self.mute_on and _is_mixed(parts):
+        if "order" in self.unsupported_in_replies and _is_mixed(parts):
             lost.append(("the order of thoughts, words and calls", "$.parts"))
-        if "refusals" in self.mute_on and reply.stop_reason in _UNUSUAL:
+        if "refusals" in self.unsupported_in_replies and reply.stop_reason in _UNUSUAL:
             lost.append((f"why the reply stops: {reply.stop_reason}", "$.stop_reason"))
         if reply.wire != self.name:
             lost += _of_another_api(reply)
         return tuple(
             Note("unsupported", f"{self.name} has no words for {what}; it is left out", path)
             for what, path in dict.fromkeys(lost)
-            if not what.startswith(OWN)
+            if not what.startswith(PRIVATE)
         )
 
     def decode_reply(
-        self, body: Any, names: Names = NO_NAMES, new_id: Callable[[], str] = new_call_id
+        self, body: Any, names: ToolNames = NO_TOOL_NAMES, new_id: Callable[[], str] = new_call_id
     ) -> Iterator[Event]:
         """The events of a whole reply."""
-        yield from StreamDecoder(self, names, new_id=new_id).whole(body)
+        yield from StreamDecoder(self, names, new_id=new_id).feed_whole(body)
 
 
 def _says(event: Event) -> bool:
@@ -200,7 +202,7 @@ def _of_another_api(reply: Reply) -> Iterator[tuple[str, str]]:
     """What only the API can say that a reply came by."""
     for part in reply.parts:
         if isinstance(part, Other):
-            yield f"a part of the kind {kind_of(part)!r}", "$.parts"
+            yield f"a part of the kind {part_type(part)!r}", "$.parts"
         elif not isinstance(part, ToolResult):
             yield from ((key, f"$.parts.{key}") for key in part.extra if key not in _MARKS)
     for key in (*reply.extra, *(reply.usage.extra if reply.usage else ())):
@@ -218,30 +220,30 @@ class StreamDecoder:
     def __init__(
         self,
         wire: Wire,
-        names: Names = NO_NAMES,
+        names: ToolNames = NO_TOOL_NAMES,
         *,
         arguments: Literal["validated", "incremental"] = "validated",
         framing: Callable[[], Framing] | None = None,
         new_id: Callable[[], str] = new_call_id,
-        passes: Callable[[Any], bool] | None = None,
+        can_forward: Callable[[Any], bool] | None = None,
     ) -> None:
         self._wire = wire
-        self._passes = passes
+        self._can_forward = can_forward
         """Which frames a client gets as they are."""
-        self._plain_text = None if passes else wire.plain_text
-        self.passed: list[bytes] = []
+        self._plain_text = None if can_forward else wire.read_text_chunk
+        self.forwarded: list[bytes] = []
         """Those that came and are fine."""
         self._new_framing = framing or wire.framing
-        self._calls = Calls(names, new_id, incremental=arguments == "incremental")
-        self._decoder = wire.decoder(self._calls)
+        self._calls = CallAssembler(names, new_id, incremental=arguments == "incremental")
+        self._decoder = wire.reply_decoder(self._calls)
         self._over = False
         self._said = False
         """Something came of the reply."""
-        self.frames = 0
+        self.frame_count = 0
         """How many frames have come."""
-        self.done = False
+        self.is_done = False
         """The end of the stream was announced."""
-        self.complete = False
+        self.is_complete = False
         """The reply is all there, even if its stream goes on."""
 
     @cached_property
@@ -250,7 +252,7 @@ class StreamDecoder:
         return self._new_framing()
 
     @property
-    def in_call(self) -> bool:
+    def is_in_call(self) -> bool:
         """Whether a call has begun that is not over."""
         return self._calls.is_open
 
@@ -260,17 +262,17 @@ class StreamDecoder:
         if self._plain_text and self._said and type(frames) is tuple and not self._calls.is_open:
             text = self._plain_text(frames[0].data)
             if text and not self._over:
-                self.frames += 1
+                self.frame_count += 1
                 return [TextDelta(text)]
         return self._guarded(self._frames(frames))
 
-    def value(self, frame: Any) -> list[Event]:
+    def feed_value(self, frame: Any) -> list[Event]:
         """What a frame says that is decoded already."""
         return self._guarded(self._decoder.feed(frame))
 
-    def whole(self, reply: Any) -> list[Event]:
+    def feed_whole(self, reply: Any) -> list[Event]:
         """What a reply says that comes in one piece, and is decoded already."""
-        self.done = self.complete = True
+        self.is_done = self.is_complete = True
         return self._guarded(chain(self._decoder.feed(reply), self._end()))
 
     def finish(self) -> list[Event]:
@@ -279,26 +281,26 @@ class StreamDecoder:
         return said + self._guarded(self._end())
 
     def _end(self) -> Iterator[Event]:
-        if not self.complete:
+        if not self.is_complete:
             yield Failure("upstream", "the upstream's stream broke off before its end", 502)
             return
         last = list(self._decoder.finish())
-        if self._decoder.complete or self._said or any(map(_says, last)):
+        if self._decoder.is_complete or self._said or any(map(_says, last)):
             yield from last
         else:
             yield Failure("upstream", "there is no reply in what the upstream sent", 502)
 
     def _frames(self, frames: Iterable[Frame]) -> Iterator[Event]:
         for frame in frames:
-            self.frames += 1
+            self.frame_count += 1
             if len(frame.data) < _LONGEST_DONE and frame.data.strip() == b"[DONE]":
-                self.done, value = True, None
+                self.is_done, value = True, None
             else:
                 value = decode_json(frame.data)
                 yield from self._value(frame.event, value)
             # Nobody comes back here for more after a failure.
-            if self._passes and self._passes(value):
-                self.passed.append(self._framing.write(frame))
+            if self._can_forward and self._can_forward(value):
+                self.forwarded.append(self._framing.write(frame))
 
     def _value(self, event: str, value: Any) -> Iterable[Event]:
         if event == "error" and not (isinstance(value, dict) and "type" in value):
@@ -320,5 +322,5 @@ class StreamDecoder:
             self._over = True
             message = f"the upstream's reply cannot be read: {error}"
             said.append(Failure("upstream", message, 502, param=error.failure.param))
-        self.complete = self.done or self._decoder.complete
+        self.is_complete = self.is_done or self._decoder.is_complete
         return said

@@ -18,7 +18,7 @@ from ...upstream.catalog import ResolvedModel
 from ...upstream.client import UpstreamClient
 from ...upstream.errors import UpstreamError
 from ...upstream.model_call import at_once
-from ...wires import Outgoing
+from ...wires import EncodedRequest
 from ...wires.framing import decode_json, encode_json
 from .questions import Question, chat, request_for, user
 
@@ -133,7 +133,7 @@ class Asker:
                 raise UpstreamError(event)
         return events
 
-    async def _said(self, answer: ReplyReader, outgoing: Outgoing) -> list[Event]:
+    async def _said(self, answer: ReplyReader, outgoing: EncodedRequest) -> list[Event]:
         """What comes back. There is no use in asking again what is refused, even with a 500."""
         try:
             response = await self._upstreams.send(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from ...wires.gemini.request_encoding import path_of
+from ...wires.gemini.request_encoding import encode_model_path
 from .asking import Asker
 from .findings import Finding, Findings
 
@@ -69,7 +69,7 @@ async def _anthropic(asker: Asker) -> _Told:
 
 
 async def _gemini(asker: Asker) -> _Told:
-    size = _number(await asker.look_up(f"/{path_of(asker.target.model)}"), _LENGTHS)
+    size = _number(await asker.look_up(f"/{encode_model_path(asker.target.model)}"), _LENGTHS)
     return (size, "tokens, as the upstream tells") if size else None
 
 

@@ -26,7 +26,7 @@ from ...events import (
     TextDelta,
 )
 from ...upstream.capture import Flow
-from ...wires import StreamDecoder, wire_of
+from ...wires import StreamDecoder, get_wire
 from ...wires.framing import decode_json
 from .masking import Span
 
@@ -149,7 +149,7 @@ class _Reading:
 
 def read(wire: str, flow: Flow, *, is_stream: bool) -> Said:
     """Read a reply of that API."""
-    decoder = StreamDecoder(wire_of(wire), arguments="incremental")
+    decoder = StreamDecoder(get_wire(wire), arguments="incremental")
     reading = _Reading()
     to_text = codecs.getincrementaldecoder("utf-8")("replace")
     raw: list[str] = []
@@ -162,7 +162,7 @@ def read(wire: str, flow: Flow, *, is_stream: bool) -> Said:
         raw.append(to_text.decode(data))
         length += len(raw[-1])
         pieces.append(Piece(seconds, reading.length, length))
-    reading.take(decoder.finish() if value is None else decoder.whole(value))
+    reading.take(decoder.finish() if value is None else decoder.feed_whole(value))
     raw.append(to_text.decode(b"", final=True))
     if flow.lost:
         raw.append(f"\n… {flow.lost} more bytes were not kept")

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ...errors import ToolspeakError
 from ...upstream.record import RequestRecord, last_user_text
-from ...wires import wire_of
+from ...wires import get_wire
 from ...wires.framing import decode_json
 
 
@@ -76,7 +76,7 @@ def summary_of(record: RequestRecord) -> Summary:
 def _asked(wire: str, body: bytes) -> str:
     """The gist of what a client has sent."""
     try:
-        request = wire_of(wire).decode_request(decode_json(body), model="", stream=False)
+        request = get_wire(wire).decode_request(decode_json(body), model="", stream=False)
     except ToolspeakError:
         return ""
     return last_user_text(request)

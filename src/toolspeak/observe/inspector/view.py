@@ -20,7 +20,7 @@ from ...notes import NOTES
 from ...types import Failure, Message, Note, Part, Reasoning, Reply, Text, ToolCall, ToolResult
 from ...upstream.errors import endpoint_secrets
 from ...upstream.record import AttemptRecord, RequestRecord
-from ...wires import wire_of
+from ...wires import get_wire
 from ...wires.framing import decode_json
 from .highlights import Place, Places, in_utf16, spans_of
 from .masking import Covering, plain, sendable
@@ -153,7 +153,7 @@ class View:
     def _prompt(self, question: AttemptRecord) -> dict[str, Any]:
         """The conversation as the upstream got it."""
         try:
-            request = wire_of(question.server.wire).decode_request(
+            request = get_wire(question.server.wire).decode_request(
                 decode_json(question.request_body), model=question.model, stream=False
             )
         except ToolspeakError:

@@ -11,8 +11,8 @@ from ..framing import ServerSentEvents
 from ..wire import Wire
 from .errors import decode_failure, encode_failure
 from .parts import NAME
-from .reply_decoding import Decoder
-from .reply_encoding import Encoder, encode_reply
+from .reply_decoding import AnthropicReplyDecoder
+from .reply_encoding import AnthropicStreamEncoder, encode_reply
 from .request_decoding import decode_request
 from .request_encoding import encode_request
 
@@ -22,12 +22,12 @@ WIRE = Wire(
     title="Anthropic Messages",
     decode_request=decode_request,
     encode_request=encode_request,
-    decoder=Decoder,
-    encoder=Encoder,
+    reply_decoder=AnthropicReplyDecoder,
+    stream_encoder=AnthropicStreamEncoder,
     encode_reply=encode_reply,
     decode_failure=decode_failure,
     encode_failure=encode_failure,
     framing=ServerSentEvents,
-    instructions_apart=True,
-    mute_on=frozenset({"images"}),
+    has_system_field=True,
+    unsupported_in_replies=frozenset({"images"}),
 )

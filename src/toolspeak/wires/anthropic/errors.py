@@ -6,8 +6,9 @@ import re
 from typing import Any
 
 from ...types import Failure, FailureKind
-from ..common import NO_STATUS, STATUSES, failure_from
-from ..fields import Json, present
+from ..encoding import omit_none
+from ..errors import STATUS_OF_ERROR, UNKNOWN_STATUS, classify_failure
+from ..fields import Json
 
 _TOO_LONG = "prompt is too long"
 """What clients of this API look for."""
@@ -30,11 +31,11 @@ def decode_failure(status: int, body: Any) -> Failure:
     """What an upstream says has gone wrong. In a stream, the kind of error tells the status."""
     error = body.get("error", body) if isinstance(body, dict) else body
     if not isinstance(error, dict):
-        return failure_from(status, str(error or ""))
+        return classify_failure(status, str(error or ""))
     kind = str(error.get("type") or "")
     details = error.get("details")
-    return failure_from(
-        STATUSES.get(kind, status) if status == NO_STATUS else status,
+    return classify_failure(
+        STATUS_OF_ERROR.get(kind, status) if status == UNKNOWN_STATUS else status,
         str(error.get("message") or ""),
         kind or None,
         details=details if isinstance(details, dict) else None,
@@ -49,7 +50,7 @@ def encode_failure(failure: Failure) -> Json:
     message = failure.message
     if failure.kind == "context_length" and not message.startswith(_TOO_LONG):
         message = f"{_TOO_LONG}: {_numbers(message)}"
-    error = {"type": kind, "message": message} | present(details=failure.details)
+    error = {"type": kind, "message": message} | omit_none(details=failure.details)
     return {"type": "error", "error": error}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...types import StopReason
-from ..fields import OWN
+from ..fields import PRIVATE
 
 NAME = "anthropic"
 SAMPLING = {key: key for key in ("temperature", "top_p", "top_k")}
@@ -28,6 +28,6 @@ STOPS_OUT: dict[StopReason, str] = {
 REDACTED = "redacted_thinking:"
 """What the signature of a thought begins with that the API does not show; so that it is one
 when it comes back from a client of another API."""
-OWN_BLOCK = f"{OWN}block"
+OWN_BLOCK = f"{PRIVATE}block"
 """A text that stands for a block which only this API has: the block itself."""
 EFFORTS = ("low", "medium", "high", "xhigh", "max")

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Other, Usage
-from ..call_assembly import Calls
+from ..call_assembly import CallAssembler
 from ..fields import Fields, Json
 from ..framing import decode_json
 from .errors import decode_failure
@@ -16,10 +16,10 @@ from .parts import NAME, REDACTED, STOPS
 _STOPPED = ("stop_reason", "stop_sequence")
 
 
-class Decoder:
+class AnthropicReplyDecoder:
     """The events of a stream, or a whole message, to what happens."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: CallAssembler) -> None:
         self._calls = calls
         self._others: dict[int, tuple[Json, list[str]]] = {}
         """The blocks that only this API knows, with the pieces of their input."""
@@ -29,27 +29,29 @@ class Decoder:
         self._undecided: int | None = None
         """A call that was closed before it was whole: what follows tells whether it was cut off."""
         self._started = False
-        self.complete = False
+        self.is_complete = False
 
     def feed(self, frame: Any) -> Iterator[Event]:
         fields = Fields(frame)
-        match fields.text("type"):
+        match fields.take_text("type"):
             case "message_start":
-                message = Fields(fields.any("message"), "$.message")
-                message.any("content")
+                message = Fields(fields.take_any("message"), "$.message")
+                message.take_any("content")
                 yield from self._start(message)
             case "content_block_start":
-                yield from self._block(fields.take("index", int) or 0, fields.any("content_block"))
+                yield from self._block(
+                    fields.take("index", int) or 0, fields.take_any("content_block")
+                )
             case "content_block_delta":
-                delta = Fields(fields.any("delta"), "$.delta")
+                delta = Fields(fields.take_any("delta"), "$.delta")
                 yield from self._delta(fields.take("index", int) or 0, delta)
             case "content_block_stop":
                 yield from self._end(fields.take("index", int) or 0)
             case "message_delta":
-                self._stopped(fields.inner("delta") or Fields({}))
-                self._count(fields.inner("usage"))
+                self._stopped(fields.take_object("delta") or Fields({}))
+                self._count(fields.take_object("usage"))
             case "message_stop":
-                self.complete = True
+                self.is_complete = True
             case "error":
                 yield decode_failure(500, frame)
             case "message" | "":
@@ -61,29 +63,31 @@ class Decoder:
         reason = STOPS.get(self._raw_stop or "", "stop")
         yield from self._calls.finish(reason)
         usage = _usage(Fields(self._usage))
-        yield Finish(self._calls.reason(reason), self._raw_stop, usage, self._extra or None)
+        yield Finish(
+            self._calls.adjust_stop_reason(reason), self._raw_stop, usage, self._extra or None
+        )
 
     def _whole(self, fields: Fields) -> Iterator[Event]:
         if fields.has("error"):
             yield decode_failure(500, fields.rest())
         if not fields.has("content"):
             return
-        content = fields.each("content")
-        self._stopped(Fields({key: fields.any(key) for key in _STOPPED}))
+        content = fields.take_items("content")
+        self._stopped(Fields({key: fields.take_any(key) for key in _STOPPED}))
         yield from self._start(fields)
         for index, (block, _) in enumerate(content):
             yield from self._block(index, block)
             yield from self._end(index)
-        self.complete = True
+        self.is_complete = True
 
     def _start(self, message: Fields) -> Iterator[Event]:
         if self._started:
             return
         self._started = True
-        self._count(message.inner("usage"))
-        identity, model = str(message.any("id") or ""), message.text("model")
+        self._count(message.take_object("usage"))
+        identity, model = str(message.take_any("id") or ""), message.take_text("model")
         for known in ("type", "role", *_STOPPED):
-            message.any(known)
+            message.take_any(known)
         usage = _usage(Fields(self._usage)) if self._usage else None
         yield Started(identity, model, usage, NAME, message.rest() or None)
 
@@ -101,19 +105,19 @@ class Decoder:
             yield from self._calls.end(self._undecided)
             self._undecided = None
         block = Fields(given, "$.content_block")
-        match block.need("type", str):
+        match block.require("type", str):
             case "text":
-                yield from self._said(block.text("text"), block.take("citations", list) or [])
+                yield from self._said(block.take_text("text"), block.take("citations", list) or [])
             case "thinking":
-                text, signature = block.text("thinking"), block.text("signature")
+                text, signature = block.take_text("thinking"), block.take_text("signature")
                 if text or signature:
-                    yield from self._calls.beside(ReasoningDelta(text, signature or None))
+                    yield from self._calls.emit(ReasoningDelta(text, signature or None))
             case "redacted_thinking":
-                thought = ReasoningDelta("", REDACTED + block.text("data"))
-                yield from self._calls.beside(thought)
+                thought = ReasoningDelta("", REDACTED + block.take_text("data"))
+                yield from self._calls.emit(thought)
             case "tool_use":
                 given = block.take("input", dict)
-                identity, name = block.text("id"), block.need("name", str)
+                identity, name = block.take_text("id"), block.require("name", str)
                 yield from self._calls.start(index, identity, name, extra=block.rest())
                 if given:
                     yield from self._calls.end(index, given)
@@ -122,28 +126,28 @@ class Decoder:
 
     def _said(self, text: str, citations: list[Any]) -> Iterator[Event]:
         if text:
-            yield from self._calls.beside(TextDelta(text))
+            yield from self._calls.emit(TextDelta(text))
         for citation in citations:
-            yield from self._calls.beside(TextDelta("", {"citations": [citation]}))
+            yield from self._calls.emit(TextDelta("", {"citations": [citation]}))
 
     def _delta(self, index: int, delta: Fields) -> Iterator[Event]:
-        match delta.text("type"):
+        match delta.take_text("type"):
             case "text_delta":
-                yield from self._said(delta.text("text"), [])
+                yield from self._said(delta.take_text("text"), [])
             case "thinking_delta":
-                if thought := delta.text("thinking"):
-                    yield from self._calls.beside(ReasoningDelta(thought))
+                if thought := delta.take_text("thinking"):
+                    yield from self._calls.emit(ReasoningDelta(thought))
             case "signature_delta":
-                signature = delta.text("signature")
-                yield from self._calls.beside(ReasoningDelta("", signature or None))
+                signature = delta.take_text("signature")
+                yield from self._calls.emit(ReasoningDelta("", signature or None))
             case "input_json_delta":
-                piece = delta.text("partial_json")
+                piece = delta.take_text("partial_json")
                 if index in self._others:
                     self._others[index][1].append(piece)
                 else:
-                    yield from self._calls.more(index, piece)
+                    yield from self._calls.append(index, piece)
             case "citations_delta":
-                yield from self._said("", [delta.any("citation")])
+                yield from self._said("", [delta.take_any("citation")])
             case _:
                 pass
 
@@ -152,17 +156,17 @@ class Decoder:
             block, pieces = self._others.pop(index)
             if any(pieces):
                 block["input"] = decode_json("".join(pieces))
-            yield from self._calls.beside(PartAdded(Other(block)))
+            yield from self._calls.emit(PartAdded(Other(block)))
         else:
             self._undecided = index
-            yield from self._calls.end_if_whole(index)
+            yield from self._calls.end_if_complete(index)
 
 
 def _usage(fields: Fields) -> Usage:
     """The API counts what is cached apart from the rest."""
     read = fields.take("cache_read_input_tokens", int) or 0
     written = fields.take("cache_creation_input_tokens", int) or 0
-    details = fields.inner("output_tokens_details") or Fields({})
+    details = fields.take_object("output_tokens_details") or Fields({})
     return Usage(
         input=(fields.take("input_tokens", int) or 0) + read + written,
         output=fields.take("output_tokens", int) or 0,

@@ -19,7 +19,7 @@ from ...events import (
 )
 from ...types import Failure, Other, Part, Reasoning, Reply, StopReason, Text, ToolCall, Usage
 from ..fields import Json
-from ..framing import sse
+from ..framing import encode_sse
 from ..wire import Envelope
 from .errors import encode_failure
 from .parts import NAME, REDACTED, STOPS_OUT
@@ -100,7 +100,7 @@ def _usage(usage: Usage | None, wire: str) -> Json:
     }
 
 
-class Encoder:
+class AnthropicStreamEncoder:
     """What happens, as the events of a stream: one block is open at a time."""
 
     def __init__(self, envelope: Envelope) -> None:
@@ -153,7 +153,7 @@ class Encoder:
                 yield from self._end()
             case Failure():
                 yield from self._end()
-                yield sse(encode_failure(event), "error")
+                yield encode_sse(encode_failure(event), "error")
             case Finish():
                 yield from self._finish(event)
             case _:
@@ -207,4 +207,4 @@ class Encoder:
 
 
 def _event(kind: str, **fields: Any) -> bytes:
-    return sse({"type": kind, **fields}, kind)
+    return encode_sse({"type": kind, **fields}, kind)

@@ -11,8 +11,8 @@ from ..framing import Framing, JsonArray, ServerSentEvents
 from ..wire import Wire
 from .errors import decode_failure, encode_failure
 from .parts import NAME
-from .reply_decoding import Decoder
-from .reply_encoding import Encoder, encode_reply
+from .reply_decoding import GeminiReplyDecoder
+from .reply_encoding import GeminiStreamEncoder, encode_reply
 from .request_decoding import decode_request
 from .request_encoding import encode_request
 
@@ -22,20 +22,20 @@ WIRE = Wire(
     title="Gemini generateContent",
     decode_request=decode_request,
     encode_request=encode_request,
-    decoder=Decoder,
-    encoder=Encoder,
+    reply_decoder=GeminiReplyDecoder,
+    stream_encoder=GeminiStreamEncoder,
     encode_reply=encode_reply,
     decode_failure=decode_failure,
     encode_failure=encode_failure,
     framing=ServerSentEvents,
-    conversation="contents",
-    instructions_apart=True,
+    messages_field="contents",
+    has_system_field=True,
 )
 
 
-def framing_for(content_type: str) -> Callable[[], Framing]:
+def select_framing(content_type: str) -> Callable[[], Framing]:
     """The framing of a stream, which is one JSON array unless `alt=sse` was asked for."""
     return JsonArray if "json" in content_type else ServerSentEvents
 
 
-__all__ = ["WIRE", "Encoder", "framing_for"]
+__all__ = ["WIRE", "GeminiStreamEncoder", "select_framing"]

@@ -10,8 +10,9 @@ from typing import Any
 from msgspec import structs
 
 from ...types import Failure, FailureKind
-from ..common import failure_from
-from ..fields import Json, present
+from ..encoding import omit_none
+from ..errors import classify_failure
+from ..fields import Json
 
 _STATUSES: dict[FailureKind, str] = {
     "unauthorized": "UNAUTHENTICATED",
@@ -32,13 +33,13 @@ def decode_failure(status: int, body: Any) -> Failure:
         body = body[0]
     error = body.get("error", body) if isinstance(body, dict) else body
     if not isinstance(error, dict):
-        return failure_from(status, str(error or ""))
+        return classify_failure(status, str(error or ""))
     given, word = error.get("code"), error.get("status")
     if isinstance(given, int) and 400 <= given < 600:
         status = given
     listed: Any = error.get("details")
     details = [item for item in listed if isinstance(item, dict)] if type(listed) is list else []
-    failure = failure_from(
+    failure = classify_failure(
         status,
         str(error.get("message") or ""),
         str(word) if word else None,
@@ -74,7 +75,7 @@ def encode_failure(failure: Failure) -> Json:
         "message": failure.message,
         "status": _STATUSES.get(failure.kind, "INVALID_ARGUMENT"),
     }
-    return {"error": error | present(details=_details(failure))}
+    return {"error": error | omit_none(details=_details(failure))}
 
 
 def _details(failure: Failure) -> list[Any] | None:

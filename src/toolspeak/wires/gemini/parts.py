@@ -11,7 +11,7 @@ from typing import Any
 
 from ...calls.openapi import to_camel_case
 from ...types import StopReason
-from ..fields import OWN, Fields, Json, T
+from ..fields import PRIVATE, Fields, Json, T
 
 NAME = "gemini"
 SAMPLING = {
@@ -22,13 +22,13 @@ SAMPLING = {
     "presence_penalty": "presencePenalty",
     "frequency_penalty": "frequencyPenalty",
 }
-RESPONSE = f"{OWN}response"
+RESPONSE = f"{PRIVATE}response"
 """In the `extra` of a result: the object that it came as."""
-PARAMETERS, SCHEMA = f"{OWN}parameters", f"{OWN}responseSchema"
+PARAMETERS, SCHEMA = f"{PRIVATE}parameters", f"{PRIVATE}responseSchema"
 """In the `extra` of a tool or request: a schema that came as Gemini's own kind."""
 CANDIDATE = "candidate."
 """So begins, in the `extra` of a reply, what stood beside the content of its candidate."""
-TOTAL, USED = f"{OWN}totalTokenCount", f"{OWN}toolUsePromptTokenCount"
+TOTAL, USED = f"{PRIVATE}totalTokenCount", f"{PRIVATE}toolUsePromptTokenCount"
 """In the `extra` of usage: what the counts of tokens are not enough to tell."""
 BOOKKEEPING = frozenset(
     {
@@ -94,7 +94,7 @@ def number_of(value: Any) -> Any:
     return int(value) if value.lstrip("-").isdigit() else float(value)
 
 
-class Cased(Fields):
+class CamelCaseFields(Fields):
     """Fields that go by their camelCase names. What is left over keeps the client's spelling."""
 
     __slots__ = ("_spelled",)
@@ -117,20 +117,20 @@ class Cased(Fields):
             self._read_number(key)
         return super().take(key, kind)
 
-    def number(self, key: str) -> float | None:
+    def take_number(self, key: str) -> float | None:
         self._read_number(key)
-        return super().number(key)
+        return super().take_number(key)
 
     def _read_number(self, key: str) -> None:
         if isinstance(value := self._left.get(key), str):
             self._left[key] = number_of(value)
 
-    def inner(self, key: str) -> Cased | None:
+    def take_object(self, key: str) -> CamelCaseFields | None:
         value = self.take(key, dict)
-        return None if value is None else Cased(value, self.at(key))
+        return None if value is None else CamelCaseFields(value, self.path_of(key))
 
-    def at(self, key: str) -> str:
-        return super().at(self._spelled.get(key, key))
+    def path_of(self, key: str) -> str:
+        return super().path_of(self._spelled.get(key, key))
 
     def rest(self) -> Json:
         rest = super().rest() if self._left else {}
@@ -153,9 +153,9 @@ def wrapped(signature: str) -> str:
     return base64.urlsafe_b64encode(_MARK + signature.encode("utf-8", "surrogatepass")).decode()
 
 
-def signature_in(fields: Cased) -> str | None:
+def signature_in(fields: CamelCaseFields) -> str | None:
     """The signature of a part, if it is one."""
-    given = fields.text("thoughtSignature")
+    given = fields.take_text("thoughtSignature")
     if not given.startswith(_MARKED):
         return given if given and given not in PLACEHOLDERS else None
     try:

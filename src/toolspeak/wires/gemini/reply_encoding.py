@@ -20,8 +20,9 @@ from ...types import (
     ToolCall,
     Usage,
 )
-from ..common import GIVEN_ID, put_back
-from ..fields import Json, present
+from ..call_history import ORIGINAL_ID
+from ..encoding import omit_none, unmark_private
+from ..fields import Json
 from ..framing import encode_line
 from ..wire import Envelope
 from .errors import encode_failure
@@ -54,7 +55,7 @@ def _part(part: Part, *, same: bool) -> Json:
         case Reasoning():
             return {"text": part.text, "thought": True, **extra} if part.text or extra else {}
         case ToolCall():
-            call = call_out(part, part.name, extra.pop(GIVEN_ID, part.id))
+            call = call_out(part, part.name, extra.pop(ORIGINAL_ID, part.id))
             call |= extra.pop("functionCall", {})
             return {"functionCall": call, **extra}
         case Image():
@@ -75,7 +76,7 @@ def _last(parts: list[Json], finish: Finish, *, same: bool) -> Json:
     }
     usage = _usage(finish.usage or Usage(), same=same)
     out: Json = {"candidates": [candidate], "usageMetadata": usage}
-    for key, value in put_back(finish.extra or {}).items() if same else ():
+    for key, value in unmark_private(finish.extra or {}).items() if same else ():
         where = candidate if key.startswith(CANDIDATE) else out
         where[key.removeprefix(CANDIDATE)] = value
     return out
@@ -97,13 +98,13 @@ def _usage(usage: Usage, *, same: bool) -> Json:
         "candidatesTokenCount": max(0, usage.output - usage.reasoning),
         "totalTokenCount": usage.input + usage.output,
     }
-    known = present(
+    known = omit_none(
         cachedContentTokenCount=usage.cached or None, thoughtsTokenCount=usage.reasoning or None
     )
-    return counts | known | put_back(carried)
+    return counts | known | unmark_private(carried)
 
 
-class Encoder:
+class GeminiStreamEncoder:
     """Events to the chunks of a stream: of server-sent events, or of one array."""
 
     def __init__(self, envelope: Envelope, *, array: bool = False) -> None:

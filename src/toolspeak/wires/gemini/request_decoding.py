@@ -29,9 +29,9 @@ from ...types import (
     ToolChoice,
     ToolResult,
 )
-from ..common import GIVEN_ID, History, call_from_text, whose
-from ..fields import HOSTED, Json, name_of, once_for
-from .parts import NAME, PARAMETERS, RESPONSE, SAMPLING, SCHEMA, Cased, signature_in
+from ..call_history import ORIGINAL_ID, CallHistory, decode_call, match_result
+from ..fields import HOSTED_TOOLS, Json, json_type, memoize_by_json
+from .parts import NAME, PARAMETERS, RESPONSE, SAMPLING, SCHEMA, CamelCaseFields, signature_in
 
 _ROLES: dict[str, Any] = {
     "user": "user",
@@ -54,21 +54,21 @@ _CHOICES: dict[str, ToolChoice] = {
 
 def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:
     """What a client asks for."""
-    fields = Cased(body)
+    fields = CamelCaseFields(body)
     notes: list[Note] = []
-    named = fields.text("model")
+    named = fields.take_text("model")
     messages = (*_system(fields, notes), *_contents(fields, notes))
     tools, hosted = _tools(fields)
     choice, left = _tool_choice(fields, notes)
-    config = fields.inner("generationConfig") or Cased({})
-    sampling = {key: config.number(word) for key, word in SAMPLING.items()}
+    config = fields.take_object("generationConfig") or CamelCaseFields({})
+    sampling = {key: config.take_number(word) for key, word in SAMPLING.items()}
     thinking, unknown = _thinking(config)
     form, own = _response_format(config)
     settings: Json = {
         "response_format": form,
         "thinking": thinking,
         "max_tokens": config.take("maxOutputTokens", int),
-        "stop": config.texts("stopSequences"),
+        "stop": config.take_texts("stopSequences"),
         "sampling": {key: value for key, value in sampling.items() if value is not None},
     }
     unknown |= config.rest()
@@ -84,7 +84,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         | own
         | ({"generationConfig": unknown} if unknown else {})
         | ({"toolConfig": left} if left else {})
-        | ({HOSTED: hosted} if hosted else {}),
+        | ({HOSTED_TOOLS: hosted} if hosted else {}),
         **settings,
     )
 
@@ -92,23 +92,25 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
 # Messages.
 
 
-def _system(fields: Cased, notes: list[Note]) -> Iterator[Message]:
-    given, path = fields.any("systemInstruction"), fields.at("systemInstruction")
+def _system(fields: CamelCaseFields, notes: list[Note]) -> Iterator[Message]:
+    given, path = fields.take_any("systemInstruction"), fields.path_of("systemInstruction")
     if given is None:
         return
-    content = Cased(_as_content(given), path)
-    content.any("role")
-    parts = tuple(_parts(content, History(), notes))
+    content = CamelCaseFields(_as_content(given), path)
+    content.take_any("role")
+    parts = tuple(_parts(content, CallHistory(), notes))
     if parts:
         yield Message("system", parts, content.rest())
 
 
-def _contents(fields: Cased, notes: list[Note]) -> Iterator[Message]:
-    given, path = fields.any("contents"), fields.at("contents")
-    history = History()
+def _contents(fields: CamelCaseFields, notes: list[Note]) -> Iterator[Message]:
+    given, path = fields.take_any("contents"), fields.path_of("contents")
+    history = CallHistory()
     for index, item in enumerate(given if isinstance(given, list) else [given]):
         if item is not None:
-            yield from _content(Cased(_as_content(item), f"{path}[{index}]"), history, notes)
+            yield from _content(
+                CamelCaseFields(_as_content(item), f"{path}[{index}]"), history, notes
+            )
 
 
 def _as_content(given: Any) -> Any:
@@ -122,11 +124,11 @@ def _as_content(given: Any) -> Any:
     return given
 
 
-def _content(fields: Cased, history: History, notes: list[Note]) -> Iterator[Message]:
+def _content(fields: CamelCaseFields, history: CallHistory, notes: list[Note]) -> Iterator[Message]:
     """A message; the results in a user's content are one of their own."""
-    word = fields.text("role") or "user"
+    word = fields.take_text("role") or "user"
     if word not in _ROLES:
-        raise WireError(f"Expected `user` or `model`, got `{word}`", fields.at("role"))
+        raise WireError(f"Expected `user` or `model`, got `{word}`", fields.path_of("role"))
     role = _ROLES[word]
     parts = list(_parts(fields, history, notes))
     extra = fields.rest()
@@ -138,20 +140,20 @@ def _content(fields: Cased, history: History, notes: list[Note]) -> Iterator[Mes
         extra = {}
 
 
-def _parts(fields: Cased, history: History, notes: list[Note]) -> list[Part]:
+def _parts(fields: CamelCaseFields, history: CallHistory, notes: list[Note]) -> list[Part]:
     parts: list[Part] = []
-    given = fields.any("parts")
+    given = fields.take_any("parts")
     for index, item in enumerate(given if isinstance(given, list) else [given]):
-        path = f"{fields.at('parts')}[{index}]"
+        path = f"{fields.path_of('parts')}[{index}]"
         if isinstance(item, str):
             parts.append(Text(item))
         elif item is not None:
-            _part(Cased(item, path), item, parts, history, notes)
+            _part(CamelCaseFields(item, path), item, parts, history, notes)
     return parts
 
 
 def _part(
-    fields: Cased, item: Json, parts: list[Part], history: History, notes: list[Note]
+    fields: CamelCaseFields, item: Json, parts: list[Part], history: CallHistory, notes: list[Note]
 ) -> None:
     """Add what a part says. Its signature goes to the thought before it."""
     if is_other(fields):
@@ -159,16 +161,16 @@ def _part(
         return
     signature = signature_in(fields)
     if fields.take("thought", bool):
-        parts.append(Reasoning(fields.text("text"), signature, fields.rest()))
+        parts.append(Reasoning(fields.take_text("text"), signature, fields.rest()))
         return
     if signature:
         _sign(parts, signature)
-    if call := fields.inner("functionCall"):
-        parts.append(history.made(_call(call, fields, history, notes)))
-    elif result := fields.inner("functionResponse"):
+    if call := fields.take_object("functionCall"):
+        parts.append(history.add(_call(call, fields, history, notes)))
+    elif result := fields.take_object("functionResponse"):
         parts.append(_result(result, fields, history, notes))
     elif fields.has("text"):
-        text, extra = fields.text("text"), fields.rest()
+        text, extra = fields.take_text("text"), fields.rest()
         if text or extra or not signature:
             parts.append(Text(text, extra))
     elif found := media(fields):
@@ -180,7 +182,7 @@ def _part(
 _KNOWN = ("functionCall", "functionResponse", "text", "inlineData", "fileData")
 
 
-def is_other(fields: Cased) -> bool:
+def is_other(fields: CamelCaseFields) -> bool:
     """Whether a part is of a kind that only Gemini has. A picture in a thought is one."""
     kinds = [key for key in _KNOWN if fields.has(key)]
     if fields.peek("thought") is True:
@@ -197,24 +199,28 @@ def _sign(parts: list[Part], signature: str) -> None:
         parts.append(Reasoning("", signature))
 
 
-def _call(call: Cased, part: Cased, history: History, notes: list[Note]) -> ToolCall:
-    given = call.text("id")
-    name, arguments = call.need("name", str), call.any("args")
+def _call(
+    call: CamelCaseFields, part: CamelCaseFields, history: CallHistory, notes: list[Note]
+) -> ToolCall:
+    given = call.take_text("id")
+    name, arguments = call.require("name", str), call.take_any("args")
     rest = call.rest()
     extra = part.rest() | ({"functionCall": rest} if rest else {})
-    extra |= {} if given else {GIVEN_ID: ""}
-    identity, path = given or history.new_id(), call.at("args")
-    return call_from_text(identity, name, arguments, path, notes, extra=extra)
+    extra |= {} if given else {ORIGINAL_ID: ""}
+    identity, path = given or history.new_id(), call.path_of("args")
+    return decode_call(identity, name, arguments, path, notes, extra=extra)
 
 
-def _result(result: Cased, part: Cased, history: History, notes: list[Note]) -> ToolResult:
-    given, named = result.text("id"), result.text("name")
-    identity, name, own = whose(history, given, named, result.path, notes)
-    response = result.any("response")
+def _result(
+    result: CamelCaseFields, part: CamelCaseFields, history: CallHistory, notes: list[Note]
+) -> ToolResult:
+    given, named = result.take_text("id"), result.take_text("name")
+    identity, name, own = match_result(history, given, named, result.path, notes)
+    response = result.take_any("response")
     text, is_error = said_by(response)
     shown: list[Text | Image | Document | Other] = []
-    for item, path in result.each("parts"):
-        shown.append(media(Cased(item, path)) or Other(dict(item)))
+    for item, path in result.take_items("parts"):
+        shown.append(media(CamelCaseFields(item, path)) or Other(dict(item)))
     rest = result.rest()
     extra = own | part.rest() | ({"functionResponse": rest} if rest else {})
     if response != response_of(text, is_error):
@@ -242,15 +248,15 @@ def response_of(text: str, is_error: bool) -> Json:
     return {"error" if is_error else "result": text}
 
 
-def media(fields: Cased) -> Image | Document | None:
+def media(fields: CamelCaseFields) -> Image | Document | None:
     """A picture or a file, by value or by address."""
-    inline = fields.inner("inlineData")
-    source = inline or fields.inner("fileData")
+    inline = fields.take_object("inlineData")
+    source = inline or fields.take_object("fileData")
     if source is None:
         return None
-    data = source.text("data") if inline else None
-    url = None if inline else source.text("fileUri")
-    kind = source.text("mimeType") or mimetypes.guess_type(url or "")[0] or ""
+    data = source.take_text("data") if inline else None
+    url = None if inline else source.take_text("fileUri")
+    kind = source.take_text("mimeType") or mimetypes.guess_type(url or "")[0] or ""
     rest = source.rest()
     extra = fields.rest() | ({"inlineData" if inline else "fileData": rest} if rest else {})
     if kind.startswith("image/"):
@@ -261,78 +267,78 @@ def media(fields: Cased) -> Image | Document | None:
 # Tools and settings.
 
 
-@once_for("tools")
-def _tools(fields: Cased) -> tuple[tuple[Tool, ...] | None, list[Json]]:
+@memoize_by_json("tools")
+def _tools(fields: CamelCaseFields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
     """The tools that may be offered to any model, and those that only Google can run."""
     if not fields.has("tools"):
         return None, []
     tools: list[Tool] = []
     hosted: list[Json] = []
-    for item, path in fields.one_or_more("tools"):
-        group = Cased(item, path)
-        for declaration, at in group.one_or_more("functionDeclarations"):
-            tools.append(_tool(Cased(declaration, at)))
+    for item, path in fields.take_one_or_more("tools"):
+        group = CamelCaseFields(item, path)
+        for declaration, at in group.take_one_or_more("functionDeclarations"):
+            tools.append(_tool(CamelCaseFields(declaration, at)))
         hosted += [{kind: settings} for kind, settings in group.rest().items()]
     return tuple(tools), hosted
 
 
-def _tool(fields: Cased) -> Tool:
+def _tool(fields: CamelCaseFields) -> Tool:
     parameters = fields.take("parametersJsonSchema", dict)
     own: Json = {}
     if parameters is None and fields.has("parameters"):
-        own = {PARAMETERS: fields.any("parameters")}
-        parameters = to_json_schema(own[PARAMETERS], fields.at("parameters"))
+        own = {PARAMETERS: fields.take_any("parameters")}
+        parameters = to_json_schema(own[PARAMETERS], fields.path_of("parameters"))
     return Tool(
-        name=fields.need("name", str),
-        description=fields.text("description"),
+        name=fields.require("name", str),
+        description=fields.take_text("description"),
         parameters=parameters or {},
         extra=fields.rest() | own,
     )
 
 
-def _tool_choice(fields: Cased, notes: list[Note]) -> tuple[ToolChoice, Json]:
+def _tool_choice(fields: CamelCaseFields, notes: list[Note]) -> tuple[ToolChoice, Json]:
     """Which tools may be called; and what else stood there."""
-    given = fields.inner("toolConfig")
+    given = fields.take_object("toolConfig")
     if given is None:
         return ToolChoice(), {}
-    config = given.inner("functionCallingConfig") or Cased({})
-    mode = (config.text("mode") or "AUTO").upper()
+    config = given.take_object("functionCallingConfig") or CamelCaseFields({})
+    mode = (config.take_text("mode") or "AUTO").upper()
     if mode not in _CHOICES:
         expected = ", ".join(f"`{word}`" for word in _CHOICES)
-        raise WireError(f"Expected one of {expected}, got `{mode}`", config.at("mode"))
+        raise WireError(f"Expected one of {expected}, got `{mode}`", config.path_of("mode"))
     names = tuple(map(str, config.take("allowedFunctionNames", list) or ()))
-    if config.any("streamFunctionCallArguments"):
+    if config.take_any("streamFunctionCallArguments"):
         # Its pieces are values at paths, which no other API has, and nobody has to send them.
         message = "arguments come in one piece"
-        notes.append(Note("unsupported", message, config.at("streamFunctionCallArguments")))
+        notes.append(Note("unsupported", message, config.path_of("streamFunctionCallArguments")))
     rest = config.rest()
     left = given.rest() | ({"functionCallingConfig": rest} if rest else {})
     return structs.replace(_CHOICES[mode], names=names if mode != "NONE" else ()), left
 
 
-def _response_format(config: Cased) -> tuple[ResponseFormat | None, Json]:
+def _response_format(config: CamelCaseFields) -> tuple[ResponseFormat | None, Json]:
     """What the answer has to be; and the schema, if it is of Gemini's own kind."""
     kind = config.peek("responseMimeType")
     if kind not in (None, "application/json", "text/plain"):
         return None, {}
-    config.any("responseMimeType")
+    config.take_any("responseMimeType")
     key = "responseJsonSchema" if config.has("responseJsonSchema") else "responseSchema"
-    schema, path = config.any(key), config.at(key)
+    schema, path = config.take_any(key), config.path_of(key)
     if schema is not None and not isinstance(schema, dict):
-        raise WireError(f"Expected `object`, got `{name_of(schema)}`", path)
+        raise WireError(f"Expected `object`, got `{json_type(schema)}`", path)
     if schema is None:
         return (ResponseFormat() if kind == "application/json" else None), {}
     own = {SCHEMA: schema} if key == "responseSchema" else {}
     return ResponseFormat(to_json_schema(schema, path)), own
 
 
-def _thinking(config: Cased) -> tuple[Thinking, Json]:
+def _thinking(config: CamelCaseFields) -> tuple[Thinking, Json]:
     """How much to think; and what no other API has a word for."""
-    given = config.inner("thinkingConfig")
+    given = config.take_object("thinkingConfig")
     if given is None:
         return Thinking(), {}
     shown, budget = given.take("includeThoughts", bool), given.take("thinkingBudget", int)
-    level = given.text("thinkingLevel").lower().removeprefix("thinking_level_unspecified")
+    level = given.take_text("thinkingLevel").lower().removeprefix("thinking_level_unspecified")
     # -1 leaves the budget to the model, and 0 is no thinking at all.
     enabled = {-1: True, 0: False}.get(budget) if budget is not None else None
     rest = given.rest()

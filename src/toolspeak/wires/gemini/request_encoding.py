@@ -25,19 +25,20 @@ from ...types import (
     ToolCall,
     ToolResult,
 )
-from ..common import (
-    GIVEN_ID,
-    as_function,
-    choice_names,
-    document_as_text,
-    effort_of,
-    kind_of,
-    names_of,
-    sampling_out,
+from ..call_history import ORIGINAL_ID
+from ..content import part_type, render_document
+from ..encoding import (
+    LossLog,
+    choose_effort,
+    convert_freeform_tool,
+    encode_choice_names,
+    encode_sampling,
+    name_tools,
+    omit_none,
 )
-from ..fields import HOSTED, WRITTEN, Json, Unsaid, present
-from ..names import NameRule, Names
-from ..wire import Outgoing
+from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, Json
+from ..names import NameRule, ToolNames
+from ..wire import EncodedRequest
 from .parts import NAME, PARAMETERS, PLACEHOLDERS, RESPONSE, SAMPLING, SCHEMA
 from .request_decoding import response_of, said_by
 
@@ -53,11 +54,11 @@ _TAKES_NO_WISHES = re.compile(r"gemini-(1|2\.0)|-image|-tts")
 """Models that refuse to be told how much to think."""
 
 
-def encode_request(request: Request) -> Outgoing:
+def encode_request(request: Request) -> EncodedRequest:
     """The request in this API's words."""
-    unsaid = Unsaid(NAME, request.wire)
-    names = names_of(request, _NAMES)
-    extra = dict(unsaid.carried(request.extra, "$"))
+    unsaid = LossLog(NAME, request.wire)
+    names = name_tools(request, _NAMES)
+    extra = dict(unsaid.carry(request.extra, "$"))
     system, messages = _apart(request.messages, unsaid)
     body: Json = {"contents": list(_contents(messages, _Writer(names, unsaid, request.model)))}
     if system:
@@ -69,15 +70,15 @@ def encode_request(request: Request) -> Outgoing:
     for key in request.metadata:
         unsaid.drop(f"metadata.{key}", f"$.metadata.{key}")
     notes = (*unsaid.notes(), *names.notes)
-    return Outgoing(_path(request), body | extra, names, notes)
+    return EncodedRequest(_path(request), body | extra, names, notes)
 
 
 def _path(request: Request) -> str:
     action = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
-    return f"/{path_of(request.model)}:{action}"
+    return f"/{encode_model_path(request.model)}:{action}"
 
 
-def path_of(model: str) -> str:
+def encode_model_path(model: str) -> str:
     """A model's name as part of an address, of which it may not become anything else."""
     full = model if model.startswith(_FULL_NAMES) else f"models/{model}"
     if any(step in (".", "..") for step in full.split("/")):
@@ -88,11 +89,13 @@ def path_of(model: str) -> str:
 # Messages.
 
 
-def _apart(messages: tuple[Message, ...], unsaid: Unsaid) -> tuple[Json, list[tuple[Message, str]]]:
+def _apart(
+    messages: tuple[Message, ...], unsaid: LossLog
+) -> tuple[Json, list[tuple[Message, str]]]:
     """The system instruction, and the messages with their paths."""
     system: Json = {}
     rest: list[tuple[Message, str]] = []
-    writer = _Writer(Names((), _NAMES), unsaid)
+    writer = _Writer(ToolNames((), _NAMES), unsaid)
     for index, message in enumerate(messages):
         path = f"$.messages[{index}]"
         if message.role not in ("system", "developer"):
@@ -105,7 +108,7 @@ def _apart(messages: tuple[Message, ...], unsaid: Unsaid) -> tuple[Json, list[tu
         parts = writer.parts(message, path)
         if parts:
             system.setdefault("parts", []).extend(parts)
-            system |= unsaid.carried(message.extra, path)
+            system |= unsaid.carry(message.extra, path)
     return system, rest
 
 
@@ -116,11 +119,11 @@ def _contents(messages: Iterable[tuple[Message, str]], writer: _Writer) -> Itera
     joins = False
     for message, path in messages:
         role = "model" if message.role == "assistant" else "user"
-        extra = writer.unsaid.carried(message.extra, path)
+        extra = writer.unsaid.carry(message.extra, path)
         parts = writer.parts(message, path)
-        is_reply = role == "model" and not writer.unsaid.same
+        is_reply = role == "model" and not writer.unsaid.is_same_wire
         joined = is_reply or any("functionResponse" in part for part in parts)
-        if not parts and not writer.unsaid.same:
+        if not parts and not writer.unsaid.is_same_wire:
             writer.unsaid.drop("an empty message", path)
         elif turn and role == turn["role"] and not extra and (joins or joined):
             turn["parts"] += parts
@@ -137,7 +140,7 @@ def _contents(messages: Iterable[tuple[Message, str]], writer: _Writer) -> Itera
 class _Writer:
     """Writes the parts of a conversation."""
 
-    def __init__(self, names: Names, unsaid: Unsaid, model: str = "") -> None:
+    def __init__(self, names: ToolNames, unsaid: LossLog, model: str = "") -> None:
         self._names = names
         self.unsaid = unsaid
         self._is_signed = not _NEEDS_NO_SIGNATURES.search(model)
@@ -156,11 +159,11 @@ class _Writer:
     def _part(self, part: Part, path: str) -> Json:
         match part:
             case Text():
-                extra = self.unsaid.carried(part.extra, path)
-                empty = not part.text and not self.unsaid.same
+                extra = self.unsaid.carry(part.extra, path)
+                empty = not part.text and not self.unsaid.is_same_wire
                 return {} if empty else {"text": part.text, **extra}
             case Reasoning():
-                extra = self.unsaid.carried(part.extra, path)
+                extra = self.unsaid.carry(part.extra, path)
                 return {"text": part.text, "thought": True, **extra}
             case Image() | Document():
                 return self._media(part, path)
@@ -169,39 +172,39 @@ class _Writer:
             case ToolResult():
                 return self._result(part, path)
             case Other():
-                if self.unsaid.same:
+                if self.unsaid.is_same_wire:
                     return dict(part.data)
-                self.unsaid.drop(f"a part of the kind {kind_of(part)!r}", path)
+                self.unsaid.drop(f"a part of the kind {part_type(part)!r}", path)
                 return {}
 
     def _media(self, part: Image | Document, path: str) -> Json:
-        extra = dict(self.unsaid.carried(part.extra, path))
+        extra = dict(self.unsaid.carry(part.extra, path))
         if isinstance(part, Document):
             if part.data is None and (part.text or part.url is None):
                 self.unsaid.change("a document is written as text", path)
-                return {"text": document_as_text(part), **extra}
+                return {"text": render_document(part), **extra}
             if part.title:
                 self.unsaid.drop("the title of a document", path)
         elif part.detail not in (None, "auto"):
             self.unsaid.drop("how closely to look at a picture", path)
-        source, key = media_out(part, known=self.unsaid.same)
+        source, key = media_out(part, known=self.unsaid.is_same_wire)
         return {key: {**source, **extra.pop(key, {})}, **extra}
 
     def _call(self, call: ToolCall, path: str) -> Json:
-        extra = dict(self.unsaid.carried(call.extra, path))
-        extra.pop(WRITTEN, None)
-        name = self._written[call.id] = self._names.write(call.name, call.namespace)
-        out = call_out(call, name, extra.pop(GIVEN_ID, call.id))
+        extra = dict(self.unsaid.carry(call.extra, path))
+        extra.pop(ARGUMENTS_TEXT, None)
+        name = self._written[call.id] = self._names.to_wire(call.name, call.namespace)
+        out = call_out(call, name, extra.pop(ORIGINAL_ID, call.id))
         return {"functionCall": {**out, **extra.pop("functionCall", {})}, **extra}
 
     def _result(self, result: ToolResult, path: str) -> Json:
-        extra = dict(self.unsaid.carried(result.extra, path))
+        extra = dict(self.unsaid.carry(result.extra, path))
         response = extra.pop(RESPONSE, None)
         if response is None or said_by(response) != (result.text, result.is_error):
             response = response_of(result.text, result.is_error)
-        identity = extra.pop(GIVEN_ID, result.call_id) or None
-        name = self._written.get(result.call_id) or self._names.write(result.name)
-        out = present(id=identity, name=name, response=response)
+        identity = extra.pop(ORIGINAL_ID, result.call_id) or None
+        name = self._written.get(result.call_id) or self._names.to_wire(result.name)
+        out = omit_none(id=identity, name=name, response=response)
         content = () if isinstance(result.content, str) else result.content
         shown = [self._part(part, path) for part in content if _is_shown(part)]
         if any(shown):
@@ -253,7 +256,7 @@ def _unplaced(signature: str, thought: Json | None) -> Iterator[Json]:
 
 def call_out(call: ToolCall, name: str, identity: str) -> Json:
     """A call; it need not have an id."""
-    return {**present(id=identity or None), "name": name, "args": call.arguments}
+    return {**omit_none(id=identity or None), "name": name, "args": call.arguments}
 
 
 def media_out(part: Image | Document, *, known: bool = False) -> tuple[Json, str]:
@@ -261,33 +264,35 @@ def media_out(part: Image | Document, *, known: bool = False) -> tuple[Json, str
     if part.data is not None:
         return {"mimeType": part.media_type, "data": part.data}, "inlineData"
     kind = part.media_type if known else mimetypes.guess_type(part.url or "")[0] or part.media_type
-    return present(mimeType=kind or None, fileUri=part.url), "fileData"
+    return omit_none(mimeType=kind or None, fileUri=part.url), "fileData"
 
 
 # Tools and settings.
 
 
-def _tools(request: Request, names: Names, unsaid: Unsaid, extra: Json) -> Json:
-    hosted: list[Json] = extra.pop(HOSTED, [])
+def _tools(request: Request, names: ToolNames, unsaid: LossLog, extra: Json) -> Json:
+    hosted: list[Json] = extra.pop(HOSTED_TOOLS, [])
     config = dict(extra.pop("toolConfig", {}))
     calling = _choice(request, names, unsaid) | config.pop("functionCallingConfig", {})
     declared = [_tool(tool, names, unsaid) for tool in request.tools or ()]
     tools = [{"functionDeclarations": declared}, *hosted] if declared else hosted
     if calling and declared:
         config = {"functionCallingConfig": calling, **config}
-    out: Json = {"tools": tools} if tools or (request.tools is not None and unsaid.same) else {}
+    out: Json = (
+        {"tools": tools} if tools or (request.tools is not None and unsaid.is_same_wire) else {}
+    )
     return out | ({"toolConfig": config} if config else {})
 
 
-def _tool(tool: Tool, names: Names, unsaid: Unsaid) -> Json:
+def _tool(tool: Tool, names: ToolNames, unsaid: LossLog) -> Json:
     path = f"$.tools[{tool.name!r}]"
-    function = as_function(tool, unsaid, path)
+    function = convert_freeform_tool(tool, unsaid, path)
     if function.strict:
         unsaid.drop("strict tools", path)
-    out: Json = {"name": names.write(tool.name, tool.namespace)}
-    extra = dict(unsaid.carried(function.extra, path))
+    out: Json = {"name": names.to_wire(tool.name, tool.namespace)}
+    extra = dict(unsaid.carry(function.extra, path))
     own = extra.pop(PARAMETERS, None)
-    out |= present(description=function.description or None)
+    out |= omit_none(description=function.description or None)
     if own is not None and to_json_schema(own, path) == function.parameters:
         out["parameters"] = own
     elif function.parameters:
@@ -295,11 +300,11 @@ def _tool(tool: Tool, names: Names, unsaid: Unsaid) -> Json:
     return out | extra
 
 
-def _choice(request: Request, names: Names, unsaid: Unsaid) -> Json:
+def _choice(request: Request, names: ToolNames, unsaid: LossLog) -> Json:
     choice = request.tool_choice
     if not request.parallel_tool_calls and request.tools:
         unsaid.drop("calls one at a time", "$.parallel_tool_calls")
-    named = choice_names(choice, names, request.tools or ())
+    named = encode_choice_names(choice, names, request.tools or ())
     match choice.mode:
         case "none":
             return {"mode": "NONE"}
@@ -309,12 +314,12 @@ def _choice(request: Request, names: Names, unsaid: Unsaid) -> Json:
             mode = "VALIDATED" if choice.validated or named else None
             if named and not choice.validated:
                 unsaid.change("a choice among some tools is held to their schemas", "$.tool_choice")
-    return present(mode=mode, allowedFunctionNames=named or None)
+    return omit_none(mode=mode, allowedFunctionNames=named or None)
 
 
-def _config(request: Request, own_schema: Json | None, unsaid: Unsaid) -> Json:
-    out = sampling_out(request, SAMPLING, unsaid)
-    out |= present(
+def _config(request: Request, own_schema: Json | None, unsaid: LossLog) -> Json:
+    out = encode_sampling(request, SAMPLING, unsaid)
+    out |= omit_none(
         maxOutputTokens=request.max_tokens,
         stopSequences=list(request.stop) or None,
         thinkingConfig=_thinking(request.thinking, request.model, unsaid) or None,
@@ -328,19 +333,19 @@ def _format(form: ResponseFormat | None, own_schema: Json | None) -> Json:
     kind = {"responseMimeType": "application/json"}
     if own_schema is not None and to_json_schema(own_schema, "$") == form.schema:
         return {**kind, "responseSchema": own_schema}
-    return kind | present(responseJsonSchema=form.schema)
+    return kind | omit_none(responseJsonSchema=form.schema)
 
 
-def _thinking(thinking: Thinking, model: str, unsaid: Unsaid) -> Json:
+def _thinking(thinking: Thinking, model: str, unsaid: LossLog) -> Json:
     """A budget or a level, of which only one may be given: what a model does not take, it refuses.
     Whether to think at all is the first question, to which few of them know a no."""
     effort, budget = thinking.effort, thinking.budget
     is_off = thinking.enabled is False or effort == "none" or budget == 0
-    if unsaid.same:
+    if unsaid.is_same_wire:
         if is_off or (thinking.enabled and budget is None and effort is None):
             budget = 0 if is_off else -1
         level = effort.upper() if effort and not is_off else None
-        return present(includeThoughts=thinking.shown, thinkingBudget=budget, thinkingLevel=level)
+        return omit_none(includeThoughts=thinking.shown, thinkingBudget=budget, thinkingLevel=level)
     if _TAKES_NO_WISHES.search(model):
         if (thinking.enabled or effort or budget) and not is_off:
             unsaid.drop(f"how {model} has to think, its effort or budget", "$.thinking")
@@ -348,10 +353,10 @@ def _thinking(thinking: Thinking, model: str, unsaid: Unsaid) -> Json:
     if effort and budget and not is_off:
         unsaid.drop("a budget beside an effort", "$.thinking")
     how = _budget if "gemini-2" in model else _level
-    return present(includeThoughts=thinking.shown) | how(thinking, model, unsaid, is_off=is_off)
+    return omit_none(includeThoughts=thinking.shown) | how(thinking, model, unsaid, is_off=is_off)
 
 
-def _budget(thinking: Thinking, model: str, unsaid: Unsaid, *, is_off: bool) -> Json:
+def _budget(thinking: Thinking, model: str, unsaid: LossLog, *, is_off: bool) -> Json:
     """For Gemini 2: tokens, of which each model has its own least and most."""
     is_pro = "-pro" in model
     least, most = (128, 32_768) if is_pro else (512 if "-lite" in model else 1, 24_576)
@@ -361,7 +366,7 @@ def _budget(thinking: Thinking, model: str, unsaid: Unsaid, *, is_off: bool) -> 
     if is_off:
         return {"thinkingBudget": 0}
     if thinking.effort:
-        level: Any = effort_of(thinking, unsaid, _BUDGETS)
+        level: Any = choose_effort(thinking, unsaid, _BUDGETS)
         unsaid.change(f"{level!r} effort is a budget of {_BUDGETS[level]} tokens", "$.thinking")
         return {"thinkingBudget": _BUDGETS[level]}
     if thinking.budget is None:
@@ -372,13 +377,13 @@ def _budget(thinking: Thinking, model: str, unsaid: Unsaid, *, is_off: bool) -> 
     return {"thinkingBudget": budget}
 
 
-def _level(thinking: Thinking, model: str, unsaid: Unsaid, *, is_off: bool) -> Json:
+def _level(thinking: Thinking, model: str, unsaid: LossLog, *, is_off: bool) -> Json:
     """For the models since, which think if nothing is said, and some of them in any case."""
     if is_off:
         unsaid.change(_LEAST, "$.thinking")
         return {"thinkingLevel": "LOW"}
     if thinking.effort:
         known = ("low", "high") if "gemini-3-pro" in model else _LEVELS
-        level: Any = effort_of(thinking, unsaid, known)
+        level: Any = choose_effort(thinking, unsaid, known)
         return {"thinkingLevel": level.upper()}
-    return present(thinkingBudget=thinking.budget)
+    return omit_none(thinkingBudget=thinking.budget)

@@ -9,25 +9,25 @@ from ..framing import JsonLines
 from ..wire import Wire
 from .errors import decode_failure, encode_failure
 from .parts import NAME
-from .reply_decoding import Decoder
-from .reply_encoding import Encoder, encode_reply
+from .reply_decoding import OllamaReplyDecoder
+from .reply_encoding import OllamaStreamEncoder, encode_reply
 from .request_decoding import decode_request
-from .request_encoding import encode_request, with_window
+from .request_encoding import encode_request, set_context_window
 
 WIRE = Wire(
     name=NAME,
     title="Ollama chat",
     decode_request=decode_request,
     encode_request=encode_request,
-    decoder=Decoder,
-    encoder=Encoder,
+    reply_decoder=OllamaReplyDecoder,
+    stream_encoder=OllamaStreamEncoder,
     encode_reply=encode_reply,
     decode_failure=decode_failure,
     encode_failure=encode_failure,
     framing=JsonLines,
-    loads_by={"done_reason": "load"},
-    window=with_window,
-    mute_on=frozenset({"signatures", "images", "order", "refusals"}),
+    model_load_reply={"done_reason": "load"},
+    set_context_window=set_context_window,
+    unsupported_in_replies=frozenset({"signatures", "images", "order", "refusals"}),
     content_type="application/x-ndjson",
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...types import Failure
-from ..common import failure_from
+from ..errors import classify_failure
 from ..fields import Json
 
 
@@ -15,7 +15,7 @@ def decode_failure(status: int, body: Any) -> Failure:
     if isinstance(error, dict):
         # Some servers that speak this API have OpenAI's errors.
         error = error.get("message") or error
-    return failure_from(status, str(error or ""))
+    return classify_failure(status, str(error or ""))
 
 
 def encode_failure(failure: Failure) -> Json:

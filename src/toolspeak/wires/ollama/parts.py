@@ -6,15 +6,17 @@ from typing import Any
 
 from ...errors import WireError
 from ...types import Image, StopReason, ToolCall
-from ..common import GIVEN_ID, image_from
-from ..fields import OWN, WRITTEN, Fields, Json, present
+from ..call_history import ORIGINAL_ID
+from ..content import decode_image_url
+from ..encoding import omit_none
+from ..fields import ARGUMENTS_TEXT, PRIVATE, Fields, Json
 
 NAME = "ollama"
 SAMPLING = {
     key: key
     for key in ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
 }
-GENERATE = f"{OWN}generate"
+GENERATE = f"{PRIVATE}generate"
 """In the `extra` of a request: it came to /api/generate, whose replies are of another shape."""
 PROMPTING = ("suffix", "raw", "template", "context")
 """What only /api/generate knows: how a prompt becomes the model's text."""
@@ -31,14 +33,14 @@ BOOKKEEPING = frozenset(
 """What a reply says of how it was made."""
 STOPS: dict[str, StopReason] = {"stop": "stop", "length": "length"}
 STOPS_OUT = {"length": "length"}
-_INDEX, _TYPE = f"{OWN}index", f"{OWN}type"
+_INDEX, _TYPE = f"{PRIVATE}index", f"{PRIVATE}type"
 _BEGINNINGS = {"/9j/": "image/jpeg", "R0lG": "image/gif", "UklGR": "image/webp"}
 
 
 def image(given: str) -> Image:
     """A picture, whose kind only its first bytes tell."""
     if given.startswith("data:"):
-        return image_from(given)
+        return decode_image_url(given)
     kinds = (kind for beginning, kind in _BEGINNINGS.items() if given.startswith(beginning))
     return Image(data=given, media_type=next(kinds, "image/png"))
 
@@ -46,14 +48,14 @@ def image(given: str) -> Image:
 def call_in(item: Any, path: str) -> tuple[str, str, Any, Json]:
     """A call: its id, if it has one, its name, its arguments, and what else rides along."""
     call = Fields(item, path)
-    identity, kind = call.text("id"), call.any("type")
-    function = call.inner("function")
+    identity, kind = call.take_text("id"), call.take_any("type")
+    function = call.take_object("function")
     if function is None:
         raise WireError("Expected a call with a `function`", path)
-    index = function.any("index")
-    name, arguments = function.need("name", str), function.any("arguments")
-    own = {GIVEN_ID: None if identity else "", _INDEX: index, _TYPE: kind}
-    extra = call.rest() | present(**own, function=function.rest() or None)
+    index = function.take_any("index")
+    name, arguments = function.require("name", str), function.take_any("arguments")
+    own = {ORIGINAL_ID: None if identity else "", _INDEX: index, _TYPE: kind}
+    extra = call.rest() | omit_none(**own, function=function.rest() or None)
     return identity, name, arguments, extra
 
 
@@ -62,8 +64,8 @@ def call_out(call: ToolCall, name: str, extra: Json | None) -> Json:
     function = {"name": name, "arguments": call.arguments}
     if extra is None:
         return {"function": function}
-    left = {key: value for key, value in extra.items() if key != WRITTEN}
-    identity = left.pop(GIVEN_ID, call.id) or None
-    head = present(id=identity, type=left.pop(_TYPE, None))
-    index = present(index=left.pop(_INDEX, None))
+    left = {key: value for key, value in extra.items() if key != ARGUMENTS_TEXT}
+    identity = left.pop(ORIGINAL_ID, call.id) or None
+    head = omit_none(id=identity, type=left.pop(_TYPE, None))
+    index = omit_none(index=left.pop(_INDEX, None))
     return {**head, "function": {**index, **function, **left.pop("function", {})}, **left}

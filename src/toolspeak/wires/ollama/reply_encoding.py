@@ -10,8 +10,8 @@ from typing import Any
 
 from ...events import CallEnd, Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Failure, Image, Reply, ToolCall, Usage
-from ..common import put_back
-from ..fields import Json, present
+from ..encoding import omit_none, unmark_private
+from ..fields import Json
 from ..framing import encode_line
 from ..wire import Envelope
 from .errors import encode_failure
@@ -51,7 +51,7 @@ class _Lines:
     def last(self, finish: Finish, text: str = "", **beside: Any) -> Json:
         """The end of the reply, with what is known about it."""
         usage = finish.usage or Usage()
-        carried = put_back(finish.extra or {}) if self._same else {}
+        carried = unmark_private(finish.extra or {}) if self._same else {}
         return {
             **self._head,
             **self._said(text, beside),
@@ -83,13 +83,13 @@ class _Lines:
 
     def _said(self, text: str, beside: Json) -> Json:
         if self.generates:
-            return {"response": text, **present(**beside)}
+            return {"response": text, **omit_none(**beside)}
         # Clients refuse a message with a picture in it, if it is the model's.
         beside.pop("image", None)
-        return {"message": {"role": "assistant", "content": text, **present(**beside)}}
+        return {"message": {"role": "assistant", "content": text, **omit_none(**beside)}}
 
 
-class Encoder:
+class OllamaStreamEncoder:
     """Events to lines."""
 
     def __init__(self, envelope: Envelope) -> None:

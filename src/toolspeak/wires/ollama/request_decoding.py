@@ -20,8 +20,8 @@ from ...types import (
     ToolCall,
     ToolResult,
 )
-from ..common import History, call_from_text, whose
-from ..fields import HOSTED, Fields, Json, name_of, once_for
+from ..call_history import CallHistory, decode_call, match_result
+from ..fields import HOSTED_TOOLS, Fields, Json, json_type, memoize_by_json
 from .parts import GENERATE, NAME, SAMPLING, call_in, image
 
 
@@ -34,18 +34,18 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     messages = tuple(_prompt(fields) if generates else _messages(fields, notes))
     extra: Json = {GENERATE: True} if generates else {}
     tools, hosted = _tools(fields)
-    extra |= {HOSTED: hosted} if hosted else {}
-    options = fields.inner("options") or Fields({})
-    sampling = options.numbers(SAMPLING)
+    extra |= {HOSTED_TOOLS: hosted} if hosted else {}
+    options = fields.take_object("options") or Fields({})
+    sampling = options.take_numbers(SAMPLING)
     settings: Json = {
         "max_tokens": _limit(options),
-        "stop": tuple(filter(None, options.texts("stop"))),
+        "stop": tuple(filter(None, options.take_texts("stop"))),
         "sampling": sampling,
     }
     left = options.rest()
     extra |= {"options": left} if left else {}
     return Request(
-        model=fields.text("model") or model,
+        model=fields.take_text("model") or model,
         messages=messages,
         tools=tools,
         response_format=_format(fields),
@@ -63,56 +63,56 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
 
 def _prompt(fields: Fields) -> Iterator[Message]:
     """The conversation that a prompt stands for."""
-    if system := fields.text("system"):
+    if system := fields.take_text("system"):
         yield Message("system", (Text(system),))
-    prompt = fields.text("prompt")
+    prompt = fields.take_text("prompt")
     parts = (*([Text(prompt)] if prompt else []), *_images(fields))
     if parts:
         yield Message("user", parts)
 
 
 def _messages(fields: Fields, notes: list[Note]) -> Iterator[Message]:
-    history = History()
-    for item, path in fields.each("messages"):
+    history = CallHistory()
+    for item, path in fields.take_items("messages"):
         yield _message(Fields(item, path), history, notes)
 
 
-def _message(fields: Fields, history: History, notes: list[Note]) -> Message:
-    role = fields.need("role", str).lower()
-    said: list[Part] = [Text(text)] if (text := fields.text("content")) else []
+def _message(fields: Fields, history: CallHistory, notes: list[Note]) -> Message:
+    role = fields.require("role", str).lower()
+    said: list[Part] = [Text(text)] if (text := fields.take_text("content")) else []
     match role:
         case "system" | "developer" | "user":
             parts = [*said, *_images(fields)]
         case "assistant":
-            thought = fields.text("thinking")
+            thought = fields.take_text("thinking")
             thoughts: list[Part] = [Reasoning(thought)] if thought else []
             parts = [*thoughts, *said, *_images(fields), *_calls(fields, history, notes)]
         case "tool":
             return Message("tool", (_result(fields, text, history, notes),))
         case _:
             expected = "`system`, `user`, `assistant` or `tool`"
-            raise WireError(f"Expected {expected}, got `{role}`", fields.at("role"))
+            raise WireError(f"Expected {expected}, got `{role}`", fields.path_of("role"))
     return Message(role, tuple(parts), fields.rest())
 
 
 def _images(fields: Fields) -> Iterator[Image]:
-    for item, path in fields.each("images"):
+    for item, path in fields.take_items("images"):
         if not isinstance(item, str):
-            raise WireError(f"Expected `string`, got `{name_of(item)}`", path)
+            raise WireError(f"Expected `string`, got `{json_type(item)}`", path)
         yield image(item)
 
 
-def _calls(fields: Fields, history: History, notes: list[Note]) -> Iterator[ToolCall]:
-    for item, path in fields.each("tool_calls"):
+def _calls(fields: Fields, history: CallHistory, notes: list[Note]) -> Iterator[ToolCall]:
+    for item, path in fields.take_items("tool_calls"):
         given, name, arguments, extra = call_in(item, path)
         identity, at = given or history.new_id(), f"{path}.function.arguments"
-        yield history.made(call_from_text(identity, name, arguments, at, notes, extra=extra))
+        yield history.add(decode_call(identity, name, arguments, at, notes, extra=extra))
 
 
-def _result(fields: Fields, text: str, history: History, notes: list[Note]) -> ToolResult:
+def _result(fields: Fields, text: str, history: CallHistory, notes: list[Note]) -> ToolResult:
     """A result: for the call with its id, or of its name, or for the first that has none."""
-    given, named = fields.text("tool_call_id"), fields.text("tool_name", "name")
-    identity, name, own = whose(history, given, named, fields.path, notes)
+    given, named = fields.take_text("tool_call_id"), fields.take_text("tool_name", "name")
+    identity, name, own = match_result(history, given, named, fields.path, notes)
     shown = tuple(_images(fields))
     content = (*([Text(text)] if text else []), *shown) if shown else text
     return ToolResult(call_id=identity, name=name, content=content, extra=fields.rest() | own)
@@ -121,26 +121,26 @@ def _result(fields: Fields, text: str, history: History, notes: list[Note]) -> T
 # Tools and settings.
 
 
-@once_for("tools")
+@memoize_by_json("tools")
 def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
     """The tools that may be offered to any model, and those that only this API can run. No tools
     mean nothing: the SDK sends an empty list where its user says none."""
     if fields.peek("tools") in (None, []):
-        fields.any("tools")
+        fields.take_any("tools")
         return None, []
     tools: list[Tool] = []
     hosted: list[Any] = []
-    for item, path in fields.each("tools"):
+    for item, path in fields.take_items("tools"):
         given = Fields(item, path)
-        if (given.text("type") or "function") != "function":
+        if (given.take_text("type") or "function") != "function":
             hosted.append(item)
             continue
-        inner = given.inner("function")
+        inner = given.take_object("function")
         tool = inner or given
         tools.append(
             Tool(
-                name=tool.need("name", str),
-                description=tool.text("description"),
+                name=tool.require("name", str),
+                description=tool.take_text("description"),
                 parameters=tool.take("parameters", dict) or {},
                 extra=tool.rest() | (given.rest() if inner else {}),
             )
@@ -156,21 +156,21 @@ def _limit(options: Fields) -> int | None:
 
 
 def _format(fields: Fields) -> ResponseFormat | None:
-    given = fields.any("format")
+    given = fields.take_any("format")
     if given is None or given == "":
         return None
     if given == "json":
         return ResponseFormat()
     if isinstance(given, dict):
         return ResponseFormat(given)
-    raise WireError(f"Expected `json` or a schema, got `{given}`", fields.at("format"))
+    raise WireError(f"Expected `json` or a schema, got `{given}`", fields.path_of("format"))
 
 
 def _thinking(fields: Fields) -> Thinking:
-    given = fields.any("think")
+    given = fields.take_any("think")
     if given is None or isinstance(given, bool):
         return Thinking(enabled=given)
     if isinstance(given, str):
         return Thinking(effort=given)
-    kind = name_of(given)
-    raise WireError(f"Expected `boolean` or `string`, got `{kind}`", fields.at("think"))
+    kind = json_type(given)
+    raise WireError(f"Expected `boolean` or `string`, got `{kind}`", fields.path_of("think"))

@@ -20,20 +20,21 @@ from ...types import (
     ToolCall,
     ToolResult,
 )
-from ..common import (
-    GIVEN_ID,
-    as_function,
-    document_as_text,
-    effort_of,
-    kind_of,
-    names_of,
-    narrowed,
-    object_schema,
-    sampling_out,
+from ..call_history import ORIGINAL_ID
+from ..content import part_type, render_document
+from ..encoding import (
+    LossLog,
+    as_object_schema,
+    choose_effort,
+    convert_freeform_tool,
+    encode_sampling,
+    name_tools,
+    omit_none,
+    select_allowed_tools,
 )
-from ..fields import HOSTED, Json, Unsaid, present
-from ..names import ANY_NAME, Names
-from ..wire import Outgoing
+from ..fields import HOSTED_TOOLS, Json
+from ..names import ANY_NAME, ToolNames
+from ..wire import EncodedRequest
 from .parts import GENERATE, NAME, PROMPTING, SAMPLING, call_out
 
 _EFFORTS = ("low", "medium", "high")
@@ -41,22 +42,22 @@ _HAS_EFFORTS = "gpt-oss"
 """Other models can only think or not."""
 
 
-def encode_request(request: Request) -> Outgoing:
+def encode_request(request: Request) -> EncodedRequest:
     """The request in this API's words."""
-    unsaid = Unsaid(NAME, request.wire)
-    names = names_of(request, ANY_NAME)
-    extra = dict(unsaid.carried(request.extra, "$"))
+    unsaid = LossLog(NAME, request.wire)
+    names = name_tools(request, ANY_NAME)
+    extra = dict(unsaid.carry(request.extra, "$"))
     if extra.pop(GENERATE, None):
         _leave_out_prompting(extra, unsaid)
     body: Json = {
         "model": request.model,
         "messages": list(_Writer(names, unsaid).messages(request.messages)),
-        **_tools(request, names, unsaid, extra.pop(HOSTED, [])),
+        **_tools(request, names, unsaid, extra.pop(HOSTED_TOOLS, [])),
     }
-    options = sampling_out(request, SAMPLING, unsaid)
-    options |= present(num_predict=request.max_tokens, stop=list(request.stop) or None)
+    options = encode_sampling(request, SAMPLING, unsaid)
+    options |= omit_none(num_predict=request.max_tokens, stop=list(request.stop) or None)
     options |= extra.pop("options", {})
-    body |= present(
+    body |= omit_none(
         format=_format(request.response_format),
         options=options or None,
         think=_think(request.thinking, request.model, unsaid),
@@ -64,15 +65,15 @@ def encode_request(request: Request) -> Outgoing:
     for key in request.metadata:
         unsaid.drop(f"metadata.{key}", f"$.metadata.{key}")
     body["stream"] = request.stream
-    return Outgoing("/api/chat", body | extra, names, (*unsaid.notes(), *names.notes))
+    return EncodedRequest("/api/chat", body | extra, names, (*unsaid.notes(), *names.notes))
 
 
-def with_window(body: Json, tokens: int) -> Json:
+def set_context_window(body: Json, tokens: int) -> Json:
     """The request with a window of so many tokens, unless it has one."""
     return body | {"options": {"num_ctx": tokens, **body.get("options", {})}}
 
 
-def _leave_out_prompting(extra: Json, unsaid: Unsaid) -> None:
+def _leave_out_prompting(extra: Json, unsaid: LossLog) -> None:
     for key in PROMPTING:
         if extra.pop(key, None):
             unsaid.drop(f"the {key} of a prompt", f"$.{key}")
@@ -84,7 +85,7 @@ def _leave_out_prompting(extra: Json, unsaid: Unsaid) -> None:
 class _Writer:
     """Writes the messages of a conversation."""
 
-    def __init__(self, names: Names, unsaid: Unsaid) -> None:
+    def __init__(self, names: ToolNames, unsaid: LossLog) -> None:
         self._names = names
         self._unsaid = unsaid
         self._written: dict[str, str] = {}
@@ -96,7 +97,7 @@ class _Writer:
         """The messages. What comes after calls is one turn, unless it came by this API."""
         turn: list[tuple[Message, str]] = []
         for index, message in enumerate(messages):
-            if message.role == "assistant" or self._unsaid.same or not self._order:
+            if message.role == "assistant" or self._unsaid.is_same_wire or not self._order:
                 yield from self._turn(turn)
                 turn = []
             turn.append((message, f"$.messages[{index}]"))
@@ -130,7 +131,7 @@ class _Writer:
             yield from self._message(message, parts, path)
 
     def _message(self, message: Message, parts: Sequence[Part], path: str) -> Iterator[Json]:
-        extra = self._unsaid.carried(message.extra, path)
+        extra = self._unsaid.carry(message.extra, path)
         if message.role == "assistant":
             yield self._assistant(parts, path) | extra
             return
@@ -160,7 +161,7 @@ class _Writer:
         if any(thought.signature for thought in thoughts):
             self._unsaid.drop("the signature of reasoning", path)
         for thought in thoughts:
-            self._unsaid.carried(thought.extra, path)
+            self._unsaid.carry(thought.extra, path)
         calls = [self._call(part, path) for part in parts if isinstance(part, ToolCall)]
         said = [self._content(part, path) for part in parts if _is_content(part)]
         texts = [text for text, _ in said if text]
@@ -169,7 +170,7 @@ class _Writer:
         return {
             "role": "assistant",
             "content": "\n".join(texts),
-            **present(
+            **omit_none(
                 thinking="".join(thought.text for thought in thoughts) or None,
                 images=[picture for _, pictures in said for picture in pictures] or None,
                 tool_calls=calls or None,
@@ -179,7 +180,7 @@ class _Writer:
     def _content(self, part: Part, path: str) -> tuple[str, list[str]]:
         """The text and the picture that a part is: one of them, or none."""
         if not isinstance(part, Other):
-            self._unsaid.carried(part.extra, path)
+            self._unsaid.carry(part.extra, path)
         match part:
             case Text():
                 return part.text, []
@@ -191,32 +192,32 @@ class _Writer:
                 self._unsaid.drop("a picture by its address", path)
             case Document(data=None):
                 self._unsaid.change("a document is written as text", path)
-                return document_as_text(part), []
+                return render_document(part), []
             case Document():
                 self._unsaid.drop(f"a document by value ({part.media_type})", path)
             case Other():
-                self._unsaid.drop(f"a part of the kind {kind_of(part)!r}", path)
+                self._unsaid.drop(f"a part of the kind {part_type(part)!r}", path)
             case _:
                 pass
         return "", []
 
     def _call(self, call: ToolCall, path: str) -> Json:
-        extra = self._unsaid.carried(call.extra, path)
-        name = self._written[call.id] = self._names.write(call.name, call.namespace)
+        extra = self._unsaid.carry(call.extra, path)
+        name = self._written[call.id] = self._names.to_wire(call.name, call.namespace)
         self._order[call.id] = len(self._order)
-        return call_out(call, name, extra if self._unsaid.same else None)
+        return call_out(call, name, extra if self._unsaid.is_same_wire else None)
 
     def _result(self, result: ToolResult, path: str) -> tuple[Json, list[str]]:
         """A result, and the pictures in it that somebody else has to show."""
         if result.is_error:
             self._unsaid.drop("a result's error flag", path)
         text, pictures = self._given(result, path)
-        name = self._written.get(result.call_id) or self._names.write(result.name)
+        name = self._written.get(result.call_id) or self._names.to_wire(result.name)
         out: Json = {"role": "tool", "tool_name": name, "content": text}
-        extra = dict(self._unsaid.carried(result.extra, path))
-        if self._unsaid.same:
-            identity = extra.pop(GIVEN_ID, result.call_id) or None
-            return out | present(tool_call_id=identity, images=pictures or None) | extra, []
+        extra = dict(self._unsaid.carry(result.extra, path))
+        if self._unsaid.is_same_wire:
+            identity = extra.pop(ORIGINAL_ID, result.call_id) or None
+            return out | omit_none(tool_call_id=identity, images=pictures or None) | extra, []
         if pictures:
             self._unsaid.change("pictures in a result are shown by the user", path)
         return out, pictures
@@ -244,7 +245,7 @@ def _is_content(part: Part) -> bool:
 # Tools and settings.
 
 
-def _tools(request: Request, names: Names, unsaid: Unsaid, hosted: list[Any]) -> Json:
+def _tools(request: Request, names: ToolNames, unsaid: LossLog, hosted: list[Any]) -> Json:
     choice = request.tool_choice
     if choice.mode == "none" and request.tools:
         unsaid.change("there is no choice of no tools; none of the tools is sent", "$.tool_choice")
@@ -255,21 +256,21 @@ def _tools(request: Request, names: Names, unsaid: Unsaid, hosted: list[Any]) ->
         unsaid.drop("the choice among tools", "$.tool_choice")
     if not request.parallel_tool_calls and request.tools:
         unsaid.drop("calls one at a time", "$.parallel_tool_calls")
-    tools = [_tool(tool, names, unsaid) for tool in narrowed(request, unsaid)] + hosted
+    tools = [_tool(tool, names, unsaid) for tool in select_allowed_tools(request, unsaid)] + hosted
     return {"tools": tools} if tools else {}
 
 
-def _tool(tool: Tool, names: Names, unsaid: Unsaid) -> Json:
+def _tool(tool: Tool, names: ToolNames, unsaid: LossLog) -> Json:
     path = f"$.tools[{tool.name!r}]"
-    function = as_function(tool, unsaid, path)
+    function = convert_freeform_tool(tool, unsaid, path)
     if function.strict:
         unsaid.drop("strict tools", path)
     out = {
-        "name": names.write(tool.name, tool.namespace),
+        "name": names.to_wire(tool.name, tool.namespace),
         "description": function.description,
-        "parameters": object_schema(function.parameters),
+        "parameters": as_object_schema(function.parameters),
     }
-    return {"type": "function", "function": out | unsaid.carried(function.extra, path)}
+    return {"type": "function", "function": out | unsaid.carry(function.extra, path)}
 
 
 def _format(form: ResponseFormat | None) -> Any:
@@ -278,18 +279,18 @@ def _format(form: ResponseFormat | None) -> Any:
     return "json" if form.schema is None else form.schema
 
 
-def _think(thinking: Thinking, model: str, unsaid: Unsaid) -> bool | str | None:
+def _think(thinking: Thinking, model: str, unsaid: LossLog) -> bool | str | None:
     """Whether to think. Not to is a wish that any model takes. The wish to do so is one that a
     model which cannot refuses, and one that can does not need: it thinks if nothing is said."""
     if thinking.shown is False:
         unsaid.drop("reasoning that is not shown", "$.thinking")
     if thinking.enabled is False or thinking.effort == "none":
         return False
-    if unsaid.same:
+    if unsaid.is_same_wire:
         return thinking.effort or thinking.enabled
     if thinking.effort is None and thinking.budget is None:
         return None
     if _HAS_EFFORTS in model.lower():
-        return effort_of(thinking, unsaid, _EFFORTS)
+        return choose_effort(thinking, unsaid, _EFFORTS)
     unsaid.change("how hard to think, an effort or a budget, is left to the model", "$.thinking")
     return None

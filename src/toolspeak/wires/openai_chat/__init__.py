@@ -8,10 +8,10 @@ data: {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "call_1", "funct
 from ..framing import ServerSentEvents
 from ..wire import Wire
 from .errors import decode_failure, encode_failure
-from .fast_path import is_as_written, plain_text, read
+from .fast_path import can_forward, parse_reply_body, read_text_chunk
 from .parts import NAME
-from .reply_decoding import Decoder
-from .reply_encoding import Encoder, encode_reply, is_asked_for
+from .reply_decoding import ChatReplyDecoder
+from .reply_encoding import ChatStreamEncoder, encode_reply, is_frame_wanted
 from .request_decoding import decode_request
 from .request_encoding import encode_request
 
@@ -20,15 +20,15 @@ WIRE = Wire(
     title="OpenAI Chat Completions",
     decode_request=decode_request,
     encode_request=encode_request,
-    decoder=Decoder,
-    encoder=Encoder,
+    reply_decoder=ChatReplyDecoder,
+    stream_encoder=ChatStreamEncoder,
     encode_reply=encode_reply,
     decode_failure=decode_failure,
     encode_failure=encode_failure,
     framing=ServerSentEvents,
-    read=read,
-    plain_text=plain_text,
-    is_asked_for=is_asked_for,
-    is_as_written=is_as_written,
-    mute_on=frozenset({"order"}),
+    parse_reply_body=parse_reply_body,
+    read_text_chunk=read_text_chunk,
+    is_frame_wanted=is_frame_wanted,
+    can_forward=can_forward,
+    unsupported_in_replies=frozenset({"order"}),
 )

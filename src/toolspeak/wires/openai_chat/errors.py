@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...types import Failure
-from ..common import NO_STATUS, STATUSES, failure_from
-from ..fields import Json, present
+from ..encoding import omit_none
+from ..errors import STATUS_OF_ERROR, UNKNOWN_STATUS, classify_failure
+from ..fields import Json
 
 _TYPES = {
     "unauthorized": "authentication_error",
@@ -24,21 +25,23 @@ def decode_failure(status: int, body: Any) -> Failure:
     """What an upstream says has gone wrong."""
     error = body.get("error", body) if isinstance(body, dict) else body
     if not isinstance(error, dict):
-        return failure_from(status, str(error or ""))
+        return classify_failure(status, str(error or ""))
     words = (error.get("code"), error.get("type"))
     code = words[0] or words[1]
     message = str(error.get("message") or error.get("detail") or "")
-    if status == NO_STATUS:
+    if status == UNKNOWN_STATUS:
         status = next((found for word in words if (found := _status(word))), status)
     param = error.get("param")
-    return failure_from(status, message, str(code) if code else None, str(param) if param else None)
+    return classify_failure(
+        status, message, str(code) if code else None, str(param) if param else None
+    )
 
 
 def _status(word: Any) -> int | None:
     """The status that a word of an error stands for, or is."""
     if isinstance(word, int) and 400 <= word < 600:
         return word
-    return STATUSES.get(str(word))
+    return STATUS_OF_ERROR.get(str(word))
 
 
 def encode_failure(failure: Failure) -> Json:
@@ -50,4 +53,4 @@ def encode_failure(failure: Failure) -> Json:
         "param": failure.param,
         "code": code,
     }
-    return {"error": error | present(details=failure.details)}
+    return {"error": error | omit_none(details=failure.details)}

@@ -111,7 +111,7 @@ ALONG = ("system_fingerprint", "service_tier")
 """What is carried along, if it is there."""
 
 
-def read(body: bytes) -> Any:
+def parse_reply_body(body: bytes) -> Any:
     """A completion with nothing unusual in it; any other as the value that it is."""
     try:
         return _completion(body)
@@ -120,7 +120,7 @@ def read(body: bytes) -> Any:
         return decode_json(body)
 
 
-def is_as_written(said: Any, reply: Reply) -> bool:
+def can_forward(said: Any, reply: Reply) -> bool:
     """Whether a completion is what we would write of that reply, to the last field that clients
     rely on."""
     if not isinstance(said, Completion):
@@ -147,7 +147,7 @@ def _told(call: ToolCall) -> tuple[str, str, str, bool, str | None]:
     return "function", call.id, call.name, call.freeform, call.namespace
 
 
-def plain_text(data: str | bytes) -> str | None:
+def read_text_chunk(data: str | bytes) -> str | None:
     """The text of a chunk that holds nothing else; None for any other."""
     if len(data) > _SHORT:
         return None

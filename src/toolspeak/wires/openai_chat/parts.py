@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...types import StopReason
-from ..fields import OWN
+from ..fields import PRIVATE
 
 NAME = "openai_chat"
 SAMPLING = {
@@ -26,7 +26,7 @@ THOUGHTS = frozenset({*REASONING, DETAILS})
 REFUSAL = "refusal"
 NEWER_LIMIT = "max_completion_tokens"
 OWN_LIMIT, OWN_DETAILS, OWN_NAME, OWN_OUTER = (
-    f"{OWN}{key}" for key in ("limit", DETAILS, "name", "outer")
+    f"{PRIVATE}{key}" for key in ("limit", DETAILS, "name", "outer")
 )
 """What a request is remembered by, to be written again to the letter: the name of its limit, the
 details of a thought, the name at a result, and what stands beside a tool's function."""

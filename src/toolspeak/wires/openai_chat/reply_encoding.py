@@ -17,9 +17,9 @@ from ...events import (
     TextDelta,
 )
 from ...types import Failure, Image, Reasoning, Reply, Request, StopReason, Text, ToolCall, Usage
-from ..common import url_of
-from ..fields import OWN, Json
-from ..framing import encode_line, sse
+from ..content import encode_media_url
+from ..fields import PRIVATE, Json
+from ..framing import encode_line, encode_sse
 from ..wire import Envelope
 from .errors import encode_failure
 from .parts import NAME, REFUSAL, STOPS_OUT
@@ -85,11 +85,11 @@ def _said(text: str, freeform: bool) -> Json:
 
 
 def _carried(extra: Json | None) -> Json:
-    return {key: value for key, value in (extra or {}).items() if not key.startswith(OWN)}
+    return {key: value for key, value in (extra or {}).items() if not key.startswith(PRIVATE)}
 
 
 def _picture(image: Image) -> Json:
-    return {"type": "image_url", "image_url": {"url": url_of(image)}}
+    return {"type": "image_url", "image_url": {"url": encode_media_url(image)}}
 
 
 def _usage(usage: Usage | None, same: bool) -> Json:
@@ -111,7 +111,7 @@ def _usage(usage: Usage | None, same: bool) -> Json:
     }
 
 
-def is_asked_for(chunk: Any, request: Request) -> bool:
+def is_frame_wanted(chunk: Any, request: Request) -> bool:
     """Whether a chunk is more than the usage at the end, which clients that did not ask for it
     take for a chunk without a choice."""
     is_usage = isinstance(chunk, dict) and not chunk.get("choices") and bool(chunk.get("usage"))
@@ -128,7 +128,7 @@ _MORE = _LAST % b"null"
 _TALKED = b"}" + _MORE
 
 
-class Encoder:
+class ChatStreamEncoder:
     """Events to the chunks of a stream."""
 
     def __init__(self, envelope: Envelope) -> None:
@@ -171,7 +171,7 @@ class Encoder:
             case PartAdded(Image() as image):
                 return self._chunk({"images": [_picture(image)]})
             case Failure():
-                return sse(encode_failure(event)) + b"data: [DONE]\n\n"
+                return encode_sse(encode_failure(event)) + b"data: [DONE]\n\n"
             case Finish():
                 return self._finish(event)
             case _:
@@ -200,7 +200,7 @@ class Encoder:
         last = self._chunk({}, _reason(event.stop_reason, self._refused))
         if self._wants_usage:
             usage = _usage(event.usage, self._same)
-            last += sse({**self._head, "choices": [], "usage": usage})
+            last += encode_sse({**self._head, "choices": [], "usage": usage})
         return last + b"data: [DONE]\n\n"
 
     def _call(self, index: int, call: Json) -> bytes:

@@ -24,8 +24,9 @@ from ...types import (
     ToolChoice,
     ToolResult,
 )
-from ..common import History, call_from_text, image_from, only_text, split_data_url
-from ..fields import HOSTED, Fields, Json, name_of, once_for
+from ..call_history import CallHistory, decode_call
+from ..content import as_plain_text, decode_image_url, split_data_url
+from ..fields import HOSTED_TOOLS, Fields, Json, json_type, memoize_by_json
 from ..framing import decode_json
 from .parts import (
     DETAILS,
@@ -61,11 +62,11 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     settings, carried = _settings(fields) if fields.has_any(_SETTINGS) else ({}, {})
     tools, hosted = _tools(fields) if fields.has_any(_OFFERS) else (None, ())
     streams = fields.take("stream", bool)
-    named = fields.text("model") or model
+    named = fields.take_text("model") or model
     messages = _messages(fields.take("messages", list) or (), notes)
-    extra = {**fields.rest(), **carried} if carried or fields.are_left() else {}
+    extra = {**fields.rest(), **carried} if carried or fields.has_rest() else {}
     if hosted:
-        extra[HOSTED] = hosted
+        extra[HOSTED_TOOLS] = hosted
     return Request(
         model=named,
         messages=messages,
@@ -81,18 +82,18 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
 def _settings(fields: Fields) -> tuple[Json, Json]:
     """How the model is to answer, as a `Request` has it; and what rides along."""
     metadata = fields.take("metadata", dict) or {}
-    if user := fields.text("user"):
+    if user := fields.take_text("user"):
         metadata = {**metadata, "user_id": user}
     limit, carried = _limit(fields)
     choice, beside = _tool_choice(fields)
     options = fields.take("stream_options", dict)
     settings: Json = {
-        "sampling": fields.numbers(_NUMBERS),
+        "sampling": fields.take_numbers(_NUMBERS),
         "metadata": metadata,
         "parallel_tool_calls": fields.take("parallel_tool_calls", bool) is not False,
         "max_tokens": limit,
         "tool_choice": choice,
-        "stop": fields.texts("stop"),
+        "stop": fields.take_texts("stop"),
         "thinking": Thinking(effort=fields.take("reasoning_effort", str)),
         "response_format": _response_format(fields),
     }
@@ -107,7 +108,7 @@ def _limit(fields: Fields) -> tuple[int | None, Json]:
 
 
 def _messages(items: Iterable[Any], notes: list[Note]) -> tuple[Message, ...]:
-    history = History()
+    history = CallHistory()
     said: list[Message] = []
     for item in items:
         if type(item) is dict and len(item) == 2:
@@ -121,9 +122,9 @@ def _messages(items: Iterable[Any], notes: list[Note]) -> tuple[Message, ...]:
     return tuple(said)
 
 
-def _message(item: Any, path: str, history: History, notes: list[Note]) -> Message:
+def _message(item: Any, path: str, history: CallHistory, notes: list[Note]) -> Message:
     fields = Fields(item, path)
-    role = fields.need("role", str)
+    role = fields.require("role", str)
     match role:
         case "system" | "developer" | "user":
             return Message(role, tuple(_content(fields)), fields.rest())
@@ -132,7 +133,7 @@ def _message(item: Any, path: str, history: History, notes: list[Note]) -> Messa
             details = fields.peek(DETAILS)
             thoughts = reasoning(fields) if fields.has_any(THOUGHTS) else ()
             parts: list[Part] = [*thoughts, *_content(fields)]
-            if refusal := fields.text("refusal"):
+            if refusal := fields.take_text("refusal"):
                 parts.append(Text(refusal, {"type": "refusal"}))
             if fields.has_any(_CALLS):
                 parts += _calls(fields, history, notes)
@@ -143,14 +144,14 @@ def _message(item: Any, path: str, history: History, notes: list[Note]) -> Messa
             return Message("tool", (_result(fields, history),))
         case _:
             expected = "`system`, `developer`, `user`, `assistant` or `tool`"
-            raise WireError(f"Expected {expected}, got `{role}`", fields.at("role"))
+            raise WireError(f"Expected {expected}, got `{role}`", fields.path_of("role"))
 
 
-def _result(fields: Fields, history: History) -> ToolResult:
-    given = fields.text("name")
-    identity, name = history.answered(fields.text("tool_call_id"), given)
+def _result(fields: Fields, history: CallHistory) -> ToolResult:
+    given = fields.take_text("name")
+    identity, name = history.find_answered_call(fields.take_text("tool_call_id"), given)
     content = tuple(_content(fields))
-    text = only_text(content)
+    text = as_plain_text(content)
     own = {OWN_NAME: given} if given else {}
     return ToolResult(
         call_id=identity,
@@ -195,47 +196,47 @@ def _is_flat(call: Json) -> bool:
 
 
 def _content(fields: Fields) -> list[Text | Image | Document | Other]:
-    content = fields.any("content")
+    content = fields.take_any("content")
     if content is None or content == "":
         return []
     if isinstance(content, str):
         return [Text(content)]
     if isinstance(content, list):
-        path = fields.at("content")
+        path = fields.path_of("content")
         return [part(item, f"{path}[{index}]") for index, item in enumerate(content)]
-    kind = name_of(content)
-    raise WireError(f"Expected `string` or `array`, got `{kind}`", fields.at("content"))
+    kind = json_type(content)
+    raise WireError(f"Expected `string` or `array`, got `{kind}`", fields.path_of("content"))
 
 
 def part(item: Any, path: str) -> Text | Image | Document | Other:
     if isinstance(item, str):
         return Text(item)
     fields = Fields(item, path)
-    match fields.text("type") or "text":
+    match fields.take_text("type") or "text":
         case "text" | "input_text" | "output_text":
-            return Text(fields.text("text"), fields.rest())
+            return Text(fields.take_text("text"), fields.rest())
         case "refusal":
-            return Text(fields.text("refusal"), {"type": "refusal"})
+            return Text(fields.take_text("refusal"), {"type": "refusal"})
         case "image_url":
-            given = fields.any("image_url")
+            given = fields.take_any("image_url")
             image = Fields({"url": given} if isinstance(given, str) else given, path)
-            url, detail = image.need("url", str), image.take("detail", str)
-            return image_from(url, detail=detail, extra=_both(fields, "image_url", image))
+            url, detail = image.require("url", str), image.take("detail", str)
+            return decode_image_url(url, detail=detail, extra=_both(fields, "image_url", image))
         case "input_audio":
-            audio = Fields(fields.any("input_audio"), path)
-            kind, data = f"audio/{audio.text('format') or 'wav'}", audio.text("data")
+            audio = Fields(fields.take_any("input_audio"), path)
+            kind, data = f"audio/{audio.take_text('format') or 'wav'}", audio.take_text("data")
             extra = _both(fields, "input_audio", audio)
             return Document(data=data, media_type=kind, extra=extra)
         case "file":
-            return _file(fields, Fields(fields.any("file"), path))
+            return _file(fields, Fields(fields.take_any("file"), path))
         case _:
             return Other(dict(item))
 
 
 def _file(fields: Fields, file: Fields) -> Document:
-    media_type, data = split_data_url(given := file.text("file_data"))
+    media_type, data = split_data_url(given := file.take_text("file_data"))
     return Document(
-        title=file.text("filename"),
+        title=file.take_text("filename"),
         data=data or given or None,
         media_type=media_type or "application/pdf",
         extra=_both(fields, "file", file),
@@ -249,8 +250,8 @@ def _both(fields: Fields, key: str, inner: Fields) -> Json:
 
 def reasoning(fields: Fields) -> Iterator[Reasoning]:
     """What an assistant thought, and the signatures that some upstreams put beside it."""
-    text = fields.text(*REASONING)
-    details = [item for item, _ in fields.each(DETAILS) if isinstance(item, dict)]
+    text = fields.take_text(*REASONING)
+    details = [item for item, _ in fields.take_items(DETAILS) if isinstance(item, dict)]
     signed = [item for item in details if item.get("signature") or item.get("data")]
     told = any(item.get("text") for item in details)
     if text and not (signed and told):
@@ -262,55 +263,55 @@ def reasoning(fields: Fields) -> Iterator[Reasoning]:
             yield Reasoning(said, str(signature) if signature else None)
 
 
-def _calls(fields: Fields, history: History, notes: list[Note]) -> Iterator[ToolCall]:
-    for item, path in fields.each("tool_calls"):
+def _calls(fields: Fields, history: CallHistory, notes: list[Note]) -> Iterator[ToolCall]:
+    for item, path in fields.take_items("tool_calls"):
         call = Fields(item, path)
-        identity = call.text("id") or history.new_id()
-        kind = call.text("type") or "function"
-        if custom := call.inner("custom"):
-            yield history.made(
+        identity = call.take_text("id") or history.new_id()
+        kind = call.take_text("type") or "function"
+        if custom := call.take_object("custom"):
+            yield history.add(
                 ToolCall(
                     id=identity,
-                    name=custom.need("name", str),
-                    arguments={"input": custom.text("input")},
+                    name=custom.require("name", str),
+                    arguments={"input": custom.take_text("input")},
                     freeform=True,
                     extra=call.rest(),
                 )
             )
             continue
-        function = call if _is_flat(call.rest()) else call.inner("function")
+        function = call if _is_flat(call.rest()) else call.take_object("function")
         if function is None:
             raise WireError(f"Expected a call with a `function`, got a `{kind}`", path)
-        name, arguments = function.need("name", str), function.any("arguments")
-        at = function.at("arguments")
+        name, arguments = function.require("name", str), function.take_any("arguments")
+        at = function.path_of("arguments")
         rest = {} if function is call else function.rest()
         extra = call.rest() | ({"function": rest} if rest else {})
-        yield history.made(call_from_text(identity, name, arguments, at, notes, extra=extra))
-    if legacy := fields.inner("function_call"):
-        name, arguments = legacy.need("name", str), legacy.any("arguments")
-        at = legacy.at("arguments")
-        yield history.made(call_from_text(history.new_id(), name, arguments, at, notes))
+        yield history.add(decode_call(identity, name, arguments, at, notes, extra=extra))
+    if legacy := fields.take_object("function_call"):
+        name, arguments = legacy.require("name", str), legacy.take_any("arguments")
+        at = legacy.path_of("arguments")
+        yield history.add(decode_call(history.new_id(), name, arguments, at, notes))
 
 
-@once_for("tools", "functions")
+@memoize_by_json("tools", "functions")
 def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
     """The tools that may be offered to any model, and those that only this API can run."""
     if not fields.has("tools") and not fields.has("functions"):
         return None, []
     tools: list[Tool] = []
     hosted: list[Any] = []
-    for item, path in (*fields.each("tools"), *fields.each("functions")):
+    for item, path in (*fields.take_items("tools"), *fields.take_items("functions")):
         given = Fields(item, path)
-        kind = given.text("type") or "function"
-        inner = given.inner(kind) if kind in ("function", "custom") else None
+        kind = given.take_text("type") or "function"
+        inner = given.take_object(kind) if kind in ("function", "custom") else None
         if kind not in ("function", "custom"):
             hosted.append(item)
             continue
         tool = inner or given
         tools.append(
             Tool(
-                name=tool.need("name", str),
-                description=tool.text("description"),
+                name=tool.require("name", str),
+                description=tool.take_text("description"),
                 parameters=tool.take("parameters", dict) or {},
                 freeform=kind == "custom",
                 strict=tool.take("strict", bool),
@@ -323,20 +324,20 @@ def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
 
 def _tool_choice(fields: Fields) -> tuple[ToolChoice, Json]:
     """Which tools may be called; and a choice that only this API can make."""
-    given = fields.any("tool_choice", "function_call")
+    given = fields.take_any("tool_choice", "function_call")
     if given is None:
         return ToolChoice(), {}
-    path = fields.at("tool_choice")
+    path = fields.path_of("tool_choice")
     if isinstance(given, str):
         if given in ("auto", "none", "required", "any"):
             return ToolChoice("required" if given == "any" else given), {}
         raise WireError(f"Expected `auto`, `none`, `required` or an object, got `{given}`", path)
     choice = Fields(given, path)
-    kind = choice.text("type")
+    kind = choice.take_text("type")
     if kind == "allowed_tools":
-        allowed = choice.inner("allowed_tools") or choice
-        named = tuple(_tool_name(item, at) for item, at in allowed.each("tools"))
-        mode = "required" if allowed.text("mode") == "required" else "auto"
+        allowed = choice.take_object("allowed_tools") or choice
+        named = tuple(_tool_name(item, at) for item, at in allowed.take_items("tools"))
+        mode = "required" if allowed.take_text("mode") == "required" else "auto"
         return ToolChoice(mode, named), {}
     if kind not in ("", "function", "custom"):
         return ToolChoice(), {"tool_choice": given}
@@ -345,7 +346,9 @@ def _tool_choice(fields: Fields) -> tuple[ToolChoice, Json]:
 
 def _tool_name(item: Any, path: str) -> str:
     fields = Fields(item, path)
-    return (fields.inner("function") or fields.inner("custom") or fields).need("name", str)
+    return (fields.take_object("function") or fields.take_object("custom") or fields).require(
+        "name", str
+    )
 
 
 def _response_format(fields: Fields) -> ResponseFormat | None:
@@ -356,17 +359,17 @@ def _response_format(fields: Fields) -> ResponseFormat | None:
     known = (None, "text", "json_object", "json_schema")
     if isinstance(form, dict) and form.get("type") not in known:
         return None
-    given = fields.inner("response_format")
-    match given and given.text("type"):
+    given = fields.take_object("response_format")
+    match given and given.take_text("type"):
         case "json_object":
             return ResponseFormat()
         case "json_schema":
             assert given is not None
-            inner = Fields(given.any("json_schema"), given.at("json_schema"))
+            inner = Fields(given.take_any("json_schema"), given.path_of("json_schema"))
             return ResponseFormat(
                 inner.take("schema", dict),
-                inner.text("name"),
-                inner.text("description"),
+                inner.take_text("name"),
+                inner.take_text("description"),
                 inner.take("strict", bool),
             )
         case _:

@@ -10,8 +10,8 @@ from ..framing import ServerSentEvents
 from ..openai_chat.errors import decode_failure, encode_failure
 from ..wire import Wire
 from .parts import NAME
-from .reply_decoding import Decoder
-from .reply_encoding import Encoder, encode_reply
+from .reply_decoding import ResponsesReplyDecoder
+from .reply_encoding import ResponsesStreamEncoder, encode_reply
 from .request_decoding import decode_request
 from .request_encoding import encode_request
 
@@ -20,13 +20,13 @@ WIRE = Wire(
     title="OpenAI Responses",
     decode_request=decode_request,
     encode_request=encode_request,
-    decoder=Decoder,
-    encoder=Encoder,
+    reply_decoder=ResponsesReplyDecoder,
+    stream_encoder=ResponsesStreamEncoder,
     encode_reply=encode_reply,
     decode_failure=decode_failure,
     encode_failure=encode_failure,
     framing=ServerSentEvents,
-    conversation="input",
+    messages_field="input",
     # OpenAI streams it, and Codex makes its conversation shorter for nothing else.
     streamed_failures=frozenset({"context_length"}),
 )

@@ -9,8 +9,9 @@ from typing import Any
 from ..._util import encode_json
 from ...events import ITEM_ID
 from ...types import Image, Other, Reasoning, StopReason, Text, ToolCall
-from ..common import EFFORTS as EFFORTS
-from ..fields import OWN, Fields, Json, present
+from ..encoding import EFFORTS as EFFORTS
+from ..encoding import omit_none
+from ..fields import PRIVATE, Fields, Json
 
 NAME = "openai_responses"
 SAMPLING = {key: key for key in ("temperature", "top_p")}
@@ -24,28 +25,28 @@ STOPS: dict[str, StopReason] = {
 FILTERED = "content_filter"
 STOPS_OUT = {"length": "max_output_tokens", "filter": FILTERED}
 
-CONTINUED = f"{OWN}previous_response_id"
+CONTINUED = f"{PRIVATE}previous_response_id"
 """In a request: the response that it goes on from, where its conversation is there already."""
-INSTRUCTIONS = f"{OWN}instructions"
+INSTRUCTIONS = f"{PRIVATE}instructions"
 """In the `extra` of a message: it stood beside the input."""
-CHOICE = f"{OWN}tool_choice"
+CHOICE = f"{PRIVATE}tool_choice"
 """In the `extra` of a request: a choice of tools that says in which namespaces they are."""
 HOSTED_CHOICE, HOSTED_CHOICES = "tool_choice", "tool_choice.tools"
 """In the `extra` of a request: a choice of a tool that only this API can run; or of several, some
 of which others can run too. Elsewhere it is noted as left out."""
-SPACE = f"{OWN}namespace"
+SPACE = f"{PRIVATE}namespace"
 """In a tool that only this API can run: the namespace that it is in, without its tools."""
-SUMMARY = f"{OWN}summary"
+SUMMARY = f"{PRIVATE}summary"
 """In the `extra` of a request: how thoughts are to be summed up, if not as the model likes."""
-CUSTOM = f"{OWN}custom"
+CUSTOM = f"{PRIVATE}custom"
 """In the `extra` of a result: it answers a call of a freeform tool."""
 ID = ITEM_ID
 """In any `extra`: the id of the item."""
-STATUS = f"{OWN}status"
+STATUS = f"{PRIVATE}status"
 """In any `extra`: how far the item has come."""
-TEXTS = f"{OWN}texts"
+TEXTS = f"{PRIVATE}texts"
 """In the `extra` of a thought: the texts it is made of, if they are not one summary."""
-ITEM = f"{OWN}item"
+ITEM = f"{PRIVATE}item"
 """In the `extra` of a picture: all else that its item says."""
 
 MADE_ID = re.compile(r"(rs|msg|fc|ctc|ig)_\d+_")
@@ -86,7 +87,7 @@ def picture(fields: Fields) -> Image | None:
     """A picture that a model made, if its item holds one."""
     if not isinstance(fields.peek("result"), str):
         return None
-    kind, data = fields.peek("output_format"), fields.text("result")
+    kind, data = fields.peek("output_format"), fields.take_text("result")
     media_type = f"image/{kind}" if isinstance(kind, str) else "image/png"
     return Image(data=data, media_type=media_type, extra={ITEM: fields.rest()})
 
@@ -94,7 +95,7 @@ def picture(fields: Fields) -> Image | None:
 def leftover(fields: Fields) -> Json:
     """What nobody took, without what the API keeps for itself."""
     for bookkeeping in ("type", "id", "status"):
-        fields.any(bookkeeping)
+        fields.take_any(bookkeeping)
     return {key: value for key, value in fields.rest().items() if value != []}
 
 
@@ -115,12 +116,12 @@ def _bookkeeping(fields: Fields) -> Json:
 
 def said(extra: Json) -> Json:
     """What an `extra` says to others than us."""
-    return {key: value for key, value in extra.items() if not key.startswith(OWN)}
+    return {key: value for key, value in extra.items() if not key.startswith(PRIVATE)}
 
 
 def remembered(extra: Json) -> Json:
     """What an item is known by and how far it has come, in its own fields."""
-    return present(id=extra.get(ID), status=extra.get(STATUS))
+    return omit_none(id=extra.get(ID), status=extra.get(STATUS))
 
 
 def message_item(texts: Iterable[Text]) -> Json:
@@ -165,8 +166,8 @@ def reasoning_item(thought: Reasoning) -> Json:
     """What a model thought. Its id is left to the caller."""
     plain = [{"type": "summary_text", "text": thought.text}] if thought.text else []
     texts = thought.extra.get(TEXTS) or {"summary": plain}
-    item = {"type": "reasoning", **texts} | present(encrypted_content=thought.signature)
-    return item | present(status=thought.extra.get(STATUS)) | said(thought.extra)
+    item = {"type": "reasoning", **texts} | omit_none(encrypted_content=thought.signature)
+    return item | omit_none(status=thought.extra.get(STATUS)) | said(thought.extra)
 
 
 def input_of(call: ToolCall) -> str:
@@ -181,7 +182,7 @@ def call_item(call: ToolCall, name: str, text: str) -> Json:
     """A call, with its arguments or its input as this text."""
     kind, told = _CALLS[call.freeform]
     item = {"type": kind, "call_id": call.id, "name": name, told: text}
-    return item | present(namespace=call.namespace)
+    return item | omit_none(namespace=call.namespace)
 
 
 _CALLS = {False: ("function_call", "arguments"), True: ("custom_tool_call", "input")}

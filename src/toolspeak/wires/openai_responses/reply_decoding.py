@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Failure, Other, StopReason, Usage
-from ..call_assembly import Calls
-from ..common import STATUSES
-from ..fields import Fields, Json, present
+from ..call_assembly import CallAssembler
+from ..encoding import omit_none
+from ..errors import STATUS_OF_ERROR
+from ..fields import Fields, Json
 from ..openai_chat.errors import decode_failure
 from .parts import BETWEEN, ID, NAME, STOPS, leftover, picture, thought
 
@@ -44,11 +45,11 @@ class _Item:
         """A call's arguments, where they came in one piece."""
 
 
-class Decoder:
+class ResponsesReplyDecoder:
     """Events of a stream, or a whole response, to events. What came in pieces is not told again
     when it comes whole; what did not come in pieces is."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: CallAssembler) -> None:
         self._calls = calls
         self._all: list[_Item] = []
         self._items: dict[int, _Item] = {}
@@ -60,12 +61,12 @@ class Decoder:
         self._extra: Json | None = None
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         return self._raw_stop is not None
 
     def feed(self, frame: Any) -> Iterator[Event]:
         fields = Fields(frame)
-        kind = fields.text("type")
+        kind = fields.take_text("type")
         if not kind and (fields.has("output") or fields.peek("object") == "response"):
             yield from self._over(fields)
         elif kind == "error" or (not kind and fields.has("error")):
@@ -82,7 +83,7 @@ class Decoder:
             if item.given is not None:
                 yield from self._calls.end(item, item.given)
         yield from self._calls.finish(self._stop)
-        reason = self._calls.reason(self._stop)
+        reason = self._calls.adjust_stop_reason(self._stop)
         if reason == "stop" and self._refused:
             reason = "refusal"
         yield Finish(reason, self._raw_stop, self._usage, self._extra)
@@ -90,35 +91,35 @@ class Decoder:
     # The response.
 
     def _lifecycle(self, fields: Fields) -> Iterator[Event]:
-        if response := fields.inner("response"):
+        if response := fields.take_object("response"):
             yield from self._begin(response)
 
     def _ends(self, fields: Fields) -> Iterator[Event]:
-        yield from self._over(fields.inner("response") or Fields({"status": "completed"}))
+        yield from self._over(fields.take_object("response") or Fields({"status": "completed"}))
 
     def _begin(self, fields: Fields) -> Iterator[Event]:
         if not self._started:
             self._started = True
-            identity, model = fields.text("id"), fields.text("model")
+            identity, model = fields.take_text("id"), fields.take_text("model")
             yield Started(identity, model, wire=NAME, extra=_about(fields) or None)
 
     def _over(self, fields: Fields) -> Iterator[Event]:
         yield from self._begin(Fields(fields.rest(), fields.path))
-        status = fields.text("status") or "completed"
-        reason = (fields.inner("incomplete_details") or Fields({})).text("reason")
-        if usage := fields.inner("usage"):
+        status = fields.take_text("status") or "completed"
+        reason = (fields.take_object("incomplete_details") or Fields({})).take_text("reason")
+        if usage := fields.take_object("usage"):
             self._usage = _usage(usage)
-        for index, (item, path) in enumerate(fields.each("output")):
+        for index, (item, path) in enumerate(fields.take_items("output")):
             given = Fields(item, path)
             yield from self._item_over(self._known(index, given), given)
         if status in ("failed", "cancelled"):
-            yield _failure(fields.any("error") or {"message": f"the response is {status}"})
+            yield _failure(fields.take_any("error") or {"message": f"the response is {status}"})
             return
         self._raw_stop = reason or status
         if status == "incomplete":
             self._stop = STOPS.get(reason, "length")
         for known in ("id", "model"):
-            fields.any(known)
+            fields.take_any(known)
         self._extra = _about(fields) or None
 
     # The items.
@@ -147,14 +148,14 @@ class Decoder:
 
     def _at(self, fields: Fields, kind: str) -> _Item:
         """The item that an event is about."""
-        index, identity = fields.take("output_index", int), fields.text("item_id")
+        index, identity = fields.take("output_index", int), fields.take_text("item_id")
         found = self._items.get(index) if index is not None else None
         found = found or self._by_id.get(identity)
         return found or self._new(kind, index, identity)
 
     def _added(self, fields: Fields) -> Iterator[Event]:
         """An item begins; some servers say so twice."""
-        given = Fields(fields.any("item"), fields.at("item"))
+        given = Fields(fields.take_any("item"), fields.path_of("item"))
         index = fields.take("output_index", int)
         kind, identities = _word(given, "type"), (_word(given, "id"), _word(given, "call_id"))
         known = (self._by_id[identity] for identity in identities if identity in self._by_id)
@@ -164,7 +165,7 @@ class Decoder:
             yield from self._call(item, given)
 
     def _done(self, fields: Fields) -> Iterator[Event]:
-        given = Fields(fields.any("item"), fields.at("item"))
+        given = Fields(fields.take_any("item"), fields.path_of("item"))
         item = self._known(fields.take("output_index", int), given)
         yield from self._item_over(item, given)
 
@@ -180,44 +181,44 @@ class Decoder:
             yield from self._call_over(item, fields)
         else:
             drawn = picture(fields) if item.kind == "image_generation_call" else None
-            yield from self._calls.beside(PartAdded(drawn or Other(fields.rest())))
+            yield from self._calls.emit(PartAdded(drawn or Other(fields.rest())))
 
     # What is said.
 
     def _text(self, fields: Fields) -> Iterator[Event]:
         item, index = self._at(fields, "message"), fields.take("content_index", int) or 0
         item.told.add(index)
-        if delta := fields.text("delta"):
-            yield from self._calls.beside(TextDelta(delta, item=item.id))
+        if delta := fields.take_text("delta"):
+            yield from self._calls.emit(TextDelta(delta, item=item.id))
 
     def _text_whole(self, fields: Fields) -> Iterator[Event]:
         item, index = self._at(fields, "message"), fields.take("content_index", int) or 0
-        yield from self._words(item, index, fields.text("text"))
+        yield from self._words(item, index, fields.take_text("text"))
 
     def _words(self, item: _Item, index: int, text: str) -> Iterator[Event]:
         if text and index not in item.told:
             item.told.add(index)
-            yield from self._calls.beside(TextDelta(text, item=item.id))
+            yield from self._calls.emit(TextDelta(text, item=item.id))
 
     def _refusal_more(self, fields: Fields) -> Iterator[Event]:
         """Refusals are short, and one text each: they wait until they are whole."""
         item, index = self._at(fields, "message"), fields.take("content_index", int) or 0
-        item.refusals[index] = item.refusals.get(index, "") + fields.text("delta")
+        item.refusals[index] = item.refusals.get(index, "") + fields.take_text("delta")
         yield from ()
 
     def _refusal_whole(self, fields: Fields) -> Iterator[Event]:
         item, index = self._at(fields, "message"), fields.take("content_index", int) or 0
-        yield from self._refusal(item, index, fields.text("refusal"))
+        yield from self._refusal(item, index, fields.take_text("refusal"))
 
     def _refusal(self, item: _Item, index: int, text: str) -> Iterator[Event]:
         if text and index not in item.told:
             item.told.add(index)
             self._refused = True
-            yield from self._calls.beside(TextDelta(text, {"type": "refusal"}, item.id))
+            yield from self._calls.emit(TextDelta(text, {"type": "refusal"}, item.id))
 
     def _part_over(self, fields: Fields) -> Iterator[Event]:
         item, index = self._at(fields, "message"), fields.take("content_index", int) or 0
-        if item.kind == "message" and (part := fields.inner("part")):
+        if item.kind == "message" and (part := fields.take_object("part")):
             yield from self._part(item, index, part)
 
     def _part(self, item: _Item, index: int, fields: Fields) -> Iterator[Event]:
@@ -225,36 +226,36 @@ class Decoder:
             return
         item.closed.add(index)
         if _word(fields, "type") == "refusal":
-            yield from self._refusal(item, index, fields.text("refusal"))
+            yield from self._refusal(item, index, fields.take_text("refusal"))
             return
-        yield from self._words(item, index, fields.text("text"))
+        yield from self._words(item, index, fields.take_text("text"))
         if extra := leftover(fields):
-            yield from self._calls.beside(TextDelta("", extra, item.id))
+            yield from self._calls.emit(TextDelta("", extra, item.id))
 
     def _message_over(self, item: _Item, fields: Fields) -> Iterator[Event]:
-        fields.any("role")
-        for index, (part, path) in enumerate(fields.each("content")):
+        fields.take_any("role")
+        for index, (part, path) in enumerate(fields.take_items("content")):
             yield from self._part(item, index, Fields(part, path))
         if extra := leftover(fields):
-            yield from self._calls.beside(TextDelta("", extra, item.id))
+            yield from self._calls.emit(TextDelta("", extra, item.id))
 
     # What is thought.
 
     def _summary(self, fields: Fields) -> Iterator[Event]:
         index = fields.take("summary_index", int) or 0
-        yield from self._thought(fields, "summary", index, fields.text("delta"))
+        yield from self._thought(fields, "summary", index, fields.take_text("delta"))
 
     def _own_words(self, fields: Fields) -> Iterator[Event]:
         index = fields.take("content_index", int) or 0
-        yield from self._thought(fields, "content", index, fields.text("delta"))
+        yield from self._thought(fields, "content", index, fields.take_text("delta"))
 
     def _summary_whole(self, fields: Fields) -> Iterator[Event]:
         index = fields.take("summary_index", int) or 0
-        yield from self._thought(fields, "summary", index, fields.text("text"), whole=True)
+        yield from self._thought(fields, "summary", index, fields.take_text("text"), whole=True)
 
     def _own_words_whole(self, fields: Fields) -> Iterator[Event]:
         index = fields.take("content_index", int) or 0
-        yield from self._thought(fields, "content", index, fields.text("text"), whole=True)
+        yield from self._thought(fields, "content", index, fields.take_text("text"), whole=True)
 
     def _thought(
         self, fields: Fields, voice: str, index: int, text: str, *, whole: bool = False
@@ -265,7 +266,7 @@ class Decoder:
             return
         gap = BETWEEN if item.told and index not in item.told else ""
         item.told.add(index)
-        yield from self._calls.beside(ReasoningDelta(gap + text, item=item.id))
+        yield from self._calls.emit(ReasoningDelta(gap + text, item=item.id))
 
     def _thought_over(self, item: _Item, fields: Fields) -> Iterator[Event]:
         identity = _word(fields, "id")
@@ -277,12 +278,12 @@ class Decoder:
         else:
             text = "" if item.told else thinking.text
             told = ReasoningDelta(text, thinking.signature, thinking.extra or None, item.id)
-        yield from self._calls.beside(told)
+        yield from self._calls.emit(told)
 
     # What is called.
 
     def _call(self, item: _Item, fields: Fields) -> Iterator[Event]:
-        if item.started or not (name := fields.text("name")):
+        if item.started or not (name := fields.take_text("name")):
             return
         item.started = True
         yield from self._calls.start(
@@ -298,30 +299,30 @@ class Decoder:
         item = self._at(fields, "function_call")
         if item.started:
             item.streamed = True
-            yield from self._calls.more(item, fields.text("delta"))
+            yield from self._calls.append(item, fields.take_text("delta"))
 
     def _arguments_whole(self, fields: Fields) -> Iterator[Event]:
         """The item's end, which follows, says the same; not with every server."""
         item = self._at(fields, "function_call")
-        given = fields.any("arguments", "input")
+        given = fields.take_any("arguments", "input")
         if item.streamed:
             return
         if item.started and isinstance(given, str):
             item.streamed = True
-            yield from self._calls.more(item, given)
+            yield from self._calls.append(item, given)
         else:
             item.given = given
 
     def _call_over(self, item: _Item, fields: Fields) -> Iterator[Event]:
         yield from self._call(item, fields)
-        text = fields.any("arguments", "input")
+        text = fields.take_any("arguments", "input")
         given = None if item.streamed else item.given if text is None else text
         cut = fields.peek("status") == "incomplete"
         for known in _OF_A_CALL:
-            fields.any(known)
+            fields.take_any(known)
         yield from self._calls.end(item, given, cut=cut, extra=leftover(fields))
 
-    _EVENTS: ClassVar[dict[str, Callable[[Decoder, Fields], Iterator[Event]]]] = {
+    _EVENTS: ClassVar[dict[str, Callable[[ResponsesReplyDecoder, Fields], Iterator[Event]]]] = {
         "response.created": _lifecycle,
         "response.queued": _lifecycle,
         "response.in_progress": _lifecycle,
@@ -361,13 +362,13 @@ def _word(fields: Fields, key: str) -> str:
 def _about(fields: Fields) -> Json:
     """What a response says of itself, for a client of the same API."""
     for key in _OWN_TO_A_REPLY:
-        fields.any(key)
+        fields.take_any(key)
     return fields.rest()
 
 
 def _usage(fields: Fields) -> Usage:
-    read = fields.inner("input_tokens_details") or Fields({})
-    written = fields.inner("output_tokens_details") or Fields({})
+    read = fields.take_object("input_tokens_details") or Fields({})
+    written = fields.take_object("output_tokens_details") or Fields({})
     counted = Usage(
         input=fields.take("input_tokens", int) or 0,
         output=fields.take("output_tokens", int) or 0,
@@ -376,8 +377,8 @@ def _usage(fields: Fields) -> Usage:
         reasoning=written.take("reasoning_tokens", int) or 0,
     )
     if fields.peek("total_tokens") == counted.input + counted.output:
-        fields.any("total_tokens")
-    beside = present(
+        fields.take_any("total_tokens")
+    beside = omit_none(
         input_tokens_details=read.rest() or None, output_tokens_details=written.rest() or None
     )
     return replace(counted, extra=fields.rest() | beside)
@@ -387,5 +388,7 @@ def _failure(given: Any) -> Failure:
     """What has gone wrong, which comes with no status."""
     error = given.get("error", given) if isinstance(given, dict) else given
     words = [error.get("code"), error.get("type")] if isinstance(error, dict) else []
-    status = next((STATUSES[word] for word in map(str, words) if word in STATUSES), 500)
+    status = next(
+        (STATUS_OF_ERROR[word] for word in map(str, words) if word in STATUS_OF_ERROR), 500
+    )
     return decode_failure(status, {"error": error})

@@ -23,9 +23,9 @@ from ...events import (
     unfold,
 )
 from ...types import Failure, Image, Other, Reasoning, Reply, Request, Text, ToolCall, Usage
-from ..common import names_of
-from ..fields import Json, Unsaid
-from ..framing import sse
+from ..encoding import LossLog, name_tools
+from ..fields import Json
+from ..framing import encode_sse
 from ..names import ANY_NAME
 from ..openai_chat.errors import encode_failure
 from ..wire import Envelope
@@ -81,7 +81,7 @@ _CODES = {
 }
 
 
-class Encoder:
+class ResponsesStreamEncoder:
     """Events to the events of a stream."""
 
     def __init__(self, envelope: Envelope) -> None:
@@ -94,7 +94,7 @@ class Encoder:
     def _framed(self, event: Json) -> bytes:
         numbered = {"type": event["type"], "sequence_number": self._count, **event}
         self._count += 1
-        return sse(numbered, event["type"])
+        return encode_sse(numbered, event["type"])
 
 
 def encode_reply(reply: Reply, envelope: Envelope) -> Json:
@@ -310,8 +310,8 @@ class _Writer:
 
 def _echo(request: Request, carried: Json) -> Json:
     """What a response repeats of its request, in the client's own words."""
-    names = names_of(request, ANY_NAME, keeps_namespaces=True)
-    asked = settings(request, names, Unsaid(NAME, request.wire))
+    names = name_tools(request, ANY_NAME, keeps_namespaces=True)
+    asked = settings(request, names, LossLog(NAME, request.wire))
     first = request.messages[0] if request.messages else None
     if first is not None and first.extra.get(INSTRUCTIONS):
         asked["instructions"] = "".join(text.text for text in first.parts if isinstance(text, Text))

@@ -25,8 +25,9 @@ from ...types import (
     ToolChoice,
     ToolResult,
 )
-from ..common import History, call_from_text, image_from, split_data_url
-from ..fields import HOSTED, Fields, Json, name_of, once_for
+from ..call_history import CallHistory, decode_call
+from ..content import decode_image_url, split_data_url
+from ..fields import HOSTED_TOOLS, Fields, Json, json_type, memoize_by_json
 from .parts import (
     CHOICE,
     CUSTOM,
@@ -49,15 +50,15 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     """What a client asks for."""
     fields = Fields(body)
     notes: list[Note] = []
-    sampling = fields.numbers(SAMPLING)
+    sampling = fields.take_numbers(SAMPLING)
     metadata = fields.take("metadata", dict) or {}
-    user = fields.text("user")
+    user = fields.take_text("user")
     parallel = fields.take("parallel_tool_calls", bool)
     streamed = fields.take("stream", bool)
     tools, hosted = _tools(fields)
-    own: Json = {HOSTED: hosted} if hosted else {}
+    own: Json = {HOSTED_TOOLS: hosted} if hosted else {}
     return Request(
-        model=fields.text("model") or model,
+        model=fields.take_text("model") or model,
         messages=_messages(fields, notes),
         tools=tools,
         tool_choice=_tool_choice(fields, own),
@@ -83,7 +84,7 @@ class _Turns:
 
     def __init__(self, notes: list[Note]) -> None:
         self.notes = notes
-        self.history = History()
+        self.history = CallHistory()
         self._turns: list[tuple[Role, list[Part], Json]] = []
 
     def say(self, role: Role, parts: Iterable[Part], extra: Json) -> None:
@@ -101,19 +102,19 @@ class _Turns:
 
 def _messages(fields: Fields, notes: list[Note]) -> tuple[Message, ...]:
     turns = _Turns(notes)
-    if instructions := fields.text("instructions"):
+    if instructions := fields.take_text("instructions"):
         turns.say("system", [Text(instructions)], {INSTRUCTIONS: True})
     given = fields.peek("input")
     if isinstance(given, str):
-        turns.say("user", [Text(fields.need("input", str))], {})
-    for item, path in fields.each("input"):
+        turns.say("user", [Text(fields.require("input", str))], {})
+    for item, path in fields.take_items("input"):
         _item(item, path, turns)
     return turns.messages()
 
 
 def _item(item: Any, path: str, turns: _Turns) -> None:
     fields = Fields(item, path)
-    kind = fields.text("type") or ("message" if fields.has("role") else "")
+    kind = fields.take_text("type") or ("message" if fields.has("role") else "")
     match kind:
         case "message":
             _message(fields, turns)
@@ -132,7 +133,7 @@ def _item(item: Any, path: str, turns: _Turns) -> None:
 
 
 def _message(fields: Fields, turns: _Turns) -> None:
-    role = fields.need("role", str)
+    role = fields.require("role", str)
     match role:
         case "system" | "developer" | "user":
             parts = list(content(fields, "content"))
@@ -141,7 +142,7 @@ def _message(fields: Fields, turns: _Turns) -> None:
             turns.join("assistant", *_said(fields))
         case _:
             expected = "`system`, `developer`, `user` or `assistant`"
-            raise WireError(f"Expected {expected}, got `{role}`", fields.at("role"))
+            raise WireError(f"Expected {expected}, got `{role}`", fields.path_of("role"))
 
 
 def _said(fields: Fields) -> list[Part]:
@@ -167,13 +168,13 @@ def _said(fields: Fields) -> list[Part]:
 
 def _call(fields: Fields, freeform: bool, turns: _Turns) -> ToolCall:
     known = reminders(fields)
-    identity = fields.text("call_id", "id") or turns.history.new_id()
-    name, namespace = fields.need("name", str), fields.take("namespace", str)
-    path = fields.at("arguments")
-    given = fields.text("input") if freeform else fields.any("arguments")
+    identity = fields.take_text("call_id", "id") or turns.history.new_id()
+    name, namespace = fields.require("name", str), fields.take("namespace", str)
+    path = fields.path_of("arguments")
+    given = fields.take_text("input") if freeform else fields.take_any("arguments")
     extra = known | leftover(fields)
     if not freeform:
-        call = call_from_text(
+        call = decode_call(
             identity, name, given, path, turns.notes, namespace=namespace, extra=extra
         )
     else:
@@ -185,11 +186,13 @@ def _call(fields: Fields, freeform: bool, turns: _Turns) -> ToolCall:
             freeform=True,
             extra=extra,
         )
-    return turns.history.made(call)
+    return turns.history.add(call)
 
 
 def _result(fields: Fields, freeform: bool, turns: _Turns) -> ToolResult:
-    identity, name = turns.history.answered(fields.text("call_id"), fields.text("name"))
+    identity, name = turns.history.find_answered_call(
+        fields.take_text("call_id"), fields.take_text("name")
+    )
     parts = tuple(content(fields, "output"))
     said: Any = parts
     if not parts or (len(parts) == 1 and isinstance(parts[0], Text) and not parts[0].extra):
@@ -200,16 +203,16 @@ def _result(fields: Fields, freeform: bool, turns: _Turns) -> ToolResult:
 
 def content(fields: Fields, key: str) -> Iterator[Text | Image | Document | Other]:
     """What a message or a result holds."""
-    given = fields.any(key)
+    given = fields.take_any(key)
     if isinstance(given, str):
         if given:
             yield Text(given)
     elif isinstance(given, list):
         for index, item in enumerate(given):
-            yield part(item, f"{fields.at(key)}[{index}]")
+            yield part(item, f"{fields.path_of(key)}[{index}]")
     elif given is not None:
-        kind = name_of(given)
-        raise WireError(f"Expected `string` or `array`, got `{kind}`", fields.at(key))
+        kind = json_type(given)
+        raise WireError(f"Expected `string` or `array`, got `{kind}`", fields.path_of(key))
 
 
 def part(item: Any, path: str) -> Text | Image | Document | Other:
@@ -217,34 +220,34 @@ def part(item: Any, path: str) -> Text | Image | Document | Other:
     if isinstance(item, str):
         return Text(item)
     fields = Fields(item, path)
-    match fields.text("type") or "input_text":
+    match fields.take_text("type") or "input_text":
         case "input_text" | "output_text" | "text":
-            return Text(fields.text("text"), leftover(fields))
+            return Text(fields.take_text("text"), leftover(fields))
         case "refusal":
-            return Text(fields.text("refusal"), {"type": "refusal"})
+            return Text(fields.take_text("refusal"), {"type": "refusal"})
         case "input_image" if fields.has("image_url"):
             return _image(fields)
         case "input_file" if fields.has("file_data") or fields.has("file_url"):
             return _file(fields)
         case "input_audio":
-            audio = Fields(fields.any("input_audio"), fields.at("input_audio"))
-            kind = f"audio/{audio.text('format') or 'wav'}"
-            return Document(data=audio.text("data"), media_type=kind, extra=leftover(fields))
+            audio = Fields(fields.take_any("input_audio"), fields.path_of("input_audio"))
+            kind = f"audio/{audio.take_text('format') or 'wav'}"
+            return Document(data=audio.take_text("data"), media_type=kind, extra=leftover(fields))
         case _:
             return Other(dict(item))
 
 
 def _image(fields: Fields) -> Image:
-    detail = fields.text("detail")
-    url = fields.need("image_url", str)
+    detail = fields.take_text("detail")
+    url = fields.require("image_url", str)
     closely = None if detail in ("", "auto") else detail
-    return image_from(url, detail=closely, extra=leftover(fields))
+    return decode_image_url(url, detail=closely, extra=leftover(fields))
 
 
 def _file(fields: Fields) -> Document:
-    media_type, data = split_data_url(given := fields.text("file_data"))
+    media_type, data = split_data_url(given := fields.take_text("file_data"))
     return Document(
-        title=fields.text("filename"),
+        title=fields.take_text("filename"),
         url=fields.take("file_url", str),
         data=data or given or None,
         media_type=media_type or "application/pdf",
@@ -255,16 +258,16 @@ def _file(fields: Fields) -> Document:
 # The tools.
 
 
-@once_for("tools")
+@memoize_by_json("tools")
 def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
     """The tools that may be offered to any model, and those that only this API can run."""
     if not fields.has("tools"):
         return None, []
     tools: list[Tool] = []
     hosted: list[Json] = []
-    for item, path in fields.each("tools"):
+    for item, path in fields.take_items("tools"):
         given = Fields(item, path)
-        match kind := given.text("type") or "function":
+        match kind := given.take_text("type") or "function":
             case "function" | "custom":
                 tools.append(_tool(given, kind == "custom"))
             case "namespace" if item.get("tools"):
@@ -276,8 +279,8 @@ def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
 
 def _tool(fields: Fields, freeform: bool, namespace: str | None = None) -> Tool:
     return Tool(
-        name=fields.need("name", str),
-        description=fields.text("description"),
+        name=fields.require("name", str),
+        description=fields.take_text("description"),
         parameters=fields.take("parameters", dict) or {},
         namespace=namespace,
         freeform=freeform,
@@ -288,12 +291,12 @@ def _tool(fields: Fields, freeform: bool, namespace: str | None = None) -> Tool:
 
 def _namespace(fields: Fields, hosted: list[Json]) -> Iterator[Tool]:
     """The tools of a namespace. Each remembers what is said of it."""
-    name = fields.need("name", str)
-    inner = list(fields.each("tools"))
+    name = fields.require("name", str)
+    inner = list(fields.take_items("tools"))
     about = {"namespace": rest} if (rest := fields.rest()) else {}
     for item, path in inner:
         given = Fields(item, path)
-        kind = given.text("type") or "function"
+        kind = given.take_text("type") or "function"
         if kind in ("function", "custom"):
             tool = _tool(given, kind == "custom", name)
             yield replace(tool, extra=tool.extra | about)
@@ -303,7 +306,7 @@ def _namespace(fields: Fields, hosted: list[Json]) -> Iterator[Tool]:
 
 def _tool_choice(fields: Fields, own: Json) -> ToolChoice:
     """What a choice means, and in `own` all that it says, if that is more."""
-    given, path = fields.any("tool_choice"), fields.at("tool_choice")
+    given, path = fields.take_any("tool_choice"), fields.path_of("tool_choice")
     choice = choice_of(given, path)
     chosen = _chosen(given)
     if any(map(is_hosted, chosen)):
@@ -334,18 +337,18 @@ def choice_of(given: Any, path: str) -> ToolChoice:
             return ToolChoice(given)
         raise WireError(f"Expected `auto`, `none`, `required` or an object, got `{given}`", path)
     choice = Fields(given, path)
-    kind = choice.text("type")
+    kind = choice.take_text("type")
     if kind == "allowed_tools":
         return _allowed(choice)
     if is_hosted(given):
         return ToolChoice()
-    return ToolChoice("required", (choice.need("name", str),))
+    return ToolChoice("required", (choice.require("name", str),))
 
 
 def _allowed(fields: Fields) -> ToolChoice:
-    mode = fields.text("mode")
-    tools = [Fields(item, path) for item, path in fields.each("tools")]
-    named = tuple(tool.need("name", str) for tool in tools if not is_hosted(tool.rest()))
+    mode = fields.take_text("mode")
+    tools = [Fields(item, path) for item, path in fields.take_items("tools")]
+    named = tuple(tool.require("name", str) for tool in tools if not is_hosted(tool.rest()))
     if tools and not named:
         # Nothing may be called but what elsewhere cannot be.
         return ToolChoice("none")
@@ -356,10 +359,10 @@ def _allowed(fields: Fields) -> ToolChoice:
 
 
 def _response_format(fields: Fields, own: Json) -> ResponseFormat | None:
-    text = fields.inner("text")
+    text = fields.take_object("text")
     if text is None:
         return None
-    form = text.inner("format")
+    form = text.take_object("format")
     found: ResponseFormat | None = None
     match form and form.peek("type"):
         case None | "text":
@@ -370,8 +373,8 @@ def _response_format(fields: Fields, own: Json) -> ResponseFormat | None:
             assert form is not None
             found = ResponseFormat(
                 form.take("schema", dict) or {},
-                form.text("name"),
-                form.text("description"),
+                form.take_text("name"),
+                form.take_text("description"),
                 form.take("strict", bool),
             )
         case _:
@@ -383,11 +386,11 @@ def _response_format(fields: Fields, own: Json) -> ResponseFormat | None:
 
 
 def _thinking(fields: Fields, own: Json) -> Thinking:
-    given = fields.inner("reasoning")
+    given = fields.take_object("reasoning")
     if given is None:
         return Thinking()
     effort = given.take("effort", str)
-    summary = given.text("summary", "generate_summary")
+    summary = given.take_text("summary", "generate_summary")
     if summary not in ("", "auto"):
         own[SUMMARY] = summary
     if rest := given.rest():

@@ -21,22 +21,22 @@ from ...types import (
     ToolCall,
     ToolResult,
 )
-from ..common import (
+from ..content import as_plain_text, encode_media_url, render_document
+from ..encoding import (
     OPENAI_NAMES,
-    choice_names,
-    document_as_text,
-    effort_of,
-    names_of,
-    object_schema,
-    only_text,
-    sampling_out,
-    short_id,
-    url_of,
-    user_id,
+    LossLog,
+    as_object_schema,
+    choose_effort,
+    encode_choice_names,
+    encode_sampling,
+    encode_user_id,
+    name_tools,
+    omit_none,
+    shorten_id,
 )
-from ..fields import HOSTED, WRITTEN, Json, Unsaid, present
-from ..names import Names
-from ..wire import Outgoing
+from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, Json
+from ..names import ToolNames
+from ..wire import EncodedRequest
 from .parts import (
     CHOICE,
     CONTINUED,
@@ -71,13 +71,13 @@ _LONGEST_ID = 64
 """What OpenAI lets a call's id be."""
 
 
-def encode_request(request: Request) -> Outgoing:
+def encode_request(request: Request) -> EncodedRequest:
     """The request in this API's words."""
-    unsaid = Unsaid(NAME, request.wire)
-    names = names_of(request, OPENAI_NAMES, keeps_namespaces=True)
+    unsaid = LossLog(NAME, request.wire)
+    names = name_tools(request, OPENAI_NAMES, keeps_namespaces=True)
     body: Json = {"model": request.model, **_Input(request, names, unsaid).written()}
     body |= settings(request, names, unsaid)
-    if not unsaid.same:
+    if not unsaid.is_same_wire:
         # Other APIs keep no replies, and give their clients what it takes to go on without.
         body |= {"store": False}
         if (body.get("reasoning") or {}).get("effort", "none") != "none":
@@ -86,7 +86,7 @@ def encode_request(request: Request) -> Outgoing:
         unsaid.drop("stop sequences", "$.stop")
     if request.stream:
         body["stream"] = True
-    return Outgoing("/responses", body, names, (*unsaid.notes(), *names.notes))
+    return EncodedRequest("/responses", body, names, (*unsaid.notes(), *names.notes))
 
 
 # The conversation.
@@ -95,7 +95,7 @@ def encode_request(request: Request) -> Outgoing:
 class _Input:
     """The messages of a request, as items."""
 
-    def __init__(self, request: Request, names: Names, unsaid: Unsaid) -> None:
+    def __init__(self, request: Request, names: ToolNames, unsaid: LossLog) -> None:
         self._messages = request.messages
         self._names = names
         self._unsaid = unsaid
@@ -106,7 +106,7 @@ class _Input:
         messages = list(enumerate(self._messages))
         head: Json = {}
         if messages and self._stood_beside(messages[0][1]):
-            head["instructions"] = only_text(messages.pop(0)[1].parts)
+            head["instructions"] = as_plain_text(messages.pop(0)[1].parts)
         items = [
             item
             for index, message in messages
@@ -115,8 +115,8 @@ class _Input:
         return head | {"input": items}
 
     def _stood_beside(self, message: Message) -> bool:
-        came_so = self._unsaid.same and message.extra.get(INSTRUCTIONS)
-        return bool(came_so) and only_text(message.parts) is not None
+        came_so = self._unsaid.is_same_wire and message.extra.get(INSTRUCTIONS)
+        return bool(came_so) and as_plain_text(message.parts) is not None
 
     def _items(self, message: Message, path: str) -> Iterator[Json]:
         results = [part for part in message.parts if isinstance(part, ToolResult)]
@@ -124,11 +124,11 @@ class _Input:
         parts: list[Part] = [part for part in message.parts if not isinstance(part, ToolResult)]
         if message.role == "assistant":
             yield from self._assistant(parts, path)
-            self._unsaid.carried(message.extra, path)
+            self._unsaid.carry(message.extra, path)
         elif parts or not results:
             role = "user" if message.role == "tool" else message.role
             item = {"type": "message", "role": role, "content": self._content(parts, path)}
-            yield item | _beside(self._unsaid.carried(message.extra, path))
+            yield item | _beside(self._unsaid.carry(message.extra, path))
 
     def _assistant(self, parts: list[Part], path: str) -> Iterator[Json]:
         """What an assistant did, in order: the texts in a row are one message, unless they came in
@@ -154,7 +154,7 @@ class _Input:
             return text
         refusal = {"type": "refusal"} if is_refusal(text) else {}
         rest = {key: value for key, value in text.extra.items() if key not in refusal}
-        return replace(text, extra=refusal | self._unsaid.carried(rest, path))
+        return replace(text, extra=refusal | self._unsaid.carry(rest, path))
 
     def _item(self, part: Part, path: str) -> Iterator[Json]:
         match part:
@@ -162,9 +162,9 @@ class _Input:
                 yield self._call(part, path)
             case Reasoning():
                 yield from self._thought(part, path)
-            case Image() if self._unsaid.same and ITEM in part.extra:
+            case Image() if self._unsaid.is_same_wire and ITEM in part.extra:
                 yield image_item(part)
-            case Other() if self._unsaid.same:
+            case Other() if self._unsaid.is_same_wire:
                 yield part.data
             case Text():
                 pass
@@ -173,10 +173,10 @@ class _Input:
 
     def _thought(self, thought: Reasoning, path: str) -> Iterator[Json]:
         """A thought that its maker can recognise, by a signature or as its own words."""
-        extra = self._unsaid.carried(thought.extra, path)
+        extra = self._unsaid.carry(thought.extra, path)
         identity = str(extra.get(ID) or "")
         is_made_up = bool(MADE_ID.match(identity))
-        is_foreign = is_made_up or not self._unsaid.same
+        is_foreign = is_made_up or not self._unsaid.is_same_wire
         if is_foreign and thought.signature is None and TEXTS not in extra:
             self._unsaid.drop("reasoning without a signature", path)
             return
@@ -186,18 +186,18 @@ class _Input:
         yield item
 
     def _call(self, call: ToolCall, path: str) -> Json:
-        extra = self._unsaid.carried(call.extra, path)
-        text = extra.get(WRITTEN) or input_of(call)
+        extra = self._unsaid.carry(call.extra, path)
+        text = extra.get(ARGUMENTS_TEXT) or input_of(call)
         if call.freeform:
             self._freeform.add(call.id)
-        item = call_item(call, self._names.write(call.name, call.namespace), text)
+        item = call_item(call, self._names.to_wire(call.name, call.namespace), text)
         return item | {"call_id": self._identity(call.id)} | _beside(extra)
 
     def _identity(self, identity: str) -> str:
-        return identity if self._unsaid.same else short_id(identity, _LONGEST_ID)
+        return identity if self._unsaid.is_same_wire else shorten_id(identity, _LONGEST_ID)
 
     def _result(self, result: ToolResult, path: str) -> Json:
-        extra = self._unsaid.carried(result.extra, path)
+        extra = self._unsaid.carry(result.extra, path)
         is_custom = extra.get(CUSTOM) or result.call_id in self._freeform
         output: Any = result.content
         if not isinstance(output, str):
@@ -210,7 +210,7 @@ class _Input:
 
     def _content(self, parts: Iterable[Part], path: str) -> str | list[Json]:
         message = Message("user", tuple(parts))
-        text = only_text(message.parts)
+        text = as_plain_text(message.parts)
         if text is not None:
             return text
         written = (self._part(part, path) for part in message.parts)
@@ -222,27 +222,32 @@ class _Input:
                 extra = self._text(part, path).extra
                 return {**extra, "type": "input_text", "text": part.text}
             case Image():
-                extra = self._unsaid.carried(part.extra, path)
+                extra = self._unsaid.carry(part.extra, path)
                 detail = part.detail or "auto"
-                return {"type": "input_image", "image_url": url_of(part), "detail": detail, **extra}
+                return {
+                    "type": "input_image",
+                    "image_url": encode_media_url(part),
+                    "detail": detail,
+                    **extra,
+                }
             case Document():
                 return self._document(part, path)
-            case Other() if self._unsaid.same:
+            case Other() if self._unsaid.is_same_wire:
                 return part.data
             case _:
                 self._unsaid.drop(_kind(part), path)
                 return {}
 
     def _document(self, part: Document, path: str) -> Json:
-        extra = self._unsaid.carried(part.extra, path)
+        extra = self._unsaid.carry(part.extra, path)
         if part.data is not None and part.media_type.startswith("audio/"):
             audio = {"data": part.data, "format": part.media_type.removeprefix("audio/")}
             return {"type": "input_audio", "input_audio": audio, **extra}
         if part.data is None and (part.text or part.url is None):
             self._unsaid.change("a document is written as text", path)
-            return {"type": "input_text", "text": document_as_text(part), **extra}
-        data = url_of(part) if part.data is not None else None
-        file = present(filename=part.title or None, file_data=data, file_url=part.url)
+            return {"type": "input_text", "text": render_document(part), **extra}
+        data = encode_media_url(part) if part.data is not None else None
+        file = omit_none(filename=part.title or None, file_data=data, file_url=part.url)
         return {"type": "input_file", **file, **extra}
 
 
@@ -271,29 +276,29 @@ def _kind(part: Part) -> str:
 # The settings.
 
 
-def settings(request: Request, names: Names, unsaid: Unsaid) -> Json:
+def settings(request: Request, names: ToolNames, unsaid: LossLog) -> Json:
     """All that a request says beside its conversation."""
-    extra = dict(unsaid.carried(request.extra, "$"))
-    hosted = extra.pop(HOSTED, [])
+    extra = dict(unsaid.carry(request.extra, "$"))
+    hosted = extra.pop(HOSTED_TOOLS, [])
     extra.pop(CONTINUED, None)
     kept = [extra.pop(key, None) for key in (CHOICE, HOSTED_CHOICE, HOSTED_CHOICES)]
     body: Json = {}
     if tools := _tools(request, names, unsaid, hosted):
         chosen = _choice_out(request, names, next(filter(None, kept), None))
-        body |= {"tools": tools} | present(tool_choice=chosen)
+        body |= {"tools": tools} | omit_none(tool_choice=chosen)
         if not request.parallel_tool_calls:
             body["parallel_tool_calls"] = False
-    elif request.tools is not None and unsaid.same:
+    elif request.tools is not None and unsaid.is_same_wire:
         body["tools"] = []
     metadata = {key: value for key, value in request.metadata.items() if key != "user_id"}
-    body |= present(
-        text=_joined(extra, "text", present(format=_format_out(request.response_format))),
+    body |= omit_none(
+        text=_joined(extra, "text", omit_none(format=_format_out(request.response_format))),
         reasoning=_joined(extra, "reasoning", _reasoning_out(request, unsaid, extra)),
         max_output_tokens=_limit(request, unsaid),
-        user=user_id(request, unsaid),
+        user=encode_user_id(request, unsaid),
         metadata=metadata or None,
     )
-    return body | sampling_out(request, SAMPLING, unsaid) | extra
+    return body | encode_sampling(request, SAMPLING, unsaid) | extra
 
 
 def _joined(extra: Json, key: str, said: Json) -> Json | None:
@@ -301,18 +306,18 @@ def _joined(extra: Json, key: str, said: Json) -> Json | None:
     return said | (extra.pop(key, None) or {}) or None
 
 
-def _limit(request: Request, unsaid: Unsaid) -> int | None:
+def _limit(request: Request, unsaid: LossLog) -> int | None:
     limit = request.max_tokens
-    if unsaid.same or limit is None or limit >= _FEWEST_TOKENS:
+    if unsaid.is_same_wire or limit is None or limit >= _FEWEST_TOKENS:
         return limit
     unsaid.change(f"a reply of {limit} tokens may be {_FEWEST_TOKENS} long", "$.max_tokens")
     return _FEWEST_TOKENS
 
 
-def _reasoning_out(request: Request, unsaid: Unsaid, extra: Json) -> Json:
+def _reasoning_out(request: Request, unsaid: LossLog, extra: Json) -> Json:
     summary = extra.pop(SUMMARY, "auto") if request.thinking.shown else None
     thinking = replace(request.thinking, shown=None)
-    return present(effort=effort_of(thinking, unsaid, EFFORTS), summary=summary)
+    return omit_none(effort=choose_effort(thinking, unsaid, EFFORTS), summary=summary)
 
 
 def _format_out(form: ResponseFormat | None) -> Json | None:
@@ -320,7 +325,7 @@ def _format_out(form: ResponseFormat | None) -> Json | None:
         return None
     if form.schema is None:
         return {"type": "json_object"}
-    return {"type": "json_schema"} | present(
+    return {"type": "json_schema"} | omit_none(
         name=form.name or "answer",
         schema=form.schema,
         description=form.description or None,
@@ -328,7 +333,7 @@ def _format_out(form: ResponseFormat | None) -> Json | None:
     )
 
 
-def _tools(request: Request, names: Names, unsaid: Unsaid, hosted: list[Json]) -> list[Json]:
+def _tools(request: Request, names: ToolNames, unsaid: LossLog, hosted: list[Json]) -> list[Json]:
     """The tools, those of one namespace together."""
     out: list[Json] = []
     spaces: dict[str, list[Json]] = {}
@@ -355,17 +360,17 @@ def _within(about: Json, spaces: dict[str, list[Json]], out: list[Json]) -> list
     return spaces[name]
 
 
-def _tool(tool: Tool, names: Names, unsaid: Unsaid) -> Json:
+def _tool(tool: Tool, names: ToolNames, unsaid: LossLog) -> Json:
     extra = dict(tool.extra)
     form = extra.pop("format", None) if tool.freeform else None
-    extra = dict(unsaid.carried(extra, f"$.tools[{tool.name!r}]"))
-    item = {"name": names.write(tool.name, tool.namespace), "description": tool.description}
+    extra = dict(unsaid.carry(extra, f"$.tools[{tool.name!r}]"))
+    item = {"name": names.to_wire(tool.name, tool.namespace), "description": tool.description}
     if tool.freeform:
-        return {"type": "custom", **item} | present(format=_flat(form)) | extra
+        return {"type": "custom", **item} | omit_none(format=_flat(form)) | extra
     # Left to itself, this API is strict where it can be. No other is.
-    strict = False if tool.strict is None and not unsaid.same else tool.strict
-    parameters = tool.parameters or (None if unsaid.same else object_schema({}))
-    return {"type": "function", **item, "parameters": parameters} | present(strict=strict) | extra
+    strict = False if tool.strict is None and not unsaid.is_same_wire else tool.strict
+    parameters = tool.parameters or (None if unsaid.is_same_wire else as_object_schema({}))
+    return {"type": "function", **item, "parameters": parameters} | omit_none(strict=strict) | extra
 
 
 def _flat(form: Any) -> Any:
@@ -374,13 +379,13 @@ def _flat(form: Any) -> Any:
     return {"type": "grammar", **inner} if isinstance(inner, Mapping) else form
 
 
-def _choice_out(request: Request, names: Names, kept: Any) -> Any:
+def _choice_out(request: Request, names: ToolNames, kept: Any) -> Any:
     choice = request.tool_choice
     if kept is not None and choice_of(kept, "$.tool_choice") == choice:
         return _renamed(kept, names)
     tools = request.tools or ()
     freeform = {tool.name for tool in tools if tool.freeform}
-    written = zip(choice.names, choice_names(choice, names, tools), strict=True)
+    written = zip(choice.names, encode_choice_names(choice, names, tools), strict=True)
     named = [
         {"type": "custom" if name in freeform else "function", "name": out} for name, out in written
     ]
@@ -391,10 +396,10 @@ def _choice_out(request: Request, names: Names, kept: Any) -> Any:
     return {"type": "allowed_tools", "mode": choice.mode, "tools": named}
 
 
-def _renamed(choice: Json, names: Names) -> Json:
+def _renamed(choice: Json, names: ToolNames) -> Json:
     """A choice as it was given, with the names as they go out."""
     if choice.get("type") == "allowed_tools":
         return choice | {"tools": [_renamed(tool, names) for tool in choice["tools"]]}
     if is_hosted(choice):
         return choice
-    return choice | {"name": names.write(choice["name"], choice.get("namespace"))}
+    return choice | {"name": names.to_wire(choice["name"], choice.get("namespace"))}

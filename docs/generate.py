@@ -219,11 +219,14 @@ def dialects_page() -> str:
     for dialect in DIALECTS.values():
         several = "yes" if dialect.parallel else "no"
         link = f"[{dialect.name}](#{dialect.name.lower()})"
-        lines.append(f"| {link} | {dialect.about} | {dialect.evidence} | {several} |")
+        lines.append(f"| {link} | {dialect.description} | {dialect.evidence} | {several} |")
     for dialect in DIALECTS.values():
-        lines += ["", f"## {dialect.name}", "", f"{dialect.about}.", ""]
-        if dialect.models:
-            lines += ["Model ids with " + ", ".join(f"`{m}`" for m in dialect.models) + ".", ""]
+        lines += ["", f"## {dialect.name}", "", f"{dialect.description}.", ""]
+        if dialect.model_fragments:
+            lines += [
+                "Model ids with " + ", ".join(f"`{m}`" for m in dialect.model_fragments) + ".",
+                "",
+            ]
         lines += ["````text", sample(dialect), "````"]
     return "\n".join(lines) + "\n"
 

@@ -15,7 +15,7 @@ from .calls.toolset import Toolset
 from .calls.validation import Judge, Trust
 from .dialects import Dialect, Parser
 from .dialects.registry import AUTO
-from .dialects.template import COMMON_THOUGHTS
+from .dialects.template import COMMON_REASONING_TAGS
 from .errors import ExtractionProblem
 from .events import CallEnd, CallRejected, CallStart, Event, ReasoningDelta, TextDelta, fold
 from .types import Capabilities, Note, Rejection, Reply, ToolCall
@@ -70,7 +70,7 @@ def extract(
 
 def _apart(text: str) -> tuple[str, str]:
     """Text and reasoning, where an API has left both in one; calls in it stay text."""
-    if not any(opener in text for opener, _ in COMMON_THOUGHTS):
+    if not any(opener in text for opener, _ in COMMON_REASONING_TAGS):
         return text, ""
     reply = fold(Parser(tools=(), trust="strict", reasoning_open=False).events([text]))
     return reply.text, reply.reasoning

@@ -30,10 +30,10 @@ MARKERS = sorted(
         marker
         for dialect in DIALECTS.values()
         for marker in (
-            *(m for form in dialect.forms for m in (form.opener, *form.closers)),
-            *(m for pair in dialect.reasoning for m in pair),
-            *dialect.silent,
-            *(dialect.frame.openers if dialect.frame else ()),
+            *(m for form in dialect.forms for m in (form.opener, *form.all_closers)),
+            *(m for pair in dialect.reasoning_tags for m in pair),
+            *dialect.control_tokens,
+            *(dialect.message_frame.openers if dialect.message_frame else ()),
         )
         if marker
     }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support import CASES, TOOLBOX, cases, comparable, said
 from toolspeak import DIALECTS, CallEnd, Event, Note, ReasoningDelta, TextDelta, ToolCall, fold
-from toolspeak.dialects.catalog import ALL
+from toolspeak.dialects.catalog import ALL_DIALECTS
 from toolspeak.testing import chunks, events, parse, split_at
 
 
@@ -94,17 +94,17 @@ def gap_pattern(name: str) -> str:
     dialect = DIALECTS[name]
     markers = markers_of(name)
     choices = [re.escape(marker) for marker in sorted(markers, key=len, reverse=True)]
-    if dialect.frame:
+    if dialect.message_frame:
         choices.append(r"(?:<\|start\|>assistant)?(?:<\|channel\|>|\s*to=)[^\n]*?<\|message\|>")
     return rf"(?:{'|'.join(choices)}|\s)*?"
 
 
 def markers_of(name: str) -> set[str]:
     markers: set[str] = set()
-    for dialect in (spelling for spelling in ALL if spelling.name == name):
-        markers |= {*dialect.silent, *dialect.start}
-        markers |= {m for pair in dialect.reasoning for m in pair}
-        markers |= {m for form in dialect.forms for m in (form.opener, *form.closers)}
+    for dialect in (spelling for spelling in ALL_DIALECTS if spelling.name == name):
+        markers |= {*dialect.control_tokens, *dialect.initial_tokens}
+        markers |= {m for pair in dialect.reasoning_tags for m in pair}
+        markers |= {m for form in dialect.forms for m in (form.opener, *form.all_closers)}
     return {marker for marker in (*markers, "```", "]") if marker}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolspeak import DIALECTS, Parser, UnknownDialect, UsageError, fold, for_model
+from toolspeak import DIALECTS, Parser, UnknownDialect, UsageError, dialects_for_model, fold
 from toolspeak.testing import parse
 
 MODELS = [
@@ -37,18 +37,18 @@ MODELS = [
 
 @pytest.mark.parametrize(("model", "dialect"), MODELS)
 def test_a_models_own_dialect_comes_first(model: str, dialect: str) -> None:
-    assert for_model(model)[0].name == dialect
+    assert dialects_for_model(model)[0].name == dialect
 
 
 def test_an_unknown_model_has_none() -> None:
-    assert for_model("somebody/new-model") == ()
+    assert dialects_for_model("somebody/new-model") == ()
 
 
 def test_a_models_dialects_come_first_but_not_alone() -> None:
     ours = "<tool_call>f</tool_call>"
     other = "[TOOL_CALLS]f[ARGS]{}"
     for text, dialect in ((ours, "glm47"), (other, "mistral_args")):
-        assert parse([text], dialect=for_model("glm-4.7")).dialect == dialect
+        assert parse([text], dialect=dialects_for_model("glm-4.7")).dialect == dialect
 
 
 def test_a_named_dialect_stands_alone_only_where_trust_is_strict() -> None:

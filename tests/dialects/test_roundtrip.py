@@ -40,7 +40,9 @@ TOOLS = [
     Tool(name="do", parameters={"type": "object", "properties": SCHEMAS}),
     Tool(name="other-tool", parameters={"type": "object", "properties": {}}),
 ]
-MARKERS = sorted({m for d in DIALECTS.values() for f in d.forms for m in (f.opener, *f.closers)})
+MARKERS = sorted(
+    {m for d in DIALECTS.values() for f in d.forms for m in (f.opener, *f.all_closers)}
+)
 PIECES = st.one_of(
     st.text(max_size=8),
     st.sampled_from([*MARKERS, "</parameter>", "</arg_value>", "<parameter=whole>", "<escape>"]),
@@ -172,7 +174,7 @@ def test_names(dialect: str, name: str) -> None:
     text = rendered(dialect, [call], tools)
     if isinstance(text, Unrepresentable):
         assert text.path == "$[0].name"
-        assert not re.fullmatch(r"[a-z_]+", name) or name in DIALECTS[dialect].reserved
+        assert not re.fullmatch(r"[a-z_]+", name) or name in DIALECTS[dialect].reserved_names
         return
     assert said(parse([text], dialect=dialect, tools=tools)) == [(name, {"text": "x"})]
 
@@ -184,7 +186,7 @@ def test_text_and_reasoning_around_calls(dialect: str) -> None:
         render_calls(dialect, [ToolCall(id=id_, name="do", arguments={"text": "x"})], TOOLS)
         for id_ in ("functions.do:0", "functions.do:1")
     )
-    opener, closer = next((pair for pair in spec.reasoning if pair[0]), ("", ""))
+    opener, closer = next((pair for pair in spec.reasoning_tags if pair[0]), ("", ""))
     thought = f"{opener}hm, well{closer}" if opener else ""
     text = f"{thought}Before.\n{block}\nBetween.\n{other}\nAfter."
     reply = parse(chunks(text, 7), dialect=dialect, tools=TOOLS)

@@ -7,8 +7,8 @@ from bench.holdback import CHUNK, LONG, NATIVE, TOOLS, waits
 from bench.holdback_replies import BEFORE_A_CALL, CANDIDATES, ORDINARY, REFUSALS
 
 from toolspeak import DIALECTS
-from toolspeak.dialects.grammar import grammar_of
-from toolspeak.dialects.registry import AUTO, scope_of
+from toolspeak.dialects.marker_table import marker_table_for
+from toolspeak.dialects.registry import AUTO, build_scope
 from toolspeak.security.refusals import MAX_UNDECIDED, begins_like_refusal
 
 MODES = (NATIVE, *DIALECTS)
@@ -17,10 +17,10 @@ FENCED = {"xlam", "fenced_json"}
 
 
 def longest_marker(dialect: str) -> int:
-    scope = scope_of(AUTO if dialect == NATIVE else dialect, "standard", has_tools=True)
-    grammar = grammar_of(scope, tuple(tool.name for tool in TOOLS))
-    names = grammar.names.literals if grammar.names else ()
-    return max(map(len, (*grammar.markers.literals, *names)))
+    scope = build_scope(AUTO if dialect == NATIVE else dialect, "standard", has_tools=True)
+    table = marker_table_for(scope, tuple(tool.name for tool in TOOLS))
+    names = table.name_literals.literals if table.name_literals else ()
+    return max(map(len, (*table.literals.literals, *names)))
 
 
 def begins_freely(text: str) -> bool:

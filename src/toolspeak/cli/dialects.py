@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..dialects import DIALECTS, Dialect, for_model, get, render_calls
+from ..dialects import DIALECTS, Dialect, dialects_for_model, get_dialect, render_calls
 from ..events import fold
 from ..testing import chunks, events
 from ..types import Tool, ToolCall
@@ -47,8 +47,10 @@ def run(options: argparse.Namespace) -> int:
 
 def choose(names: Iterable[str], model: str | None) -> list[Dialect]:
     """The dialects of those names, or all; of these only the ones that a model speaks."""
-    chosen = [get(name) for name in names] or list(DIALECTS.values())
-    return [dialect for dialect in for_model(model) if dialect in chosen] if model else chosen
+    chosen = [get_dialect(name) for name in names] or list(DIALECTS.values())
+    return (
+        [dialect for dialect in dialects_for_model(model) if dialect in chosen] if model else chosen
+    )
 
 
 def sample(dialect: Dialect) -> str:
@@ -68,10 +70,10 @@ def describe(dialect: Dialect) -> dict[str, object]:
     """A dialect for programs."""
     return {
         "name": dialect.name,
-        "about": dialect.about,
+        "about": dialect.description,
         "evidence": dialect.evidence,
         "parallel": dialect.parallel,
-        "models": dialect.models,
+        "models": dialect.model_fragments,
         "sample": sample(dialect),
     }
 
@@ -84,7 +86,7 @@ def _show(chosen: list[Dialect], *, check: bool) -> int:
         table.add_column("reads back")
     failures = 0
     for dialect in chosen:
-        row = [dialect.name, dialect.about, dialect.evidence, sample(dialect)]
+        row = [dialect.name, dialect.description, dialect.evidence, sample(dialect)]
         if check:
             good = reads_back(dialect)
             failures += not good

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from ..calls.tools import as_tools
-from ..dialects import Parser, for_model
+from ..dialects import Parser, dialects_for_model
 from ..events import fold
 from ..testing import chunks
 from ..types import Reply
@@ -58,7 +58,7 @@ def _positive(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.model and not for_model(options.model):
+    if options.model and not dialects_for_model(options.model):
         print(f"toolspeak: nothing is known of model {options.model!r}", file=sys.stderr)
     parser = parser_for(
         options.model,
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 
 def parser_for(model: str | None, dialect: str = "auto", **settings: Any) -> Parser:
     """A parser for the dialects of a model, where nothing else is asked for."""
-    spoken = for_model(model) if model else ()
+    spoken = dialects_for_model(model) if model else ()
     return Parser(dialect=spoken if spoken and dialect == "auto" else dialect, **settings)
 
 

@@ -14,22 +14,22 @@ from ..calls.toolset import strip_name_prefix
 from ..calls.validation import Judge, Verdict
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event, TextDelta
 from ..types import Note, Rejection, ToolCall
-from .output import SHOWN, Output
-from .reader import Reader
-from .template import Dialect, Form
+from .output import MAX_EXCERPT, EventWriter
+from .template import CallForm, Dialect
+from .text_buffer import TextBuffer
 
 _Result = TypeVar("_Result")
 
 
-class TooLong(Exception):
+class CallTooLong(Exception):
     """A call is longer than allowed. Never leaves the parser."""
 
 
-class Faulty(Exception):
+class FormRejected(Exception):
     """A form has found its markers but no body it can read; another form may. Stays inside too."""
 
 
-class Prose(Exception):
+class UndeclaredCall(Exception):
     """What looked like a call names no declared tool: it is prose. Stays inside too."""
 
     def __init__(self, size: int) -> None:
@@ -38,7 +38,7 @@ class Prose(Exception):
         """How much of it is a call all the same: nothing in its arguments is another."""
 
 
-class Desk:
+class CallSink:
     """What a body needs to know, and where it reports."""
 
     def __init__(
@@ -49,15 +49,15 @@ class Desk:
         max_call: int,
         new_id: Callable[[], str],
     ) -> None:
-        self.reader = Reader()
-        self.output = Output()
+        self.buffer = TextBuffer()
+        self.writer = EventWriter()
         self._judge = judge
         self._checking = judge.checking()
         self.tools = judge.tools
         self.incremental = incremental
-        self.max_call = max_call
+        self.max_call_length = max_call
         self._ledger = CallIds(new_id)
-        self.count = 0
+        self.call_count = 0
         """Calls so far."""
         self.rejections = 0
         """Rejections since the last commit: their text is still to be said."""
@@ -74,7 +74,7 @@ class Desk:
         """The text ended inside a body: nothing in it is a call of its own."""
         self.listed = False
         """The last calls stood in a list: they are all there are of an answer in prose."""
-        self.expected: tuple[Dialect, ...] = ()
+        self.expected_dialects: tuple[Dialect, ...] = ()
         """Dialects that somebody has named."""
         self.only_expected = False
         """Calls in other dialects are read, but not made."""
@@ -84,7 +84,7 @@ class Desk:
         """What is read is an example: none of it counts."""
         self.steps_back = False
         """Other forms are still to be tried at this marker."""
-        self.dialect: Dialect | None = None
+        self.last_dialect: Dialect | None = None
         """The dialect of the last call."""
         self.closed = False
         """The marker that closes the call was read with its body."""
@@ -103,7 +103,7 @@ class Desk:
         self.closed = self.unclosed = False
         self.fence = ()
         self.cut_off = self.steps_back = self.embedded = False
-        self.reader.hold()
+        self.buffer.hold()
 
     def defer(self) -> None:
         """Keep back what happens from here on."""
@@ -118,45 +118,51 @@ class Desk:
 
     def forget_calls(self, count: int = 0) -> None:
         """Only the first `count` calls so far were calls."""
-        self.count = count
+        self.call_count = count
         self._ledger.keep_first(count)
 
-    def bounded(self, steps: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
+    def limit_length(self, steps: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
         """Run something that holds text, but not for longer than a call may be."""
         while True:
             try:
                 next(steps)
             except StopIteration as stop:
                 return stop.value
-            if self.reader.offset() > self.max_call:
+            if self.buffer.held_length() > self.max_call_length:
                 steps.close()
-                raise TooLong
+                raise CallTooLong
             yield
 
     # Tools.
 
-    def schema(self, name: str) -> dict[str, Any]:
+    def schema_of(self, name: str) -> dict[str, Any]:
         """The parameters that a tool declares; nothing if it is not known."""
         return self.tools.get_schema(name) if self.tools else {}
 
-    def declared(self, name: str) -> str | None:
+    def find_tool(self, name: str) -> str | None:
         """The declared spelling of a tool's name; None if no tool has it."""
         if self.tools is None:
             return strip_name_prefix(name)
         return self.tools.resolve_name(name)
 
     @property
-    def takes_any(self) -> bool:
+    def accepts_any_tool(self) -> bool:
         """Whether any tool may be called, be it declared or not."""
         return self.tools is None or (self._judge.types_only and not self.embedded)
 
-    def may_call(self, name: str) -> str | None:
+    def resolve_name(self, name: str) -> str | None:
         """The spelling in which a tool of that name may be called; None if it may not."""
-        return self.declared(name) or (strip_name_prefix(name) or None if self.takes_any else None)
+        return self.find_tool(name) or (
+            strip_name_prefix(name) or None if self.accepts_any_tool else None
+        )
 
-    def may_be_tool(self, beginning: str) -> bool:
+    def may_begin_tool_name(self, beginning: str) -> bool:
         """Whether the name of a tool that may be called begins like this."""
-        return self.takes_any or self.tools is None or self.tools.has_name_starting_with(beginning)
+        return (
+            self.accepts_any_tool
+            or self.tools is None
+            or self.tools.has_name_starting_with(beginning)
+        )
 
     # What the bodies report.
 
@@ -169,31 +175,33 @@ class Desk:
         if self.tentative is not None:
             self.tentative.append(TextDelta(text))
         else:
-            self.output.say(text)
+            self.writer.write_text(text)
 
-    def begin(self, form: Form, name: str, identity: str) -> bool:
+    def start_streaming(self, form: CallForm, name: str, identity: str) -> bool:
         """Start to stream a call's arguments; False if that is not wanted or not possible."""
         if not self.incremental or self.tentative is not None or self.shows or not name:
             return False
-        spelled = self.may_call(name)
+        spelled = self.resolve_name(name)
         if not spelled or self._means_nothing(form, name):
             return False
-        self._started = CallStart(self.count, self._identity(identity), spelled, form.dialect.name)
+        self._started = CallStart(
+            self.call_count, self._identity(identity), spelled, form.dialect.name
+        )
         self._streamed = []
         self._started_as = identity
-        self.output.emit(self._started)
+        self.writer.emit(self._started)
         return True
 
-    def more(self, json: str) -> None:
+    def stream_arguments(self, json: str) -> None:
         """More of the arguments of the call that was begun."""
         if json and self._started:
             self._streamed.append(json)
-            self.output.emit(ArgumentsDelta(self._started.index, json))
+            self.writer.emit(ArgumentsDelta(self._started.index, json))
 
-    def draft(self, form: Form, draft: CallDraft, start: int) -> None:
+    def add_draft(self, form: CallForm, draft: CallDraft, start: int) -> None:
         """A block has been read, from `start` since the hold to here."""
-        if self.reader.extent() > self.max_call:
-            raise TooLong
+        if self.buffer.held_extent() > self.max_call_length:
+            raise CallTooLong
         if draft.is_bare and not form.opener:
             problem = "an object with a name but no arguments, and no marker that says it is a call"
             draft = structs.replace(draft, problem=problem)
@@ -205,10 +213,10 @@ class Desk:
             repairs = tuple(dict.fromkeys((*draft.repairs, *self.liberties)))
             draft = structs.replace(draft, repairs=repairs)
             self.liberties.clear()
-        held = self.reader.held()
+        held = self.buffer.held_text()
         judge = self._checking if self.embedded else self._judge
         verdict = judge.weigh(draft, held[start:], held[self._mark :])
-        if self.only_expected and form.dialect not in self.expected and not verdict.code:
+        if self.only_expected and form.dialect not in self.expected_dialects and not verdict.code:
             problem = f"this is {form.dialect.name}, which is not what is expected here"
             verdict = Verdict(verdict.name, code="unexpected-dialect", problem=problem)
         if self.shows:
@@ -216,119 +224,123 @@ class Desk:
             verdict = Verdict(verdict.name, code="example", problem=problem)
         if verdict.code in ("", "unknown-tool") and self._means_nothing(form, draft.name):
             raw = self._commit(start)
-            self.remark("no-call", f"the model says that it makes no call: {draft.name}", raw)
+            self.add_note("no-call", f"the model says that it makes no call: {draft.name}", raw)
         elif verdict.arguments is None:
             self._reject(verdict, start)
         else:
             self._accept(form, verdict, draft.id, start)
 
-    def _means_nothing(self, form: Form, name: str) -> bool:
+    def _means_nothing(self, form: CallForm, name: str) -> bool:
         """Whether a dialect says by that name that there is no call, and no tool has it."""
-        is_none = strip_name_prefix(name) in form.dialect.nothing
+        is_none = strip_name_prefix(name) in form.dialect.no_call_names
         return is_none and not (self.tools and self.tools.resolve_name(name))
 
     def _is_blank(self, draft: CallDraft) -> bool:
         """Whether a bare value is empty: the text may have been cut off before it."""
         values = list(draft.arguments.values()) if isinstance(draft.arguments, dict) else []
-        return self.reader.held().rstrip().endswith(">") and not "".join(map(str, values)).strip()
+        return (
+            self.buffer.held_text().rstrip().endswith(">") and not "".join(map(str, values)).strip()
+        )
 
-    def _accept(self, form: Form, verdict: Verdict, identity: str, start: int) -> None:
+    def _accept(self, form: CallForm, verdict: Verdict, identity: str, start: int) -> None:
         again = (
             self.embedded
-            and self.output.since
+            and self.writer.length_since_call
             and self._ledger.has_call(verdict.name, verdict.arguments or {})
         )
         raw = self._commit(start)
         if again:
-            self.retract()
-            self.remark("duplicate-call", "the same call stands in the text again", raw)
+            self.retract_started_call()
+            self.add_note("duplicate-call", "the same call stands in the text again", raw)
             return
-        self.dialect = form.dialect
+        self.last_dialect = form.dialect
         self.steps_back = False
         arguments = dict(verdict.arguments or {})
         if self._ledger.is_repeated(identity, verdict.name, arguments):
-            self.retract()
-            self.remark("duplicate-call", "the same call with the same id stands there again", raw)
+            self.retract_started_call()
+            self.add_note(
+                "duplicate-call", "the same call with the same id stands there again", raw
+            )
             return
         for remark in verdict.remarks:
-            self.remark(*remark)
+            self.add_note(*remark)
         started, self._started = self._streamed_start(arguments), None
         if started is None:
             identity = self._identity(identity)
-            started = CallStart(self.count, identity, verdict.name, form.dialect.name)
-            events: list[Event] = [started, ArgumentsDelta(self.count, encode_json(arguments))]
+            started = CallStart(self.call_count, identity, verdict.name, form.dialect.name)
+            events: list[Event] = [started, ArgumentsDelta(self.call_count, encode_json(arguments))]
         else:
             events = []
             if identity not in ("", self._started_as):
                 message = f"the id {identity!r} came after the arguments had been passed on"
-                self.remark("id-replaced", message, identity)
+                self.add_note("id-replaced", message, identity)
         self._ledger.record(started.id, verdict.name, arguments)
         call = ToolCall(id=started.id, name=verdict.name, arguments=arguments, raw=raw)
-        events.append(CallEnd(self.count, call))
-        self.count += 1
+        events.append(CallEnd(self.call_count, call))
+        self.call_count += 1
         if self.tentative is None:
-            self.output.emit(*events)
+            self.writer.emit(*events)
         else:
             self.tentative.extend(events)
 
     def _streamed_start(self, arguments: dict[str, Any]) -> CallStart | None:
         """The start of this call, if its arguments were streamed and are what came out of them."""
         if self._started and not json_text_equals("".join(self._streamed), arguments):
-            self.retract()
+            self.retract_started_call()
         return self._started
 
-    def remark(self, code: str, message: str, where: str = "") -> None:
+    def add_note(self, code: str, message: str, where: str = "") -> None:
         """A remark on a call; it counts only if the call does."""
         if self.tentative is None:
-            self.output.note(code, message, where)
+            self.writer.add_note(code, message, where)
         else:
-            self.tentative.append(Note(code, message, where[:SHOWN]))
+            self.tentative.append(Note(code, message, where[:MAX_EXCERPT]))
 
     def _identity(self, given: str) -> str:
         identity = self._ledger.claim(given)
         if given and identity != given:
-            self.remark("id-replaced", f"the id {given!r} is taken by another call", given)
+            self.add_note("id-replaced", f"the id {given!r} is taken by another call", given)
         return identity
 
     def _commit(self, start: int) -> str:
         """A call is certain: its text cannot be given back. Returns that text."""
-        text = self.reader.held()
+        text = self.buffer.held_text()
         if self.tentative is not None:
             raw, self._mark = text[self._mark :], len(text)
             return raw or text
         raw = text[start:] if self.rejections else text
         if self.rejections:
-            self.output.say(text[:start])
+            self.writer.write_text(text[:start])
             self.rejections = 0
-        self.reader.hold()
-        self.output.edge()
+        self.buffer.hold()
+        self.writer.mark_call_boundary()
         return raw
 
     def _reject(self, verdict: Verdict, start: int) -> None:
-        if self.embedded and (verdict.code == "unknown-tool" or not self.declared(verdict.name)):
-            self.retract()
+        if self.embedded and (verdict.code == "unknown-tool" or not self.find_tool(verdict.name)):
+            self.retract_started_call()
             is_call = verdict.code == "unknown-tool" and verdict.name
-            raise Prose(self.reader.offset() if is_call else 0)
+            raise UndeclaredCall(self.buffer.held_length() if is_call else 0)
         if self.steps_back and not self.shows:
-            self.retract()
-            raise Faulty
-        raw = self.reader.held()[start:]
+            self.retract_started_call()
+            raise FormRejected
+        raw = self.buffer.held_text()[start:]
         self.rejections += 1
         started, self._started = self._started, None
         if started:
             self._ledger.release(started.id)
         code, problem = verdict.code, verdict.problem
-        rejection = Rejection(raw[:SHOWN], code, problem, verdict.path, verdict.name or None)
+        rejection = Rejection(raw[:MAX_EXCERPT], code, problem, verdict.path, verdict.name or None)
         rejected = CallRejected(rejection, started.index if started else None)
         if self.tentative is None:
-            self.output.emit(rejected)
+            self.writer.emit(rejected)
         else:
             self.tentative.append(rejected)
-        self.remark(code, problem, raw)
+        self.add_note(code, problem, raw)
 
-    def retract(self) -> None:
+    def retract_started_call(self) -> None:
         """Take back a call that was begun and cannot be read to its end."""
         started, self._started = self._started, None
         if started:
             self._ledger.release(started.id)
-            self.output.emit(CallRejected(None, started.index))
+            self.writer.emit(CallRejected(None, started.index))

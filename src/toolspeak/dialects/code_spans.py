@@ -15,13 +15,13 @@ _CONTAINERS = re.compile(r"[^\S\n]*+(?:(?:>|(?:[-*+]|\d{1,9}[.)])(?=[^\S\n]))[^\
 """What may stand before a fence: the marks of quotes and lists."""
 _BEGINS_CONTAINERS = re.compile(rf"{_CONTAINERS.pattern}(?:[-*+]|\d{{1,9}}[.)]?)?")
 _LONGEST_PREFIX = 100
-_TAG = re.compile(r"(code|pre)(?:\s.*)?", re.I)
+_CODE_TAG = re.compile(r"(code|pre)(?:\s.*)?", re.I)
 _LONGEST_TAG = 200
 _COMMENT = "!--"
 _ENDS_COMMENT = "--"
 
 
-class CodeSpans:
+class CodeSpanTracker:
     """Follows a text, however it is cut into pieces."""
 
     __slots__ = (
@@ -65,7 +65,7 @@ class CodeSpans:
         self._tail = ""
         """The end of a comment so far."""
 
-    def add(self, text: str) -> None:
+    def append(self, text: str) -> None:
         """More text."""
         marked = "`" in text or "<" in text or "~" in text
         if not (marked or self._run or self._inline or self.html) and self._tag is None:
@@ -82,7 +82,7 @@ class CodeSpans:
             else:
                 self._plain(token)
 
-    def inside(self) -> bool:
+    def is_inside(self) -> bool:
         """Whether the text has come to a place inside a fence or inline code. Code that begins
         right here is taken at its word, even if the text is cut off before its end."""
         outside = not self._inline
@@ -90,12 +90,12 @@ class CodeSpans:
         self._paired = self._paired or (outside and self._inline > 0)
         return bool(self.fence or self._inline)
 
-    def in_question(self) -> str:
+    def undecided_backticks(self) -> str:
         """The backticks before here that open inline code only if they are paired later on."""
         known = self.fence or self._paired or self._inline > _MOST_TICKS
         return "" if known else "`" * self._inline
 
-    def settle(self, *, paired: bool) -> None:
+    def settle_backticks(self, *, paired: bool) -> None:
         """What was in question is code, or is just a backtick."""
         self._paired = paired
         self._inline = self._inline if paired else 0
@@ -133,7 +133,7 @@ class CodeSpans:
         if self.html:
             if tag.rstrip().lower() == f"/{self.html}":
                 self.settle_html(closed=False)
-        elif (match := _TAG.fullmatch(tag)) and not tag.endswith("/"):
+        elif (match := _CODE_TAG.fullmatch(tag)) and not tag.endswith("/"):
             self.html = match[1].lower()
 
     # Backticks and tildes.

@@ -23,7 +23,7 @@ from ..calls.schema import (
     resolve_ref,
     select_branch,
 )
-from .tagged import Arguments, BadBody, CannotCarry, unwrapped
+from .tagged_parameters import InvalidBody, NotRenderable, ParsedArguments, unwrap_arguments
 from .template import Dialect
 
 _NAME = r"([A-Za-z_][\w.\-]*)"
@@ -32,7 +32,7 @@ _MAX_DEPTH = 50
 _CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.S)
 
 
-class _Reading(Struct, frozen=True, eq=False):
+class _ElementContext(Struct, frozen=True, eq=False):
     """What all parts of one body have in common."""
 
     dialect: Dialect
@@ -41,14 +41,14 @@ class _Reading(Struct, frozen=True, eq=False):
     repairs: list[str]
 
 
-def parse_elements(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> Arguments:
+def parse_elements(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> ParsedArguments:
     """The arguments in a body of nested elements."""
-    found = _children(body, dialect.prefix)
+    found = _children(body, dialect.tag_prefix)
     if found is None:
-        raise BadBody("text where only elements may stand")
+        raise InvalidBody("text where only elements may stand")
     declared = get_properties(schema)
-    reading = _Reading(dialect, schema, [])
-    return unwrapped(_object(found, declared, reading), declared, reading.repairs)
+    reading = _ElementContext(dialect, schema, [])
+    return unwrap_arguments(_read_object(found, declared, reading), declared, reading.repairs)
 
 
 def _children(text: str, prefix: str) -> list[tuple[str, str]] | None:
@@ -57,7 +57,7 @@ def _children(text: str, prefix: str) -> list[tuple[str, str]] | None:
     found: list[tuple[str, str]] = []
     at = 0
     while match := opening.match(text, at):
-        end = _closing(text, match.end(), match[1], prefix)
+        end = _find_closing_tag(text, match.end(), match[1], prefix)
         if end < 0:
             return None
         found.append((match[1], text[match.end() : end]))
@@ -65,7 +65,7 @@ def _children(text: str, prefix: str) -> list[tuple[str, str]] | None:
     return found if not text[at:].strip() else None
 
 
-def _closing(text: str, at: int, name: str, prefix: str) -> int:
+def _find_closing_tag(text: str, at: int, name: str, prefix: str) -> int:
     """Where the element that was opened before `at` is closed, minding its namesakes inside."""
     opening, closing = f"{prefix}<{name}>", f"{prefix}</{name}>"
     depth = 1
@@ -79,54 +79,59 @@ def _closing(text: str, at: int, name: str, prefix: str) -> int:
         at = end + len(closing)
 
 
-def _object(
-    found: list[tuple[str, str]], declared: Mapping[str, Any], reading: _Reading, depth: int = 0
+def _read_object(
+    found: list[tuple[str, str]],
+    declared: Mapping[str, Any],
+    reading: _ElementContext,
+    depth: int = 0,
 ) -> dict[str, Any]:
     if depth > _MAX_DEPTH:
-        raise BadBody("elements are nested too deeply")
+        raise InvalidBody("elements are nested too deeply")
     texts: dict[str, list[str]] = {}
     for key, text in found:
         texts.setdefault(key, []).append(text)
     return {
-        key: _value(several, declared.get(key), reading, depth + 1)
+        key: _read_value(several, declared.get(key), reading, depth + 1)
         for key, several in texts.items()
     }
 
 
-def _value(texts: list[str], schema: Any, reading: _Reading, depth: int) -> Any:
-    root, cdata = reading.root, reading.dialect.cdata
+def _read_value(texts: list[str], schema: Any, reading: _ElementContext, depth: int) -> Any:
+    root, cdata = reading.root, reading.dialect.allows_cdata
     types = allowed_types(schema, root)
     if len(texts) > 1 and (not types or "array" in types):
         items = resolve_ref(schema, root).get("items")
-        return [_value([text], items, reading, depth) for text in texts]
+        return [_read_value([text], items, reading, depth) for text in texts]
     if len(texts) > 1:
-        raise BadBody("an element stands several times, and only one is allowed")
+        raise InvalidBody("an element stands several times, and only one is allowed")
     [text] = texts
     if cdata and (match := _CDATA.fullmatch(text)):
         return parse_text_value(match[1], schema, root, reading.repairs)
     if not types or (types & {"object", "array"} and "string" not in types):
-        structure = _structure(text, schema, types, reading, depth)
+        structure = _read_structure(text, schema, types, reading, depth)
         if structure is not None:
             return structure
     if cdata and text.startswith("\n"):
         text = text[1:].removesuffix("\n")
     value = parse_text_value(text, schema, root, reading.repairs)
     if types == frozenset({"array"}) and not isinstance(value, list):
-        return [_value([text], resolve_ref(schema, root).get("items"), reading, depth)]
+        return [_read_value([text], resolve_ref(schema, root).get("items"), reading, depth)]
     return value
 
 
-def _structure(text: str, schema: Any, types: frozenset[str], reading: _Reading, depth: int) -> Any:
-    found = _children(text, reading.dialect.prefix)
+def _read_structure(
+    text: str, schema: Any, types: frozenset[str], reading: _ElementContext, depth: int
+) -> Any:
+    found = _children(text, reading.dialect.tag_prefix)
     if not found:
         return None
     whole = select_branch(schema, reading.root, "array" if found[0][0] == _ITEM else "object")
     if all(key == _ITEM for key, _ in found) and (not types or "array" in types):
         items = whole.get("items")
-        return [_value([item], items, reading, depth + 1) for _, item in found]
+        return [_read_value([item], items, reading, depth + 1) for _, item in found]
     if types and "object" not in types:
         return None
-    return _object(found, get_properties(whole), reading, depth)
+    return _read_object(found, get_properties(whole), reading, depth)
 
 
 def render_elements(
@@ -137,34 +142,37 @@ def render_elements(
     written: list[str] = []
     for key, value in arguments.items():
         for spelling in _spellings(value, dialect):
-            text = _element(key, spelling, dialect)
+            text = _render_element(key, spelling, dialect)
             if closer not in text and _reads_back(text, key, value, dialect, schema):
                 written.append(text)
                 break
         else:
-            raise CannotCarry(key, f"the value of {key!r} so that it reads back as what it is")
+            raise NotRenderable(key, f"the value of {key!r} so that it reads back as what it is")
     return "".join(written)
 
 
-def _element(key: str, text: str, dialect: Dialect) -> str:
-    return f"{dialect.prefix}<{key}>{text}{dialect.prefix}</{key}>"
+def _render_element(key: str, text: str, dialect: Dialect) -> str:
+    return f"{dialect.tag_prefix}<{key}>{text}{dialect.tag_prefix}</{key}>"
 
 
 def _spellings(value: Any, dialect: Dialect) -> list[str]:
-    spellings = [_nested(value, dialect), format_text_value(value)]
-    if dialect.cdata:
+    spellings = [_render_nested(value, dialect), format_text_value(value)]
+    if dialect.allows_cdata:
         text = format_text_value(value)
         spellings += [f"\n{text}\n", f"<![CDATA[{text}]]>"]
     return spellings
 
 
-def _nested(value: Any, dialect: Dialect) -> str:
+def _render_nested(value: Any, dialect: Dialect) -> str:
     if isinstance(value, dict) and value:
         return "".join(
-            _element(key, _nested(item, dialect), dialect) for key, item in value.items()
+            _render_element(key, _render_nested(item, dialect), dialect)
+            for key, item in value.items()
         )
     if isinstance(value, list) and value:
-        return "".join(_element(_ITEM, _nested(item, dialect), dialect) for item in value)
+        return "".join(
+            _render_element(_ITEM, _render_nested(item, dialect), dialect) for item in value
+        )
     return format_text_value(value)
 
 
@@ -173,5 +181,5 @@ def _reads_back(
 ) -> bool:
     try:
         return json_equal(parse_elements(text, dialect, schema)[0], {key: value})
-    except BadBody:
+    except InvalidBody:
         return False

@@ -15,12 +15,12 @@ from msgspec import structs
 
 from ..calls import json_values as jsonish
 from ..calls.drafts import CallDraft, read_drafts
-from .call_sink import Desk
-from .grammar import markers_of
-from .json_objects import Read, loaded, passing_on, passing_on_arguments, read_object
-from .reader import Found, Steps
-from .scan import DONE, StringScanner, scan
-from .template import NAME_IS_KEY, Form
+from .call_sink import CallSink
+from .json_objects import JsonResult, decode_lenient, read_object, stream_member, stream_object
+from .marker_table import marker_set
+from .template import NAME_IS_KEY, CallForm
+from .text_buffer import Found, Steps
+from .value_scanners import COMPLETE, StringScanner, run_scanner
 
 Header = Mapping[str, str]
 
@@ -36,248 +36,250 @@ _MOST_BRACKETS = 16
 _GAP = re.compile(r"\s*+[,;]?+\s*+")
 
 
-def read_json(desk: Desk, form: Form, header: Header) -> Found:
+def read_json_calls(sink: CallSink, form: CallForm, header: Header) -> Found:
     """Calls as JSON objects: one, a list, or one after the other."""
-    reader = desk.reader
-    yield from fence(desk, form)
-    if form.dialect.noisy and not (yield from _past_noise(desk, form)):
+    buffer = sink.buffer
+    yield from read_fence(sink, form)
+    if form.dialect.allows_leading_prose and not (yield from _past_noise(sink, form)):
         return False
-    if form.opener and (yield from reader.peek()) == '"':
-        return (yield from _in_string(desk, form))
-    in_list = yield from reader.literal("[")
-    if in_list and (yield from gap(desk, "")) in ('"', "'", "["):
-        reader.seek(reader.offset() - 1)
-        return (yield from _calls(desk, form))
+    if form.opener and (yield from buffer.peek()) == '"':
+        return (yield from _in_string(sink, form))
+    in_list = yield from buffer.read_literal("[")
+    if in_list and (yield from peek_past_separator(sink, "")) in ('"', "'", "["):
+        buffer.seek(buffer.held_length() - 1)
+        return (yield from _calls(sink, form))
     found = False
-    mark = reader.offset()
-    while (yield from _next_object(desk, in_list and found)):
+    mark = buffer.held_length()
+    while (yield from _next_object(sink, in_list and found)):
         if found and not in_list and form.body == "object" and form.opener and form.closer:
-            desk.liberties["several-calls"] = None
-        if not (yield from _calls(desk, form)):
+            sink.liberties["several-calls"] = None
+        if not (yield from _calls(sink, form)):
             if found:
-                desk.retract()
-                reader.seek(mark)
-            if found and desk.cut_off:
-                desk.remark("truncated", "the last of several calls is cut off, and is not made")
-            desk.unclosed = in_list
+                sink.retract_started_call()
+                buffer.seek(mark)
+            if found and sink.cut_off:
+                sink.add_note("truncated", "the last of several calls is cut off, and is not made")
+            sink.unclosed = in_list
             return found
         found = True
-        mark = reader.offset()
-    if in_list and (yield from gap(desk, "]")) == "]":
-        yield from reader.literal("]")
-    elif in_list and found and (yield from _sees_closer(desk, form)):
-        desk.remark("repaired-missing-closer", "the list of calls is not closed", "]")
+        mark = buffer.held_length()
+    if in_list and (yield from peek_past_separator(sink, "]")) == "]":
+        yield from buffer.read_literal("]")
+    elif in_list and found and (yield from _sees_closer(sink, form)):
+        sink.add_note("repaired-missing-closer", "the list of calls is not closed", "]")
     else:
-        desk.unclosed = in_list
-    desk.listed = in_list and found
+        sink.unclosed = in_list
+    sink.listed = in_list and found
     if found:
-        yield from past_brackets(desk, form)
+        yield from skip_extra_brackets(sink, form)
     return found
 
 
-def _in_string(desk: Desk, form: Form) -> Found:
+def _in_string(sink: CallSink, form: CallForm) -> Found:
     """Calls whose JSON is itself a JSON string."""
-    start = desk.reader.offset()
-    text = yield from _string(desk)
+    start = sink.buffer.held_length()
+    text = yield from _string(sink)
     if text is None:
         return False
-    read = loaded(text)
+    read = decode_lenient(text)
     if read.problem:
         return False
     repairs = ("double-encoding", *read.repairs)
-    return _hand_in(desk, form, structs.replace(read, repairs=repairs), start)
+    return _hand_in(sink, form, structs.replace(read, repairs=repairs), start)
 
 
-def _string(desk: Desk) -> Generator[None, None, str | None]:
+def _string(sink: CallSink) -> Generator[None, None, str | None]:
     """The JSON string that begins here; None if it is none, or is cut off."""
-    start = desk.reader.offset()
-    if (yield from scan(desk.reader, StringScanner())) != DONE:
-        desk.cut_off = desk.reader.held()[start:].startswith(('"{', '"['))
+    start = sink.buffer.held_length()
+    if (yield from run_scanner(sink.buffer, StringScanner())) != COMPLETE:
+        sink.cut_off = sink.buffer.held_text()[start:].startswith(('"{', '"['))
         return None
     try:
-        value, _ = jsonish.parse_json(desk.reader.held()[start:])
+        value, _ = jsonish.parse_json(sink.buffer.held_text()[start:])
     except jsonish.LenientJsonError:
         return None
     return value if isinstance(value, str) else None
 
 
-def _sees_closer(desk: Desk, form: Form) -> Found:
+def _sees_closer(sink: CallSink, form: CallForm) -> Found:
     """Whether the form's closer comes next."""
-    mark = desk.reader.offset()
-    yield from desk.reader.space()
-    found = bool(form.closer) and (yield from desk.reader.literal(form.closer))
-    desk.reader.seek(mark)
+    mark = sink.buffer.held_length()
+    yield from sink.buffer.read_space()
+    found = bool(form.closer) and (yield from sink.buffer.read_literal(form.closer))
+    sink.buffer.seek(mark)
     return found
 
 
-def _past_noise(desk: Desk, form: Form) -> Found:
+def _past_noise(sink: CallSink, form: CallForm) -> Found:
     """Prose before the JSON: it is left out, if the JSON begins a line soon after."""
-    reader = desk.reader
-    if (yield from reader.peek()) in ("{", "["):
+    buffer = sink.buffer
+    if (yield from buffer.peek()) in ("{", "["):
         return True
-    start = reader.offset()
-    found = yield from reader.until_marker(markers_of(("\n{", form.closer[0])), _LONGEST_NOISE)
-    if found != "\n{" or reader.offset() - start > _LONGEST_NOISE:
+    start = buffer.held_length()
+    found = yield from buffer.read_through_marker(
+        marker_set(("\n{", form.closer[0])), _LONGEST_NOISE
+    )
+    if found != "\n{" or buffer.held_length() - start > _LONGEST_NOISE:
         return False
-    reader.at -= 1
-    desk.liberties["extra-text"] = None
+    buffer.position -= 1
+    sink.liberties["extra-text"] = None
     return True
 
 
-def _next_object(desk: Desk, more: bool) -> Found:
+def _next_object(sink: CallSink, more: bool) -> Found:
     """Whether another object comes; between two of a list, a brace too many is left out."""
-    reader = desk.reader
-    follows = yield from gap(desk, "")
+    buffer = sink.buffer
+    follows = yield from peek_past_separator(sink, "")
     if follows == "}" and more:
-        mark = reader.offset()
-        braces = yield from reader.run(_BRACES, _MOST_BRACKETS)
-        if braces and (yield from reader.peek()) in ("]", ","):
-            _remark_on_brackets(desk, braces)
-            follows = yield from gap(desk, "")
+        mark = buffer.held_length()
+        braces = yield from buffer.read_run(_BRACES, _MOST_BRACKETS)
+        if braces and (yield from buffer.peek()) in ("]", ","):
+            _remark_on_brackets(sink, braces)
+            follows = yield from peek_past_separator(sink, "")
         else:
-            reader.seek(mark)
+            buffer.seek(mark)
     if follows == "{":
-        if more and not follows_comma(desk):
-            desk.liberties["missing-comma"] = None
-        yield from gap(desk, "{")
+        if more and not follows_comma(sink):
+            sink.liberties["missing-comma"] = None
+        yield from peek_past_separator(sink, "{")
     return follows == "{"
 
 
-def past_brackets(desk: Desk, form: Form) -> Steps:
+def skip_extra_brackets(sink: CallSink, form: CallForm) -> Steps:
     """Models like to close one bracket more than they opened."""
-    reader = desk.reader
-    mark = reader.offset()
+    buffer = sink.buffer
+    mark = buffer.held_length()
     if not form.closer:
         return
-    brackets = yield from reader.run(_BRACKETS, _MOST_BRACKETS)
+    brackets = yield from buffer.read_run(_BRACKETS, _MOST_BRACKETS)
     if brackets and brackets.strip():
-        for closer in (*desk.fence, form.closer):
-            if (yield from reader.literal(closer)):
-                reader.at -= len(closer)
-                _remark_on_brackets(desk, brackets)
+        for closer in (*sink.fence, form.closer):
+            if (yield from buffer.read_literal(closer)):
+                buffer.position -= len(closer)
+                _remark_on_brackets(sink, brackets)
                 return
-    reader.seek(mark)
+    buffer.seek(mark)
 
 
-def _remark_on_brackets(desk: Desk, brackets: str) -> None:
-    desk.remark("repaired-extra-closer", "there were more brackets than needed", brackets)
+def _remark_on_brackets(sink: CallSink, brackets: str) -> None:
+    sink.add_note("repaired-extra-closer", "there were more brackets than needed", brackets)
 
 
-def _calls(desk: Desk, form: Form) -> Found:
+def _calls(sink: CallSink, form: CallForm) -> Found:
     """One object that holds a call, or several."""
-    start = desk.reader.offset()
-    watch = passing_on_arguments(desk, form) if desk.incremental else None
-    read = yield from read_object(desk, form, watch)
+    start = sink.buffer.held_length()
+    watch = stream_member(sink, form) if sink.incremental else None
+    read = yield from read_object(sink, form, watch)
     if read is None:
         return False
     if read.problem:
-        desk.draft(form, CallDraft(problem=read.problem), start)
+        sink.add_draft(form, CallDraft(problem=read.problem), start)
         return True
-    return _hand_in(desk, form, read, start)
+    return _hand_in(sink, form, read, start)
 
 
-def _hand_in(desk: Desk, form: Form, read: Read, start: int) -> bool:
+def _hand_in(sink: CallSink, form: CallForm, read: JsonResult, start: int) -> bool:
     """Report every call that a value holds."""
-    name_is_key = form.dialect.keys == NAME_IS_KEY
-    declared = desk.tools.tools if desk.tools else None
+    name_is_key = form.dialect.json_keys == NAME_IS_KEY
+    declared = sink.tools.tools if sink.tools else None
     found = list(read_drafts(read.value, declared, name_is_key=name_is_key))
-    if desk.takes_any and declared is not None and any(draft.problem for draft in found):
+    if sink.accepts_any_tool and declared is not None and any(draft.problem for draft in found):
         found = list(read_drafts(read.value, None, name_is_key=name_is_key))
-    _say_content(desk, read.value, found)
+    _say_content(sink, read.value, found)
     for draft in found:
         repairs = (*read.repairs, *draft.repairs, *("extra-keys",) * bool(draft.ignored_keys))
-        desk.draft(form, structs.replace(draft, repairs=repairs), start)
+        sink.add_draft(form, structs.replace(draft, repairs=repairs), start)
     return bool(found)
 
 
-def _say_content(desk: Desk, value: Any, found: list[CallDraft]) -> None:
+def _say_content(sink: CallSink, value: Any, found: list[CallDraft]) -> None:
     """The text that stands beside the calls, if they are calls: else all of it stays text."""
-    good = all(not draft.problem and desk.may_call(draft.name) for draft in found)
+    good = all(not draft.problem and sink.resolve_name(draft.name) for draft in found)
     beside = isinstance(value, dict) and "tool_calls" in value
     if found and good and beside and isinstance(value.get("content"), str):
-        desk.say_before_calls(value["content"])
+        sink.say_before_calls(value["content"])
 
 
-def read_canonical(desk: Desk, form: Form, header: Header) -> Found:
+def read_exact_call(sink: CallSink, form: CallForm, header: Header) -> Found:
     """One object that is a call and nothing else: a list of tools looks much the same."""
-    reader = desk.reader
-    yield from reader.space()
-    if (yield from reader.peek()) != "{":
+    buffer = sink.buffer
+    yield from buffer.read_space()
+    if (yield from buffer.peek()) != "{":
         return False
-    start = reader.offset()
-    read = yield from read_object(desk, form, None)
+    start = buffer.held_length()
+    read = yield from read_object(sink, form, None)
     value = read.value if read and not read.repairs else None
     if not isinstance(value, dict) or value.keys() - {"id"} != {"name", "arguments"}:
         return False
     for draft in read_drafts(value):
-        desk.draft(form, draft, start)
+        sink.add_draft(form, draft, start)
     return True
 
 
-def read_arguments(desk: Desk, form: Form, header: Header) -> Found:
+def read_json_arguments(sink: CallSink, form: CallForm, header: Header) -> Found:
     """The arguments as a JSON object, for a name that stood before."""
-    reader = desk.reader
+    buffer = sink.buffer
     name, identity = header.get("name", ""), header.get("id", "")
-    yield from fence(desk, form)
-    start = reader.offset()
-    opens = yield from reader.peek()
+    yield from read_fence(sink, form)
+    start = buffer.held_length()
+    opens = yield from buffer.peek()
     if opens == '"' and form.opener:
-        text = yield from _string(desk)
+        text = yield from _string(sink)
         if text is not None:
-            desk.draft(form, CallDraft(name, text, identity), start)
+            sink.add_draft(form, CallDraft(name, text, identity), start)
         return text is not None
     if opens != "{":
-        return (yield from _no_arguments(desk, form, header))
-    watch = passing_on(desk) if desk.begin(form, name, identity) else None
-    read = yield from read_object(desk, form, watch)
+        return (yield from _no_arguments(sink, form, header))
+    watch = stream_object(sink) if sink.start_streaming(form, name, identity) else None
+    read = yield from read_object(sink, form, watch)
     if read is None:
         return False
-    desk.draft(form, CallDraft(name, read.value, identity, read.problem, read.repairs), start)
-    yield from past_brackets(desk, form)
+    sink.add_draft(form, CallDraft(name, read.value, identity, read.problem, read.repairs), start)
+    yield from skip_extra_brackets(sink, form)
     return True
 
 
-def _no_arguments(desk: Desk, form: Form, header: Header) -> Found:
+def _no_arguments(sink: CallSink, form: CallForm, header: Header) -> Found:
     """Nothing where the arguments should be: that is an empty object, if the call is closed."""
-    reader = desk.reader
+    buffer = sink.buffer
     if not form.closer or not header.get("name"):
         return False
-    if not (yield from reader.literal(form.closer)):
+    if not (yield from buffer.read_literal(form.closer)):
         return False
-    reader.at -= len(form.closer)
-    desk.draft(form, CallDraft(header["name"], None, header.get("id", "")), 0)
+    buffer.position -= len(form.closer)
+    sink.add_draft(form, CallDraft(header["name"], None, header.get("id", "")), 0)
     return True
 
 
-def fence(desk: Desk, form: Form) -> Steps:
+def read_fence(sink: CallSink, form: CallForm) -> Steps:
     """Models like to put JSON in a code fence, even between markers."""
-    reader = desk.reader
-    yield from reader.space()
-    if (yield from reader.peek()) == "`" and not form.opener.startswith("`"):
-        ticks = (yield from reader.run(_TICKS, _LONGEST_FENCE)) or ""
+    buffer = sink.buffer
+    yield from buffer.read_space()
+    if (yield from buffer.peek()) == "`" and not form.opener.startswith("`"):
+        ticks = (yield from buffer.read_run(_TICKS, _LONGEST_FENCE)) or ""
         if len(ticks) >= _FENCE_TICKS:
-            yield from reader.run(_WORD, _LONGEST_FENCE)
-        yield from reader.space()
-        desk.fenced(ticks)
+            yield from buffer.read_run(_WORD, _LONGEST_FENCE)
+        yield from buffer.read_space()
+        sink.fenced(ticks)
 
 
-def follows_comma(desk: Desk) -> bool:
+def follows_comma(sink: CallSink) -> bool:
     """Whether a comma stands before what `gap` has seen."""
-    match = _GAP.match(desk.reader.text, desk.reader.at)
+    match = _GAP.match(sink.buffer.text, sink.buffer.position)
     return match is not None and "," in match[0]
 
 
-def gap(desk: Desk, wanted: str) -> Generator[None, None, str]:
+def peek_past_separator(sink: CallSink, wanted: str) -> Generator[None, None, str]:
     """The next character after white space and a separator, which are read only if it is wanted."""
-    reader = desk.reader
+    buffer = sink.buffer
     while True:
-        match = _GAP.match(reader.text, reader.at, reader.at + _LONGEST_GAP + 2)
-        end = match.end() if match else reader.at
-        if end < len(reader.text) and end - reader.at <= _LONGEST_GAP:
-            character = reader.text[end]
+        match = _GAP.match(buffer.text, buffer.position, buffer.position + _LONGEST_GAP + 2)
+        end = match.end() if match else buffer.position
+        if end < len(buffer.text) and end - buffer.position <= _LONGEST_GAP:
+            character = buffer.text[end]
             if character == wanted:
-                reader.at = end
+                buffer.position = end
             return character
-        if reader.ended or end - reader.at > _LONGEST_GAP:
+        if buffer.is_final or end - buffer.position > _LONGEST_GAP:
             return ""
         yield

@@ -16,13 +16,13 @@ from ..calls import json_values as jsonish
 from ..calls.drafts import ARGUMENT_KEYS
 from ..calls.json_values import STRICT_DECODER, is_nested_deeper
 from ..calls.lenient_json import MAX_DEPTH, unescape
-from .call_sink import Desk
-from .grammar import markers_of
-from .reader import Found, Steps
-from .scan import DONE, MORE, BracketScanner, JsonScanner, scan
-from .template import Form
+from .call_sink import CallSink
+from .marker_table import marker_set
+from .template import CallForm
+from .text_buffer import Found, Steps
+from .value_scanners import COMPLETE, NEED_MORE, BracketScanner, JsonScanner, run_scanner
 
-Watch = Callable[[JsonScanner], Steps]
+ScannerRun = Callable[[JsonScanner], Steps]
 """Runs a scanner to its end, and passes on what it reads."""
 
 _LONGEST_HEAD = 512
@@ -39,7 +39,7 @@ _NOT_QUITE_JSON = re.compile(r"[\x00-\x1f]|\\")
 _PIECE = re.compile(r'"|\\.|[\x00-\x1f]', re.S)
 
 
-class Read(Struct, frozen=True):
+class JsonResult(Struct, frozen=True):
     """An object that was read, or what is wrong with it."""
 
     value: Any = None
@@ -47,48 +47,52 @@ class Read(Struct, frozen=True):
     problem: str = ""
 
 
-def read_object(desk: Desk, form: Form, watch: Watch | None) -> Generator[None, None, Read | None]:
+def read_object(
+    sink: CallSink, form: CallForm, watch: ScannerRun | None
+) -> Generator[None, None, JsonResult | None]:
     """An object, mended if it has to be; None if it cannot be read."""
-    reader = desk.reader
-    start = reader.offset()
-    value = None if desk.incremental else _at_once(desk)
+    buffer = sink.buffer
+    start = buffer.held_length()
+    value = None if sink.incremental else _decode_complete(sink)
     if value is not None:
-        return Read(value)
+        return JsonResult(value)
     scanner = JsonScanner()
-    yield from watch(scanner) if watch else scan(reader, scanner)
-    if scanner.state == DONE:
-        return loaded(reader.held()[start:])
+    yield from watch(scanner) if watch else run_scanner(buffer, scanner)
+    if scanner.state == COMPLETE:
+        return decode_lenient(buffer.held_text()[start:])
     # What was passed on so far is not what will be read.
-    desk.retract()
-    if scanner.state == MORE:
-        desk.cut_off = True
+    sink.retract_started_call()
+    if scanner.state == NEED_MORE:
+        sink.cut_off = True
         return None
-    return (yield from _mended(desk, form, start))
+    return (yield from _read_broken_object(sink, form, start))
 
 
-def _mended(desk: Desk, form: Form, start: int) -> Generator[None, None, Read | None]:
+def _read_broken_object(
+    sink: CallSink, form: CallForm, start: int
+) -> Generator[None, None, JsonResult | None]:
     """An object that breaks JSON's rules: up to where its brackets are closed, or to its closer."""
-    reader = desk.reader
-    reader.seek(start)
-    state = yield from scan(reader, BracketScanner(stop=form.closer))
-    if state == DONE:
-        read = loaded(reader.held()[start:])
+    buffer = sink.buffer
+    buffer.seek(start)
+    state = yield from run_scanner(buffer, BracketScanner(stop=form.closer))
+    if state == COMPLETE:
+        read = decode_lenient(buffer.held_text()[start:])
         if not read.problem or (form.opener and not form.closer):
             return read
-    if not (yield from end_at_closer(desk, form, start)):
-        desk.cut_off = state == MORE and jsonish.is_incomplete_json(reader.held()[start:])
-        if not desk.cut_off and (yield from _past_inner_calls(desk, form, start)):
-            return Read(problem="a text that holds a call is not closed before it")
+    if not (yield from seek_closer(sink, form, start)):
+        sink.cut_off = state == NEED_MORE and jsonish.is_incomplete_json(buffer.held_text()[start:])
+        if not sink.cut_off and (yield from _skip_inner_calls(sink, form, start)):
+            return JsonResult(problem="a text that holds a call is not closed before it")
         return None
-    begins_line = desk.output.last in ("", "\n")
-    return loaded(reader.held()[start:], close=True, escaped=begins_line)
+    begins_line = sink.writer.last_character in ("", "\n")
+    return decode_lenient(buffer.held_text()[start:], close=True, escaped=begins_line)
 
 
-def loaded(text: str, *, close: bool = False, escaped: bool = False) -> Read:
+def decode_lenient(text: str, *, close: bool = False, escaped: bool = False) -> JsonResult:
     problem = ""
     for loose in (False, True) if close else (False,):
         try:
-            return Read(
+            return JsonResult(
                 *jsonish.parse_json(
                     text,
                     allow_missing_closers=close,
@@ -98,101 +102,111 @@ def loaded(text: str, *, close: bool = False, escaped: bool = False) -> Read:
             )
         except jsonish.LenientJsonError as error:
             problem = problem or f"not valid JSON: {error}"
-    return Read(problem=problem)
+    return JsonResult(problem=problem)
 
 
-def _at_once(desk: Desk) -> Any:
+def _decode_complete(sink: CallSink) -> Any:
     """The object that begins here, if all of it is here already: the decoder finds its end."""
-    reader = desk.reader
-    text = reader.text
-    if len(text) - reader.at < _WORTH_TRYING or text is reader.refused:
+    buffer = sink.buffer
+    text = buffer.text
+    if len(text) - buffer.position < _WORTH_TRYING or text is buffer.undecodable_text:
         return None
     try:
-        value, end = STRICT_DECODER.raw_decode(text, reader.at)
+        value, end = STRICT_DECODER.raw_decode(text, buffer.position)
     except (ValueError, RecursionError):
         # Each failure costs the decoder a walk through the text, to count lines for its message.
-        reader.refused = text
+        buffer.undecodable_text = text
         return None
-    if is_nested_deeper(value, text[reader.at : end], MAX_DEPTH):
+    if is_nested_deeper(value, text[buffer.position : end], MAX_DEPTH):
         return None
-    reader.at = end
+    buffer.position = end
     return value
 
 
-def end_at_closer(desk: Desk, form: Form, start: int) -> Found:
+def seek_closer(sink: CallSink, form: CallForm, start: int) -> Found:
     """Where a body that breaks the rules ends: at its closer, if one comes before another call is
     opened."""
-    reader = desk.reader
+    buffer = sink.buffer
     if not form.closer:
         return False
-    markers = markers_of(tuple(marker for marker in (form.closer, form.opener) if marker))
-    reader.seek(start)
-    found = yield from reader.until_marker(markers)
-    reader.seek(reader.offset() - len(found))
+    markers = marker_set(tuple(marker for marker in (form.closer, form.opener) if marker))
+    buffer.seek(start)
+    found = yield from buffer.read_through_marker(markers)
+    buffer.seek(buffer.held_length() - len(found))
     return found == form.closer
 
 
-def _past_inner_calls(desk: Desk, form: Form, start: int) -> Found:
+def _skip_inner_calls(sink: CallSink, form: CallForm, start: int) -> Found:
     """Go to the closer of a body one of whose texts holds other calls in the same markers, if that
     is what it looks like: then they are no calls of their own."""
-    reader = desk.reader
+    buffer = sink.buffer
     if not form.closer or not form.opener:
         return False
-    markers = markers_of((form.closer, form.opener))
-    reader.seek(start)
-    found = yield from reader.until_marker(markers)
-    before = reader.held()[start:].removesuffix(found)
+    markers = marker_set((form.closer, form.opener))
+    buffer.seek(start)
+    found = yield from buffer.read_through_marker(markers)
+    before = buffer.held_text()[start:].removesuffix(found)
     if found != form.opener or not jsonish.is_incomplete_json(before):
         return False
     begins_line = before.rstrip(" \t").endswith("\n")
     depth = 2
     while depth and found:
-        found = yield from reader.until_marker(markers)
+        found = yield from buffer.read_through_marker(markers)
         depth += 1 if found == form.opener else -1
-    reader.seek(reader.offset() - len(found))
+    buffer.seek(buffer.held_length() - len(found))
     return bool(found) or not begins_line
 
 
 # Arguments as they come.
 
 
-def passing_on(desk: Desk) -> Watch:
+def stream_object(sink: CallSink) -> ScannerRun:
     """Everything that is read is the arguments."""
 
     def watch(scanner: JsonScanner) -> Steps:
-        reader = desk.reader
+        buffer = sink.buffer
         while True:
-            before, in_string = reader.at, scanner.in_string
-            reader.at = scanner.step(reader.text, before)
-            desk.more(_as_json(reader.text[before : reader.at], in_string))
-            if scanner.state != MORE or reader.ended:
+            before, in_string = buffer.position, scanner.in_string
+            buffer.position = scanner.step(buffer.text, before)
+            sink.stream_arguments(
+                _escape_control_characters(buffer.text[before : buffer.position], in_string)
+            )
+            if scanner.state != NEED_MORE or buffer.is_final:
                 return
             yield
 
     return watch
 
 
-def passing_on_arguments(desk: Desk, form: Form) -> Watch:
+def stream_member(sink: CallSink, form: CallForm) -> ScannerRun:
     """The arguments stand inside of what is read; they are passed on if the name came before."""
 
     def watch(scanner: JsonScanner) -> Steps:
-        reader = desk.reader
-        start = reader.offset()
-        scanner.pause = True
+        buffer = sink.buffer
+        start = buffer.held_length()
+        scanner.pauses_after_member = True
         streaming = over = False
         while True:
-            before, in_string = reader.at, scanner.in_string
-            looking = not over and not streaming and reader.offset() - start < _LONGEST_HEAD
-            reader.at = scanner.step(reader.text, before)
+            before, in_string = buffer.position, scanner.in_string
+            looking = not over and not streaming and buffer.held_length() - start < _LONGEST_HEAD
+            buffer.position = scanner.step(buffer.text, before)
             if streaming:
-                desk.more(_as_json(reader.text[before : reader.at], in_string))
-            elif looking and (match := _HEAD.match(reader.held(), start)):
-                streaming = desk.begin(form, _word(match["name"]), _word(match["id"] or ""))
+                sink.stream_arguments(
+                    _escape_control_characters(buffer.text[before : buffer.position], in_string)
+                )
+            elif looking and (match := _HEAD.match(buffer.held_text(), start)):
+                streaming = sink.start_streaming(
+                    form, _unquote(match["name"]), _unquote(match["id"] or "")
+                )
                 if streaming:
-                    desk.more(_as_json(reader.held()[match.end() :], in_string=False))
-            if scanner.depth_one:
-                over, streaming, scanner.pause = True, False, False
-            elif scanner.state != MORE or reader.ended:
+                    sink.stream_arguments(
+                        _escape_control_characters(
+                            buffer.held_text()[match.end() :], in_string=False
+                        )
+                    )
+            if scanner.is_paused:
+                over, streaming, scanner.pauses_after_member = True, False, False
+            elif scanner.state != NEED_MORE or buffer.is_final:
                 return
             else:
                 yield
@@ -200,11 +214,11 @@ def passing_on_arguments(desk: Desk, form: Form) -> Watch:
     return watch
 
 
-def _word(quoted: str) -> str:
+def _unquote(quoted: str) -> str:
     return unescape(quoted[1:-1])
 
 
-def _as_json(text: str, in_string: bool) -> str:
+def _escape_control_characters(text: str, in_string: bool) -> str:
     """A piece of JSON with what models write raw in strings escaped as JSON wants it."""
     if not _NOT_QUITE_JSON.search(text):
         return text

@@ -6,10 +6,10 @@ import re
 from functools import lru_cache
 
 from ..calls.validation import Trust
-from .call_sink import Desk, TooLong
-from .grammar import Marker
-from .reader import Found
-from .template import CONCLUSIONS, INTRODUCTIONS
+from .call_sink import CallSink, CallTooLong
+from .marker_table import Marker
+from .template import EXAMPLE_CONCLUSIONS, EXAMPLE_INTRODUCTIONS
+from .text_buffer import Found
 
 _DEFINES = re.compile(r"\b(?:def|class|fn|func|function)\s+\Z")
 _NOT_RUN = re.compile(
@@ -27,7 +27,9 @@ _INSIDE = r"""[A-Za-z_]\w*\((?:[^()\n"']|"[^"\n]*"|'[^'\n]*')*"""
 _QUOTED = re.compile(rf"""{_INSIDE}["'][^()\n]*\Z""")
 _ARGUMENT = re.compile(rf"""{_INSIDE}(?:["'][^()\n]*|=\s*)\Z""")
 """The beginning of some call: what follows stands in a text that is its argument, or is one."""
-_BEGINS, _ENDS = ("|".join(map(re.escape, words)) for words in (INTRODUCTIONS, CONCLUSIONS))
+_BEGINS, _ENDS = (
+    "|".join(map(re.escape, words)) for words in (EXAMPLE_INTRODUCTIONS, EXAMPLE_CONCLUSIONS)
+)
 _RECITED = re.compile(rf"(?:{_BEGINS})(?!.*(?:{_ENDS}))", re.S)
 """The words with which a prompt begins to show calls, and not those with which it ends."""
 _ANNOUNCED = re.compile(
@@ -49,115 +51,126 @@ _HTML = {
 _CLOSES = ("</", "--")
 
 
-class Surroundings:
+class MarkerContext:
     """Looks at what was said before a marker, and behind it where need be."""
 
-    def __init__(self, desk: Desk, trust: Trust) -> None:
-        self._desk = desk
-        self._reader = desk.reader
-        self._output = desk.output
+    def __init__(self, sink: CallSink, trust: Trust) -> None:
+        self._sink = sink
+        self._buffer = sink.buffer
+        self._writer = sink.writer
         self._trust = trust
-        self._shown = -1
+        self._example_end = -1
         """Where in the whole text the last example that was announced has ended."""
 
-    def mention(self, literal: str) -> bool:
+    def is_mention(self, literal: str) -> bool:
         """Whether what begins here is part of a URL or an argument of something else; or code
         defines it, has it in a comment, or behind a condition."""
-        tail = self._output.tail
+        tail = self._writer.tail
         if _ADDRESS.search(tail):
             return True
         if literal in _BRACKETS:
             return _ARGUMENT.search(tail) is not None
         if _DEFINES.search(tail) or _QUOTED.search(tail):
             return True
-        not_run = _NOT_RUN if self._output.code.fence else _IN_BLOCK
+        not_run = _NOT_RUN if self._writer.code_spans.fence else _IN_BLOCK
         return not_run.search(tail) is not None
 
-    def show(self, literal: str, marker: Marker) -> Found:
+    def is_shown(self, literal: str, marker: Marker) -> Found:
         """Whether a call that begins here is only shown: it stands in inline code, in a fence or in
         HTML for code, or is recited from the prompt. A fence that is all of the reply is dealt with
         before."""
         if self._trust == "lenient":
             return False
-        if _RECITED.search(self._output.tail):
+        if _RECITED.search(self._writer.tail):
             where = "behind the words with which a prompt shows it"
-        elif (yield from self.are_code(marker)):
+        elif (yield from self.is_code(marker)):
             where = "inside of code"
         else:
             return False
-        self._output.note("example", f"{literal} stands {where}: it is an example", literal)
+        self._writer.add_note("example", f"{literal} stands {where}: it is an example", literal)
         return True
 
-    def announce(self) -> bool:
+    def is_announced_example(self) -> bool:
         """Whether what begins here is an example: words say so right before it, or it follows on
         another one, as several do in a row."""
         if self._trust == "lenient":
             return False
-        tail, between = self._output.tail, self._place() - self._shown
-        if self._shown >= 0 and between <= len(tail) and not tail[len(tail) - between :].strip():
+        tail, between = self._writer.tail, self._place() - self._example_end
+        if (
+            self._example_end >= 0
+            and between <= len(tail)
+            and not tail[len(tail) - between :].strip()
+        ):
             return True
         return _ANNOUNCED.search(tail) is not None
 
-    def shown(self, size: int = 0) -> None:
+    def end_example(self, size: int = 0) -> None:
         """An example ends so far from here."""
-        self._shown = self._place() + size
+        self._example_end = self._place() + size
 
     def _place(self) -> int:
-        return self._reader.base + self._reader.at
+        return self._buffer.text_offset + self._buffer.position
 
-    def are_code(self, marker: Marker) -> Found:
+    def is_code(self, marker: Marker) -> Found:
         """Whether the text has come to a place inside of code. Backticks that are not paired before
         the end of their paragraph are no more than that."""
-        code = self._output.code
-        inside = code.inside()
-        if inside and (ticks := code.in_question()):
-            inside = yield from self._pair(ticks, marker)
-            code.settle(paired=inside)
+        code = self._writer.code_spans
+        inside = code.is_inside()
+        if inside and (ticks := code.undecided_backticks()):
+            inside = yield from self._is_paired(ticks, marker)
+            code.settle_backticks(paired=inside)
         if not inside and code.html:
-            inside = code.html_is_closed or (yield from self._is_closed(code.html))
+            inside = code.html_is_closed or (yield from self._is_html_closed(code.html))
             code.settle_html(closed=inside)
         return inside
 
-    def _is_closed(self, element: str) -> Found:
+    def _is_html_closed(self, element: str) -> Found:
         """Whether an element that was opened is closed, before another one like it is opened."""
-        reader = self._reader
-        reader.hold()
+        buffer = self._buffer
+        buffer.hold()
         found = ""
         try:
-            tags = reader.until(_HTML[element], len(element) + 2)
-            found = yield from self._desk.bounded(tags)
-        except TooLong:
+            tags = buffer.read_through(_HTML[element], len(element) + 2)
+            found = yield from self._sink.limit_length(tags)
+        except CallTooLong:
             pass
-        closed = found.startswith(_CLOSES) or reader.offset() > self._desk.max_call
-        reader.restore()
+        closed = found.startswith(_CLOSES) or buffer.held_length() > self._sink.max_call_length
+        buffer.restore()
         return closed
 
-    def _pair(self, ticks: str, marker: Marker) -> Found:
+    def _is_paired(self, ticks: str, marker: Marker) -> Found:
         """Whether the backticks come again. What the marker begins has no part in where the
         paragraph ends."""
-        reader = self._reader
-        ends = _ends_of(marker)
+        buffer = self._buffer
+        ends = _closers_of(marker)
         marks = _paragraph_marks(ends)
-        reader.hold()
+        buffer.hold()
         found, over = "", not ends
         try:
             while found != ticks and not (over and found[:1] == "\n"):
-                found = yield from self._desk.bounded(reader.until(marks, _LONGEST_MARK))
+                found = yield from self._sink.limit_length(
+                    buffer.read_through(marks, _LONGEST_MARK)
+                )
                 over = over or found in ends
                 if not found:
                     break
-        except TooLong:
+        except CallTooLong:
             pass
-        paired = found == ticks or reader.offset() > self._desk.max_call
-        reader.restore()
+        paired = found == ticks or buffer.held_length() > self._sink.max_call_length
+        buffer.restore()
         return paired
 
 
-def _ends_of(marker: Marker) -> tuple[str, ...]:
+def _closers_of(marker: Marker) -> tuple[str, ...]:
     """What may end that which a marker begins."""
-    closers = (closer for form in marker.forms for closer in form.closers)
-    frames = (end for dialect in marker.frames if dialect.frame for end in dialect.frame.ends)
-    ends = (*closers, *frames, marker.thought, marker.foreign)
+    closers = (closer for form in marker.forms for closer in form.all_closers)
+    frames = (
+        end
+        for dialect in marker.framed_dialects
+        if dialect.message_frame
+        for end in dialect.message_frame.message_ends
+    )
+    ends = (*closers, *frames, marker.reasoning_closer, marker.result_closer)
     return tuple(dict.fromkeys(end for end in ends if end and "`" not in end and "$" not in end))
 
 

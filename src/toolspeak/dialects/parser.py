@@ -25,24 +25,30 @@ from ..errors import UsageError
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassify
 from ..security.echo_guard import EchoGuard
 from ..types import Note
-from .bare_message import WholeMessage
-from .call_sink import Desk, TooLong
-from .form_matching import Attempts
-from .grammar import Both, Marker, grammar_of, markers_of, unconditional
-from .marker_context import Surroundings
-from .messages import Messages
-from .reader import Found, Steps
-from .reasoning import Thinking
-from .registry import AUTO, EVERYTHING, scope_of
-from .scan import MORE
+from .bare_message import BareMessageReader
+from .call_sink import CallSink, CallTooLong
+from .form_matching import FormMatcher
+from .framed_messages import FramedMessageReader
+from .marker_context import MarkerContext
+from .marker_table import (
+    Marker,
+    MarkerSetPair,
+    marker_set,
+    marker_table_for,
+    without_position_rules,
+)
+from .reasoning import ReasoningReader
+from .registry import AUTO, EVERY_DIALECT, build_scope
 from .template import Dialect
+from .text_buffer import Found, Steps
+from .value_scanners import NEED_MORE
 
-_NESTED = 4
+_MAX_NESTED_CALLS = 4
 """How deeply calls may be hidden in other calls' arguments."""
 _OPENER = re.compile(r"<[^<>]{2,}>|\[[A-Z_]{4,}\]")
 _TOKENS = ("<|", "<｜")
 """What only a model's own tokens begin with: nobody writes them in an explanation."""
-MAX_CALL = 8_000_000
+MAX_CALL_LENGTH = 8_000_000
 """The longest call, in characters; a longer one becomes text."""
 
 
@@ -69,7 +75,7 @@ class Parser:
         context: Any = (),
         reasoning_open: bool | None = None,
         arguments: Literal["validated", "incremental"] = "validated",
-        max_call: int = MAX_CALL,
+        max_call: int = MAX_CALL_LENGTH,
         new_id: Callable[[], str] = calls.new_call_id,
     ) -> None:
         _check_choice("arguments", arguments, ("validated", "incremental"))
@@ -80,27 +86,27 @@ class Parser:
         context = tuple(context) if isinstance(context, Iterator) else context
         guard = EchoGuard(context, self._calls_in, self._makes_calls) if context else None
         judge = Judge(toolset, trust, guard, types_only=types_only)
-        self._desk = Desk(judge, incremental=incremental, max_call=max_call, new_id=new_id)
-        self._reader = self._desk.reader
-        self._output = self._desk.output
+        self._sink = CallSink(judge, incremental=incremental, max_call=max_call, new_id=new_id)
+        self._buffer = self._sink.buffer
+        self._writer = self._sink.writer
         names = toolset.names if toolset else None
         if self._exhaustive:
-            self._grammar = unconditional(grammar_of(EVERYTHING, names))
+            self._table = without_position_rules(marker_table_for(EVERY_DIALECT, names))
         else:
-            scope = scope_of(dialect, trust, has_tools=toolset is not None)
-            self._grammar = grammar_of(scope, names)
-        self._attempts = Attempts(self._desk, self._grammar, exhaustive=self._exhaustive)
-        self._messages = Messages(self._desk, self._attempts)
-        self._whole_message = WholeMessage(self._desk, self._grammar)
-        self._around = Surroundings(self._desk, trust)
+            scope = build_scope(dialect, trust, has_tools=toolset is not None)
+            self._table = marker_table_for(scope, names)
+        self._matcher = FormMatcher(self._sink, self._table, exhaustive=self._exhaustive)
+        self._framed_messages = FramedMessageReader(self._sink, self._matcher)
+        self._bare_message = BareMessageReader(self._sink, self._table)
+        self._marker_context = MarkerContext(self._sink, trust)
         keeps = trust == "lenient"
-        self._thinking = Thinking(self._desk, self._attempts, self._grammar, keeps=keeps)
-        self._markers = self._grammar.markers
-        if self._grammar.names:
-            self._markers = Both(self._grammar.markers, self._grammar.names)
-        scope = self._grammar.scope
-        self._desk.expected = scope.named
-        self._desk.only_expected = scope.strict and bool(scope.named)
+        self._reasoning = ReasoningReader(self._sink, self._matcher, self._table, keeps=keeps)
+        self._markers = self._table.literals
+        if self._table.name_literals:
+            self._markers = MarkerSetPair(self._table.literals, self._table.name_literals)
+        scope = self._table.scope
+        self._sink.expected_dialects = scope.named
+        self._sink.only_expected = scope.is_strict and bool(scope.named)
         self._dialect = dialect
         self._trust: Trust = trust
         self._types_only = types_only
@@ -113,34 +119,34 @@ class Parser:
 
     def feed(self, text: str) -> list[Event]:
         """Take in more text; returns what is certain by now."""
-        reader = self._reader
-        if reader.ended:
+        buffer = self._buffer
+        if buffer.is_final:
             raise UsageError("the parser is finished: make a new one for the next reply")
-        reader.add(text)
-        scanner = reader.scanner
-        if scanner is not None and reader.offset() <= self._desk.max_call:
+        buffer.append(text)
+        scanner = buffer.active_scanner
+        if scanner is not None and buffer.held_length() <= self._sink.max_call_length:
             # Inside a long value nothing can happen but its end: do not wake the machine for less.
-            reader.at = scanner.step(reader.text, reader.at)
-            if scanner.state == MORE:
+            buffer.position = scanner.step(buffer.text, buffer.position)
+            if scanner.state == NEED_MORE:
                 return []
-        if not reader.pass_on(text):
+        if not buffer.forward_chunk(text):
             next(self._machine)
-        return self._output.drain()
+        return self._writer.take_events()
 
     @property
     def in_call(self) -> bool:
         """Whether the arguments of a call are being read."""
-        return self._reader.scanner is not None
+        return self._buffer.active_scanner is not None
 
     def finish(self) -> list[Event]:
         """The text is over; returns everything that was held back, and the finish."""
-        if self._reader.ended:
+        if self._buffer.is_final:
             return []
-        self._reader.ended = True
-        self._reader.add("")
+        self._buffer.is_final = True
+        self._buffer.append("")
         next(self._machine, None)
-        self._output.emit(Finish())
-        return self._output.drain()
+        self._writer.emit(Finish())
+        return self._writer.take_events()
 
     def events(self, chunks: Iterable[str]) -> Iterator[Event]:
         """Everything that happens in a stream, to its end."""
@@ -150,9 +156,11 @@ class Parser:
 
     def _calls_in(self, text: str) -> Iterator[calls.CallKey]:
         """Every call that any text holds, for the guard against echoes."""
-        for _ in range(_NESTED):
+        for _ in range(_MAX_NESTED_CALLS):
             inside: list[str] = []
-            parser = Everything(tools=self._declared, types_only=self._types_only, trust="lenient")
+            parser = ExhaustiveParser(
+                tools=self._declared, types_only=self._types_only, trust="lenient"
+            )
             for event in parser.events([text]):
                 if isinstance(event, CallEnd):
                     yield calls.call_key(event.call.name, event.call.arguments)
@@ -177,83 +185,85 @@ class Parser:
     def _run(self) -> Steps:
         yield
         yield from self._beginning()
-        while marker := (yield from self._reader.next_marker(self._markers, self._output.say)):
+        while marker := (
+            yield from self._buffer.find_marker(self._markers, self._writer.write_text)
+        ):
             if not (yield from self._marker(marker)):
-                self._output.say(marker)
-                self._reader.at += len(marker)
-        if self._thinking.of_calls and not self._desk.count:
+                self._writer.write_text(marker)
+                self._buffer.position += len(marker)
+        if self._reasoning.thoughts_with_calls and not self._sink.call_count:
             self._act_on_thoughts()
-        self._output.close(calls=self._desk.count > 0)
+        self._writer.finish_text(calls=self._sink.call_count > 0)
 
     def _beginning(self) -> Steps:
         """What only the start of a message can hold."""
-        if self._reasoning_open and self._grammar.ends_thought:
-            yield from self._thinking.read(self._grammar.ends_thought)
-        for literal in self._grammar.start:
-            if (yield from self._reader.literal(literal)):
+        if self._reasoning_open and self._table.reasoning_closers:
+            yield from self._reasoning.read(self._table.reasoning_closers)
+        for literal in self._table.initial_tokens:
+            if (yield from self._buffer.read_literal(literal)):
                 break
-        for dialect in self._grammar.frames:
+        for dialect in self._table.headless_dialects:
             if (yield from self._message(dialect, "")):
                 break
         yield from self._whole()
 
     def _marker(self, literal: str) -> Found:
         """Deal with a marker that the text has come to; False if it is only text."""
-        marker = self._grammar.meaning[literal]
+        marker = self._table.markers[literal]
         if not self._counts_here(literal, marker):
             return False
-        self._attempts.ran_out = False
-        invents = marker.others or (marker.result and self._desk.count > 0)
-        if invents and not (yield from self._around.are_code(marker)):
-            self._attempts.answer()
-        if marker.forms or marker.frames:
-            if (yield from self._around.show(literal, marker)):
+        self._matcher.reached_end = False
+        invents = marker.opens_other_turn or (marker.opens_result and self._sink.call_count > 0)
+        if invents and not (yield from self._marker_context.is_code(marker)):
+            self._matcher.end_turn()
+        if marker.forms or marker.framed_dialects:
+            if (yield from self._marker_context.is_shown(literal, marker)):
                 return False
-            if marker.forms and self._around.announce():
+            if marker.forms and self._marker_context.is_announced_example():
                 return (yield from self._example(literal, marker))
-            if marker.forms and self._attempts.come_too_late():
+            if marker.forms and self._matcher.is_too_late():
                 return False
             if (yield from self._call_or_message(literal, marker)):
                 return True
-        if marker.thought or marker.ends_thought:
+        if marker.reasoning_closer or marker.closes_reasoning:
             return (yield from self._edge_of_thought(literal, marker))
-        if marker.foreign and not (yield from self._around.show(literal, marker)):
-            left_out = yield from self._leave_out(literal, marker.foreign)
-            if left_out or not marker.silent:
+        if marker.result_closer and not (yield from self._marker_context.is_shown(literal, marker)):
+            left_out = yield from self._leave_out(literal, marker.result_closer)
+            if left_out or not marker.is_control_token:
                 return left_out
         return (yield from self._token(literal, marker))
 
     def _counts_here(self, literal: str, marker: Marker) -> bool:
         """Whether what stands right before a marker lets it be one."""
-        last = self._output.last
-        if marker.line_start and last not in ("", "\n"):
+        last = self._writer.last_character
+        if marker.line_start_only and last not in ("", "\n"):
             return False
-        if marker.word_start and last and (last.isalnum() or last in "_.\\-/"):
+        if marker.word_start_only and last and (last.isalnum() or last in "_.\\-/"):
             return False
-        may_be_words = marker.word_start or marker.bare
-        return not may_be_words or not self._around.mention(literal)
+        may_be_words = marker.word_start_only or marker.is_bracket
+        return not may_be_words or not self._marker_context.is_mention(literal)
 
     def _example(self, literal: str, marker: Marker) -> Found:
         """Read what is announced as an example: all of it is text. If it cannot be read, it may
         still be what encloses one."""
-        self._desk.shows = True
-        found = yield from self._attempts.forms(marker.forms)
-        self._desk.shows = False
-        self._around.shown(0 if found else len(literal))
+        self._sink.shows = True
+        found = yield from self._matcher.match_forms(marker.forms)
+        self._sink.shows = False
+        self._marker_context.end_example(0 if found else len(literal))
         if not found:
             told = f"{literal} stands behind words that announce an example"
-            self._output.note("example", told, literal)
+            self._writer.add_note("example", told, literal)
         return found
 
     def _call_or_message(self, literal: str, marker: Marker) -> Found:
         """A call, or a message with a header, if one begins here."""
-        if marker.forms and (yield from self._attempts.forms(marker.forms)):
+        if marker.forms and (yield from self._matcher.match_forms(marker.forms)):
             return True
-        if marker.forms and self._attempts.ran_out and self._only_opens(literal):
+        if marker.forms and self._matcher.reached_end and self._only_opens(literal):
             return True
-        if marker.frames:
-            in_code = yield from self._around.are_code(marker)
-            for dialect in marker.frames:
+        if marker.framed_dialects:
+            in_code = yield from self._marker_context.is_code(marker)
+            for dialect in marker.framed_dialects:
                 opener = _opener_of(dialect, literal)
                 if (yield from self._message(dialect, opener, only_calls=in_code)):
                     return True
@@ -261,39 +271,39 @@ class Parser:
 
     def _edge_of_thought(self, literal: str, marker: Marker) -> Found:
         """Reasoning begins here, or is over; then all that follows may be calls."""
-        if not marker.thought:
+        if not marker.reasoning_closer:
             if not (yield from self._reclassify(literal, marker)):
                 return False
         else:
-            if (yield from self._around.show(literal, marker)):
+            if (yield from self._marker_context.is_shown(literal, marker)):
                 return False
-            if (yield from self._around.are_code(marker)):
+            if (yield from self._marker_context.is_code(marker)):
                 return False
-            self._reader.at += len(literal)
-            yield from self._thinking.read((marker.thought,))
+            self._buffer.position += len(literal)
+            yield from self._reasoning.read((marker.reasoning_closer,))
         yield from self._whole()
         return True
 
     def _token(self, literal: str, marker: Marker) -> Found:
         """A marker that begins nothing: it is left out, says how to take what follows, or is
         text."""
-        if marker.silent:
+        if marker.is_control_token:
             return (yield from self._leave_out_token(literal, marker))
-        if marker.last:
+        if marker.is_trailing_token:
             return (yield from self._is_last(literal))
-        if marker.answers:
-            self._attempts.answer()
+        if marker.opens_answer:
+            self._matcher.end_turn()
             return False
-        if marker.others or marker.result:
+        if marker.opens_other_turn or marker.opens_result:
             return False
-        if marker.closes:
-            in_code = yield from self._around.are_code(marker)
-            return not in_code and self._attempts.closes_late(literal)
-        if marker.inert:
-            self._output.say(literal)
-            self._reader.at += len(literal)
-            ends = markers_of((marker.inert,))
-            yield from self._reader.next_marker(ends, self._output.say)
+        if marker.closes_call:
+            in_code = yield from self._marker_context.is_code(marker)
+            return not in_code and self._matcher.read_late_closer(literal)
+        if marker.inert_closer:
+            self._writer.write_text(literal)
+            self._buffer.position += len(literal)
+            ends = marker_set((marker.inert_closer,))
+            yield from self._buffer.find_marker(ends, self._writer.write_text)
             return True
         self._remark_on(literal)
         return False
@@ -301,91 +311,97 @@ class Parser:
     def _only_opens(self, literal: str) -> bool:
         """Whether the reply ends with what opens a call, and not a word of one came: that is no
         text. Explanations end so too, in the midst of a line."""
-        if self._output.last not in ("", "\n") and not literal.startswith(_TOKENS):
+        if self._writer.last_character not in ("", "\n") and not literal.startswith(_TOKENS):
             return False
-        reader = self._reader
-        opened = rest = reader.text[reader.at :]
-        while rest and (match := self._grammar.markers.pattern.match(rest)):
-            if not self._grammar.meaning[match[0]].forms or not _OPENER.fullmatch(match[0]):
+        buffer = self._buffer
+        opened = rest = buffer.text[buffer.position :]
+        while rest and (match := self._table.literals.pattern.match(rest)):
+            if not self._table.markers[match[0]].forms or not _OPENER.fullmatch(match[0]):
                 return False
             rest = rest[match.end() :].lstrip()
         if rest:
             return False
-        reader.at = len(reader.text)
-        self._output.note("truncated", "a call is opened, and not a word of it came", opened)
+        buffer.position = len(buffer.text)
+        self._writer.add_note("truncated", "a call is opened, and not a word of it came", opened)
         return True
 
     def _leave_out(self, opener: str, closer: str) -> Found:
         """A result that the model repeats or invents; one that does not end is text."""
-        reader = self._reader
-        reader.hold()
-        reader.at += len(opener)
+        buffer = self._buffer
+        buffer.hold()
+        buffer.position += len(opener)
         try:
-            found = yield from self._desk.bounded(reader.until_marker(markers_of((closer,))))
-        except TooLong:
+            found = yield from self._sink.limit_length(
+                buffer.read_through_marker(marker_set((closer,)))
+            )
+        except CallTooLong:
             found = ""
-        if not found or reader.offset() > self._desk.max_call:
-            reader.restore()
-            return self._attempts.give_up()
-        raw = reader.release()
-        self._output.note(
+        if not found or buffer.held_length() > self._sink.max_call_length:
+            buffer.restore()
+            return self._matcher.charge_rescan()
+        raw = buffer.release()
+        self._writer.add_note(
             "fabricated-result", "the reply holds a result that no tool has given", raw
         )
-        self._output.edge()
+        self._writer.mark_call_boundary()
         return True
 
     def _leave_out_token(self, literal: str, marker: Marker) -> Found:
         """A control token; one that is expected is remarked on in the midst of a line."""
-        if (yield from self._around.are_code(marker)):
+        if (yield from self._marker_context.is_code(marker)):
             return False
-        self._reader.at += len(literal)
-        self._messages.boundary = self._reader.base + self._reader.at
-        expected = any(literal in dialect.silent for dialect in self._grammar.scope.named)
-        if expected and self._output.last not in ("", "\n"):
-            expected = (yield from self._reader.peek()) in ("", "\n", "<", "[")
+        self._buffer.position += len(literal)
+        self._framed_messages.boundary = self._buffer.text_offset + self._buffer.position
+        expected = any(literal in dialect.control_tokens for dialect in self._table.scope.named)
+        if expected and self._writer.last_character not in ("", "\n"):
+            expected = (yield from self._buffer.peek()) in ("", "\n", "<", "[")
         if not expected:
-            self._output.note("control-token", f"{literal} belongs to no text", literal)
+            self._writer.add_note("control-token", f"{literal} belongs to no text", literal)
         return True
 
     def _is_last(self, literal: str) -> Found:
         """Whether nothing follows but other tokens that are no text."""
-        reader = self._reader
-        silent = (*self._grammar.silent, *self._grammar.last)
-        ends = markers_of(silent)
-        reader.hold()
+        buffer = self._buffer
+        silent = (*self._table.control_tokens, *self._table.trailing_tokens)
+        ends = marker_set(silent)
+        buffer.hold()
         while True:
-            match = ends.pattern.match(reader.text, reader.at)
-            if not reader.ended and ends.may_grow(reader.text, reader.at):
+            match = ends.pattern.match(buffer.text, buffer.position)
+            if not buffer.is_final and ends.may_continue(buffer.text, buffer.position):
                 yield
             elif match:
-                reader.at = match.end()
-                yield from reader.space()
+                buffer.position = match.end()
+                yield from buffer.read_space()
             else:
                 break
-        if not reader.ended or reader.at < len(reader.text):
-            reader.restore()
+        if not buffer.is_final or buffer.position < len(buffer.text):
+            buffer.restore()
             return False
-        self._output.note("control-token", f"{literal} belongs to no text", reader.release())
+        self._writer.add_note("control-token", f"{literal} belongs to no text", buffer.release())
         return True
 
     def _message(self, dialect: Dialect, opener: str, *, only_calls: bool = False) -> Found:
         """A message with a header, if one begins here."""
-        follows = yield from self._messages.read(dialect, opener, only_calls=only_calls)
+        follows = yield from self._framed_messages.read(dialect, opener, only_calls=only_calls)
         if follows == "thought":
-            assert dialect.frame is not None
-            yield from self._thinking.read(dialect.frame.ends, dialect.frame.openers)
+            assert dialect.message_frame is not None
+            yield from self._reasoning.read(
+                dialect.message_frame.message_ends, dialect.message_frame.openers
+            )
         return bool(follows)
 
     def _remark_on(self, literal: str) -> None:
         """A marker that stays text: a call that is cut off, or none at all."""
-        if self._attempts.is_prose(self._grammar.meaning[literal].forms):
+        if self._matcher.are_prose_forms(self._table.markers[literal].forms):
             return
-        rest = self._reader.text[self._reader.at : self._reader.at + 1000]
-        if self._attempts.ran_out and not self._said_cut_off:
+        rest = self._buffer.text[self._buffer.position : self._buffer.position + 1000]
+        if self._matcher.reached_end and not self._said_cut_off:
             self._said_cut_off = True
-            self._output.note("truncated", "a call is cut off, and is not made", rest)
-        elif len(literal) > 3 and not self._attempts.ran_out:
-            self._output.note("not-a-call", f"{literal} begins no call that can be read", literal)
+            self._writer.add_note("truncated", "a call is cut off, and is not made", rest)
+        elif len(literal) > 3 and not self._matcher.reached_end:
+            self._writer.add_note(
+                "not-a-call", f"{literal} begins no call that can be read", literal
+            )
 
     # Reasoning.
 
@@ -397,40 +413,42 @@ class Parser:
             context=self._context,
             new_id=self._new_id,
         )
-        found = list(inner.events(["\n".join(self._thinking.of_calls)]))
+        found = list(inner.events(["\n".join(self._reasoning.thoughts_with_calls)]))
         if any(isinstance(event, CallEnd) for event in found):
-            self._output.note("call-from-reasoning", "the only calls stood inside reasoning")
+            self._writer.add_note("call-from-reasoning", "the only calls stood inside reasoning")
             kinds = (CallStart, ArgumentsDelta, CallEnd, Note)
-            self._output.emit(*(event for event in found if isinstance(event, kinds)))
-            self._desk.count += sum(isinstance(event, CallEnd) for event in found)
+            self._writer.emit(*(event for event in found if isinstance(event, kinds)))
+            self._sink.call_count += sum(isinstance(event, CallEnd) for event in found)
 
     def _reclassify(self, literal: str, marker: Marker) -> Found:
         """A close tag that nothing opened: the prompt had opened it."""
-        if self._output.thought or self._reasoning_open is not None:
+        if self._writer.has_reasoning or self._reasoning_open is not None:
             return False
-        if (yield from self._around.are_code(marker)):
+        if (yield from self._marker_context.is_code(marker)):
             return False
-        self._reader.at += len(literal)
-        if self._desk.count:
-            self._output.note("calls-in-reasoning", "calls so far stood inside reasoning", literal)
-        self._output.emit(Reclassify())
-        self._output.end_thought()
-        self._output.said = False
-        self._desk.forget_calls()
+        self._buffer.position += len(literal)
+        if self._sink.call_count:
+            self._writer.add_note(
+                "calls-in-reasoning", "calls so far stood inside reasoning", literal
+            )
+        self._writer.emit(Reclassify())
+        self._writer.end_reasoning()
+        self._writer.has_text = False
+        self._sink.forget_calls()
         return True
 
     # Messages that are nothing but calls.
 
     def _whole(self) -> Steps:
         """Try the forms that count only if the message is nothing but calls."""
-        if self._desk.count or self._output.said or self._attempts.turn_is_over:
+        if self._sink.call_count or self._writer.has_text or self._matcher.is_turn_over:
             return
-        self._output.say((yield from self._reader.space()))
-        if (yield from self._whole_message.read()) == "cut off":
-            self._attempts.cut_short()
+        self._writer.write_text((yield from self._buffer.read_space()))
+        if (yield from self._bare_message.read()) == "cut off":
+            self._matcher.write_truncated_call()
 
 
-class Everything(Parser):
+class ExhaustiveParser(Parser):
     """Reads all calls that a text holds, in whatever dialect and wherever they stand."""
 
     _exhaustive = True
@@ -443,5 +461,5 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _opener_of(dialect: Dialect, literal: str) -> str:
     """The part of a marker that begins a header in this dialect."""
-    assert dialect.frame is not None
-    return max((o for o in dialect.frame.openers if literal.startswith(o)), key=len)
+    assert dialect.message_frame is not None
+    return max((o for o in dialect.message_frame.openers if literal.startswith(o)), key=len)

@@ -2,69 +2,73 @@
 
 from __future__ import annotations
 
-from .call_sink import Desk, TooLong
-from .form_matching import Attempts
-from .grammar import Grammar, Markers, markers_of
-from .reader import Found, Steps
+from .call_sink import CallSink, CallTooLong
+from .form_matching import FormMatcher
+from .marker_table import MarkerSet, MarkerTable, marker_set
+from .text_buffer import Found, Steps
 
 
-class Thinking:
+class ReasoningReader:
     """Reads the reasoning of one reply."""
 
-    def __init__(self, desk: Desk, attempts: Attempts, grammar: Grammar, *, keeps: bool) -> None:
-        self._desk = desk
-        self._reader = desk.reader
-        self._output = desk.output
-        self._attempts = attempts
-        self._thoughts = grammar.thoughts
+    def __init__(
+        self, sink: CallSink, matcher: FormMatcher, table: MarkerTable, *, keeps: bool
+    ) -> None:
+        self._sink = sink
+        self._buffer = sink.buffer
+        self._writer = sink.writer
+        self._matcher = matcher
+        self._thoughts = table.call_openers
         """What opens a call, also where somebody only thinks."""
         self._keeps = keeps
-        self.of_calls: list[str] = []
+        self.thoughts_with_calls: list[str] = []
         """Thoughts that hold what looks like calls, if somebody wants them."""
-        self._unclosed: list[Markers] = []
+        self._unclosed: list[MarkerSet] = []
         """What is known not to close any reasoning in the rest of the text."""
 
     def read(self, closers: tuple[str, ...], before: tuple[str, ...] = ()) -> Steps:
         """Reasoning up to and with the first of `closers`, or up to the first of `before`."""
-        if self._attempts.exhaustive:
+        if self._matcher.is_exhaustive:
             # All of the text is searched for calls, whoever thinks them.
             return
-        self._output.begin_thought()
-        ends = markers_of(closers)
-        markers = markers_of((*closers, *before, *self._thoughts))
-        while marker := (yield from self._reader.next_marker(markers, self._output.think)):
+        self._writer.begin_reasoning()
+        ends = marker_set(closers)
+        markers = marker_set((*closers, *before, *self._thoughts))
+        while marker := (
+            yield from self._buffer.find_marker(markers, self._writer.write_reasoning)
+        ):
             if marker in before:
                 break
             if marker in closers:
-                self._reader.at += len(marker)
+                self._buffer.position += len(marker)
                 break
             if not (yield from self._call(ends)):
                 break
-        self._output.end_thought()
+        self._writer.end_reasoning()
 
-    def _call(self, ends: Markers) -> Found:
+    def _call(self, ends: MarkerSet) -> Found:
         """A call opens inside reasoning: it is a thought if the reasoning is closed after it, and
         the end of the reasoning if not. Returns whether the reasoning goes on."""
-        reader, limit = self._reader, self._desk.max_call
-        reader.hold()
+        buffer, limit = self._buffer, self._sink.max_call_length
+        buffer.hold()
         closer = ""
         try:
             if ends not in self._unclosed:
-                closer = yield from self._desk.bounded(reader.until_marker(ends))
-        except TooLong:
+                closer = yield from self._sink.limit_length(buffer.read_through_marker(ends))
+        except CallTooLong:
             pass
-        if reader.offset() > limit:
+        if buffer.held_length() > limit:
             # Too much to hold: whatever it is, it is part of the reasoning.
-            reader.seek(limit)
-            self._output.think(reader.release())
+            buffer.seek(limit)
+            self._writer.write_reasoning(buffer.release())
             return True
         if closer:
-            thought = reader.release().removesuffix(closer)
-            self._output.think(thought)
-            if self._keeps and not self._attempts.turn_is_over:
-                self.of_calls.append(thought)
+            thought = buffer.release().removesuffix(closer)
+            self._writer.write_reasoning(thought)
+            if self._keeps and not self._matcher.is_turn_over:
+                self.thoughts_with_calls.append(thought)
             return False
         self._unclosed.append(ends)
-        reader.restore()
-        self._output.note("unclosed-reasoning", "a call ends reasoning that was never closed")
+        buffer.restore()
+        self._writer.add_note("unclosed-reasoning", "a call ends reasoning that was never closed")
         return False

@@ -8,18 +8,18 @@ from functools import lru_cache
 
 from ..calls.validation import Trust
 from ..errors import UnknownDialect
-from .catalog import ALL
-from .grammar import Scope
+from .catalog import ALL_DIALECTS
+from .marker_table import Scope
 from .template import Dialect
 
 AUTO = "auto"
 DIALECTS: dict[str, Dialect] = {}
-for _dialect in ALL:
+for _dialect in ALL_DIALECTS:
     # A name may stand for several spellings: the first is the one that is written.
     DIALECTS.setdefault(_dialect.name, _dialect)
 
 
-def get(name: str) -> Dialect:
+def get_dialect(name: str) -> Dialect:
     """The dialect of that name."""
     try:
         return DIALECTS[name]
@@ -32,48 +32,52 @@ def get(name: str) -> Dialect:
 
 
 @lru_cache(maxsize=1024)
-def for_model(model: str) -> tuple[Dialect, ...]:
+def dialects_for_model(model: str) -> tuple[Dialect, ...]:
     """The dialects that a model is known to speak, most specific first; () if it is not known."""
     model = model.lower()
     found: list[tuple[int, Dialect]] = []
-    for dialect in ALL:
-        sizes = [len(fragment) for fragment in dialect.models if fragment in model]
+    for dialect in ALL_DIALECTS:
+        sizes = [len(fragment) for fragment in dialect.model_fragments if fragment in model]
         if sizes:
             found.append((max(sizes), dialect))
     found.sort(key=lambda pair: -pair[0])
     return tuple(dialect for _, dialect in found)
 
 
-_IN_PROSE = ("raw-json", "bare_json_array", "pythonic", "glm4_line", "fenced_json")
+_PROSE_DIALECTS = ("raw-json", "bare_json_array", "pythonic", "glm4_line", "fenced_json")
 """What counts in the middle of prose where trust is lenient."""
-EVERYTHING = Scope(
-    tuple(dialect for dialect in ALL if dialect.name not in _IN_PROSE),
-    embedded=tuple(dialect for dialect in ALL if dialect.name in _IN_PROSE),
+EVERY_DIALECT = Scope(
+    tuple(dialect for dialect in ALL_DIALECTS if dialect.name not in _PROSE_DIALECTS),
+    in_prose=tuple(dialect for dialect in ALL_DIALECTS if dialect.name in _PROSE_DIALECTS),
 )
 """Every dialect wherever it appears: too much to act on, and right to be warned of."""
 
 
-def scope_of(dialect: str | Dialect | Sequence[Dialect], trust: Trust, *, has_tools: bool) -> Scope:
+def build_scope(
+    dialect: str | Dialect | Sequence[Dialect], trust: Trust, *, has_tools: bool
+) -> Scope:
     """What counts as a call, if this dialect is expected and the model is trusted so far."""
     if isinstance(dialect, str):
-        named = _spellings(dialect)
+        named = _variants_named(dialect)
     else:
         named = (dialect,) if isinstance(dialect, Dialect) else tuple(dialect)
-    return _scope(named, trust, has_tools)
+    return _cached_scope(named, trust, has_tools)
 
 
-def _spellings(name: str) -> tuple[Dialect, ...]:
+def _variants_named(name: str) -> tuple[Dialect, ...]:
     if name == AUTO:
         return ()
-    known = get(name).name
-    return tuple(spelling for spelling in ALL if spelling.name == known)
+    known = get_dialect(name).name
+    return tuple(spelling for spelling in ALL_DIALECTS if spelling.name == known)
 
 
 @lru_cache(maxsize=256)
-def _scope(named: tuple[Dialect, ...], trust: Trust, has_tools: bool) -> Scope:
+def _cached_scope(named: tuple[Dialect, ...], trust: Trust, has_tools: bool) -> Scope:
     if trust == "strict":
-        marked = (other for other in ALL if other.evidence == "marker" and other not in named)
-        return Scope(named, tuple(marked), strict=True)
-    others = tuple(other for other in ALL if other not in named)
-    prose = tuple(other for other in others if other.name in _IN_PROSE)
+        marked = (
+            other for other in ALL_DIALECTS if other.evidence == "marker" and other not in named
+        )
+        return Scope(named, tuple(marked), is_strict=True)
+    others = tuple(other for other in ALL_DIALECTS if other not in named)
+    prose = tuple(other for other in others if other.name in _PROSE_DIALECTS)
     return Scope(named, others, prose if trust == "lenient" and has_tools else ())

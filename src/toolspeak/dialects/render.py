@@ -21,33 +21,39 @@ from ..calls.tools import as_tools, get_first_sentence, shorten_text
 from ..errors import Unrepresentable
 from ..types import Tool, ToolCall, ToolResult
 from .elements import render_elements
-from .registry import get
-from .render_tagged import fill_tag, render_params
-from .syntax import CALL_NAME, render_braces, render_call, render_line, render_yaml
-from .tagged import CannotCarry
+from .registry import get_dialect
+from .render_tagged import fill_tag, render_parameters
+from .syntax import (
+    FUNCTION_NAME,
+    render_brace_map,
+    render_key_value,
+    render_python_call,
+    render_yaml,
+)
+from .tagged_parameters import NotRenderable
 from .template import (
-    CALL_SLOTS,
-    CONCLUSIONS,
-    INTRODUCTIONS,
+    CODE_SLOTS,
+    EXAMPLE_CONCLUSIONS,
+    EXAMPLE_INTRODUCTIONS,
     JSON_SLOTS,
     NAME_IS_KEY,
     Dialect,
-    Literal,
+    LiteralText,
     Slot,
-    Tag,
-    pieces,
+    TagTemplate,
+    parse_template,
 )
 
 _NAME = re.compile(r"[A-Za-z_$@*/][\w.\-:/$@*]*")
 _ID = re.compile(r"[\w.\-:/$@*]+")
 _SLOT = re.compile(r"\$([a-z_]+)")
-LONGEST_SENTENCE = 120
+MAX_DESCRIPTION_LENGTH = 120
 """What a compact list tells of a tool."""
-_LONGEST_FORM = 4000
+_MAX_FREEFORM_LENGTH = 4000
 """What it tells of how to write a text, without which a tool cannot be used at all."""
 _SHOWN_DEPTH = 2
 _MOST_CHOICES = 6
-_JOINS = {"python": ", ", "statements": "\n", "semicolons": "; "}
+_CODE_SEPARATORS = {"python": ", ", "statements": "\n", "semicolons": "; "}
 _NESTING = MAX_DEPTH - 10
 """Room for what a dialect wraps around the arguments."""
 
@@ -56,97 +62,102 @@ def render_calls(
     dialect: str | Dialect, calls: Sequence[ToolCall], tools: Iterable[Any] | None = None
 ) -> str:
     """The calls of one turn. The tools' schemas tell the types where the format does not."""
-    dialect = get(dialect) if isinstance(dialect, str) else dialect
+    dialect = get_dialect(dialect) if isinstance(dialect, str) else dialect
     schemas = {tool.name: tool.parameters for tool in as_tools(tools) or ()}
     if not calls:
         return ""
     if len(calls) > 1 and not dialect.parallel:
         raise Unrepresentable(dialect.name, "$[1]", "more than one call in a reply")
     for index, call in enumerate(calls):
-        _check(dialect, index, call)
-    template = dialect.call[0]
+        _check_call(dialect, index, call)
+    template = dialect.call_templates[0]
     if _holds_several(template):
-        written = _form(dialect, template, 0, calls, schemas)
+        written = _render_form(dialect, template, 0, calls, schemas)
     else:
-        written = dialect.between.join(
-            _form(dialect, template, index, [call], schemas) for index, call in enumerate(calls)
+        written = dialect.separator.join(
+            _render_form(dialect, template, index, [call], schemas)
+            for index, call in enumerate(calls)
         )
-    before, _, after = dialect.wrap.partition("$calls")
+    before, _, after = dialect.wrapper_template.partition("$calls")
     return f"{before}{written}{after}"
 
 
 def render_results(dialect: str | Dialect, results: Sequence[ToolResult]) -> str:
     """The results of one turn. An empty result is said to be empty, an error to be one."""
-    dialect = get(dialect) if isinstance(dialect, str) else dialect
-    written = [_result(dialect, index, result) for index, result in enumerate(results)]
-    joiner = ", " if "_json" in dialect.result and "[$results]" in dialect.results else "\n"
-    return dialect.results.replace("$results", joiner.join(written))
+    dialect = get_dialect(dialect) if isinstance(dialect, str) else dialect
+    written = [_render_result(dialect, index, result) for index, result in enumerate(results)]
+    joiner = (
+        ", "
+        if "_json" in dialect.result_template and "[$results]" in dialect.results_template
+        else "\n"
+    )
+    return dialect.results_template.replace("$results", joiner.join(written))
 
 
 def render_tools(dialect: str | Dialect, tools: Iterable[Any], *, compact: bool = False) -> str:
     """The tools that there are, and how to call them in this dialect. `compact` gives each tool one
     line instead of its schema."""
-    dialect = get(dialect) if isinstance(dialect, str) else dialect
+    dialect = get_dialect(dialect) if isinstance(dialect, str) else dialect
     declared = as_tools(tools) or ()
     if not declared:
         return ""
     if compact:
-        listed = "\n".join(_line(tool) for tool in declared)
+        listed = "\n".join(_compact_line(tool) for tool in declared)
         lines = ["You have tools. These are all of them; parameters with ? are optional:", listed]
     else:
-        listed = "\n".join(json.dumps(_listing(tool), ensure_ascii=False) for tool in declared)
+        listed = "\n".join(json.dumps(_schema_entry(tool), ensure_ascii=False) for tool in declared)
         about = "You have tools. These are all of them, with the JSON Schema of their parameters:"
-        lines = [about, dialect.tools.replace("$tools", listed)]
+        lines = [about, dialect.tools_template.replace("$tools", listed)]
     lines += [
-        INTRODUCTIONS[0],
+        EXAMPLE_INTRODUCTIONS[0],
         *_examples(dialect, declared),
-        f"{CONCLUSIONS[0]} When a call needs the result of another, wait for it. "
-        f"{_how_to_answer(dialect)} Do not say that tools are unavailable.",
+        f"{EXAMPLE_CONCLUSIONS[0]} When a call needs the result of another, wait for it. "
+        f"{_answer_instruction(dialect)} Do not say that tools are unavailable.",
     ]
     return "\n\n".join(lines)
 
 
-def _how_to_answer(dialect: Dialect) -> str:
-    if not dialect.answer:
+def _answer_instruction(dialect: Dialect) -> str:
+    if not dialect.answer_template:
         return "When no tool is needed, answer in plain text."
     # A small model repeats whatever words stand here.
-    sample = dialect.answer.replace("$text_json", '"..."')
+    sample = dialect.answer_template.replace("$text_json", '"..."')
     return f"When no tool is needed, write {sample} with your answer to the user."
 
 
-def _listing(tool: Tool) -> dict[str, Any]:
+def _schema_entry(tool: Tool) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
-def _line(tool: Tool) -> str:
+def _compact_line(tool: Tool) -> str:
     """`- name(a: string, b?: integer) — first sentence`, with what is required first. What is to be
     written for a tool that takes text is told in full."""
-    written = _parameters(tool.parameters, tool.parameters, _SHOWN_DEPTH)
+    written = _describe_parameters(tool.parameters, tool.parameters, _SHOWN_DEPTH)
     if tool.freeform:
-        about = _in_full(tool)
+        about = _freeform_description(tool)
     else:
-        about = shorten_text(get_first_sentence(tool.description), LONGEST_SENTENCE)
+        about = shorten_text(get_first_sentence(tool.description), MAX_DESCRIPTION_LENGTH)
     return f"- {tool.name}({written})" + (f" — {about}" if about else "")
 
 
-def _in_full(tool: Tool) -> str:
+def _freeform_description(tool: Tool) -> str:
     told = (given.get("description") for given in get_properties(tool.parameters).values())
     about = "\n".join(filter(None, (tool.description, *told)))
-    return re.sub(r"\n(?=[^\n])", "\n  ", shorten_text(about, _LONGEST_FORM))
+    return re.sub(r"\n(?=[^\n])", "\n  ", shorten_text(about, _MAX_FREEFORM_LENGTH))
 
 
-def _parameters(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:
+def _describe_parameters(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:
     """`a: string, b?: integer`."""
     required = get_required(schema)
     declared = get_properties(schema)
     ordered = (*required, *(key for key in declared if key not in required))
     return ", ".join(
-        f"{key}{'' if key in required else '?'}: {_kind(declared[key], root, depth)}"
+        f"{key}{'' if key in required else '?'}: {_describe_type(declared[key], root, depth)}"
         for key in ordered
     )
 
 
-def _kind(schema: Any, root: Mapping[str, Any], depth: int) -> str:
+def _describe_type(schema: Any, root: Mapping[str, Any], depth: int) -> str:
     """A word for what a parameter takes; for objects, their own parameters."""
     whole = resolve_ref(schema, root)
     choices = [whole["const"]] if "const" in whole else whole.get("enum")
@@ -154,32 +165,42 @@ def _kind(schema: Any, root: Mapping[str, Any], depth: int) -> str:
         shown = [json.dumps(choice, ensure_ascii=False) for choice in choices[:_MOST_CHOICES]]
         return "|".join([*shown, "…"] if len(choices) > _MOST_CHOICES else shown)
     kinds = sorted(allowed_types(whole, root)) or ["any"]
-    return "|".join(_of_type(kind, select_branch(whole, root, kind), root, depth) for kind in kinds)
+    return "|".join(
+        _describe_branch(kind, select_branch(whole, root, kind), root, depth) for kind in kinds
+    )
 
 
-def _of_type(kind: str, schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:
+def _describe_branch(
+    kind: str, schema: Mapping[str, Any], root: Mapping[str, Any], depth: int
+) -> str:
     items = schema.get("items")
     if kind == "array" and isinstance(items, dict):
-        item = _kind(items, root, depth)
+        item = _describe_type(items, root, depth)
         return f"({item})[]" if "|" in item else f"{item}[]"
     if kind == "object" and depth and get_properties(schema):
-        return f"{{{_parameters(schema, root, depth - 1)}}}"
+        return f"{{{_describe_parameters(schema, root, depth - 1)}}}"
     return kind
 
 
 def _examples(dialect: Dialect, tools: Sequence[Tool]) -> list[str]:
     """A call of the first tool, and two calls together where the dialect allows it."""
-    tools = telling(tools)
+    tools = tools_for_examples(tools)
     first = sample_call(tools[0], "call_1")
     shown = [render_calls(dialect, [first], tools)]
     if dialect.parallel and len(tools) > 1:
         both = render_calls(dialect, [first, sample_call(tools[1], "call_2")], tools)
-        return [*shown, INTRODUCTIONS[1], both]
+        return [*shown, EXAMPLE_INTRODUCTIONS[1], both]
     return shown if dialect.parallel else [*shown, "Make one call at a time."]
 
 
-_SAMPLES: dict[str, Any] = {"integer": 1, "number": 1, "boolean": True, "array": [], "object": {}}
-_WORDS = {
+_SAMPLE_VALUES: dict[str, Any] = {
+    "integer": 1,
+    "number": 1,
+    "boolean": True,
+    "array": [],
+    "object": {},
+}
+_SAMPLE_TEXTS = {
     "command": "ls",
     "path": "notes.txt",
     "file": "notes.txt",
@@ -199,7 +220,7 @@ _WORDS = {
 """Texts for parameters whose names hold these words: weak models copy what they are shown."""
 
 
-def telling(tools: Sequence[Tool]) -> Sequence[Tool]:
+def tools_for_examples(tools: Sequence[Tool]) -> Sequence[Tool]:
     """The tools for examples: what a text has to look like is more than one can make up."""
     return [tool for tool in tools if not tool.freeform] or tools
 
@@ -228,35 +249,36 @@ def _sample_value(key: str, schema: Mapping[str, Any], root: Mapping[str, Any]) 
         inner = get_properties(whole)
         return {name: _sample_value(name, inner[name], root) for name in get_required(whole)}
     if kind != "string":
-        return _SAMPLES.get(kind)
-    return next((text for word, text in _WORDS.items() if word in key.lower()), "Hello")
+        return _SAMPLE_VALUES.get(kind)
+    return next((text for word, text in _SAMPLE_TEXTS.items() if word in key.lower()), "Hello")
 
 
 # Calls.
 
 
-def _check(dialect: Dialect, index: int, call: ToolCall) -> None:
+def _check_call(dialect: Dialect, index: int, call: ToolCall) -> None:
     """What no dialect can carry, or not for sure."""
     name, path = call.name, f"$[{index}]"
-    plain = "$name/" not in dialect.call[0] or re.fullmatch(r"[\w.\-:]+", name)
-    reserved = name in dialect.reserved or not plain
+    plain = "$name/" not in dialect.call_templates[0] or re.fullmatch(r"[\w.\-:]+", name)
+    reserved = name in dialect.reserved_names or not plain
     if reserved or not _NAME.fullmatch(name) or name.startswith("functions."):
         raise Unrepresentable(dialect.name, f"{path}.name", f"a tool named {name!r}")
-    if "$id" in dialect.call[0] and not _ID.fullmatch(call.id):
+    if "$id" in dialect.call_templates[0] and not _ID.fullmatch(call.id):
         raise Unrepresentable(dialect.name, f"{path}.id", f"the id {call.id!r}")
-    _json(dialect, index, call.arguments)
+    _encode_arguments(dialect, index, call.arguments)
     if nesting_depth(call.arguments) > _NESTING:
         raise Unrepresentable(dialect.name, f"{path}.arguments", "arguments nested so deeply")
 
 
 def _holds_several(template: str) -> bool:
     return any(
-        isinstance(part, Slot) and part.kind in {"list", "lines", "echo", "content", *_JOINS}
-        for part in pieces(template)
+        isinstance(part, Slot)
+        and part.kind in {"list", "lines", "echo", "content", *_CODE_SEPARATORS}
+        for part in parse_template(template)
     )
 
 
-def _form(
+def _render_form(
     dialect: Dialect,
     template: str,
     index: int,
@@ -264,32 +286,32 @@ def _form(
     schemas: Mapping[str, dict[str, Any]],
 ) -> str:
     call = calls[0]
-    header = _header(dialect, index, call.id, call.name)
+    header = _render_header(dialect, index, call.id, call.name)
     words = {"name": call.name, "id": call.id, "index": str(index + 1), "header": header}
     written: list[str] = []
-    for part in pieces(template):
+    for part in parse_template(template):
         match part:
-            case Literal():
+            case LiteralText():
                 written.append(part.text)
-            case Tag():
+            case TagTemplate():
                 written.append(fill_tag(part, words))
             case Slot(kind) if kind in words:
                 written.append(words[kind])
             case Slot(kind):
-                written.append(_body(dialect, kind, index, calls, schemas))
+                written.append(_render_body(dialect, kind, index, calls, schemas))
     return "".join(written)
 
 
-def _header(dialect: Dialect, index: int, identity: str, name: str) -> str:
+def _render_header(dialect: Dialect, index: int, identity: str, name: str) -> str:
     """A header that is the call's id: the model's own is repeated as it was."""
-    for pattern in dialect.header:
+    for pattern in dialect.header_patterns:
         own = re.fullmatch(pattern, identity)
         if own and own[1] == name != identity:
             return identity
-    return dialect.write_header.replace("$name", name).replace("$index", str(index))
+    return dialect.header_template.replace("$name", name).replace("$index", str(index))
 
 
-def _body(
+def _render_body(
     dialect: Dialect,
     kind: str,
     index: int,
@@ -297,43 +319,43 @@ def _body(
     schemas: Mapping[str, dict[str, Any]],
 ) -> str:
     if kind in JSON_SLOTS:
-        objects = [_object(dialect, at, call) for at, call in enumerate(calls, index)]
+        objects = [_render_object(dialect, at, call) for at, call in enumerate(calls, index)]
         return _JSON_BODIES[kind](objects, dialect)
-    if kind in CALL_SLOTS:
-        return _code(dialect, kind, index, calls)
+    if kind in CODE_SLOTS:
+        return _render_code(dialect, kind, index, calls)
     call = calls[0]
     schema = schemas.get(call.name, {})
     closer = dialect.forms[0].closer.replace("$name", call.name)
     try:
         match kind:
             case "params":
-                return render_params(call.arguments, dialect, schema)
+                return render_parameters(call.arguments, dialect, schema)
             case "elements":
                 return render_elements(call.arguments, dialect, schema, closer)
             case "yaml":
                 return render_yaml(call.arguments, schema, closer)
             case "line" if all(str(value).strip() for value in call.arguments.values()):
-                return render_line(call.arguments, schema)
+                return render_key_value(call.arguments, schema)
             case "braces":
-                return render_braces(call.arguments, dialect.quote)
+                return render_brace_map(call.arguments, dialect.string_quote)
             case _:
-                return _json(dialect, index, call.arguments)
-    except CannotCarry as error:
+                return _encode_arguments(dialect, index, call.arguments)
+    except NotRenderable as error:
         path = f"$[{index}].arguments.{error.key}"
         raise Unrepresentable(dialect.name, path, error.reason) from None
 
 
-def _object(dialect: Dialect, index: int, call: ToolCall) -> str:
+def _render_object(dialect: Dialect, index: int, call: ToolCall) -> str:
     """One call as a JSON object."""
-    arguments = _json(dialect, index, call.arguments)
-    keys = dialect.keys
+    arguments = _encode_arguments(dialect, index, call.arguments)
+    keys = dialect.json_keys
     if keys == NAME_IS_KEY:
         return f"{{{json.dumps(call.name)}: {arguments}}}"
     identity = f', "{keys.id}": {json.dumps(call.id)}' if keys.id and call.id else ""
     return f'{{"{keys.name}": {json.dumps(call.name)}, "{keys.arguments}": {arguments}{identity}}}'
 
 
-def _echo(objects: Sequence[str], _: Dialect) -> str:
+def _render_api_echo(objects: Sequence[str], _: Dialect) -> str:
     """As the OpenAI API puts it: every call in a wrapper, its arguments as a string."""
     wrapped: list[dict[str, Any]] = []
     for text in objects:
@@ -346,13 +368,13 @@ def _echo(objects: Sequence[str], _: Dialect) -> str:
 _JSON_BODIES: dict[str, Callable[[Sequence[str], Dialect], str]] = {
     "object": lambda objects, _: objects[0],
     "list": lambda objects, _: f"[{', '.join(objects)}]",
-    "lines": lambda objects, dialect: dialect.between.join(objects),
-    "echo": _echo,
+    "lines": lambda objects, dialect: dialect.separator.join(objects),
+    "echo": _render_api_echo,
     "content": lambda objects, _: f'{{"content": null, "tool_calls": [{", ".join(objects)}]}}',
 }
 
 
-def _json(dialect: Dialect, index: int, arguments: Mapping[str, Any]) -> str:
+def _encode_arguments(dialect: Dialect, index: int, arguments: Mapping[str, Any]) -> str:
     try:
         return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError):
@@ -360,37 +382,37 @@ def _json(dialect: Dialect, index: int, arguments: Mapping[str, Any]) -> str:
         raise Unrepresentable(dialect.name, path, "a value that JSON has no word for") from None
 
 
-def _code(dialect: Dialect, kind: str, index: int, calls: Sequence[ToolCall]) -> str:
+def _render_code(dialect: Dialect, kind: str, index: int, calls: Sequence[ToolCall]) -> str:
     written: list[str] = []
     for at, call in enumerate(calls, index):
-        if not CALL_NAME.fullmatch(call.name):
+        if not FUNCTION_NAME.fullmatch(call.name):
             raise Unrepresentable(dialect.name, f"$[{at}].name", f"a tool named {call.name!r}")
         try:
-            written.append(render_call(call.name, call.arguments))
-        except CannotCarry as error:
+            written.append(render_python_call(call.name, call.arguments))
+        except NotRenderable as error:
             path = f"$[{at}].arguments.{error.key}"
             raise Unrepresentable(dialect.name, path, error.reason) from None
     if kind == "builtin":
         return written[0].replace("(", ".call(", 1)
-    text = _JOINS.get(kind, "").join(written)
+    text = _CODE_SEPARATORS.get(kind, "").join(written)
     return f"[{text}]" if kind == "python" else text
 
 
 # Results.
 
 
-def _result(dialect: Dialect, index: int, result: ToolResult) -> str:
+def _render_result(dialect: Dialect, index: int, result: ToolResult) -> str:
     content = result.text or "(no output)"
-    if result.is_error and "$error" not in dialect.result:
+    if result.is_error and "$error" not in dialect.result_template:
         content = f"Error: {content}"
     words = {
         "content": content,
         "content_json": json.dumps(content, ensure_ascii=False),
-        "id": _header(dialect, index, result.call_id, result.name) or result.call_id,
+        "id": _render_header(dialect, index, result.call_id, result.name) or result.call_id,
         "id_json": json.dumps(result.call_id),
         "name": result.name,
         "index": str(index),
         "number": str(index + 1),
         "error": "true" if result.is_error else "false",
     }
-    return _SLOT.sub(lambda slot: words.get(slot[1], slot[0]), dialect.result)
+    return _SLOT.sub(lambda slot: words.get(slot[1], slot[0]), dialect.result_template)

@@ -32,9 +32,9 @@ from ..calls.schema import (
     parse_text_value,
     resolve_ref,
 )
-from .tagged import Arguments, BadBody, CannotCarry
+from .tagged_parameters import InvalidBody, NotRenderable, ParsedArguments
 
-CALL_NAME = re.compile(r"[A-Za-z_](?:[\w.\-]|\\_)*")
+FUNCTION_NAME = re.compile(r"[A-Za-z_](?:[\w.\-]|\\_)*")
 INTERPRETERS = ("python", "code_interpreter", "ipython")
 """Tools that models give a bare program to."""
 _NO_INPUT = ("", "none", "null", "n/a")
@@ -78,24 +78,24 @@ class _TextLoader(yaml.BaseLoader):
         return super().compose_node(parent, index)
 
 
-def parse_call(text: str, schema: Mapping[str, Any]) -> CallDraft:
+def parse_python_call(text: str, schema: Mapping[str, Any]) -> CallDraft:
     """One call in Python's syntax, from its name to its closing bracket. Arguments without a name
     have the names that the schema declares in their place."""
-    plain = _MARKDOWN.sub(_unescaped, text) if _ESCAPED_NAME.search(text) else text
+    plain = _MARKDOWN.sub(_unescape_underscore, text) if _ESCAPED_NAME.search(text) else text
     marked, text = text != plain, plain
     name = text.partition("(")[0]
     reader = LenientJsonReader(text, len(name) + 1, python=True)
     name = name.strip()
     try:
-        given, arguments = _arguments(reader)
+        given, arguments = _read_call_arguments(reader)
     except LenientJsonError as error:
-        return _loosely_quoted(text, name) or CallDraft(
+        return _parse_loosely_quoted_call(text, name) or CallDraft(
             name, problem=f"the arguments cannot be read: {error}"
         )
     repairs = [repair for repair in reader.repairs() if repair not in _PYTHON]
     if given:
         repairs.append("positional-arguments")
-        positional = _named_by_place(given, schema)
+        positional = _name_positional_arguments(given, schema)
         if positional is None or positional.keys() & arguments.keys():
             return CallDraft(name, problem="an argument has no name")
         arguments = positional | arguments
@@ -104,11 +104,13 @@ def parse_call(text: str, schema: Mapping[str, Any]) -> CallDraft:
     )
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape_underscore(found: re.Match[str]) -> str:
     return "_" if found[0].endswith("_") else found[0]
 
 
-def _named_by_place(given: list[Any], schema: Mapping[str, Any]) -> dict[str, Any] | None:
+def _name_positional_arguments(
+    given: list[Any], schema: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """Arguments without names: one map of all of them, or one for each declared parameter. Their
     order is certain if it is the same with the required ones first, as short lists of tools have
     it; or if only one of the two gives each parameter a value of its type."""
@@ -138,7 +140,7 @@ def _is_of_type(value: Any, part: Any, schema: Mapping[str, Any]) -> bool:
 def is_unfinished_call(text: str) -> bool:
     """Whether the text is the beginning of a call, as far as it goes."""
     try:
-        _arguments(LenientJsonReader(text, text.index("(") + 1))
+        _read_call_arguments(LenientJsonReader(text, text.index("(") + 1))
     except IncompleteJson:
         return True
     except LenientJsonError:
@@ -146,7 +148,7 @@ def is_unfinished_call(text: str) -> bool:
     return False
 
 
-def _arguments(reader: LenientJsonReader) -> tuple[list[Any], dict[str, Any]]:
+def _read_call_arguments(reader: LenientJsonReader) -> tuple[list[Any], dict[str, Any]]:
     """The arguments without names, and those with names."""
     given: list[Any] = []
     arguments: dict[str, Any] = {}
@@ -171,7 +173,7 @@ def _arguments(reader: LenientJsonReader) -> tuple[list[Any], dict[str, Any]]:
     return given, arguments
 
 
-def _loosely_quoted(text: str, name: str) -> CallDraft | None:
+def _parse_loosely_quoted_call(text: str, name: str) -> CallDraft | None:
     """A call whose texts hold their own quotes unescaped, as in `f(c='sed -n '1,2p' x')`: each ends
     where the next keyword begins."""
     body = text[text.index("(") + 1 : -1]
@@ -196,34 +198,40 @@ def _loosely_quoted(text: str, name: str) -> CallDraft | None:
     return CallDraft(name, arguments, repairs=("inner-quotes",))
 
 
-def render_call(name: str, arguments: Mapping[str, Any]) -> str:
+def render_python_call(name: str, arguments: Mapping[str, Any]) -> str:
     """One call in Python's syntax."""
     for key in arguments:
         if not _KEY.fullmatch(key):
-            raise CannotCarry(key, f"a parameter named {key!r}")
-    return f"{name}({', '.join(f'{key}={literal(value)}' for key, value in arguments.items())})"
+            raise NotRenderable(key, f"a parameter named {key!r}")
+    return (
+        f"{name}({', '.join(f'{key}={render_literal(value)}' for key, value in arguments.items())})"
+    )
 
 
-def literal(value: Any) -> str:
+def render_literal(value: Any) -> str:
     """A value as Python writes it, with JSON's strings."""
     match value:
         case dict():
-            return "{" + ", ".join(f"{_quoted(k)}: {literal(v)}" for k, v in value.items()) + "}"
+            return (
+                "{"
+                + ", ".join(f"{_render_string(k)}: {render_literal(v)}" for k, v in value.items())
+                + "}"
+            )
         case list():
-            return "[" + ", ".join(map(literal, value)) + "]"
+            return "[" + ", ".join(map(render_literal, value)) + "]"
         case str():
-            return _quoted(value)
+            return _render_string(value)
         case _:
             return repr(value)
 
 
-def _quoted(text: str) -> str:
+def _render_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def parse_braces(
+def parse_brace_map(
     text: str, quote: str, schema: Mapping[str, Any], *, close: bool = False
-) -> Arguments:
+) -> ParsedArguments:
     """A map without quotes around its keys. `close` allows quotes and brackets that are missing at
     the end."""
     reader = LenientJsonReader(text, string_token=quote, allow_missing_closers=close)
@@ -235,18 +243,18 @@ def parse_braces(
     try:
         value = reader.read_value()
     except LenientJsonError as error:
-        raise BadBody(str(error)) from None
+        raise InvalidBody(str(error)) from None
     if reader.skip_space():
-        raise BadBody(f"unexpected text after the map at character {reader.position}")
+        raise InvalidBody(f"unexpected text after the map at character {reader.position}")
     if not isinstance(value, dict):
-        raise BadBody("expected a map")
+        raise InvalidBody("expected a map")
     declared = get_properties(schema)
     if declared and "unquoted-value" in reader.repairs() and not value.keys() <= declared.keys():
-        raise BadBody("a text without quotes holds what looks like a parameter")
+        raise InvalidBody("a text without quotes holds what looks like a parameter")
     return value, reader.repairs()
 
 
-def unclosed_end(text: str, quote: str, closer: str) -> int:
+def find_unclosed_map_end(text: str, quote: str, closer: str) -> int:
     """Where a map ends whose last string lacks its closing quote: at a closer that a brace stands
     before; -1 if there is none, and the map is cut off."""
     inside = False
@@ -258,39 +266,43 @@ def unclosed_end(text: str, quote: str, closer: str) -> int:
     return -1
 
 
-def render_braces(arguments: Mapping[str, Any], quote: str) -> str:
+def render_brace_map(arguments: Mapping[str, Any], quote: str) -> str:
     """A map without quotes around its keys."""
     entries: list[str] = []
     for key, value in arguments.items():
-        text = f"{key}:{_brace_value(value, quote)}"
+        text = f"{key}:{_render_brace_value(value, quote)}"
         if not _BRACE_KEY.fullmatch(key):
-            raise CannotCarry(key, f"a parameter named {key!r}")
-        if not _braces_read_back(text, {key: value}, quote):
-            raise CannotCarry(key, f"{quote} inside a value")
+            raise NotRenderable(key, f"a parameter named {key!r}")
+        if not _brace_map_reads_back(text, {key: value}, quote):
+            raise NotRenderable(key, f"{quote} inside a value")
         entries.append(text)
     return "{" + ",".join(entries) + "}"
 
 
-def _braces_read_back(text: str, arguments: dict[str, Any], quote: str) -> bool:
+def _brace_map_reads_back(text: str, arguments: dict[str, Any], quote: str) -> bool:
     try:
-        return json_equal(parse_braces("{" + text + "}", quote, {})[0], arguments)
-    except BadBody:
+        return json_equal(parse_brace_map("{" + text + "}", quote, {})[0], arguments)
+    except InvalidBody:
         return False
 
 
-def _brace_value(value: Any, quote: str) -> str:
+def _render_brace_value(value: Any, quote: str) -> str:
     match value:
         case dict():
-            return "{" + ",".join(f"{k}:{_brace_value(v, quote)}" for k, v in value.items()) + "}"
+            return (
+                "{"
+                + ",".join(f"{k}:{_render_brace_value(v, quote)}" for k, v in value.items())
+                + "}"
+            )
         case list():
-            return "[" + ",".join(_brace_value(item, quote) for item in value) + "]"
+            return "[" + ",".join(_render_brace_value(item, quote) for item in value) + "]"
         case str():
             return f"{quote}{value}{quote}"
         case _:
             return json.dumps(value)
 
 
-def parse_input(text: str, schema: Mapping[str, Any]) -> Arguments:
+def parse_bare_input(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
     """Bare text, for the only parameter that a tool takes or needs."""
     text = text.strip()
     if text.lower() in _NO_INPUT:
@@ -298,7 +310,7 @@ def parse_input(text: str, schema: Mapping[str, Any]) -> Arguments:
     declared = get_properties(schema)
     key = _only_parameter(schema)
     if not key:
-        raise BadBody("the input is no JSON object")
+        raise InvalidBody("the input is no JSON object")
     for quote in ("```", "`", '"', "'"):
         inside = text[len(quote) : -len(quote)]
         if text.startswith(quote) and text.endswith(quote) and inside and quote not in inside:
@@ -316,7 +328,7 @@ def _only_parameter(schema: Mapping[str, Any]) -> str:
     return ""
 
 
-def parse_perl(text: str, schema_of: Callable[[str], Mapping[str, Any]]) -> CallDraft:
+def parse_perl_map(text: str, schema_of: Callable[[str], Mapping[str, Any]]) -> CallDraft:
     """`{tool => "f", args => {--a "x" --b 1}}`."""
     head = _PERL.match(text)
     if head is None or not text.rstrip().endswith("}"):
@@ -337,15 +349,15 @@ def parse_perl(text: str, schema_of: Callable[[str], Mapping[str, Any]]) -> Call
     return CallDraft(name, arguments, repairs=tuple(dict.fromkeys(repairs)))
 
 
-def parse_program(text: str, schema: Mapping[str, Any]) -> Arguments:
+def parse_program(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
     """A program, for the parameter that takes it."""
     key = "code" if "code" in get_properties(schema) else _only_parameter(schema)
     if not key:
-        raise BadBody("the tool has no parameter that takes a program")
+        raise InvalidBody("the tool has no parameter that takes a program")
     return {key: text.strip()}, ()
 
 
-def is_complete(program: str) -> bool:
+def is_complete_program(program: str) -> bool:
     """Whether a program's strings and brackets are all closed."""
     try:
         tokens = tokenize.generate_tokens(io.StringIO(program).readline)
@@ -354,7 +366,7 @@ def is_complete(program: str) -> bool:
         return False
 
 
-def parse_line(text: str, schema: Mapping[str, Any]) -> Arguments:
+def parse_key_value(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
     """`key>value`."""
     key, _, value = text.partition(">")
     repairs: list[str] = []
@@ -363,33 +375,33 @@ def parse_line(text: str, schema: Mapping[str, Any]) -> Arguments:
     )
 
 
-def render_line(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+def render_key_value(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     """`key>value` for a single text, else a JSON object."""
     if len(arguments) == 1:
         [(key, value)] = arguments.items()
         text = f"{key}>{value}"
         plain = isinstance(value, str) and "\n" not in value and _KEY.fullmatch(key)
-        if plain and json_equal(parse_line(text, schema)[0], arguments):
+        if plain and json_equal(parse_key_value(text, schema)[0], arguments):
             return text
     return json.dumps(arguments, ensure_ascii=False)
 
 
-def parse_yaml(text: str, schema: Mapping[str, Any]) -> Arguments:
+def parse_yaml(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
     """Arguments as YAML. Every scalar is read as text, and the schema gives it its type: YAML's own
     guesses (`no` is false, `1.10` is 1.1) are not wanted."""
     if _nests_too_deeply(text):
-        raise BadBody("nested too deeply")
+        raise InvalidBody("nested too deeply")
     inside = strip_code_fence(text)
     repairs = [] if inside is text else ["code-fence"]
     try:
         value = yaml.load(inside, Loader=_TextLoader)  # noqa: S506 - it makes nothing but text
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
-        raise BadBody(f"not valid YAML: {error}") from None
+        raise InvalidBody(f"not valid YAML: {error}") from None
     if value in (None, ""):
         return {}, tuple(repairs)
     if not isinstance(value, dict):
-        raise BadBody("expected a map")
-    return _typed(value, schema, schema, repairs), tuple(dict.fromkeys(repairs))
+        raise InvalidBody("expected a map")
+    return _apply_types(value, schema, schema, repairs), tuple(dict.fromkeys(repairs))
 
 
 def _nests_too_deeply(text: str) -> bool:
@@ -402,14 +414,17 @@ def _nests_too_deeply(text: str) -> bool:
     return False
 
 
-def _typed(value: Any, schema: Any, root: Mapping[str, Any], repairs: list[str]) -> Any:
+def _apply_types(value: Any, schema: Any, root: Mapping[str, Any], repairs: list[str]) -> Any:
     whole = resolve_ref(schema, root)
     if isinstance(value, str):
         return parse_text_value(value, whole, root, repairs)
     if isinstance(value, list):
-        return [_typed(item, whole.get("items"), root, repairs) for item in value]
+        return [_apply_types(item, whole.get("items"), root, repairs) for item in value]
     declared = get_properties(whole)
-    return {str(key): _typed(item, declared.get(key), root, repairs) for key, item in value.items()}
+    return {
+        str(key): _apply_types(item, declared.get(key), root, repairs)
+        for key, item in value.items()
+    }
 
 
 def render_yaml(arguments: Mapping[str, Any], schema: Mapping[str, Any], closer: str) -> str:
@@ -419,9 +434,9 @@ def render_yaml(arguments: Mapping[str, Any], schema: Mapping[str, Any], closer:
         text = yaml.safe_dump({key: value}, allow_unicode=True, sort_keys=False, width=1 << 30)
         try:
             same = json_equal(parse_yaml(text, schema)[0], {key: value})
-        except BadBody:
+        except InvalidBody:
             same = False
         if not same or closer in text:
-            raise CannotCarry(key, f"the value of {key!r} so that it reads back as what it is")
+            raise NotRenderable(key, f"the value of {key!r} so that it reads back as what it is")
         written.append(text)
     return "".join(written)

@@ -24,9 +24,9 @@ Evidence = OneOf["marker", "whole", "prose"]
 
 JSON_SLOTS = frozenset({"object", "list", "lines", "echo", "content", "canonical"})
 """Calls as JSON; the word only says how to write several."""
-CALL_SLOTS = frozenset({"python", "statements", "semicolons", "single", "builtin"})
+CODE_SLOTS = frozenset({"python", "statements", "semicolons", "single", "builtin"})
 """Calls as `f(a=1)`; the word only says how to write several."""
-TEXT_SLOTS = frozenset(
+ARGUMENT_SLOTS = frozenset(
     (
         "arguments",
         "params",
@@ -41,7 +41,7 @@ TEXT_SLOTS = frozenset(
     )
 )
 """The arguments alone, behind a name."""
-BODY_SLOTS = JSON_SLOTS | CALL_SLOTS | TEXT_SLOTS
+BODY_SLOTS = JSON_SLOTS | CODE_SLOTS | ARGUMENT_SLOTS
 
 _PIECE = re.compile(
     r"""(?P<tag><(?P<tag_name>[^\s<>$"]+)(?P<attributes>(?:\s+\w+="\$\w+")+)\s*/?>)
@@ -52,13 +52,13 @@ _ATTRIBUTE = re.compile(r'(\w+)="\$(\w+)"')
 _BOUNDARY = re.compile(r"\s*\n\s*|(?<=>)\s*(?=<)|(?<=`)(?=<)")
 
 
-class Literal(Struct, frozen=True):
+class LiteralText(Struct, frozen=True):
     """Text that stands as it is. `core` is what parsing looks for."""
 
     text: str
 
     @property
-    def core(self) -> str:
+    def stripped(self) -> str:
         return self.text.strip()
 
 
@@ -68,7 +68,7 @@ class Slot(Struct, frozen=True):
     kind: str
 
 
-class Tag(Struct, frozen=True):
+class TagTemplate(Struct, frozen=True):
     """A tag whose attributes are slots: `<invoke name="$name">`."""
 
     name: str
@@ -77,29 +77,29 @@ class Tag(Struct, frozen=True):
     text: str
 
 
-Piece = Literal | Slot | Tag
+TemplatePart = LiteralText | Slot | TagTemplate
 
 
 @lru_cache(maxsize=1024)
-def pieces(template: str) -> tuple[Piece, ...]:
+def parse_template(template: str) -> tuple[TemplatePart, ...]:
     """A template taken apart."""
-    found: list[Piece] = []
+    found: list[TemplatePart] = []
     end = 0
     for match in _PIECE.finditer(template):
         if match.start() > end:
-            found.append(Literal(template[end : match.start()]))
+            found.append(LiteralText(template[end : match.start()]))
         if match["slot"]:
             found.append(Slot(match["slot"]))
         else:
             attributes = tuple(_ATTRIBUTE.findall(match["attributes"]))
-            found.append(Tag(match["tag_name"], attributes, match["tag"]))
+            found.append(TagTemplate(match["tag_name"], attributes, match["tag"]))
         end = match.end()
     if end < len(template):
-        found.append(Literal(template[end:]))
+        found.append(LiteralText(template[end:]))
     return tuple(found)
 
 
-class Keys(Struct, frozen=True):
+class JsonKeys(Struct, frozen=True):
     """How a call is spelled as a JSON object. Parsing accepts every spelling."""
 
     name: str = "name"
@@ -108,14 +108,22 @@ class Keys(Struct, frozen=True):
     """Write the call's id under this key."""
 
 
-CHATML_TURN = ("<|im_start|>assistant\n", "<|im_start|>", "<|im_end|>")
-LLAMA_TURN = ("<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|end_of_text|>")
-UNSPOKEN = frozenset(
-    (*LLAMA_TURN, "</s>", "<|call|>", "<|stop|>", "<|end_message|>", "<bot_end>", "[/TOOL_CALLS]")
+CHATML_TOKENS = ("<|im_start|>assistant\n", "<|im_start|>", "<|im_end|>")
+LLAMA_END_TOKENS = ("<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|end_of_text|>")
+END_OF_TURN_TOKENS = frozenset(
+    (
+        *LLAMA_END_TOKENS,
+        "</s>",
+        "<|call|>",
+        "<|stop|>",
+        "<|end_message|>",
+        "<bot_end>",
+        "[/TOOL_CALLS]",
+    )
 )
 """Closers that end a turn: servers keep such tokens to themselves, and nobody misses them."""
 _ROLES = ("user", "system", "developer", "tool", "function", "ipython", "observation")
-OTHER_TURNS = (
+OTHER_TURN_OPENERS = (
     *(f"{opener}{role}" for role in _ROLES for opener in ("<|im_start|>", "<|start|>")),
     *(f"<|start_header_id|>{role}" for role in _ROLES),
     *(f"<|header_start|>{role}" for role in _ROLES),
@@ -139,7 +147,7 @@ OTHER_TURNS = (
     "[TOOL_RESULTS]",
 )
 """What begins the turn of somebody else: what a model says behind it is invented, and no call."""
-RESULTS = (
+RESULT_OPENERS = (
     "<tool_response>",
     "<tool_responses>",
     "<tool_result",
@@ -151,12 +159,12 @@ RESULTS = (
     "<start_function_response>",
 )
 """What results begin with, whoever writes them: one that follows a call is invented too."""
-NAME_IS_KEY = Keys("", "")
+NAME_IS_KEY = JsonKeys("", "")
 """`{"get_weather": {"city": "Oslo"}}`."""
 
-THINK = (("<think>", "</think>"),)
-COMMON_THOUGHTS = (
-    *THINK,
+THINK_TAGS = (("<think>", "</think>"),)
+COMMON_REASONING_TAGS = (
+    *THINK_TAGS,
     ("<thinking>", "</thinking>"),
     ("<reasoning>", "</reasoning>"),
     ("[THINK]", "[/THINK]"),
@@ -165,33 +173,33 @@ COMMON_THOUGHTS = (
 """Reasoning that is told from text whatever the dialect."""
 
 
-INTRODUCTIONS = (
+EXAMPLE_INTRODUCTIONS = (
     "To call a tool, write exactly this, with the tool's name and your arguments:",
     "Several calls at once look like this:",
     "User: Please use ",
 )
-CONCLUSIONS = ("You will be given the result.", "Assistant: It is done.")
+EXAMPLE_CONCLUSIONS = ("You will be given the result.", "Assistant: It is done.")
 """Between these words a prompt shows calls; and if a reply recites them, it shows the same."""
 
 
-class Frame(Struct, frozen=True):
+class MessageFrame(Struct, frozen=True):
     """How messages are headed, where a reply is several of them, each for somebody."""
 
     openers: tuple[str, ...]
     """What a header begins with."""
-    first: str
+    first_opener: str
     """What the first header begins with if the prompt has begun it; "" if it never does."""
-    header: str
+    header_pattern: str
     """A regular expression that a header contains, to tell it from other dialects' headers."""
-    message: str
+    header_end: str
     """What ends the header."""
-    ends: tuple[str, ...]
+    message_ends: tuple[str, ...]
     """What ends the message."""
-    recipient: str
+    recipient_pattern: str
     """A regular expression for whom it is for: group 1."""
-    thought: str
+    reasoning_pattern: str
     """A regular expression for a header whose message is reasoning."""
-    tools: str = ""
+    tool_pattern: str = ""
     """A regular expression that recipients match if they are tools; what it matches is cut off."""
 
 
@@ -199,157 +207,163 @@ class Dialect(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """One text format in which models write tool calls."""
 
     name: str
-    call: tuple[str, ...]
+    call_templates: tuple[str, ...]
     """Templates of one call; the first is written, all are read."""
-    wrap: str = ""
+    wrapper_template: str = ""
     """What stands around all calls of a reply, with `$calls` in the middle."""
-    also_closes: tuple[str, ...] = ()
+    extra_closers: tuple[str, ...] = ()
     """Other markers that models are seen to close a call with."""
-    ends_turn: str = ""
+    turn_end_closer: str = ""
     """A closer after which nothing is the model's to say: calls behind it rest on invention."""
-    answers: tuple[str, ...] = ()
+    answer_openers: tuple[str, ...] = ()
     """What the final answer begins with: behind it, nothing is a call."""
-    between: str = "\n"
+    separator: str = "\n"
     """What stands between two calls."""
-    param: str = ""
+    parameter_template: str = ""
     """Template of one parameter, for `$params`."""
-    keys: Keys = Keys()
+    json_keys: JsonKeys = JsonKeys()
     evidence: Evidence = "marker"
-    own_line: bool = False
+    line_start_only: bool = False
     """Calls count only where their marker begins a line."""
     parallel: bool = True
     """Several calls fit in one reply."""
-    reasoning: tuple[tuple[str, str], ...] = THINK
-    silent: tuple[str, ...] = ()
+    reasoning_tags: tuple[tuple[str, str], ...] = THINK_TAGS
+    control_tokens: tuple[str, ...] = ()
     """Control tokens that belong to the frame of a message, never to its text."""
-    inert: tuple[tuple[str, str], ...] = ()
+    inert_spans: tuple[tuple[str, str], ...] = ()
     """Spans in which nothing is a call, unless they are one call and nothing else."""
-    foreign: tuple[tuple[str, str], ...] = ()
+    result_spans: tuple[tuple[str, str], ...] = ()
     """Spans that only tools may write. A model that repeats or invents one is not heard."""
-    last: tuple[str, ...] = ()
+    trailing_tokens: tuple[str, ...] = ()
     """Tokens that are silent at the end of a message, and text anywhere else."""
-    noisy: bool = False
+    allows_leading_prose: bool = False
     """A line of prose may stand before the JSON."""
-    reserved: tuple[str, ...] = ()
+    reserved_names: tuple[str, ...] = ()
     """Words that mean something else where a tool's name stands."""
-    nothing: tuple[str, ...] = ()
+    no_call_names: tuple[str, ...] = ()
     """Names with which a model says that it makes no call."""
-    quote: str = ""
+    string_quote: str = ""
     """The token around strings in `$braces`."""
-    prefix: str = ""
+    tag_prefix: str = ""
     """What stands before every tag of `$elements`."""
-    cdata: bool = False
+    allows_cdata: bool = False
     """Values may be wrapped in `<![CDATA[…]]>`."""
-    json_values: bool = False
+    infers_json_values: bool = False
     """Bare values without a declared type are JSON where they can be."""
-    frame: Frame | None = None
-    start: tuple[str, ...] = ()
+    message_frame: MessageFrame | None = None
+    initial_tokens: tuple[str, ...] = ()
     """Literals that are silent at the very beginning, where the prompt has begun the message."""
-    header: tuple[str, ...] = ()
+    header_patterns: tuple[str, ...] = ()
     """Regular expressions that find the tool's name (group 1) in a `$header`, likeliest first."""
-    write_header: str = ""
+    header_template: str = ""
     """How a `$header` is written, with `$name` and `$index`."""
-    answer: str = ""
+    answer_template: str = ""
     """How an answer without a call is written, with `$text_json`; "" if it is plain text."""
-    result: str = "<tool_response>\n$content\n</tool_response>"
+    result_template: str = "<tool_response>\n$content\n</tool_response>"
     """One tool result, as it stands in its turn."""
-    results: str = "$results"
+    results_template: str = "$results"
     """All results of a turn."""
-    tools: str = "<tools>\n$tools\n</tools>"
+    tools_template: str = "<tools>\n$tools\n</tools>"
     """The list of tools, one JSON object on each line."""
-    models: tuple[str, ...] = ()
+    model_fragments: tuple[str, ...] = ()
     """Fragments of model ids that speak this dialect."""
-    about: str = ""
+    description: str = ""
 
     @cached_property
-    def forms(self) -> tuple[Form, ...]:
+    def forms(self) -> tuple[CallForm, ...]:
         """Every way to open a call."""
-        before, _, after = self.wrap.partition("$calls")
-        after_all = markers(after)
-        found: list[Form] = []
-        for template in (spelling for call in self.call for spelling in _fences(call)):
-            parts = pieces(template)
+        before, _, after = self.wrapper_template.partition("$calls")
+        after_all = split_markers(after)
+        found: list[CallForm] = []
+        for template in (
+            spelling for call in self.call_templates for spelling in _fence_spellings(call)
+        ):
+            parts = parse_template(template)
             if before:
-                found.append(_form(self, (Literal(before), *parts), after_all))
-            found.append(_form(self, parts, after_all))
+                found.append(_build_form(self, (LiteralText(before), *parts), after_all))
+            found.append(_build_form(self, parts, after_all))
         if before.strip() and after.strip():
-            found.append(_form(self, (Literal(before), Literal(after)), ()))
+            found.append(_build_form(self, (LiteralText(before), LiteralText(after)), ()))
         return tuple(found)
 
     @cached_property
-    def closers(self) -> frozenset[str]:
+    def closing_tags(self) -> frozenset[str]:
         """The tags that end a call, or a value in one."""
-        ends = markers(self.param.rpartition("$value")[2])
-        found = {*ends, *(closer for form in self.forms for closer in form.closers)}
-        tags = (text for text in found - UNSPOKEN if "$" not in text)
+        ends = split_markers(self.parameter_template.rpartition("$value")[2])
+        found = {*ends, *(closer for form in self.forms for closer in form.all_closers)}
+        tags = (text for text in found - END_OF_TURN_TOKENS if "$" not in text)
         return frozenset(text for text in tags if text.startswith(("</", "<|/")))
 
 
-class Form(Struct, frozen=True, eq=False):
+class CallForm(Struct, frozen=True, eq=False):
     """One way to open and read a call, as the parser uses it."""
 
     dialect: Dialect
     opener: str
     """The literal that begins it; empty if it begins with a name or with the body itself."""
-    header: tuple[Piece, ...]
+    header: tuple[TemplatePart, ...]
     """What stands between the opener and the body."""
     body: str
     """The body's slot; empty if there is none."""
     closer: str
     """The marker that ends the body; `$name` in it stands for the tool's name."""
-    closers: tuple[str, ...]
+    all_closers: tuple[str, ...]
     """Everything that may be swallowed after a call of this form."""
 
 
-def markers(text: str) -> tuple[str, ...]:
+def split_markers(text: str) -> tuple[str, ...]:
     """The separate markers in a literal: "```<end>" is two. White space may stand between them."""
     return tuple(marker for marker in _BOUNDARY.split(text.strip()) if marker)
 
 
-def _fences(template: str) -> tuple[str, ...]:
+def _fence_spellings(template: str) -> tuple[str, ...]:
     """A template, and the same with a longer fence around it."""
     if not template.startswith("```") or not template.endswith("```"):
         return (template,)
     return template, f"`{template}`"
 
 
-def _split(parts: tuple[Piece, ...]) -> tuple[Piece, ...]:
+def _split_literals(parts: tuple[TemplatePart, ...]) -> tuple[TemplatePart, ...]:
     """The same pieces, with each marker a literal of its own."""
     return tuple(
         piece
         for part in parts
-        for piece in (_literals(part) if isinstance(part, Literal) else (part,))
+        for piece in (_literals_of(part) if isinstance(part, LiteralText) else (part,))
     )
 
 
-def _literals(part: Literal) -> Iterable[Literal]:
+def _literals_of(part: LiteralText) -> Iterable[LiteralText]:
     """Each marker of a literal; the first keeps the white space before it."""
-    found = markers(part.text)
+    found = split_markers(part.text)
     if not found:
         return (part,)
     before = part.text[: len(part.text) - len(part.text.lstrip())]
-    return map(Literal, (before + found[0], *found[1:]))
+    return map(LiteralText, (before + found[0], *found[1:]))
 
 
-def _form(dialect: Dialect, parts: tuple[Piece, ...], after_all: tuple[str, ...]) -> Form:
+def _build_form(
+    dialect: Dialect, parts: tuple[TemplatePart, ...], after_all: tuple[str, ...]
+) -> CallForm:
     at = next(
         (i for i, part in enumerate(parts) if isinstance(part, Slot) and part.kind in BODY_SLOTS),
         len(parts),
     )
     body = parts[at].kind if at < len(parts) else ""  # pyright: ignore[reportAttributeAccessIssue]
-    head, tail = _split(parts[:at]), parts[at + 1 :]
-    own = markers("".join(part.text if isinstance(part, Literal) else "$name" for part in tail))
+    head, tail = _split_literals(parts[:at]), parts[at + 1 :]
+    own = split_markers(
+        "".join(part.text if isinstance(part, LiteralText) else "$name" for part in tail)
+    )
     opener = ""
-    if head and isinstance(head[0], Literal):
-        opener = head[0].core
+    if head and isinstance(head[0], LiteralText):
+        opener = head[0].stripped
         head = head[1:]
-    elif head and isinstance(head[0], Tag):
+    elif head and isinstance(head[0], TagTemplate):
         opener = f"<{head[0].name}"
-    return Form(
+    return CallForm(
         dialect=dialect,
         opener=opener,
         header=head,
         body=body,
         closer=own[0] if own else "",
-        closers=tuple(dict.fromkeys((*own, *after_all, *dialect.also_closes))),
+        all_closers=tuple(dict.fromkeys((*own, *after_all, *dialect.extra_closers))),
     )

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from ..calls.drafts import new_call_id
 from ..dialects import Dialect, Parser
-from ..dialects.registry import AUTO, get
+from ..dialects.registry import AUTO, get_dialect
 from ..errors import Unrepresentable
 from ..events import ArgumentsDelta, CallStart, Event, PartAdded, ReasoningDelta, TextDelta
 from ..security.escaping import NO_ESCAPER, choose_escaper
@@ -107,7 +107,7 @@ class Attempt:
             return self._as_chat()
 
     def _as_chat(self) -> Request:
-        dialect = self.dialect or get(DEFAULT_DIALECT)
+        dialect = self.dialect or get_dialect(DEFAULT_DIALECT)
         prompting = Prompting(self.request, self.offered, dialect, self.escaping)
         self._notes = prompting.notes()
         return prompting.request(self.profile, examples=self.plan.mode == "prompt")
@@ -129,7 +129,7 @@ class Attempt:
         """What the model is expected to write calls in."""
         if self.plan.mode == "constrained":
             return constrained.DIALECT
-        return get(self.plan.dialect) if self.plan.dialect else None
+        return get_dialect(self.plan.dialect) if self.plan.dialect else None
 
     def text_reader(self) -> TextReader:
         """What finds the calls in the model's text."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..calls.schema import resolve_ref
 from ..dialects import Dialect, Parser
-from ..dialects.template import Keys
+from ..dialects.template import JsonKeys
 from ..events import Event, Finish, TextDelta
 from ..types import Request, ResponseFormat, Tool
 from .plan import CONSTRAINED
@@ -20,13 +20,13 @@ from .tool_names import OfferedTools
 
 DIALECT = Dialect(
     name=CONSTRAINED,
-    call=("$object",),
-    keys=Keys("tool", "arguments"),
+    call_templates=("$object",),
+    json_keys=JsonKeys("tool", "arguments"),
     evidence="whole",
     parallel=False,
-    answer='{"answer": $text_json}',
-    result="Result: $content",
-    about="What a model writes that is held to a JSON schema",
+    answer_template='{"answer": $text_json}',
+    result_template="Result: $content",
+    description="What a model writes that is held to a JSON schema",
 )
 _KEPT = ("type", "enum", "const", "required", "description", "minimum", "maximum", "minItems")
 _DEEPEST = 12

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from .._util import encode_json
 from ..calls.tools import as_tools, get_first_sentence, shorten_text
 from ..dialects import Dialect, render_calls, render_results, render_tools
-from ..dialects.registry import get
-from ..dialects.render import LONGEST_SENTENCE, sample_call, telling
+from ..dialects.registry import get_dialect
+from ..dialects.render import MAX_DESCRIPTION_LENGTH, sample_call, tools_for_examples
 from ..types import Tool, ToolResult
 
 COMPACT_FROM = 1_000
@@ -41,7 +41,7 @@ def augment_system_prompt(
     `compact` gives each tool one line instead of its schema; "auto" does so where the full list
     would take more than `budget` tokens. `examples` shows two conversations with the tools.
     """
-    spoken = get(dialect) if isinstance(dialect, str) else dialect
+    spoken = get_dialect(dialect) if isinstance(dialect, str) else dialect
     declared = as_tools(tools) or ()
     about = tuple(
         (tool.name, tool.description, tool.parameters, tool.freeform) for tool in declared
@@ -74,7 +74,7 @@ def _told(
 
 def _conversations(dialect: Dialect, tools: Sequence[Tool]) -> str:
     """One short conversation and one of two steps."""
-    shown = telling(tools)
+    shown = tools_for_examples(tools)
     first, second = shown[0], shown[1 % len(shown)]
     return "\n\n".join(
         (
@@ -98,5 +98,5 @@ def _conversation(dialect: Dialect, tools: Sequence[Tool], steps: Sequence[Tool]
 
 def _wish(tool: Tool) -> str:
     """What somebody may say who wants this tool to be used."""
-    about = shorten_text(get_first_sentence(tool.description), LONGEST_SENTENCE)
+    about = shorten_text(get_first_sentence(tool.description), MAX_DESCRIPTION_LENGTH)
     return f"use {tool.name} ({about.rstrip('.!?')})" if about else f"use {tool.name}"

@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ..calls.validation import Trust
-from ..dialects.registry import for_model
+from ..dialects.registry import dialects_for_model
 from ..types import Capabilities, Plan, Quirks, Request, ToolCall, ToolResult, ToolsMode
 
 DEFAULT_DIALECT = "tagged"
@@ -102,7 +102,7 @@ def _choose_dialect(mode: ToolsMode, given: str | None, model: str) -> tuple[str
         return CONSTRAINED, ""
     if given:
         return given, f"the configuration says {given}"
-    known = next(iter(for_model(model)), None)
+    known = next(iter(dialects_for_model(model)), None)
     if known:
         return known.name, f"models of this name speak {known.name}"
     return (DEFAULT_DIALECT, "") if mode == "prompt" else (None, "")

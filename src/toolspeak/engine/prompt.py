@@ -73,7 +73,7 @@ class Prompting:
             turns = list(merge_roles([Message("user", (Text(system),)), *turns]))
         elif system:
             turns = [Message("system", (Text(system),)), *turns]
-        keeps_format = not self._offered.tools and not self._dialect.answer
+        keeps_format = not self._offered.tools and not self._dialect.answer_template
         return structs.replace(
             request,
             messages=tuple(turns),
@@ -102,7 +102,7 @@ class Prompting:
 
     def _stops(self) -> tuple[str, ...]:
         """Where the model has to stop: before it invents a result."""
-        stop, end = self._request.stop, self._dialect.ends_turn
+        stop, end = self._request.stop, self._dialect.turn_end_closer
         return (*stop, end) if end and self._offered.tools and len(stop) < _MOST_STOPS else stop
 
     # The system prompt.
@@ -158,8 +158,10 @@ class Prompting:
         calls = [self._offered.to_model_call(part) for part in parts if isinstance(part, ToolCall)]
         text = "".join(part.text for part in parts if isinstance(part, Text))
         yield from (part for part in parts if isinstance(part, (Reasoning, Image)))
-        if text and self._dialect.answer and not calls:
-            text = self._dialect.answer.replace("$text_json", json.dumps(text, ensure_ascii=False))
+        if text and self._dialect.answer_template and not calls:
+            text = self._dialect.answer_template.replace(
+                "$text_json", json.dumps(text, ensure_ascii=False)
+            )
         written = self._written(calls)
         if text or written:
             yield Text("\n".join(filter(None, (text, written))))

@@ -16,9 +16,9 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from ..calls.schema import iter_strings
-from ..dialects.grammar import grammar_of
-from ..dialects.registry import EVERYTHING
-from ..dialects.template import LLAMA_TURN, UNSPOKEN
+from ..dialects.marker_table import marker_table_for
+from ..dialects.registry import EVERY_DIALECT
+from ..dialects.template import END_OF_TURN_TOKENS, LLAMA_END_TOKENS
 from ..errors import WireError
 from ..types import Request
 
@@ -79,11 +79,11 @@ def choose_escaper(request: Request, foreign: Iterable[str]) -> Escaper:
 def _markup() -> re.Pattern[str]:
     """What may open or close a call, a thought or a turn in any dialect or chat template. Fences
     are left alone: code is full of them, and a fence alone makes no call."""
-    grammar = grammar_of(EVERYTHING, None)
+    grammar = marker_table_for(EVERY_DIALECT, None)
     found = {
-        *(text for text, marker in grammar.meaning.items() if not marker.bare),
-        *LLAMA_TURN,
-        *UNSPOKEN,
+        *(text for text, marker in grammar.markers.items() if not marker.is_bracket),
+        *LLAMA_END_TOKENS,
+        *END_OF_TURN_TOKENS,
         *_TOKENS,
     }
     literals = [text for text in found if len(text) >= _SHORTEST and text[0] in "<["]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from ..calls.schema import iter_strings
-from ..dialects.catalog import ALL
+from ..dialects.catalog import ALL_DIALECTS
 from ..errors import UsageError
 from ..types import Document, Message, Text, ToolResult
 
@@ -219,13 +219,14 @@ def split_results(text: str) -> Iterator[tuple[bool, str]]:
 
 def _result_spans() -> Iterator[tuple[str, str]]:
     """A pattern for what opens a result, and what closes it; "" if nothing does."""
-    for dialect in ALL:
-        one, _, after = dialect.result.partition("$content")
+    for dialect in ALL_DIALECTS:
+        one, _, after = dialect.result_template.partition("$content")
         yield _opener_pattern(one), _closing_token(after.removeprefix("_json"))
-        before, _, after = dialect.results.partition("$results")
+        before, _, after = dialect.results_template.partition("$results")
         yield _opener_pattern(before), _closing_token(after)
         yield from (
-            (_opener_pattern(opener), _closing_token(closer)) for opener, closer in dialect.foreign
+            (_opener_pattern(opener), _closing_token(closer))
+            for opener, closer in dialect.result_spans
         )
     yield from (
         (_opener_pattern(opener), _closing_token(closer)) for opener, closer in _FOREIGN_SPANS

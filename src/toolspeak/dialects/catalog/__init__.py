@@ -1,18 +1,18 @@
-"""Every dialect, as data. A file holds a family; the order decides who is asked first where several
-dialects share a marker.
+"""Every dialect, as data: one file per family.
+
+Where several dialects share a marker, the parser tries them in this order.
 """
 
 from __future__ import annotations
 
 from ..template import Dialect
-from . import code, framed, headed, json_blocks, prompted, seeds, tagged_values
+from . import code_calls, json_calls, named_calls, prompted, tagged_parameters
 
-ALL: tuple[Dialect, ...] = (
-    *json_blocks.DIALECTS,
-    *headed.DIALECTS,
-    *tagged_values.DIALECTS,
-    *code.DIALECTS,
-    *framed.DIALECTS,
+ALL_DIALECTS: tuple[Dialect, ...] = (
+    *json_calls.DIALECTS,
+    *named_calls.DIALECTS,
+    *tagged_parameters.DIALECTS,
+    *code_calls.DIALECTS,
+    *named_calls.FRAMED_DIALECTS,
     *prompted.DIALECTS,
-    *seeds.DIALECTS,
 )

@@ -1,64 +1,80 @@
-"""Formats without markers of their own: the whole message has to be one, or a prompt has to ask."""
+"""Formats that a prompt asks for, or that have no marker: bare JSON, code fences, ReAct, XML.
+
+{"name": "get_weather", "arguments": {"city": "Oslo"}}
+Action: get_weather
+Action Input: {"city": "Oslo"}
+"""
 
 from __future__ import annotations
 
-from ..template import LLAMA_TURN, Dialect, Keys
+from ..template import LLAMA_END_TOKENS, Dialect, JsonKeys
+
+_CONTINUE = (
+    "Based on the tool result above, continue with the next appropriate action using the "
+    "structured format, or give the final answer."
+)
+_XML = ("tool_call", "toolcall", "tool-call", "invoke")
 
 DIALECTS = (
     Dialect(
         name="raw-json",
-        call=("$object",),
+        call_templates=("$object",),
         evidence="whole",
-        about="for prompts: the call alone",
+        description="prompted models; the call alone, as bare JSON",
     ),
     Dialect(
         name="xlam",
-        call=("$list", "```json\n$list\n```", "[TOOL_CALLS]$list", "<tool_call>$list</tool_call>"),
+        call_templates=(
+            "$list",
+            "```json\n$list\n```",
+            "[TOOL_CALLS]$list",
+            "<tool_call>$list</tool_call>",
+        ),
         evidence="whole",
-        result="$content",
-        models=("xlam", "hammer", "bitagent"),
-        about="xLAM, Hammer",
+        result_template="$content",
+        model_fragments=("xlam", "hammer", "bitagent"),
+        description="xLAM, Hammer",
     ),
     Dialect(
         name="bare_json_array",
-        call=("$list",),
-        keys=Keys("name", "parameters"),
+        call_templates=("$list",),
+        json_keys=JsonKeys("name", "parameters"),
         evidence="whole",
-        result="$content",
-        about="any model whose output is held to a schema",
+        result_template="$content",
+        description="any model whose output is constrained to a schema",
     ),
     Dialect(
         name="llama3_json",
-        silent=LLAMA_TURN,
-        call=("$lines", "<|python_tag|>$object"),
-        between="; ",
-        keys=Keys("name", "parameters"),
+        control_tokens=LLAMA_END_TOKENS,
+        call_templates=("$lines", "<|python_tag|>$object"),
+        separator="; ",
+        json_keys=JsonKeys("name", "parameters"),
         evidence="whole",
-        result="$content",
-        models=("llama-3", "llama3"),
-        about="Llama 3.1 to 3.3",
+        result_template="$content",
+        model_fragments=("llama-3", "llama3"),
+        description="Llama 3.1 to 3.3",
     ),
     Dialect(
         name="openai_json_echo",
-        call=("$echo",),
-        keys=Keys("name", "arguments", "id"),
+        call_templates=("$echo",),
+        json_keys=JsonKeys("name", "arguments", "id"),
         evidence="whole",
-        result="$content",
-        about="models that repeat the API's own JSON",
+        result_template="$content",
+        description="models that echo the OpenAI API's own JSON",
     ),
     Dialect(
         name="fenced_json",
-        call=(
+        call_templates=(
             "```json\n$object\n```",
             "```\n$object\n```",
             "```tool_code\n$python\n```",
         ),
         evidence="whole",
-        about="any prompted model; a fence and nothing else",
+        description="any prompted model; the whole reply is one code fence",
     ),
     Dialect(
         name="react",
-        call=(
+        call_templates=(
             "Action: $name\nAction Input: $input",
             "**Action:** $name\n**Action Input:** $input",
             "Action: $name\nObservation:",
@@ -66,21 +82,97 @@ DIALECTS = (
             "Action:\n```\n$object\n```",
         ),
         evidence="prose",
-        also_closes=("Observation:",),
-        ends_turn="Observation:",
-        answers=("Final Answer:",),
+        extra_closers=("Observation:",),
+        turn_end_closer="Observation:",
+        answer_openers=("Final Answer:",),
         parallel=False,
-        result="Observation: $content",
-        about="ReAct prompts",
+        result_template="Observation: $content",
+        description="ReAct prompts",
     ),
     Dialect(
         name="qwen_agent",
-        call=("✿FUNCTION✿: $name\n✿ARGS✿: $arguments",),
-        also_closes=("✿RESULT✿:", "✿RESULT✿"),
-        ends_turn="✿RESULT✿",
-        answers=("✿RETURN✿:",),
-        silent=("✿RETURN✿:", "✿RETURN✿"),
-        result="✿RESULT✿: $content",
-        about="Qwen-Agent's own prompts, for Qwen before 2.5",
+        call_templates=("✿FUNCTION✿: $name\n✿ARGS✿: $arguments",),
+        extra_closers=("✿RESULT✿:", "✿RESULT✿"),
+        turn_end_closer="✿RESULT✿",
+        answer_openers=("✿RETURN✿:",),
+        control_tokens=("✿RETURN✿:", "✿RETURN✿"),
+        result_template="✿RESULT✿: $content",
+        description="Qwen-Agent prompts, for Qwen before 2.5",
+    ),
+    Dialect(
+        name="tagged",
+        call_templates=("~~~tool_call\n$object\n~~~",),
+        line_start_only=True,
+        json_keys=JsonKeys("name", "arguments", "id"),
+        result_spans=(("~~~tool_result\n", "\n~~~"),),
+        result_template="~~~tool_result\n$content\n~~~",
+        description="prompted models; a tilde fence on lines of its own",
+    ),
+    Dialect(
+        name="action",
+        call_templates=("```json action\n$object\n```",),
+        json_keys=JsonKeys("tool", "parameters"),
+        result_template="Tool result for $id:\n$content",
+        results_template=f"$results\n\n{_CONTINUE}",
+        description="prompted models; a code fence labelled `json action`",
+    ),
+    Dialect(
+        name="xml",
+        call_templates=(
+            *(f"<{tag}>\n$object\n</{tag}>" for tag in _XML),
+            "<tool_call>$python</tool_call>",
+            "<tool_call><$name>$elements</$name></tool_call>",
+            "<tool_call><$name>$arguments</$name></tool_call>",
+            "<tool_call>$name $attributes</tool_call>",
+        ),
+        extra_closers=tuple(f"</{tag}>" for tag in _XML),
+        allows_leading_prose=True,
+        result_spans=tuple(
+            (f"{heading}<tool_result", "</tool_result>") for heading in ("", "[Tool results]\n")
+        ),
+        trailing_tokens=("<eom>",),
+        result_template='<tool_result name="$name">\n$content\n</tool_result>',
+        results_template="[Tool results]\n$results",
+        description="prompted models; JSON in a tag, with any of the closing tags",
+    ),
+    Dialect(
+        name="xml",
+        call_templates=("<tools>$canonical</tools>",),
+        extra_closers=tuple(f"</{tag}>" for tag in _XML),
+        inert_spans=(("<tools>", "</tools>"),),
+        description="the tag that prompts list tools in; a call only if it holds exactly one",
+    ),
+    Dialect(
+        name="xml",
+        call_templates=("[TOOL_CALL]\n$perl\n[/TOOL_CALL]", "TOOL_CALL\n$perl\n/TOOL_CALL"),
+        line_start_only=True,
+        description="several models; a map with arrows, and arguments as on a command line",
+    ),
+    Dialect(
+        name="fence",
+        call_templates=(
+            *(f"```{word}\n$object\n```" for word in _XML),
+            "```tool $name\n$arguments\n```",
+        ),
+        extra_closers=tuple(f"</{tag}>" for tag in _XML),
+        description="prompted models; a code fence labelled `tool_call`",
+    ),
+    Dialect(
+        name="glm-line",
+        call_templates=(
+            "$name/$line",
+            "<tool_call>$name>\n$yaml</tool_call>",
+            "<tool_call>$name>$input</tool_call>",
+        ),
+        extra_closers=("</invoke>",),
+        evidence="prose",
+        description="GLM's short form `tool/parameter>value`, for declared tools only",
+    ),
+    Dialect(
+        name="content-with-tool_calls",
+        call_templates=("$content",),
+        json_keys=JsonKeys("name", "arguments", "id"),
+        evidence="whole",
+        description="chat history as JSON; the text and the calls in one object",
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...dialects.registry import for_model
+from ...dialects.registry import dialects_for_model
 from ...engine.plan import DEFAULT_DIALECT
 from ...types import ToolsMode
 from .asking import Asker, dialect_of
@@ -72,7 +72,7 @@ def candidates(asker: Asker) -> list[str]:
     """The dialects to try: the one that is configured, those that the model has written without
     being asked to, the ones that its name stands for, and those that many know."""
     configured = [asker.target.dialect] if asker.target.dialect else []
-    known = [dialect.name for dialect in for_model(asker.target.model)[:1]]
+    known = [dialect.name for dialect in dialects_for_model(asker.target.model)[:1]]
     listed = dict.fromkeys((*configured, *asker.written, *known, *_COMMON))
     return list(listed)[:_MOST_DIALECTS]
 

@@ -74,7 +74,7 @@ def dialects() -> list[dict[str, str]]:
     return [
         {
             "name": dialect.name,
-            "models": dialect.about,
+            "models": dialect.description,
             "example": render_calls(dialect, [_CALL], tools=tools),
         }
         for dialect in DIALECTS.values()

@@ -11,9 +11,9 @@ from collections.abc import Generator
 from functools import lru_cache
 
 from ..calls.lenient_json import MAX_DEPTH
-from .reader import Reader, Scanner
+from .text_buffer import Scanner, TextBuffer
 
-MORE, DONE, BAD = 0, 1, 2
+NEED_MORE, COMPLETE, INVALID = 0, 1, 2
 
 _STRING = re.compile(r'(?:[^"\\]++|\\.)*+', re.S)
 _TOKEN = re.compile(r'[ \t\r\n]*+(?:(["{}\[\]:,])|([-+.\w]++))?')
@@ -28,21 +28,21 @@ class JsonScanner:
     """One JSON object or list. Stops at the first character that JSON does not allow there, except
     that line breaks may stand raw inside strings, as models often write them."""
 
-    __slots__ = ("_expect", "_stack", "depth_one", "in_string", "pause", "state")
+    __slots__ = ("_expect", "_stack", "in_string", "is_paused", "pauses_after_member", "state")
 
     def __init__(self) -> None:
-        self.state = MORE
+        self.state = NEED_MORE
         self._expect = _VALUE
         self.in_string = False
         self._stack: list[str] = []
-        self.pause = False
+        self.pauses_after_member = False
         """Stop each time an object or list directly inside the outermost one ends."""
-        self.depth_one = False
+        self.is_paused = False
         """It has just stopped there."""
 
     def step(self, text: str, at: int) -> int:
         end = len(text)
-        self.depth_one = False
+        self.is_paused = False
         while at < end:
             if self.in_string:
                 at = _STRING.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
@@ -59,19 +59,19 @@ class JsonScanner:
                 if match.end() == end and len(scalar) <= _LONGEST_SCALAR:
                     return match.start(2)
                 if not self._accept_scalar(scalar):
-                    self.state = BAD
+                    self.state = INVALID
                     return match.start(2)
                 at = match.end()
             elif mark is None:
                 if match.end() < end:
-                    self.state = BAD
+                    self.state = INVALID
                 return match.end()
             elif not self._accept(mark):
-                self.state = BAD
+                self.state = INVALID
                 return match.start(1)
             else:
                 at = match.end()
-                if self.state == DONE or self.depth_one:
+                if self.state == COMPLETE or self.is_paused:
                     return at
         return at
 
@@ -103,9 +103,9 @@ class JsonScanner:
         if self._expect not in (_NEXT, first) or not self._stack or self._stack.pop() != opened:
             return False
         self._expect = _NEXT
-        self.depth_one = self.pause and len(self._stack) == 1
+        self.is_paused = self.pauses_after_member and len(self._stack) == 1
         if not self._stack:
-            self.state = DONE
+            self.state = COMPLETE
         return True
 
 
@@ -115,7 +115,7 @@ class StringScanner:
     __slots__ = ("_opened", "state")
 
     def __init__(self) -> None:
-        self.state = MORE
+        self.state = NEED_MORE
         self._opened = False
 
     def step(self, text: str, at: int) -> int:
@@ -124,7 +124,7 @@ class StringScanner:
             at += 1
         at = _STRING.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
         if at < len(text) and text[at] == '"':
-            self.state = DONE
+            self.state = COMPLETE
             at += 1
         return at
 
@@ -143,7 +143,7 @@ class BracketScanner:
     __slots__ = ("_inside", "_quote", "_stack", "_stop", "_token", "state")
 
     def __init__(self, quote: str = "", stop: str = "") -> None:
-        self.state = MORE
+        self.state = NEED_MORE
         self._stack: list[str] = []
         self._quote = quote
         self._stop = stop
@@ -153,7 +153,7 @@ class BracketScanner:
 
     def step(self, text: str, at: int) -> int:
         end = len(text)
-        while at < end and self.state == MORE:
+        while at < end and self.state == NEED_MORE:
             if self._inside:
                 at, closed = self._string(text, at)
                 if not closed:
@@ -162,11 +162,14 @@ class BracketScanner:
                 continue
             match = self._token.search(text, at)
             if match is None:
-                return min(_partial(text, at, self._quote), _partial(text, at, self._stop))
+                return min(
+                    _partial_token_start(text, at, self._quote),
+                    _partial_token_start(text, at, self._stop),
+                )
             at = match.start()
             mark = match[0]
             if mark == self._stop:
-                self.state = BAD
+                self.state = INVALID
                 return at
             if end - at < len(self._stop) and self._stop.startswith(text[at:]):
                 return at
@@ -182,19 +185,23 @@ class BracketScanner:
         if mark in _CLOSES:
             self._stack.append(_CLOSES[mark])
             if len(self._stack) > MAX_DEPTH:
-                self.state = BAD
+                self.state = INVALID
         elif mark not in ")]}":
             self._inside = mark
         elif not self._stack or self._stack.pop() != mark:
-            self.state = BAD
+            self.state = INVALID
         elif not self._stack:
-            self.state = DONE
+            self.state = COMPLETE
 
     def _string(self, text: str, at: int) -> tuple[int, bool]:
         quote = self._inside
         if quote == self._quote:
             found = text.find(quote, at)
-            return (found + len(quote), True) if found >= 0 else (_partial(text, at, quote), False)
+            return (
+                (found + len(quote), True)
+                if found >= 0
+                else (_partial_token_start(text, at, quote), False)
+            )
         while True:
             match = _QUOTED[quote[0]].match(text, at)
             at = match.end() if match else at
@@ -215,7 +222,7 @@ def _bracket_token(quote: str, stop: str) -> re.Pattern[str]:
     return re.compile(rf"{marker}{strings}|[()\[\]{{}}]")
 
 
-def _partial(text: str, at: int, token: str) -> int:
+def _partial_token_start(text: str, at: int, token: str) -> int:
     """Where in `text[at:]` the token may have begun; the end if nowhere."""
     for start in range(max(at, len(text) - len(token) + 1), len(text)):
         if token.startswith(text[start:]):
@@ -223,16 +230,16 @@ def _partial(text: str, at: int, token: str) -> int:
     return len(text)
 
 
-def scan(reader: Reader, scanner: Scanner) -> Generator[None, None, int]:
+def run_scanner(buffer: TextBuffer, scanner: Scanner) -> Generator[None, None, int]:
     """Run a scanner to its end; MORE means that the text ended first."""
     while True:
-        if scanner.state == MORE:
-            reader.at = scanner.step(reader.text, reader.at)
-        if scanner.state != MORE:
+        if scanner.state == NEED_MORE:
+            buffer.position = scanner.step(buffer.text, buffer.position)
+        if scanner.state != NEED_MORE:
             return scanner.state
-        if reader.ended:
-            reader.at = len(reader.text)
-            return MORE
-        reader.scanner = scanner
+        if buffer.is_final:
+            buffer.position = len(buffer.text)
+            return NEED_MORE
+        buffer.active_scanner = scanner
         yield
-        reader.scanner = None
+        buffer.active_scanner = None

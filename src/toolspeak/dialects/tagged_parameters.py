@@ -20,12 +20,21 @@ from msgspec import Struct
 from ..calls import json_values as jsonish
 from ..calls.drafts import ARGUMENT_KEYS, json_equal
 from ..calls.schema import allowed_types, get_properties, parse_text_value
-from .scan import DONE, MORE
-from .template import Dialect, Form, Literal, Piece, Slot, Tag, markers, pieces
+from .template import (
+    CallForm,
+    Dialect,
+    LiteralText,
+    Slot,
+    TagTemplate,
+    TemplatePart,
+    parse_template,
+    split_markers,
+)
+from .value_scanners import COMPLETE, NEED_MORE
 
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""")
 _ATTRIBUTES = r"""((?:\s*+[\w:.-]++\s*+=\s*+(?:"[^"]*"|'[^']*'|[^\s"'<>=/]++))*+)\s*+(/?)>"""
-ATTRIBUTES = re.compile(r"""(?:\s*+[\w:.\-]++\s*+=\s*+(?:"[^"]*"|'[^']*'))++\s*+/?>?\s*+""")
+ATTRIBUTE_LIST = re.compile(r"""(?:\s*+[\w:.\-]++\s*+=\s*+(?:"[^"]*"|'[^']*'))++\s*+/?>?\s*+""")
 _SPACE = r"(?:\s|\\n)*+"
 """White space between tags; some models escape their line breaks twice."""
 CDATA_OPEN, CDATA_CLOSE = "<![CDATA[", "]]>"
@@ -37,11 +46,11 @@ _GAP = 16
 """How much white space may stand between two closing tags."""
 
 
-Arguments = tuple[dict[str, Any], tuple[str, ...]]
+ParsedArguments = tuple[dict[str, Any], tuple[str, ...]]
 """What a body says, and the repairs it took to read it."""
 
 
-class CannotCarry(ValueError):
+class NotRenderable(ValueError):
     """A value that the format has no way to write; `key` says which."""
 
     def __init__(self, key: str, reason: str) -> None:
@@ -50,68 +59,70 @@ class CannotCarry(ValueError):
         self.reason = reason
 
 
-class BadBody(ValueError):
+class InvalidBody(ValueError):
     """A body that is not what its markers promised."""
 
 
-class Params(Struct, frozen=True, eq=False):
+class ParameterFormat(Struct, frozen=True, eq=False):
     """A dialect's parameter template, ready to parse."""
 
     pattern: re.Pattern[str]
     """Everything before the value."""
-    begins: str
+    first_literal: str
     """The literal that a parameter begins with."""
-    opens: str
+    value_opener: str
     """The literal that begins a value's opening tag."""
-    closes: str
+    value_closer: str
     """The literal that ends a value; empty if the value is an attribute."""
-    cdata: bool
+    allows_cdata: bool
     """Values may stand in a section of their own, which holds anything but its end."""
-    tag: Tag | None
+    tag: TagTemplate | None
 
 
 @lru_cache(maxsize=256)
-def params_of(dialect: Dialect) -> Params:
+def parameter_format(dialect: Dialect) -> ParameterFormat:
     """A dialect's parameter template taken apart."""
-    parts = pieces(dialect.param)
+    parts = parse_template(dialect.parameter_template)
     at = next((i for i, p in enumerate(parts) if isinstance(p, Slot) and p.kind == "value"), -1)
     before, after = (parts[:at], parts[at + 1 :]) if at >= 0 else (parts, ())
-    closes = next((part.core for part in after if isinstance(part, Literal)), "")
-    tag = next((part for part in before if isinstance(part, Tag)), None)
-    found = _marks(before)
-    pattern = _pattern(before)
+    closes = next((part.stripped for part in after if isinstance(part, LiteralText)), "")
+    tag = next((part for part in before if isinstance(part, TagTemplate)), None)
+    found = _markers_before_value(before)
+    pattern = _parameter_pattern(before)
     if len(found) > 1 and found[-2].startswith("</"):
         # The key has tags of its own. Its end may stand there twice, and the value's be missing.
         *_, ends, opens = map(re.escape, found)
         pattern = pattern.removesuffix(ends + _SPACE + opens)
         pattern += f"(?:{ends}{_SPACE})++(?:{opens}|(?P<unopened>))"
-    return Params(re.compile(pattern), found[0], found[-1], closes, dialect.cdata, tag)
+    return ParameterFormat(
+        re.compile(pattern), found[0], found[-1], closes, dialect.allows_cdata, tag
+    )
 
 
-def _marks(before: tuple[Piece, ...]) -> list[str]:
+def _markers_before_value(before: tuple[TemplatePart, ...]) -> list[str]:
     """The markers before a value. The last says by itself that a value begins."""
     found: list[str] = []
     for part in before:
         match part:
-            case Tag():
+            case TagTemplate():
                 found.append(f"<{part.name}")
-            case Literal():
-                found += [marker for marker in markers(part.core) if "<" in marker]
+            case LiteralText():
+                found += [marker for marker in split_markers(part.stripped) if "<" in marker]
             case Slot():
                 pass
     return found
 
 
-def _pattern(parts: tuple[Piece, ...]) -> str:
+def _parameter_pattern(parts: tuple[TemplatePart, ...]) -> str:
     """What stands before a value. White space is looked for only between two markers, so that a
     search never starts over inside of it."""
     pattern: list[str] = []
     for part in parts:
         match part:
-            case Literal():
-                words = [re.escape(marker) for marker in markers(part.core)]
-            case Tag():
-                words = [tag_pattern(part.name)]
+            case LiteralText():
+                words = [re.escape(marker) for marker in split_markers(part.stripped)]
+            case TagTemplate():
+                words = [tag_regex(part.name)]
             case Slot():
                 pattern.append(rf"(?P<{part.kind}>[^<>\n]*?)")
                 continue
@@ -121,12 +132,12 @@ def _pattern(parts: tuple[Piece, ...]) -> str:
     return "".join(pattern)
 
 
-def tag_pattern(name: str) -> str:
+def tag_regex(name: str) -> str:
     """A regular expression for an opening tag; groups: its attributes, and "/" if self-closing."""
     return f"<{re.escape(name)}{_ATTRIBUTES}"
 
 
-def unescape(text: str) -> str:
+def unescape_entities(text: str) -> str:
     """XML's entities undone; text with an impossible one stays as it is."""
     try:
         return html.unescape(text)
@@ -134,10 +145,10 @@ def unescape(text: str) -> str:
         return text
 
 
-def attributes_of(text: str) -> dict[str, str]:
+def parse_attributes(text: str) -> dict[str, str]:
     """The attributes of a tag, whatever their quotes."""
     return {
-        match[1]: unescape(match[2] or match[3] or match[4] or "")
+        match[1]: unescape_entities(match[2] or match[3] or match[4] or "")
         for match in _ATTRIBUTE.finditer(text)
     }
 
@@ -150,14 +161,18 @@ class _Search(Struct, frozen=True, eq=False):
 
 
 @lru_cache(maxsize=256)
-def _searches(params: Params, closer: str, after: tuple[str, ...]) -> tuple[_Search, ...]:
+def _searches(params: ParameterFormat, closer: str, after: tuple[str, ...]) -> tuple[_Search, ...]:
     """What to look for outside of values, inside of them, and inside of their CDATA sections."""
     gap = rf"\s{{0,{_GAP}}}"
     both = [f"{re.escape(closer)}(?={gap}{re.escape(end)})" for end in after if end != closer]
-    outside = [closer, *after, params.opens] if params.closes else [closer, *after]
-    inside = [params.closes, f">{CDATA_OPEN}"] if params.cdata else [params.closes]
-    section = [f">{gap}{re.escape(CDATA_OPEN)}"] if params.cdata else []
-    longest = len(closer) + _GAP + max(map(len, after), default=0) if both else len(params.closes)
+    outside = [closer, *after, params.value_opener] if params.value_closer else [closer, *after]
+    inside = (
+        [params.value_closer, f">{CDATA_OPEN}"] if params.allows_cdata else [params.value_closer]
+    )
+    section = [f">{gap}{re.escape(CDATA_OPEN)}"] if params.allows_cdata else []
+    longest = (
+        len(closer) + _GAP + max(map(len, after), default=0) if both else len(params.value_closer)
+    )
     return (
         _Search(
             re.compile("|".join(map(re.escape, outside))),
@@ -165,7 +180,7 @@ def _searches(params: Params, closer: str, after: tuple[str, ...]) -> tuple[_Sea
             max(map(len, outside)),
         ),
         _Search(
-            re.compile("|".join([re.escape(params.closes), *section, *both])),
+            re.compile("|".join([re.escape(params.value_closer), *section, *both])),
             re.compile("|".join(re.escape(text[0]) for text in (*inside, closer) if text)),
             max(longest, _GAP + max(map(len, inside))),
         ),
@@ -173,26 +188,26 @@ def _searches(params: Params, closer: str, after: tuple[str, ...]) -> tuple[_Sea
     )
 
 
-class ParamScanner:
+class ParameterScanner:
     """Finds the end of a call whose parameters are tagged: the closing tag that stands in no value.
 
     A value whose own closing tag is missing still ends where the call and its wrapper are closed in
     one go, because no value is likely to hold that.
     """
 
-    __slots__ = ("_ends", "_place", "_searches", "closed_by", "state", "value_at")
+    __slots__ = ("_ends", "_place", "_searches", "closing_marker", "state", "value_start")
 
-    def __init__(self, params: Params, closer: str, after: tuple[str, ...]) -> None:
-        self.state = MORE
+    def __init__(self, params: ParameterFormat, closer: str, after: tuple[str, ...]) -> None:
+        self.state = NEED_MORE
         self._ends = (closer, *after)
-        self.closed_by = ""
+        self.closing_marker = ""
         """The marker that ended the call."""
-        self.value_at = -1
+        self.value_start = -1
         """Where the value begins that it stands in; -1 outside, and where no tag counts."""
         self._place = _OUTSIDE
         self._searches = _searches(params, closer, after)
 
-    def outside(self) -> bool:
+    def is_outside_value(self) -> bool:
         """Whether it stands in no value."""
         return self._place == _OUTSIDE
 
@@ -206,63 +221,68 @@ class ParamScanner:
                 return first.start() if first else len(text)
             at = match.end()
             if match[0] in self._ends:
-                self.state = DONE
-                self.closed_by = match[0]
+                self.state = COMPLETE
+                self.closing_marker = match[0]
                 return at
             if self._place == _OUTSIDE or self._place == _IN_CDATA:
-                self._place, self.value_at = _IN_VALUE, at
+                self._place, self.value_start = _IN_VALUE, at
             elif match[0].endswith(CDATA_OPEN):
-                self._place, self.value_at = _IN_CDATA, -1
+                self._place, self.value_start = _IN_CDATA, -1
             else:
-                self._place, self.value_at = _OUTSIDE, -1
+                self._place, self.value_start = _OUTSIDE, -1
 
 
-def half_closed(body: str, form: Form) -> int:
+def find_truncated_closer(body: str, form: CallForm) -> int:
     """Where the marker begins that closes a call and is itself cut off; -1 if there is none."""
-    params = params_of(form.dialect)
-    end = body.rfind(params.closes) if params.closes else -1
-    rest = body[end + len(params.closes) :].strip()
-    begins = len(rest) > 1 and form.closer.startswith(rest) and not params.begins.startswith(rest)
+    params = parameter_format(form.dialect)
+    end = body.rfind(params.value_closer) if params.value_closer else -1
+    rest = body[end + len(params.value_closer) :].strip()
+    begins = (
+        len(rest) > 1 and form.closer.startswith(rest) and not params.first_literal.startswith(rest)
+    )
     return body.rindex(rest) if end >= 0 and begins else -1
 
 
-def unclosed_value(body: str, form: Form) -> int:
+def find_unclosed_value_end(body: str, form: CallForm) -> int:
     """Where a call ends whose last value lacks its closing tag: at a closer behind which nothing
     stands but closers, and which closes no other call inside the value; -1 if there is none, and
     the call is cut off."""
-    scanner = ParamScanner(params_of(form.dialect), form.closer, form.closers)
+    scanner = ParameterScanner(parameter_format(form.dialect), form.closer, form.all_closers)
     scanner.step(body, 0)
-    end = body.find(form.closer, scanner.value_at) if scanner.value_at >= 0 else -1
-    openers = (form.opener, *(part.core for part in form.header if isinstance(part, Literal)))
-    if end < 0 or any(body.find(opener, scanner.value_at, end) >= 0 for opener in openers):
+    end = body.find(form.closer, scanner.value_start) if scanner.value_start >= 0 else -1
+    openers = (
+        form.opener,
+        *(part.stripped for part in form.header if isinstance(part, LiteralText)),
+    )
+    if end < 0 or any(body.find(opener, scanner.value_start, end) >= 0 for opener in openers):
         return -1
     rest = body[end:]
-    for marker in (form.closer, *form.closers):
+    for marker in (form.closer, *form.all_closers):
         rest = rest.replace(marker, "", 1)
     return -1 if rest.strip() else end
 
 
-def parse_params(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> Arguments:
+def parse_parameters(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> ParsedArguments:
     """The arguments in a body of tagged parameters."""
     declared = get_properties(schema)
     arguments: dict[str, Any] = {}
     repairs: dict[str, None] = {}
-    for key, text, hints, mended in raw_params(body, params_of(dialect), declared):
+    for key, text, hints, mended in split_parameters(body, parameter_format(dialect), declared):
         repairs |= dict.fromkeys(mended)
         if not key:
-            raise BadBody("a parameter has no name")
+            raise InvalidBody("a parameter has no name")
         liberties: list[str] = []
-        value = decode(text, declared.get(key), schema, hints, dialect, liberties)
+        value = decode_value(text, declared.get(key), schema, hints, dialect, liberties)
         repairs |= dict.fromkeys(liberties)
         if key in arguments and not json_equal(arguments[key], value):
-            raise BadBody(f"the parameter {key!r} stands several times")
+            raise InvalidBody(f"the parameter {key!r} stands several times")
         arguments[key] = value
-    return unwrapped(arguments, declared, repairs)
+    return unwrap_arguments(arguments, declared, repairs)
 
 
-def unwrapped(
+def unwrap_arguments(
     arguments: dict[str, Any], declared: Mapping[str, Any], repairs: Iterable[str]
-) -> Arguments:
+) -> ParsedArguments:
     """Undo a single parameter `arguments` that holds all the others."""
     as_they_are = arguments, tuple(repairs)
     if len(arguments) != 1:
@@ -281,28 +301,28 @@ def unwrapped(
     return value, tuple(dict.fromkeys((*repairs, "wrapped-arguments", *mended)))
 
 
-def raw_params(
-    body: str, params: Params, declared: Mapping[str, Any]
+def split_parameters(
+    body: str, params: ParameterFormat, declared: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, dict[str, str], list[str]]]:
     """Every parameter: its key, its text, what its tag says, and the repairs it took."""
     match = params.pattern.search(body)
     end = 0
     text = ""
     while match:
-        repairs = _between(body[end : match.start()], params, text)
+        repairs = _repairs_between(body[end : match.start()], params, text)
         key, hints = _key_and_hints(match, params)
         if key != hints.get("key", "").strip():
             repairs.append("quoted")
         if "\\n" in match[0].replace(key, ""):
             repairs.append("escaped-newline")
-        if not params.closes:
+        if not params.value_closer:
             yield key, hints.get("value", ""), hints, repairs
             end = match.end()
             match = params.pattern.search(body, end)
             continue
-        start = _after_cdata(body, match.end()) if params.cdata else match.end()
+        start = _skip_cdata(body, match.end()) if params.allows_cdata else match.end()
         following = params.pattern.search(body, start)
-        end = body.find(params.closes, start)
+        end = body.find(params.value_closer, start)
         if following and (end < 0 or following.start() < end):
             # A closing tag is missing, unless the text that looks like a tag belongs to the value.
             name = _key_and_hints(following, params)[0]
@@ -312,25 +332,25 @@ def raw_params(
                 following = params.pattern.search(body, end)
         end = len(body) if end < 0 else end
         text = body[match.end() : end]
-        closed = body.startswith(params.closes, end)
+        closed = body.startswith(params.value_closer, end)
         if match.groupdict().get("unopened") is not None:
             repairs.append("missing-tag")
             if not closed:
-                raise BadBody(f"the parameter {key!r} has no value")
+                raise InvalidBody(f"the parameter {key!r} has no value")
         if closed:
-            end += len(params.closes)
+            end += len(params.value_closer)
         else:
-            text, repair = _closed_otherwise(text, key)
+            text, repair = _read_unclosed_value(text, key)
             repairs.append(repair)
         match = following
         if not match:
-            repairs += _between(body[end:], params, text)
+            repairs += _repairs_between(body[end:], params, text)
         yield key, text, hints, repairs
     if not end:
-        _between(body, params, "")
+        _repairs_between(body, params, "")
 
 
-def _between(text: str, params: Params, value: str) -> list[str]:
+def _repairs_between(text: str, params: ParameterFormat, value: str) -> list[str]:
     """The repairs it takes to read what stands between two parameters: white space, or a closing
     tag too many, if the value before did not open it."""
     plain = text.replace("\\n", "")
@@ -338,13 +358,17 @@ def _between(text: str, params: Params, value: str) -> list[str]:
     text = plain
     if not text.strip():
         return repairs
-    opener = params.closes.replace("</", "<", 1).rstrip(">")
-    if opener == params.closes or text.replace(params.closes, "").strip() or opener in value:
-        raise BadBody(f"text between the parameters: {text.strip()[:40]!r}")
+    opener = params.value_closer.replace("</", "<", 1).rstrip(">")
+    if (
+        opener == params.value_closer
+        or text.replace(params.value_closer, "").strip()
+        or opener in value
+    ):
+        raise InvalidBody(f"text between the parameters: {text.strip()[:40]!r}")
     return [*repairs, "extra-closer"]
 
 
-def _closed_otherwise(text: str, key: str) -> tuple[str, str]:
+def _read_unclosed_value(text: str, key: str) -> tuple[str, str]:
     """A value whose closing tag is missing, or is another one that the value does not open."""
     found = _END_TAG.search(text)
     if found and found[1] in (key, *_VALUE_TAGS) and f"<{found[1]}" not in text:
@@ -352,7 +376,7 @@ def _closed_otherwise(text: str, key: str) -> tuple[str, str]:
     return text, "missing-tag"
 
 
-def _after_cdata(body: str, at: int) -> int:
+def _skip_cdata(body: str, at: int) -> int:
     """Where the CDATA section ends that a value at this place begins with."""
     while start := _CDATA_START.match(body, at):
         end = body.find(CDATA_CLOSE, start.end())
@@ -362,16 +386,16 @@ def _after_cdata(body: str, at: int) -> int:
     return at
 
 
-def _key_and_hints(match: re.Match[str], params: Params) -> tuple[str, dict[str, str]]:
+def _key_and_hints(match: re.Match[str], params: ParameterFormat) -> tuple[str, dict[str, str]]:
     if params.tag is None:
-        hints = {slot: unescape(text) for slot, text in match.groupdict("").items()}
+        hints = {slot: unescape_entities(text) for slot, text in match.groupdict("").items()}
     else:
-        written = attributes_of(match[1])
+        written = parse_attributes(match[1])
         hints = {slot: written[name] for name, slot in params.tag.attributes if name in written}
     return hints.get("key", "").strip().strip("\"'"), hints
 
 
-def decode(
+def decode_value(
     text: str,
     schema: Any,
     root: Mapping[str, Any],
@@ -381,7 +405,7 @@ def decode(
 ) -> Any:
     """The value of one parameter, from its text, its schema and what its tag says of it; `repairs`
     takes the liberties that were taken."""
-    if dialect.cdata and _is_cdata(text):
+    if dialect.allows_cdata and _is_cdata(text):
         inside = text.strip()[len(CDATA_OPEN) : -len(CDATA_CLOSE)]
         text = inside.replace(CDATA_CLOSE + CDATA_OPEN, "")
     elif text.startswith("\r\n"):
@@ -392,8 +416,8 @@ def decode(
     types = allowed_types(schema, root)
     if types and not (hints.get("string") == "false" and "string" in types and len(types) > 1):
         return parse_text_value(text, schema, root, repairs)
-    if hints.get("string") == "false" or (dialect.json_values and not types):
-        return _json_or_text(text, repairs)
+    if hints.get("string") == "false" or (dialect.infers_json_values and not types):
+        return _decode_json_or_text(text, repairs)
     kind = hints.get("type", "string")
     return text if kind == "string" else parse_text_value(text, {"type": kind}, {}, repairs)
 
@@ -403,7 +427,7 @@ def _is_cdata(text: str) -> bool:
     return word.startswith(CDATA_OPEN) and word.endswith(CDATA_CLOSE)
 
 
-def _json_or_text(text: str, repairs: list[str]) -> Any:
+def _decode_json_or_text(text: str, repairs: list[str]) -> Any:
     try:
         value, mended = jsonish.parse_json(text)
     except jsonish.LenientJsonError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolspeak.notes import REPAIRS
-from toolspeak.observe.metrics import FAMILIES, Family
+from toolspeak.observe.metrics import METRIC_FAMILIES, MetricFamily
 
 
 def tables() -> dict[str, str]:
@@ -13,20 +13,20 @@ def tables() -> dict[str, str]:
 
 def _metrics() -> str:
     rows = [
-        f"| `{name}` | {family.kind} | {_labels(family)} | {family.about} |"
-        for name, family in FAMILIES.items()
+        f"| `{name}` | {family.kind} | {_labels(family)} | {family.help} |"
+        for name, family in METRIC_FAMILIES.items()
     ]
     return "\n".join(["| metric | kind | labels | |", "|---|---|---|---|", *rows])
 
 
-def _labels(family: Family) -> str:
+def _labels(family: MetricFamily) -> str:
     return ", ".join(f"`{label}`" for label in family.labels)
 
 
 def _buckets() -> str:
     rows = [
         f"| `{name}` | {', '.join(f'{end:g}' for end in family.buckets)} |"
-        for name, family in FAMILIES.items()
+        for name, family in METRIC_FAMILIES.items()
         if family.buckets
     ]
     return "\n".join(["| histogram | seconds |", "|---|---|", *rows])

@@ -13,7 +13,7 @@ import pytest
 from tests.gateway.running_gateway import Running, behind, running
 from toolspeak.agent import Agent, ApprovalPolicy, Approvals, FunctionModel, ask_in_inspector, tool
 from toolspeak.errors import UsageError
-from toolspeak.observe.inspector.client import Inspector
+from toolspeak.observe.inspector.client import InspectorClient
 from toolspeak.types import Request, ToolCall, ToolResult
 
 TOKEN = "the-token-of-this-start"
@@ -57,7 +57,7 @@ class Person(threading.Thread):
 
     def __init__(self, gateway: Running, *answers: str) -> None:
         super().__init__(daemon=True)
-        self._inspector = Inspector(gateway.url, TOKEN)
+        self._inspector = InspectorClient(gateway.url, TOKEN)
         self._answers = list(answers)
         self.seen: list[Any] = []
 
@@ -88,7 +88,7 @@ def test_always_is_asked_once(gateway: Running) -> None:
     person.start()
     assert agent(gateway).run_sync("Clean up.").text == "removed; removed"
     assert ran == ["file-0", "file-1"]
-    assert person.seen[0]["can_last"]
+    assert person.seen[0]["can_always"]
 
 
 def test_always_does_not_last_where_it_may_not(gateway: Running) -> None:
@@ -105,7 +105,7 @@ def test_no_answer_is_a_no(gateway: Running) -> None:
 
 
 def test_who_gives_up_takes_the_question_back(gateway: Running) -> None:
-    inspector = Inspector(gateway.url, TOKEN)
+    inspector = InspectorClient(gateway.url, TOKEN)
 
     async def interrupted() -> None:
         working = asyncio.create_task(agent(gateway).run("Clean up."))

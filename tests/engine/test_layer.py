@@ -260,7 +260,7 @@ class TestLed:
         with ScriptedServer(says("nothing")) as server:
             with running(behind(server.url, tools="constrained", weak=True)) as gateway:
                 heard = ask(gateway.url, client, asked(client))
-                text = gateway.gateway.metrics.text()
+                text = gateway.gateway.metrics.render()
             assert made(client, heard.raw) == [OSLO]
             assert server.requests == []
         assert 'toolspeak_notes_total{code="no-model-call"} 1' in text

@@ -257,7 +257,7 @@ class Place(Struct, frozen=True):
     def _left(self) -> dict[str, Any]:
         left = {
             "tasks": self.gateway.tasks(),
-            "active": self.gateway.gateway.metrics.active,
+            "active": self.gateway.gateway.metrics.active_requests,
             "upstream": self.upstream.busy,
             # One that has ended well may be used again.
             "connections": max(0, self.upstream.connections - 1),
@@ -664,7 +664,7 @@ def test_a_client_that_speaks_goes(much: float, client: Client, slow: Place) -> 
     head = data.index(b"\r\n\r\n") + 4
     with connected(slow.url) as connection:
         connection.sendall(data[: head + round(much * (len(data) - head))])
-        within(5, lambda: slow.gateway.gateway.metrics.active)
+        within(5, lambda: slow.gateway.gateway.metrics.active_requests)
     slow.settles(1)
     assert slow.upstream.asked == []
     slow.works(client)
@@ -749,9 +749,9 @@ def test_waiting_for_a_slot() -> None:
             within(5, lambda: here.upstream.busy)
             with connected(here.url) as second:
                 second.sendall(bytes_of(WHOLE[0]))
-                within(5, lambda: here.gateway.gateway.metrics.active == 2)
+                within(5, lambda: here.gateway.gateway.metrics.active_requests == 2)
                 sleep(0.05)
-            within(1, lambda: here.gateway.gateway.metrics.active == 1)
+            within(1, lambda: here.gateway.gateway.metrics.active_requests == 1)
             assert len(here.upstream.asked) == 1
         here.settles(1)
         here.works(WHOLE[0])

@@ -186,7 +186,7 @@ def test_many_at_once(client: Client) -> None:
         ):
             for connection in (first, second, third, fourth):
                 connection.sendall(bytes_of(client))
-            while gateway.gateway.metrics.active < 4:
+            while gateway.gateway.metrics.active_requests < 4:
                 pass
             answer = ask(gateway.url, client)
             assert answer.status == 503

@@ -250,13 +250,13 @@ def test_what_cannot_be_added_is_added_later(tmp_path: Path) -> None:
         gateway = Gateway(Config(store=redis.url), environ={})
         shared = gateway._shared  # pyright: ignore[reportPrivateUsage]
         assert shared
-        gateway.metrics.count("toolspeak_notes_total", "odd")
+        gateway.metrics.increment("toolspeak_notes_total", "odd")
         shared.start()
         await asyncio.sleep(1.2)
-        assert 'toolspeak_notes_total{code="odd"} 1\n' in await shared.text()
+        assert 'toolspeak_notes_total{code="odd"} 1\n' in await shared.render()
         redis.start()
         await asyncio.sleep(1.2)
-        gateway.metrics.count("toolspeak_notes_total", "odd")
+        gateway.metrics.increment("toolspeak_notes_total", "odd")
         await gateway.close()
         async with plain_client(redis.url) as client:
             assert await client.hgetall("toolspeak:metrics") == {
@@ -382,7 +382,7 @@ def test_the_inspector_shows_what_all_have_served(gateway: Serving) -> None:
         return HTTP.get(f"{gateway.url}/inspector/api/{path}", headers=headers).json()
 
     def seen() -> set[str]:
-        return {one["id"] for one in look("requests")["requests"] if one["is_over"]}
+        return {one["id"] for one in look("requests")["requests"] if one["is_finished"]}
 
     started(gateway)
     odd = {**ASKED, "messages": [{"role": "user", "content": "hi \ud800 there"}]}
@@ -397,21 +397,21 @@ def test_the_inspector_shows_what_all_have_served(gateway: Serving) -> None:
         lines = stream.iter_lines()
         served |= {ask(gateway.url).headers["x-request-id"] for _ in range(24)}
         live: dict[str, Any] = {}
-        while {one["id"] for one in live.values() if one["is_over"]} != served:
+        while {one["id"] for one in live.values() if one["is_finished"]} != served:
             for one in json.loads(next(lines)).get("requests", ()):
                 live[one["key"]] = one
     for _ in range(6):
         until(lambda: seen() == served)
     for identity in served:
         shown = look(f"requests/{identity}")
-        assert "turns" in shown, shown
-        assert shown["turns"][0]["text"] == "There are 0 tools.", shown
+        assert "attempts" in shown, shown
+        assert shown["attempts"][0]["text"] == "There are 0 tools.", shown
     assert len({look_epoch(gateway, token) for _ in range(6)}) == 1
     assert "error" in look("requests/nothing")
     # A question that one was asked can be answered at another.
     headers = {"authorization": f"Bearer {token}", "connection": "close"}
     place = f"{gateway.url}/inspector/api/approvals"
-    asked = {"tool": "rm", "expires": time.time() + 60}
+    asked = {"tool": "rm", "expires_at": time.time() + 60}
     identity = HTTP.post(place, json=asked, headers=headers).json()["id"]
     for _ in range(6):
         assert [one["id"] for one in look("approvals")["approvals"]] == [identity]

@@ -23,7 +23,7 @@ from toolspeak.config.running_instances import (
     register_instance,
 )
 from toolspeak.errors import UsageError
-from toolspeak.observe.inspector.client import Inspector
+from toolspeak.observe.inspector.client import InspectorClient
 from toolspeak.testing import ScriptedServer
 
 CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
@@ -71,17 +71,17 @@ def test_a_request_is_explained(tmp_path: Path) -> None:
             value = json.loads(explained(identity, "--json"))
             # Others have no business here.
             with pytest.raises(UsageError, match="there is no request"):
-                Inspector.at().get("requests/nothing")
+                InspectorClient.connect().get("requests/nothing")
             with pytest.raises(UsageError, match="needs the token"):
-                Inspector.at(key="wrong").get("requests")
-    for words in ("the client sent", "Who are you?", "plan", "prompt, system", "the model wrote"):
+                InspectorClient.connect(key="wrong").get("requests")
+    for words in ("client request", "Who are you?", "plan", "prompt, system", "reply"):
         assert words in shown
-    for words in ("get_weather(", "the client received: 200", "the configuration says prompt"):
+    for words in ("get_weather(", "client response: 200", "the configuration says prompt"):
         assert words in shown
     assert "\x1b" not in shown
     assert "\\x1b[2J" in shown
     assert "[bold red]markup[/]" in shown
-    assert value["turns"][0]["calls"][0]["arguments"] == {"city": "Oslo"}
+    assert value["attempts"][0]["calls"][0]["arguments"] == {"city": "Oslo"}
     assert list_instances() == []
 
 
@@ -102,8 +102,10 @@ def test_no_address(url: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 PWN = "m\x1b]0;pwn\x07\x1b[2J"
 SUMMARY = {
-    **dict.fromkeys(("id", "key", "wire", "asked", "model", "mode", "upstream", "failure"), PWN),
-    "at": 1.0,
+    **dict.fromkeys(
+        ("id", "key", "wire", "user_message", "model", "mode", "upstream", "failure"), PWN
+    ),
+    "started_at": 1.0,
     "calls": [PWN],
     "retries": 1,
     "ms": 1.0,
@@ -113,36 +115,36 @@ BAD = {"problem": PWN, "code": PWN, "path": PWN}
 NOTE = {"code": PWN, "message": PWN, "where": PWN}
 MADE = {"name": PWN, "arguments": {PWN: PWN}}
 TURN = {
-    **dict.fromkeys(("why", "why_text", "model", "upstream", "address", "path", "text"), PWN),
+    **dict.fromkeys(("reason", "reason_text", "model", "upstream", "address", "path", "text"), PWN),
     "plan": {"mode": PWN, "dialect": PWN, "reasons": [PWN]},
-    "first_ms": 1.0,
-    "ms": 1.0,
+    "first_byte_ms": 1.0,
+    "end_ms": 1.0,
     "outcome_text": PWN,
     "failure": {"message": PWN},
     "prompt": [{"role": PWN, "text": PWN}],
     "calls": [MADE],
     "rejected": [BAD],
     "notes": [NOTE],
-    "spans": [{"start": 1, "end": 3, "kind": "call"}],
+    "highlights": [{"start": 1, "end": 3, "kind": "call"}],
 }
 SHOWN = {
     "summary": SUMMARY,
-    "sent": {"method": PWN, "target": PWN, "body": PWN},
-    "received": {"status": PWN, "body": PWN},
-    "turns": [TURN],
+    "request": {"method": PWN, "target": PWN, "body": PWN},
+    "response": {"status": PWN, "body": PWN},
+    "attempts": [TURN],
     "calls": [MADE],
     "notes": [NOTE],
-    "hidden": 1,
+    "masked_secrets": 1,
 }
 
 
 def test_nothing_that_is_shown_reaches_the_terminal_as_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def got(_: Inspector, path: str) -> Any:
+    def got(_: InspectorClient, path: str) -> Any:
         return {"requests": [SUMMARY]} if path == "requests" else SHOWN
 
-    monkeypatch.setattr(Inspector, "get", got)
+    monkeypatch.setattr(InspectorClient, "get", got)
     for command in (["explain"], ["explain", "last"], ["explain", "last", "--full"]):
         assert main([*command, "--url", "http://127.0.0.1:9"]) == 0
         said = capsys.readouterr().out
@@ -173,7 +175,7 @@ def test_what_a_server_complains_of_neither(
     def fails(*_: Any) -> Any:
         raise UsageError(PWN)
 
-    monkeypatch.setattr(Inspector, "get", fails)
+    monkeypatch.setattr(InspectorClient, "get", fails)
     assert main(["explain", "--url", "http://127.0.0.1:9"]) == 2
     assert "\x1b" not in capsys.readouterr().err
 
@@ -184,10 +186,10 @@ def test_something_else_that_answers(
     def got(*_: Any) -> Any:
         return {"ok": True}
 
-    monkeypatch.setattr(Inspector, "get", got)
+    monkeypatch.setattr(InspectorClient, "get", got)
     for command in (["explain"], ["explain", "last"]):
         assert main([*command, "--url", "http://127.0.0.1:9"]) == 2
-        assert "is no gateway of Toolspeak" in capsys.readouterr().err
+        assert "is not a Toolspeak gateway" in capsys.readouterr().err
 
 
 def test_only_its_user_reads_where_a_gateway_is(state: Path) -> None:

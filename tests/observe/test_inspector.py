@@ -50,7 +50,7 @@ class Looking:
     def last(self) -> dict[str, Any]:
         """The last request, when it is over."""
         deadline = time.monotonic() + 5
-        while not (found := self.requests()) or not found[-1]["is_over"]:
+        while not (found := self.requests()) or not found[-1]["is_finished"]:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         return self.get(f"requests/{found[-1]['key']}").json()
@@ -266,12 +266,12 @@ def test_every_api(model: ScriptedServer, gateway: Running, client: Client) -> N
     model.pause = 0.002
     asked(gateway.url, client, "What is the weather?", tools=1)
     shown = Looking(gateway.url).last()
-    summary, (turn,) = shown["summary"], shown["turns"]
+    summary, (turn,) = shown["summary"], shown["attempts"]
     assert (summary["wire"], summary["stream"]) == (client.wire, client.stream)
     assert (summary["model"], summary["upstream"], summary["mode"]) == ("m", "scripted", "prompt")
-    assert (summary["asked"], summary["calls"]) == ("What is the weather?", ["tool_0"])
-    assert summary["status"] == shown["received"]["status"] == 200
-    assert json.loads(shown["sent"]["body"])
+    assert (summary["user_message"], summary["calls"]) == ("What is the weather?", ["tool_0"])
+    assert summary["status"] == shown["response"]["status"] == 200
+    assert json.loads(shown["request"]["body"])
     assert turn["text"] == f"I look. {CALL}"
     assert turn["plan"]["reasons"]
     assert [one["role"] for one in turn["prompt"]] == ["system", "user"]
@@ -282,14 +282,14 @@ def test_every_api(model: ScriptedServer, gateway: Running, client: Client) -> N
         {"city": "Oslo"},
         "hermes",
     )
-    (span,) = turn["spans"]
+    (span,) = turn["highlights"]
     assert turn["text"][span["start"] : span["end"]] == CALL
-    assert "Oslo" in shown["received"]["body"]
+    assert "Oslo" in shown["response"]["body"]
     ends = [one["end"] for one in turn["chunks"]]
     assert ends == sorted(ends)
     assert ends[-1] == len(turn["text"])
     assert turn["chunks"][-1]["raw_end"] == len(turn["raw"])
-    assert shown["received"]["chunks"][-1]["end"] == len(shown["received"]["body"])
+    assert shown["response"]["chunks"][-1]["end"] == len(shown["response"]["body"])
     assert len(ends) > 5 if client.stream else len(ends) >= 1
 
 
@@ -300,8 +300,8 @@ def test_native_calls_and_thoughts_are_to_be_seen(model: ScriptedServer) -> None
     say(model, turn)
     with running(behind(model.url, tools="native"), token=TOKEN) as gateway:
         asked(gateway.url, STREAMED[0], tools=1)
-        (turn_,) = Looking(gateway.url).last()["turns"]
-    kinds = {one["kind"]: turn_["text"][one["start"] : one["end"]] for one in turn_["spans"]}
+        (turn_,) = Looking(gateway.url).last()["attempts"]
+    kinds = {one["kind"]: turn_["text"][one["start"] : one["end"]] for one in turn_["highlights"]}
     assert kinds["reasoning"] == "Let me think."
     assert kinds["call"].startswith("tool_0({")
     assert "Oslo" in kinds["call"]
@@ -312,13 +312,13 @@ def test_the_ladder_is_there_turn_by_turn(model: ScriptedServer, gateway: Runnin
     body = STREAMED[0].body("What is the weather?", tools=1, required=True)
     assert HTTP.post(f"{gateway.url}/v1/chat/completions", json=body).status_code == 200
     shown = Looking(gateway.url).last()
-    first, second = shown["turns"]
+    first, second = shown["attempts"]
     assert first["outcome"] == "missing-call"
-    assert second["why"] == "missing-call"
-    assert "no call" in second["why_text"]
+    assert second["reason"] == "missing-call"
+    assert "no call" in second["reason_text"]
     assert shown["summary"]["retries"] == 1
     assert "retried" in shown["summary"]["notes"]
-    assert shown["turns"][0]["ms"] <= second["at_ms"]
+    assert shown["attempts"][0]["end_ms"] <= second["start_ms"]
 
 
 def test_failures_are_kept(model: ScriptedServer, gateway: Running) -> None:
@@ -328,18 +328,18 @@ def test_failures_are_kept(model: ScriptedServer, gateway: Running) -> None:
     shown = Looking(gateway.url).last()
     assert shown["summary"]["status"] == 429
     assert "too much" in shown["failure"]["message"]
-    assert shown["turns"][0]["failure"]["kind"] == "rate_limit"
+    assert shown["attempts"][0]["failure"]["kind"] == "rate_limit"
     bad = HTTP.post(f"{gateway.url}/v1/messages", json={"model": "m"})
     assert bad.status_code == 400
     shown = Looking(gateway.url).last()
-    assert (shown["summary"]["status"], shown["turns"]) == (400, [])
-    assert json.loads(shown["sent"]["body"]) == {"model": "m"}
+    assert (shown["summary"]["status"], shown["attempts"]) == (400, [])
+    assert json.loads(shown["request"]["body"]) == {"model": "m"}
     HTTP.post(
         f"{gateway.url}/v1/messages",
         content=b'{"model": ',
         headers={"content-type": "application/json"},
     )
-    assert Looking(gateway.url).last()["sent"]["body"] == '{"model": '
+    assert Looking(gateway.url).last()["request"]["body"] == '{"model": '
 
 
 def test_a_stream_that_fails_is_kept_with_what_it_said(
@@ -352,7 +352,7 @@ def test_a_stream_that_fails_is_kept_with_what_it_said(
     shown = Looking(gateway.url).last()
     assert "too much at once" in shown["failure"]["message"]
     assert "too much at once" in shown["summary"]["failure"]
-    assert "beginning of it" in shown["turns"][0]["text"]
+    assert "beginning of it" in shown["attempts"][0]["text"]
 
 
 def test_a_request_is_there_while_it_runs(model: ScriptedServer, gateway: Running) -> None:
@@ -365,15 +365,15 @@ def test_a_request_is_there_while_it_runs(model: ScriptedServer, gateway: Runnin
         pieces = stream.iter_bytes()
         next(pieces)
         (summary,) = looking.requests()
-        assert not summary["is_over"]
-        some = looking.get(f"requests/{summary['key']}").json()["turns"][0]
-        assert some["ms"] is None
+        assert not summary["is_finished"]
+        some = looking.get(f"requests/{summary['key']}").json()["attempts"][0]
+        assert some["end_ms"] is None
         time.sleep(0.2)
-        more = looking.get(f"requests/{summary['key']}").json()["turns"][0]
+        more = looking.get(f"requests/{summary['key']}").json()["attempts"][0]
         assert more["text"].startswith(some["text"])
         assert len(more["text"]) > len(some["text"])
         assert list(pieces)
-    assert looking.last()["summary"]["is_over"]
+    assert looking.last()["summary"]["is_finished"]
 
 
 def test_a_request_can_be_opened_whatever_happens_to_it(model: ScriptedServer) -> None:
@@ -404,12 +404,12 @@ def test_a_row_says_more_while_the_request_runs(model: ScriptedServer, gateway: 
         lines = stream.iter_lines()
         asking = pool.submit(asked, gateway.url, STREAMED[0], "What is it?", tools=1)
         seen: list[Any] = []
-        while not seen or not seen[-1]["is_over"]:
+        while not seen or not seen[-1]["is_finished"]:
             seen += json.loads(next(lines)).get("requests", [])
         asking.result()
-    running_ = [one for one in seen if not one["is_over"]]
+    running_ = [one for one in seen if not one["is_finished"]]
     assert running_[-1]["mode"] == "prompt"
-    assert running_[-1]["asked"] == "What is it?"
+    assert running_[-1]["user_message"] == "What is it?"
     # And it is not told again and again.
     assert len(seen) < 6
 
@@ -423,7 +423,7 @@ def test_a_client_that_leaves(model: ScriptedServer, gateway: Running) -> None:
         next(stream.iter_bytes())
     shown = Looking(gateway.url).last()
     assert shown["summary"]["status"] == 499
-    assert shown["turns"][0]["text"]
+    assert shown["attempts"][0]["text"]
 
 
 def test_the_ring_is_bounded(model: ScriptedServer) -> None:
@@ -441,8 +441,8 @@ def test_the_ring_is_bounded(model: ScriptedServer) -> None:
         assert len(looking.requests()) < 5
         asked(gateway.url, WHOLE[0], "y" * 300_000)
         last = looking.requests()[-1]
-        assert last["asked"].startswith("yyy")
-        assert looking.last()["sent"]["body"] == ""
+        assert last["user_message"].startswith("yyy")
+        assert looking.last()["request"]["body"] == ""
         assert looking.get(f"requests/{before[0]['key']}").status_code == 404
 
 
@@ -458,8 +458,8 @@ def test_what_is_under_way_is_bounded_too(model: ScriptedServer) -> None:
         asked(gateway.url, STREAMED[0])
         # The room that the first one had is there again.
         shown = Looking(gateway.url).last()
-        assert shown["turns"][0]["text"] == "Short."
-        assert "not kept" not in shown["turns"][0]["raw"]
+        assert shown["attempts"][0]["text"] == "Short."
+        assert "not kept" not in shown["attempts"][0]["raw"]
 
 
 def test_what_was_not_kept_is_told(model: ScriptedServer) -> None:
@@ -468,8 +468,8 @@ def test_what_was_not_kept_is_told(model: ScriptedServer) -> None:
     with running(config, token=TOKEN) as gateway:
         asked(gateway.url, STREAMED[0])
         shown = Looking(gateway.url).last()
-        assert "more bytes were not kept" in shown["received"]["body"]
-        assert shown["received"]["size"] > len(shown["received"]["body"])
+        assert "more bytes were not kept" in shown["response"]["body"]
+        assert shown["response"]["size"] > len(shown["response"]["body"])
 
 
 def test_the_clients_own_name_for_a_request(model: ScriptedServer, gateway: Running) -> None:
@@ -481,8 +481,8 @@ def test_the_clients_own_name_for_a_request(model: ScriptedServer, gateway: Runn
     first, second = looking.requests()
     assert first["id"] == second["id"] == "mine/1"
     assert first["key"] != second["key"]
-    assert looking.get("requests/mine%2F1").json()["turns"][0]["text"] == "Two."
-    assert looking.get(f"requests/{first['key']}").json()["turns"][0]["text"] == "One."
+    assert looking.get("requests/mine%2F1").json()["attempts"][0]["text"] == "Two."
+    assert looking.get(f"requests/{first['key']}").json()["attempts"][0]["text"] == "One."
 
 
 def test_odd_texts_are_kept(model: ScriptedServer, gateway: Running) -> None:
@@ -493,16 +493,16 @@ def test_odd_texts_are_kept(model: ScriptedServer, gateway: Running) -> None:
     headers = {"content-type": "application/json"}
     HTTP.post(f"{gateway.url}/v1/chat/completions", content=body, headers=headers)
     shown = Looking(gateway.url).last()
-    assert shown["turns"][0]["text"] == text
-    assert Looking(gateway.url).requests()[0]["is_over"]
+    assert shown["attempts"][0]["text"] == text
+    assert Looking(gateway.url).requests()[0]["is_finished"]
 
 
 def test_places_count_as_javascript_does(model: ScriptedServer, gateway: Running) -> None:
     say(model, words(f"🦀🦀 {CALL} 🦀"))
     asked(gateway.url, STREAMED[0], tools=1)
-    (turn,) = Looking(gateway.url).last()["turns"]
+    (turn,) = Looking(gateway.url).last()["attempts"]
     units = turn["text"].encode("utf-16-le")
-    (span,) = turn["spans"]
+    (span,) = turn["highlights"]
     assert units[2 * span["start"] : 2 * span["end"]].decode("utf-16-le") == CALL
     assert turn["chunks"][-1]["end"] == len(units) // 2
 
@@ -535,9 +535,9 @@ def test_no_secret_is_shown(model: ScriptedServer) -> None:
         # Not in pieces either: a stream has it five characters at a time.
         for at in range(5, len(secret) - 5):
             assert f'"{secret[at : at + 5]}"' not in everything, secret
-    turn = shown["turns"][0]
-    assert shown["hidden"] >= 2
-    assert sum(one["kind"] == "secret" for one in turn["spans"]) == 2
+    turn = shown["attempts"][0]
+    assert shown["masked_secrets"] >= 2
+    assert sum(one["kind"] == "secret" for one in turn["highlights"]) == 2
     assert turn["text"].count("sk-p****") == 2
     assert [one["arguments"] for one in turn["calls"]] == [{"city": "Oslo"}]
     assert "$KEY" in shown["curl"]
@@ -560,10 +560,10 @@ def test_live(model: ScriptedServer, gateway: Running) -> None:
         assert first["epoch"]
         asked(gateway.url, WHOLE[0])
         seen: list[Any] = []
-        while not seen or not seen[-1]["is_over"]:
+        while not seen or not seen[-1]["is_finished"]:
             seen += json.loads(next(lines)).get("requests", [])
         assert seen[-1]["key"] == looking.requests()[-1]["key"]
-        looking.post("approvals", {"tool": "t", "expires": time.time() + 60})
+        looking.post("approvals", {"tool": "t", "expires_at": time.time() + 60})
         line = json.loads(next(lines))
         assert line["approvals"][0]["tool"] == "t"
 
@@ -593,9 +593,9 @@ def test_looking_is_not_counted(model: ScriptedServer, gateway: Running) -> None
 
 def test_approvals(gateway: Running) -> None:
     looking = Looking(gateway.url)
-    asked = {"tool": "rm", "arguments": {"path": "/"}, "expires": time.time() + 60}
+    asked = {"tool": "rm", "arguments": {"path": "/"}, "expires_at": time.time() + 60}
     first = looking.post("approvals", asked).json()
-    second = looking.post("approvals", {**asked, "can_last": True}).json()
+    second = looking.post("approvals", {**asked, "can_always": True}).json()
     pending = looking.get("approvals").json()["approvals"]
     assert [one["id"] for one in pending] == [first["id"], second["id"]]
     assert pending[0]["arguments"] == {"path": "/"}
@@ -617,7 +617,7 @@ def test_approvals(gateway: Running) -> None:
 
 def test_it_is_too_late(gateway: Running) -> None:
     looking = Looking(gateway.url)
-    asked = looking.post("approvals", {"tool": "rm", "expires": time.time() + 0.1}).json()
+    asked = looking.post("approvals", {"tool": "rm", "expires_at": time.time() + 0.1}).json()
     time.sleep(0.15)
     assert looking.get("approvals").json() == {"approvals": []}
     assert looking.post(f"approvals/{asked['id']}", {"answer": "yes"}).status_code == 404
@@ -641,7 +641,7 @@ def test_parse(gateway: Running) -> None:
     ) == ("<tool_call>oops</tool_call>")
     assert rejected["start"] > call["end"]
     assert found["reasoning"] == "let me see"
-    assert {one["kind"] for one in found["spans"]} >= {"call", "rejected", "reasoning"}
+    assert {one["kind"] for one in found["highlights"]} >= {"call", "rejected", "reasoning"}
     assert all(one["meaning"] for one in found["notes"])
     strict = {"text": text, "tools": tools, "trust": "strict", "dialect": "glm45"}
     assert looking.post("parse", strict).json()["calls"] == []

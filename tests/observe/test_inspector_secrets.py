@@ -13,7 +13,7 @@ from tests.gateway.running_gateway import behind, running
 from tests.observe.test_inspector import HTTP, SECRET, TOKEN, Looking, words
 from toolspeak import Finish, TextDelta
 from toolspeak.config.settings import Config
-from toolspeak.observe.inspector.masking import Covering
+from toolspeak.observe.inspector.masking import Masker
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure
 
@@ -62,9 +62,9 @@ def test_in_a_stream_cut_anywhere(size: int, wire: str) -> None:
         client = next(one for one in STREAMED if one.wire == wire and not one.is_array)
         shown = looked(behind(model.url, wire=wire), client.body("Hi"), client.path)
     assert_hidden(shown, SECRET)
-    assert shown[0]["turns"][0]["text"].count("*") > 10
+    assert shown[0]["attempts"][0]["text"].count("*") > 10
     spelled_out = "".join(
-        sign for sign in shown[0]["turns"][0]["raw"] if sign in SECRET or sign == "*"
+        sign for sign in shown[0]["attempts"][0]["raw"] if sign in SECRET or sign == "*"
     )
     assert SECRET[4:] not in spelled_out
 
@@ -88,7 +88,7 @@ def test_in_what_is_wrong_with_a_call() -> None:
     said = words(f"<tool_call>{json.dumps(call)}</tool_call>")
     with ScriptedServer(said, said, said, said) as model:
         shown = looked(behind(model.url, tools="prompt", dialect="hermes"), tools)
-    assert shown[0]["turns"][0]["rejected"]
+    assert shown[0]["attempts"][0]["rejected"]
     assert_hidden(shown, SECRET)
 
 
@@ -143,17 +143,17 @@ def test_many_pieces_take_no_more_than_their_share() -> None:
     """A long secret in small pieces: twice as many take about twice as long."""
     from time import perf_counter
 
-    from toolspeak.observe.inspector.reply_text import read
-    from toolspeak.upstream.capture import Flow, Room
+    from toolspeak.observe.inspector.reply_text import read_reply_text
+    from toolspeak.upstream.capture import CaptureBudget, StreamCapture
 
     def seconds(count: int) -> float:
-        flow = Flow(0.0, Room(2**30))
+        flow = StreamCapture(0.0, CaptureBudget(2**30))
         for number in range(count):
             delta = {"choices": [{"index": 0, "delta": {"content": f"x{number:06}"}}]}
-            flow.take(f"data: {json.dumps(delta)}\n\n".encode())
-        said = read("openai_chat", flow, is_stream=True)
+            flow.add(f"data: {json.dumps(delta)}\n\n".encode())
+        said = read_reply_text("openai_chat", flow, is_stream=True)
         began = perf_counter()
-        said.covered_raw([(0, len(said.text))])
+        said.mask_raw([(0, len(said.text))])
         return perf_counter() - began
 
     best = [min(seconds(count) for _ in range(3)) for count in (2000, 8000)]
@@ -174,9 +174,12 @@ def test_what_curl_is_told_reads_no_file() -> None:
 
 
 def test_a_known_secret_is_covered_everywhere() -> None:
-    cover = Covering(["a-known-secret"])
+    masker = Masker(["a-known-secret"])
     value = {"a-known-secret": ["x a-known-secret y", {"n": 1}], "other": None}
-    assert cover.known(value) == {"a-kn**********": ["x a-kn********** y", {"n": 1}], "other": None}
+    assert masker.mask_known(value) == {
+        "a-kn**********": ["x a-kn********** y", {"n": 1}],
+        "other": None,
+    }
 
 
 def test_text_that_has_none_is_as_it_was() -> None:
@@ -184,6 +187,6 @@ def test_text_that_has_none_is_as_it_was() -> None:
     said = [TextDelta(text), Finish("stop")]
     with ScriptedServer(said) as model:
         shown = looked(behind(model.url), WHOLE[0].body("Hi"))[0]
-    assert shown["turns"][0]["text"] == text
-    assert shown["hidden"] == 0
-    assert json.loads(shown["turns"][0]["raw"])
+    assert shown["attempts"][0]["text"] == text
+    assert shown["masked_secrets"] == 0
+    assert json.loads(shown["attempts"][0]["raw"])

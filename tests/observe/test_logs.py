@@ -16,7 +16,7 @@ from tests.gateway.gateway_process import ask as asked_of
 from tests.gateway.raw_clients import HTTP, STREAMED, WHOLE, Client, ask
 from tests.gateway.running_gateway import behind, running
 from toolspeak.events import Event, Finish, TextDelta
-from toolspeak.observe.logs import REQUEST_ID, JsonLines
+from toolspeak.observe.logs import REQUEST_ID, JsonLogFormatter
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure
 
@@ -30,7 +30,7 @@ TURNS: list[list[Event]] = [
 
 
 def lines_of(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    formatter = JsonLines()
+    formatter = JsonLogFormatter()
     return [json.loads(formatter.format(record)) for record in caplog.records]
 
 
@@ -94,7 +94,7 @@ def test_failures_and_keys_in_the_query(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_all_else_is_json_too() -> None:
-    formatter = JsonLines()
+    formatter = JsonLogFormatter()
     record = logging.LogRecord("uvicorn", logging.WARNING, "", 1, "odd: %s\n2", ("\ud800",), None)
     line = json.loads(formatter.format(record))
     assert (line["level"], line["logger"], line["message"]) == (
@@ -125,7 +125,7 @@ def test_what_goes_wrong_inside_names_its_request(
 
     written = io.StringIO()
     handler = logging.StreamHandler(written)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonLogFormatter())
     monkeypatch.setattr("toolspeak.gateway.chat_handler.omits_tools", fails)
     logger = logging.getLogger("toolspeak.gateway")
     logger.addHandler(handler)

@@ -20,8 +20,13 @@ from tests.gateway.running_gateway import Running, behind, running
 from toolspeak.config.settings import UpstreamSettings
 from toolspeak.events import CallEnd, CallStart, Event, Finish, TextDelta
 from toolspeak.notes import NOTES, REPAIRS
-from toolspeak.observe.metrics import FAMILIES, Family, Metrics, SharedMetrics
-from toolspeak.observe.tally import tally
+from toolspeak.observe.metrics import (
+    METRIC_FAMILIES,
+    MetricFamily,
+    MetricRegistry,
+    SharedMetricRegistry,
+    count_request,
+)
 from toolspeak.store.base import MemoryStore
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure, ToolCall, Usage
@@ -39,8 +44,8 @@ def samples(text: str) -> dict[Sample, float]:
     """What Prometheus reads; every histogram has to make sense."""
     found: dict[Sample, float] = {}
     for family in text_string_to_metric_families(text):
-        known = FAMILIES[family.name if family.type != "counter" else f"{family.name}_total"]
-        assert (family.type, family.documentation) == (known.kind, known.about)
+        known = METRIC_FAMILIES[family.name if family.type != "counter" else f"{family.name}_total"]
+        assert (family.type, family.documentation) == (known.kind, known.help)
         for one in family.samples:
             key = sample(one.name, **one.labels)
             assert key not in found
@@ -60,7 +65,7 @@ def check(name: str, found: dict[Sample, float]) -> None:
             for (one, others), value in found.items()
             if one == f"{name}_bucket" and labels < others
         }
-        assert tuple(buckets) == (*FAMILIES[name].buckets, float("inf"))
+        assert tuple(buckets) == (*METRIC_FAMILIES[name].buckets, float("inf"))
         assert list(buckets.values()) == sorted(buckets.values())
         assert buckets[float("inf")] == count > 0
         assert found[f"{name}_sum", labels] >= 0
@@ -96,13 +101,15 @@ def test_every_client() -> None:
         many = sum(client.wire == wire for client in CLIENTS)
         requests = {"wire": wire, "mode": "native", "status": "200"}
         assert found[sample("toolspeak_requests_total", **requests)] == many
-        assert found[sample("toolspeak_request_seconds_count", wire=wire)] == many
+        assert found[sample("toolspeak_request_duration_seconds_count", wire=wire)] == many
     streams = sum(client.stream for client in CLIENTS)
     assert found[sample("toolspeak_overhead_seconds_count", stream="true")] == streams
     whole = sample("toolspeak_overhead_seconds_count", stream="false")
     assert found[whole] == len(CLIENTS) - streams
     assert found[sample("toolspeak_holdback_seconds_count")] == streams
-    assert found[sample("toolspeak_upstream_seconds_count", upstream="scripted")] == len(CLIENTS)
+    assert found[sample("toolspeak_upstream_first_byte_seconds_count", upstream="scripted")] == len(
+        CLIENTS
+    )
     assert found[sample("toolspeak_replies_total", outcome="answer")] == len(CLIENTS)
     assert found[sample("toolspeak_tokens_total", kind="input")] == 7 * len(CLIENTS)
     assert found[sample("toolspeak_active_requests")] == 1
@@ -115,25 +122,25 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], dict[Sample, float]]] = {
         [called("get_weather")],
         {"tools": "native"},
         {
-            sample("toolspeak_calls_total", stood="native", dialect="native"): 1,
+            sample("toolspeak_calls_total", source="native", dialect="native"): 1,
             sample("toolspeak_replies_total", outcome="calls"): 1,
         },
     ),
     "a call in its text": (
         [said(OPENED)],
         {"tools": "native"},
-        {sample("toolspeak_calls_total", stood="text", dialect="hermes"): 1},
+        {sample("toolspeak_calls_total", source="text", dialect="hermes"): 1},
     ),
     "a call that was asked for by a prompt": (
         [said(OPENED)],
         {"tools": "prompt", "dialect": "hermes"},
-        {sample("toolspeak_calls_total", stood="prompt", dialect="hermes"): 1},
+        {sample("toolspeak_calls_total", source="prompt", dialect="hermes"): 1},
     ),
     "a repair": (
         [said(OPENED.replace("{}}", "{},}"))],
         {"tools": "native"},
         {
-            sample("toolspeak_repairs_total", reason="repaired-trailing-comma"): 1,
+            sample("toolspeak_repairs_total", code="repaired-trailing-comma"): 1,
             sample("toolspeak_notes_total", code="repaired-trailing-comma"): 1,
         },
     ),
@@ -148,7 +155,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], dict[Sample, float]]] = {
             sample("toolspeak_replies_total", outcome="unknown-tool"): 1,
             sample("toolspeak_replies_total", outcome="answer"): 1,
             sample("toolspeak_retries_total", reason="unknown-tool"): 1,
-            sample("toolspeak_upstream_seconds_count", upstream="scripted"): 2,
+            sample("toolspeak_upstream_first_byte_seconds_count", upstream="scripted"): 2,
         },
     ),
     "a false refusal": (
@@ -158,7 +165,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], dict[Sample, float]]] = {
             sample("toolspeak_refusals_total", kind="false"): 1,
             sample("toolspeak_retries_total", reason="false-refusal"): 1,
             sample("toolspeak_notes_total", code="retried"): 1,
-            sample("toolspeak_calls_total", stood="native", dialect="native"): 1,
+            sample("toolspeak_calls_total", source="native", dialect="native"): 1,
             sample("toolspeak_requests_total", wire="openai_chat", mode="native", status="200"): 1,
         },
     ),
@@ -173,7 +180,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], dict[Sample, float]]] = {
         {
             sample("toolspeak_upstream_failures_total", upstream="scripted", kind="rate_limit"): 1,
             sample("toolspeak_requests_total", wire="openai_chat", mode="native", status="429"): 1,
-            sample("toolspeak_request_seconds_count", wire="openai_chat"): 1,
+            sample("toolspeak_request_duration_seconds_count", wire="openai_chat"): 1,
         },
     ),
 }
@@ -249,18 +256,18 @@ def test_nobody_can_make_more_of_them() -> None:
 
 
 def test_odd_labels_and_large_numbers() -> None:
-    metrics = Metrics()
-    metrics.count("toolspeak_tokens_total", 'a"b\\c\nd', amount=1_234_567_890_123)
-    metrics.count("toolspeak_tokens_total", 'a"b\\c\nd', amount=7)
-    found = samples(metrics.text())
+    metrics = MetricRegistry()
+    metrics.increment("toolspeak_tokens_total", 'a"b\\c\nd', amount=1_234_567_890_123)
+    metrics.increment("toolspeak_tokens_total", 'a"b\\c\nd', amount=7)
+    found = samples(metrics.render())
     assert found[sample("toolspeak_tokens_total", kind='a"b\\c\nd')] == 1_234_567_890_130
 
 
 def test_histograms() -> None:
-    metrics = Metrics()
+    metrics = MetricRegistry()
     for seconds in (0.0, 0.0005, 0.0006, 0.3, 1.0, 1.5):
         metrics.observe(seconds, "toolspeak_overhead_seconds", "true")
-    found = samples(metrics.text())
+    found = samples(metrics.render())
     ends = {"0.0005": 2, "0.001": 3, "0.25": 3, "0.5": 4, "1": 5, "+Inf": 6}
     for end, count in ends.items():
         bucket = sample("toolspeak_overhead_seconds_bucket", stream="true", le=end)
@@ -271,37 +278,37 @@ def test_histograms() -> None:
 def test_several_processes_are_summed_up() -> None:
     async def run() -> None:
         store = MemoryStore()
-        shared = [SharedMetrics(metrics := Metrics(), store) for _ in range(2)]
-        every: list[Metrics] = [one._metrics for one in shared]  # pyright: ignore[reportPrivateUsage]
+        shared = [SharedMetricRegistry(metrics := MetricRegistry(), store) for _ in range(2)]
+        every: list[MetricRegistry] = [one._metrics for one in shared]  # pyright: ignore[reportPrivateUsage]
         for at, metrics in enumerate(every):
-            metrics.observe(0.3 + at, "toolspeak_request_seconds", "gemini")
-            metrics.count("toolspeak_refusals_total", "false")
+            metrics.observe(0.3 + at, "toolspeak_request_duration_seconds", "gemini")
+            metrics.increment("toolspeak_refusals_total", "false")
             shared[at].start()
         await shared[0].stop()
-        metrics.observe(0.3, "toolspeak_request_seconds", "gemini")
-        found = samples(await shared[1].text())
+        metrics.observe(0.3, "toolspeak_request_duration_seconds", "gemini")
+        found = samples(await shared[1].render())
         assert found[sample("toolspeak_refusals_total", kind="false")] == 2
-        bucket = sample("toolspeak_request_seconds_bucket", wire="gemini", le="0.5")
+        bucket = sample("toolspeak_request_duration_seconds_bucket", wire="gemini", le="0.5")
         assert found[bucket] == 2
-        assert found[sample("toolspeak_request_seconds_count", wire="gemini")] == 3
+        assert found[sample("toolspeak_request_duration_seconds_count", wire="gemini")] == 3
         await shared[1].stop()
-        assert samples(await shared[0].text()) == found
+        assert samples(await shared[0].render()) == found
 
     asyncio.run(run())
 
 
 def test_what_another_version_has_counted() -> None:
     amounts = {"toolspeak_requests_total": 1.0, "toolspeak_gone_total": 1.0, "a_sum": 2.0}
-    assert "gone" not in (text := Metrics().text(amounts))
+    assert "gone" not in (text := MetricRegistry().render(amounts))
     assert "a_sum" not in text
 
 
 def test_nothing_is_known_of_what_was_not_understood() -> None:
-    metrics = Metrics()
+    metrics = MetricRegistry()
     record = RequestRecord("req_1", "POST", "/v1/messages", "anthropic", is_chat=True)
     record.end(0, {})
-    tally(record, metrics)
-    found = samples(metrics.text())
+    count_request(record, metrics)
+    found = samples(metrics.render())
     lost = {"wire": "anthropic", "mode": "", "status": "499"}
     assert found[sample("toolspeak_requests_total", **lost)] == 1
 
@@ -321,7 +328,7 @@ def test_a_fallback() -> None:
     failed = {"upstream": "scripted", "kind": "overloaded"}
     assert found[sample("toolspeak_upstream_failures_total", **failed)] == 1
     assert found[sample("toolspeak_retries_total", reason="fallback")] == 1
-    assert found[sample("toolspeak_upstream_seconds_count", upstream="other")] == 1
+    assert found[sample("toolspeak_upstream_first_byte_seconds_count", upstream="other")] == 1
 
 
 # What is written about them.
@@ -345,13 +352,13 @@ def queries() -> Iterator[tuple[str, str]]:
             yield "the page", line
 
 
-def family_of(name: str) -> Family:
+def family_of(name: str) -> MetricFamily:
     """What a name in a question stands for."""
-    if name in FAMILIES and FAMILIES[name].kind != "histogram":
-        return FAMILIES[name]
+    if name in METRIC_FAMILIES and METRIC_FAMILIES[name].kind != "histogram":
+        return METRIC_FAMILIES[name]
     stem, _, ending = name.rpartition("_")
     assert ending in ("bucket", "sum", "count"), name
-    family = FAMILIES[stem]
+    family = METRIC_FAMILIES[stem]
     return structs.replace(
         family, labels=(*family.labels, *(("le",) if ending == "bucket" else ()))
     )
@@ -389,7 +396,7 @@ def test_the_dashboard() -> None:
     assert len(taken) == len(set(taken))
     assert max(x for x, _ in taken) < 24
     shown = " ".join(query for where, query in queries() if where.startswith("the panel"))
-    assert all(name in shown for name in FAMILIES)
+    assert all(name in shown for name in METRIC_FAMILIES)
     legends = [target for panel in panels for target in panel.get("targets", ())]
     for target in legends:
         for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):

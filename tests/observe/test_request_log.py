@@ -15,11 +15,10 @@ import pytest
 from tests.gateway.running_gateway import Nowhere
 from toolspeak.config.settings import Config, UpstreamSettings
 from toolspeak.gateway.http import Sender
-from toolspeak.gateway.inspector_recorder import Recorder
-from toolspeak.observe.inspector import request_log as ring_module
+from toolspeak.observe.inspector import request_log as log_module
 from toolspeak.observe.inspector import sharing
-from toolspeak.observe.inspector.request_log import Ring
-from toolspeak.observe.inspector.summary import summary_of
+from toolspeak.observe.inspector.recorder import RequestRecorder
+from toolspeak.observe.inspector.request_log import RequestLog, summarize_request
 from toolspeak.store.base import MemoryStore
 from toolspeak.types import (
     Document,
@@ -36,12 +35,18 @@ from toolspeak.types import (
     ToolResult,
     Usage,
 )
-from toolspeak.upstream.capture import UNCOUNTED, Flow, Kept, Room, weight_of
+from toolspeak.upstream.capture import (
+    RECOUNT_AFTER,
+    CaptureBudget,
+    RequestCapture,
+    StreamCapture,
+    memory_size,
+)
 from toolspeak.upstream.catalog import Endpoint, UpstreamServer
 from toolspeak.upstream.record import AttemptRecord, RequestRecord
 from toolspeak.upstream.response import UpstreamResponse
 
-ROOM = Room(2**30)
+ROOM = CaptureBudget(2**30)
 
 
 def call(**arguments: Any) -> ToolCall:
@@ -59,12 +64,12 @@ def served(
     reply: Reply, number: int = 0, *, is_last: bool = True, body: bytes = b"{}"
 ) -> RequestRecord:
     """A request to which a model has said that."""
-    kept = Kept(1.0, ROOM, key=f"req_{number}", target="/v1/x?y", headers={"accept": "*"})
-    kept.take(b"data: 1\n\n")
-    kept.take(b"data: 2\n\n")
-    kept.take_body(body)
-    heard = Flow(1.0, ROOM)
-    heard.take(b"\xff\x00 not text")
+    kept = RequestCapture(1.0, ROOM, key=f"req_{number}", target="/v1/x?y", headers={"accept": "*"})
+    kept.add(b"data: 1\n\n")
+    kept.add(b"data: 2\n\n")
+    kept.set_body(body)
+    heard = StreamCapture(1.0, ROOM)
+    heard.add(b"\xff\x00 not text")
     question = AttemptRecord(
         UpstreamServer("up", "openai_chat", "http://127.0.0.1/v1", "key", {"x": "y"}),
         Plan("prompt", "hermes", True, ("because",)),
@@ -131,10 +136,10 @@ UNWRITABLE = {
 @pytest.mark.parametrize("name", [*WRITABLE, *UNWRITABLE])
 def test_what_is_kept_is_what_it_was(name: str, is_last: bool) -> None:
     reply = {**WRITABLE, **UNWRITABLE}[name]
-    record, ring = served(reply, is_last=is_last), Ring()
-    ring.end(record)
-    [over] = ring.over()
-    assert isinstance(over.said, bytes) == (name in WRITABLE)
+    record, log = served(reply, is_last=is_last), RequestLog()
+    log.finish(record)
+    [over] = log.list_finished()
+    assert isinstance(over.stored, bytes) == (name in WRITABLE)
     assert over.record.reply == reply
     assert over.record == record
     assert over.summary.calls == [one.name for one in reply.calls]
@@ -142,70 +147,70 @@ def test_what_is_kept_is_what_it_was(name: str, is_last: bool) -> None:
 
 @pytest.mark.parametrize("name", [*WRITABLE, *UNWRITABLE])
 def test_one_that_is_under_way_goes_on_without_whoever_looks(name: str) -> None:
-    record, ring = served({**WRITABLE, **UNWRITABLE}[name]), Ring()
+    record, log = served({**WRITABLE, **UNWRITABLE}[name]), RequestLog()
     record.ended = 0.0
-    ring.active["req_0"] = record
-    seen = ring.snapshot("req_0")
+    log.active["req_0"] = record
+    seen = log.snapshot_active("req_0")
     assert seen == record
     assert seen
     assert seen.capture
     assert record.capture
-    record.capture.take(b"more")
-    assert seen.capture.pieces == [b"data: 1\n\n", b"data: 2\n\n"]
+    record.capture.add(b"more")
+    assert seen.capture.chunks == [b"data: 1\n\n", b"data: 2\n\n"]
 
 
 def test_a_look_is_remembered_and_only_what_is_kept() -> None:
-    ring = Ring(most=3)
+    log = RequestLog(max_requests=3)
     for number in range(3):
-        ring.end(served(EVERY_PART, number))
-    first = ring.over()
-    ring.end(served(EVERY_PART, 3))
-    second = ring.over()
+        log.finish(served(EVERY_PART, number))
+    first = log.list_finished()
+    log.finish(served(EVERY_PART, 3))
+    second = log.list_finished()
     assert [one.summary.id for one in second] == ["req_1", "req_2", "req_3"]
     assert [one.summary for one in second[:2]] == [one.summary for one in first[1:]]
     assert second[0] is first[1]
-    assert ring.find("req_0", None) is None
-    assert ring.find("req_3", None)
-    changes = [one.summary.changed for one in second]
+    assert log.find_record("req_0", None) is None
+    assert log.find_record("req_3", None)
+    changes = [one.summary.changed_at for one in second]
     assert sorted(set(changes)) == changes
 
 
 @pytest.mark.parametrize("reply", [Reply(parts=(call(x="y"),)), Reply(parts=(call(x="\ud800"),))])
 def test_one_that_is_larger_than_all_that_may_be_kept(reply: Reply) -> None:
-    ring = Ring(max_bytes=20_000)
+    log = RequestLog(max_bytes=20_000)
     body = b'{"messages":[{"role":"user","content":"Who?"}],"x":"' + b"x" * 30_000 + b'"}'
-    ring.end(served(reply, body=body))
-    [over] = ring.over()
-    assert (over.summary.asked, over.summary.calls) == ("Who?", ["get_weather"])
+    log.finish(served(reply, body=body))
+    [over] = log.list_finished()
+    assert (over.summary.user_message, over.summary.calls) == ("Who?", ["get_weather"])
     assert over.record.capture
     assert over.record.capture.size == 18
-    assert ring.size < 20_000
+    assert log.size < 20_000
 
 
 def test_what_is_forgotten_is_forgotten_also_by_those_who_have_looked() -> None:
-    ring = Ring(most=10)
+    log = RequestLog(max_requests=10)
     for number in range(10):
-        ring.end(served(EVERY_PART, number))
-    assert len(ring.over()) == 10
-    looked = ring._looked  # pyright: ignore[reportPrivateUsage]
+        log.finish(served(EVERY_PART, number))
+    assert len(log.list_finished()) == 10
+    looked = log._summarized  # pyright: ignore[reportPrivateUsage]
     for number in range(10, 14):
-        ring.end(served(EVERY_PART, number))
+        log.finish(served(EVERY_PART, number))
     assert len(looked) == 6
-    ring.resize(0, 0)
-    assert (ring.size, ring.over(), looked) == (0, [], {})
+    log.resize(0, 0)
+    assert (log.size, log.list_finished(), looked) == (0, [], {})
 
 
 def test_what_takes_room_is_what_is_counted() -> None:
-    ring, reply = Ring(), Reply(parts=(Text("x"),))
+    log, reply = RequestLog(), Reply(parts=(Text("x"),))
     records = [served(reply, number, body=b"x" * 3000) for number in range(300)]
     tracemalloc.start()
     try:
         for record in records:
-            ring.end(record)
+            log.finish(record)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert ring.size < held < 1.1 * ring.size
+    assert log.size < held < 1.1 * log.size
 
 
 @pytest.mark.parametrize("name", ["every part", "half a character"])
@@ -215,21 +220,21 @@ def test_the_request_was_served_whatever_goes_wrong_in_writing_it_down(
     def odd(record: RequestRecord) -> None:
         raise ValueError(record.id)
 
-    monkeypatch.setattr(ring_module, "summary_of", odd)
-    ring = Ring(max_bytes=1000)
-    ring.end(served({**WRITABLE, **UNWRITABLE}[name], body=b"x" * 5000))
+    monkeypatch.setattr(log_module, "summarize_request", odd)
+    log = RequestLog(max_bytes=1000)
+    log.finish(served({**WRITABLE, **UNWRITABLE}[name], body=b"x" * 5000))
     assert len(caplog.records) == 1
-    assert (ring.size, ring.over()) == (0, [])
+    assert (log.size, log.list_finished()) == (0, [])
 
 
 def test_many_look_while_requests_come_and_go() -> None:
-    ring = Ring(most=50)
+    log = RequestLog(max_requests=50)
     is_over = threading.Event()
     looks: list[int] = []
 
     def look() -> None:
         while not is_over.is_set():
-            found = ring.over()
+            found = log.list_finished()
             numbers = [int(one.summary.id[4:]) for one in found]
             assert numbers == sorted(numbers)
             looks.append(len(found))
@@ -238,37 +243,39 @@ def test_many_look_while_requests_come_and_go() -> None:
         looking = [threads.submit(look) for _ in range(3)]
         for number in range(2000):
             reply = UNWRITABLE["half a character"] if number % 7 == 0 else EVERY_PART
-            ring.end(served(reply, number))
+            log.finish(served(reply, number))
             if number % 100 == 0:
                 sleep(0.005)
         is_over.set()
         for one in looking:
             one.result()
     assert looks
-    assert len(ring.over()) == len(ring._looked) == 50  # pyright: ignore[reportPrivateUsage]
+    assert len(log.list_finished()) == len(log._summarized) == 50  # pyright: ignore[reportPrivateUsage]
 
 
 def test_room_is_given_back() -> None:
-    ring = Ring()
-    before = ring.room.left
+    log = RequestLog()
+    before = log.budget.remaining
     for _ in range(50):
         record = RequestRecord()
-        kept = record.capture = Kept(0.0, ring.room, key="req_1")
+        kept = record.capture = RequestCapture(0.0, log.budget, key="req_1")
         for size in (10, 5000, 30) * 20:
-            kept.take(b"x" * size)
-        kept.take_body(b"y" * 700)
-        ring.end(record)
-    assert ring.room.left == before
+            kept.add(b"x" * size)
+        kept.set_body(b"y" * 700)
+        log.finish(record)
+    assert log.budget.remaining == before
 
 
 @pytest.mark.parametrize("most", [1, 7, 100, 1000])
 def test_so_many_are_kept(most: int) -> None:
-    ring = Ring(most=most)
+    log = RequestLog(max_requests=most)
     for number in range(most + 100):
-        ring.end(served(EVERY_PART, number))
-    assert [one.summary.id for one in ring.over()] == [f"req_{100 + n}" for n in range(most)]
+        log.finish(served(EVERY_PART, number))
+    assert [one.summary.id for one in log.list_finished()] == [
+        f"req_{100 + n}" for n in range(most)
+    ]
     for number in (100, 99 + most):
-        found = ring.find(f"req_{number}", None)
+        found = log.find_record(f"req_{number}", None)
         assert found
         assert found.id == f"req_{number}"
 
@@ -276,66 +283,66 @@ def test_so_many_are_kept(most: int) -> None:
 @pytest.mark.parametrize("size", [3_000, 20_000, 80_000, 200_000])
 def test_so_many_bytes_are_kept(size: int) -> None:
     """About all that there is room for, and never more; those that ended last."""
-    ring = Ring(max_bytes=1_000_000)
+    log = RequestLog(max_bytes=1_000_000)
     for number in range(500):
-        ring.end(served(EVERY_PART, number, body=b"x" * size))
-        assert ring.size <= 1_000_000
-    kept = [one.summary.id for one in ring.over()]
+        log.finish(served(EVERY_PART, number, body=b"x" * size))
+        assert log.size <= 1_000_000
+    kept = [one.summary.id for one in log.list_finished()]
     assert kept == [f"req_{500 - len(kept) + n}" for n in range(len(kept))]
     assert len(kept) >= 1_000_000 // (size + 2_000)
 
 
 def test_a_large_one_takes_no_others_along_when_it_has_to_go() -> None:
-    ring = Ring(max_bytes=1_000_000)
+    log = RequestLog(max_bytes=1_000_000)
     for number in range(5):
-        ring.end(served(EVERY_PART, number))
-    ring.end(served(EVERY_PART, 5, body=b"x" * 600_000))
+        log.finish(served(EVERY_PART, number))
+    log.finish(served(EVERY_PART, 5, body=b"x" * 600_000))
     for number in range(6, 10):
-        ring.end(served(EVERY_PART, number))
-    ring.end(served(EVERY_PART, 10, body=b"x" * 600_000))
-    assert [one.summary.id for one in ring.over()] == [f"req_{n}" for n in range(6, 11)]
+        log.finish(served(EVERY_PART, number))
+    log.finish(served(EVERY_PART, 10, body=b"x" * 600_000))
+    assert [one.summary.id for one in log.list_finished()] == [f"req_{n}" for n in range(6, 11)]
 
 
 def test_one_that_cannot_be_written_keeps_no_others_from_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not even if nobody has foreseen why."""
-    ring, write = Ring(), ring_module._write  # pyright: ignore[reportPrivateUsage]
+    log, write = RequestLog(), log_module._encode_into  # pyright: ignore[reportPrivateUsage]
 
     def odd(record: RequestRecord, paper: bytearray) -> None:
         if record.id == "req_1":
             raise MemoryError
         write(record, paper)
 
-    monkeypatch.setattr(ring_module, "_write", odd)
+    monkeypatch.setattr(log_module, "_encode_into", odd)
     for number in range(3):
-        ring.end(served(EVERY_PART, number))
-    assert [one.summary.id for one in ring.over()] == ["req_0", "req_2"]
+        log.finish(served(EVERY_PART, number))
+    assert [one.summary.id for one in log.list_finished()] == ["req_0", "req_2"]
     assert len(caplog.records) == 1
 
 
 def test_nothing_of_a_request_that_is_over_stays_as_it_was() -> None:
     """What the model said is there beside the bytes, also where there was no room for those."""
-    ring = Ring()
-    ring.room.left = 0
+    log = RequestLog()
+    log.budget.remaining = 0
     for number in range(3):
         record = served(EVERY_PART, number)
-        kept = record.capture = Kept(0.0, ring.room, key=record.id)
-        kept.take(b"x" * 400_000)
+        kept = record.capture = RequestCapture(0.0, log.budget, key=record.id)
+        kept.add(b"x" * 400_000)
         before = sys.getrefcount(record)
-        ring.active[record.id] = record
-        ring.end(record)
+        log.active[record.id] = record
+        log.finish(record)
         assert sys.getrefcount(record) == before
-    assert len(ring.over()) == 3
+    assert len(log.list_finished()) == 3
 
 
 def test_there_is_no_more_than_there_is_room_for() -> None:
-    flow = Flow(0.0, Room(50_000))
+    flow = StreamCapture(0.0, CaptureBudget(50_000))
     for size in (10, 5000) * 100:
-        flow.take(b"x" * size)
-    assert 40_000 < sum(map(len, flow.pieces)) <= 50_000
+        flow.add(b"x" * size)
+    assert 40_000 < sum(map(len, flow.chunks)) <= 50_000
     assert flow.size == 501_000
-    assert [data for _, data in flow.each()] == flow.pieces
+    assert [data for _, data in flow.timed_chunks()] == flow.chunks
 
 
 class Dripping:
@@ -354,88 +361,94 @@ class Dripping:
 @pytest.mark.parametrize("size", [1, 30, 300, 5000])
 def test_pieces_of_every_size_take_room(size: int) -> None:
     """Of what comes from a model, and of what leaves to the client."""
-    room = Room(1_000_000)
+    room = CaptureBudget(1_000_000)
     endpoint = Endpoint("up", "openai_chat", "http://127.0.0.1/v1", "", {}, UpstreamSettings())
     connection: Any = Dripping(b"x" * size)
 
-    async def streams() -> Flow:
+    async def streams() -> StreamCapture:
         response = UpstreamResponse(connection, endpoint, lambda _: None)
-        heard, kept, sender = Flow(0.0, room), Kept(0.0, room), Sender(Nowhere())
+        heard, kept, sender = StreamCapture(0.0, room), RequestCapture(0.0, room), Sender(Nowhere())
         response.capture_to(heard, kept)
         sender.copy = kept
         for _ in range(200_000 // (size + 80)):
             await sender.more(await response.read_chunk(), 1.0)
         for flow in (heard, kept):
-            assert 0.9 * weight_of(flow.pieces) - 3 * UNCOUNTED < flow.weight
+            assert 0.9 * memory_size(flow.chunks) - 3 * RECOUNT_AFTER < flow.reserved
         return heard
 
     flows = [asyncio.run(streams()) for _ in range(5)]
-    assert room.left < 3 * UNCOUNTED
-    assert flows[0].lost == 0
-    assert flows[-1].lost
+    assert room.remaining < 3 * RECOUNT_AFTER
+    assert flows[0].dropped == 0
+    assert flows[-1].dropped
 
 
 def test_what_leaves_at_last_takes_room() -> None:
     """Also where nothing more comes from the model."""
     nowhere = Nowhere()
     sender = Sender(nowhere)
-    kept = Kept(0.0, Room(50_000))
+    kept = RequestCapture(0.0, CaptureBudget(50_000))
     sender.copy = kept
     asyncio.run(sender.more(b"x" * 100_000, 1.0))
-    assert (kept.pieces, kept.lost, nowhere.written) == ([], 100_000, 1)
+    assert (kept.chunks, kept.dropped, nowhere.written) == ([], 100_000, 1)
 
 
 def test_less_room_than_when_they_were_written() -> None:
     """The last that fit stay."""
-    ring = Ring()
+    log = RequestLog()
     for number in range(15):
-        ring.end(served(EVERY_PART, number, body=b"x" * 2000))
-    ring.resize(1000, 30_000)
-    kept = [one.summary.id for one in ring.over()]
+        log.finish(served(EVERY_PART, number, body=b"x" * 2000))
+    log.resize(1000, 30_000)
+    kept = [one.summary.id for one in log.list_finished()]
     assert len(kept) > 5
     assert kept == [f"req_{n}" for n in range(15 - len(kept), 15)]
-    assert ring.size <= 30_000
+    assert log.size <= 30_000
 
 
 def test_one_that_cannot_be_written_leaves_the_others_as_they_are() -> None:
-    ring, odd = Ring(), UNWRITABLE["half a character"]
+    log, odd = RequestLog(), UNWRITABLE["half a character"]
     long = Reply(parts=(Text("x" * 10_000), *odd.parts))
     for number, reply in enumerate((EVERY_PART, long, Reply(), odd, EVERY_PART)):
-        ring.end(served(reply, number))
-    assert [one.summary.id for one in ring.over()] == [f"req_{n}" for n in range(5)]
-    assert [one.record.reply for one in ring.over()] == [EVERY_PART, long, Reply(), odd, EVERY_PART]
+        log.finish(served(reply, number))
+    assert [one.summary.id for one in log.list_finished()] == [f"req_{n}" for n in range(5)]
+    assert [one.record.reply for one in log.list_finished()] == [
+        EVERY_PART,
+        long,
+        Reply(),
+        odd,
+        EVERY_PART,
+    ]
 
 
 def test_what_cannot_be_read_hides_no_others(caplog: pytest.LogCaptureFixture) -> None:
     """An upstream may count in ways of its own."""
-    ring, odd = Ring(), Reply(usage=Usage("many"))  # pyright: ignore[reportArgumentType]
+    log, odd = RequestLog(), Reply(usage=Usage("many"))  # pyright: ignore[reportArgumentType]
     for number, reply in enumerate((EVERY_PART, odd, EVERY_PART)):
-        ring.end(served(reply, number))
+        log.finish(served(reply, number))
     for _ in range(2):
-        assert [one.summary.id for one in ring.over()] == ["req_0", "req_2"]
+        assert [one.summary.id for one in log.list_finished()] == ["req_0", "req_2"]
     assert len(caplog.records) == 1
-    assert ring.find("req_2", None)
+    assert log.find_record("req_2", None)
 
 
 def test_requests_as_they_are_count_with_all_that_they_hold() -> None:
-    ring, held = Ring(most=10_000, max_bytes=200_000), 0
+    log, held = RequestLog(max_requests=10_000, max_bytes=200_000), 0
     for number in range(100):
         record = served(UNWRITABLE["half a character"], number)
         assert record.capture
-        record.capture.said += [1.0, b"x" * 1500] * 10
-        ring.end(record)
-    for over in ring.over():
+        record.capture.entries += [1.0, b"x" * 1500] * 10
+        log.finish(record)
+    for over in log.list_finished():
         assert over.record.capture
-        held += sum(map(len, over.record.capture.pieces))
+        held += sum(map(len, over.record.capture.chunks))
     assert 50_000 < held < 200_000
 
 
 def test_one_too_large_still_says_who_answered() -> None:
-    ring = Ring(max_bytes=10_000)
+    log = RequestLog(max_bytes=10_000)
     record = served(EVERY_PART, body=b"x" * 20_000)
     record.first_upstream = "another"
-    ring.end(record)
-    [over] = ring.over()
+    log.finish(record)
+    [over] = log.list_finished()
     assert over.summary.upstream == "up"
     assert over.record.reply
     assert over.record.reply.usage == EVERY_PART.usage
@@ -446,36 +459,36 @@ def test_what_was_asked_is_known_as_soon_as_it_is_there() -> None:
     kept = record.capture
     assert kept
     kept.body = b""
-    assert summary_of(record).asked == ""
+    assert summarize_request(record).user_message == ""
     kept.body = b'{"messages":[{"role":"user","content":"Who?"}]}'
-    assert summary_of(record).asked == "Who?"
+    assert summarize_request(record).user_message == "Who?"
 
 
 def test_one_that_ends_while_somebody_looks_is_told_of_the_next_time() -> None:
     """With all that ended before it: whoever follows would not go back for them."""
-    recorder = Recorder(Config(), MemoryStore(), is_shared=False, epoch="")
+    recorder = RequestRecorder(Config(), MemoryStore(), is_shared=False, epoch="")
     record = served(EVERY_PART)
     assert record.capture
-    ring = recorder._ring  # pyright: ignore[reportPrivateUsage]
-    ring.active[record.capture.key] = record
-    assert asyncio.run(recorder.summaries()) == []
+    log = recorder._log  # pyright: ignore[reportPrivateUsage]
+    log.active[record.capture.key] = record
+    assert asyncio.run(recorder.list_summaries()) == []
     recorder.end(record)
-    [told] = asyncio.run(recorder.summaries())
-    assert told.is_over
+    [told] = asyncio.run(recorder.list_summaries())
+    assert told.is_finished
 
 
 def test_the_first_look_waits_for_what_others_have_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody tells anything while nobody looks."""
-    monkeypatch.setattr(sharing, "_IDLE", 0.1)
+    monkeypatch.setattr(sharing, "_IDLE_INTERVAL", 0.1)
 
     async def looks() -> list[list[str]]:
         store = MemoryStore()
-        recorders = [Recorder(Config(), store, is_shared=True, epoch="") for _ in range(2)]
+        recorders = [RequestRecorder(Config(), store, is_shared=True, epoch="") for _ in range(2)]
         for number, recorder in enumerate(recorders):
             recorder.start()
             recorder.end(served(EVERY_PART, number))
         await asyncio.sleep(0.3)
-        found = [[one.id for one in await recorders[0].summaries()] for _ in range(2)]
+        found = [[one.id for one in await recorders[0].list_summaries()] for _ in range(2)]
         for recorder in recorders:
             recorder.stop()
         return found

@@ -31,8 +31,8 @@ from toolspeak.config.settings import Config, TelemetrySettings
 from toolspeak.errors import UsageError
 from toolspeak.events import CallEnd, CallStart, Event, Finish, Started, TextDelta
 from toolspeak.gateway.app import Gateway
-from toolspeak.observe import telemetry
-from toolspeak.observe.tracing import Tracing
+from toolspeak.observe import tracing
+from toolspeak.observe.tracing import RequestTracer
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure, ToolCall, Usage
 
@@ -77,7 +77,7 @@ def traced(
         config = structs.replace(
             behind(upstream.url, **model), telemetry=TelemetrySettings(include_content=content)
         )
-        gateway = Running(Gateway(config, environ={}, tracing=Tracing(config, exporter)))
+        gateway = Running(Gateway(config, environ={}, tracing=RequestTracer(config, exporter)))
         gateway.start()
         yield Traced(gateway, exporter, upstream)
         gateway.stop()
@@ -117,8 +117,8 @@ def test_a_call(client: Client) -> None:
         "toolspeak.upstream": "scripted",
         "toolspeak.mode": "native",
         "toolspeak.stream": client.stream,
-        "toolspeak.calls.tools": 1,
-        "toolspeak.calls.drafts": 1,
+        "toolspeak.tool_count": 1,
+        "toolspeak.call_count": 1,
         "toolspeak.retries": 0,
         "toolspeak.notes": (),
     }
@@ -149,7 +149,7 @@ def test_a_call(client: Client) -> None:
         "toolspeak.mode": "native",
         "toolspeak.outcome": "calls",
         "toolspeak.dialect": "native",
-        "toolspeak.calls.drafts": ("get_weather",),
+        "toolspeak.call_names": ("get_weather",),
     }
     [(name, event)] = events_of(asked)
     assert name == "toolspeak.call"
@@ -161,7 +161,7 @@ def test_a_call(client: Client) -> None:
 def test_the_names_are_those_of_the_conventions() -> None:
     conventions = import_module(f"{_CONVENTIONS}.gen_ai_attributes")
     known = {value for name, value in vars(conventions).items() if name.startswith("GEN_AI_")}
-    source = Path(telemetry.__file__).with_name("tracing.py").read_text()
+    source = Path(tracing.__file__).read_text()
     used = {part for part in source.split('"') if part.startswith("gen_ai.") and "{" not in part}
     assert len(used) > 15
     assert used <= known
@@ -176,9 +176,9 @@ def test_why_it_was_asked_again() -> None:
     assert first.attributes
     assert second.attributes
     assert server.attributes
-    assert "toolspeak.why" not in first.attributes
+    assert "toolspeak.attempt_reason" not in first.attributes
     assert first.attributes["toolspeak.outcome"] == "false-refusal"
-    assert second.attributes["toolspeak.why"] == "false-refusal"
+    assert second.attributes["toolspeak.attempt_reason"] == "false-refusal"
     assert second.attributes["toolspeak.dialect"] == "hermes"
     assert ("toolspeak.note", {"toolspeak.note.code": "repaired-trailing-comma"}) in events_of(
         second
@@ -300,11 +300,11 @@ class Broken(SpanExporter):
 def test_a_collector_that_hangs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolspeak.observe.tracing._GRACE", 0.2)
+    monkeypatch.setattr("toolspeak.observe.tracing._SHUTDOWN_GRACE", 0.2)
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
     with ScriptedServer(said("Hello.")) as upstream:
         config = behind(upstream.url)
-        gateway = Running(Gateway(config, environ={}, tracing=Tracing(config, Broken())))
+        gateway = Running(Gateway(config, environ={}, tracing=RequestTracer(config, Broken())))
         gateway.start()
         for _ in range(3):
             assert ask(gateway.url, WHOLE[0]).status == 200
@@ -320,7 +320,7 @@ def test_what_cannot_be_traced_is_served(
     def fails(*_: object) -> None:
         raise ValueError("odd")
 
-    monkeypatch.setattr("toolspeak.observe.tracing._served", fails)
+    monkeypatch.setattr("toolspeak.observe.tracing._request_attributes", fails)
     with caplog.at_level(logging.ERROR), traced(said("Hello.")) as it:
         assert ask(it.gateway.url, WHOLE[0]).status == 200
     assert "could not be traced" in caplog.text

@@ -29,7 +29,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from ..errors import ToolspeakError, UsageError
-from ..observe.inspector.client import Inspector
+from ..observe.inspector.client import InspectorClient
 from ..security.scrubbing import SecretUse
 from ..types import ToolCall
 from .concurrency import run_in_thread
@@ -386,7 +386,7 @@ def ask_in_inspector(
 ) -> Approver:
     """Asks there. Without an address it is the gateway that was started last on this machine; `key`
     is its admin key, if it has one."""
-    inspector = Inspector.at(url, key)
+    inspector = InspectorClient.connect(url, key)
 
     async def approve(question: ApprovalRequest) -> str:
         asked = await run_in_thread(inspector.post, "approvals", _describe_request(question, agent))
@@ -406,7 +406,7 @@ def ask_in_inspector(
     return approve
 
 
-def _poll_answer(inspector: Inspector, place: str) -> Any:
+def _poll_answer(inspector: InspectorClient, place: str) -> Any:
     return inspector.get(place, wait=_POLL_SECONDS)
 
 
@@ -416,8 +416,8 @@ def _describe_request(question: ApprovalRequest, agent: str) -> dict[str, Any]:
         "arguments": question.arguments,
         "source": question.source,
         "agent": agent,
-        "expires": question.expires_at,
-        "can_last": question.can_always,
+        "expires_at": question.expires_at,
+        "can_always": question.can_always,
         "is_echo": question.is_echo,
         "secrets": [describe_secret_use(use) for use in question.secrets],
     }

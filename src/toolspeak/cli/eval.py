@@ -122,13 +122,13 @@ def _count(text: str) -> int:
 def run(options: argparse.Namespace) -> int:
     try:
         from ..gateway.server import new_loop
-        from ..observe.logs import set_up
+        from ..observe.logs import configure_logging
     except ModuleNotFoundError as missing:
         raise UsageError(
             f"the gateway needs {missing.name}: pip install 'toolspeak[gateway,local]'"
         ) from None
     _check(options)
-    set_up("text", logging.ERROR)
+    configure_logging("text", logging.ERROR)
     evaluation = _Evaluation(options)
     try:
         with asyncio.Runner(loop_factory=new_loop()) as runner:

@@ -1,4 +1,4 @@
-"""Show what happened to a request that a gateway has served."""
+"""`toolspeak explain`: show a request as the inspector does, in a terminal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rich.text import Text
 
 from .._util import encode_json, escape_for_terminal
 from ..errors import UsageError
-from ..observe.inspector.client import Inspector
+from ..observe.inspector.client import InspectorClient
 from .io import write_json
 
-_SHOWN = 2000
-"""So many characters of a long text are shown, unless all of it is asked for."""
-_LISTED = 20
-_STYLES = {
+_PREVIEW_LENGTH = 2000
+"""Characters of a long text that are printed without `--full`."""
+_LIST_LENGTH = 20
+_HIGHLIGHT_STYLES = {
     "call": "green",
     "rejected": "red",
     "reasoning": "dim italic",
@@ -34,50 +34,45 @@ _STYLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "id", nargs="?", help="an x-request-id, or `last`; without it, the last requests"
-    )
-    parser.add_argument("--url", help="the gateway; else the one that runs on this machine")
-    parser.add_argument("--key", help="its admin key, if it has one; or TOOLSPEAK_ADMIN_KEY")
-    parser.add_argument("--full", action="store_true", help="show long texts to their end")
+    parser.add_argument("id", nargs="?", help="an x-request-id, or `last`; default: list requests")
+    parser.add_argument("--url", help="gateway URL; default: the gateway on this machine")
+    parser.add_argument("--key", help="admin key of the gateway; or set TOOLSPEAK_ADMIN_KEY")
+    parser.add_argument("--full", action="store_true", help="do not shorten long texts")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    inspector = Inspector.at(options.url, options.key)
+    inspector = InspectorClient.connect(options.url, options.key)
     if options.id is None:
-        _list(_requests(inspector)[-_LISTED:], as_json=options.json)
+        _print_list(_list_requests(inspector)[-_LIST_LENGTH:], as_json=options.json)
         return 0
-    shown = inspector.get(f"requests/{_key(inspector, options.id)}")
+    view = inspector.get(f"requests/{_find_key(inspector, options.id)}")
     if options.json:
-        write_json(shown)
+        write_json(view)
         return 0
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
-    console.print(Group(*_request(shown, None if options.full else _SHOWN)))
+    console.print(Group(*_render_request(view, None if options.full else _PREVIEW_LENGTH)))
     return 0
 
 
-def _key(inspector: Inspector, wanted: str) -> str:
+def _find_key(inspector: InspectorClient, wanted: str) -> str:
     if wanted != "last":
         return quote(wanted, safe="")
-    requests = _requests(inspector)
+    requests = _list_requests(inspector)
     if not requests:
-        raise UsageError(f"no request has reached {inspector.url} yet")
-    return str(max(requests, key=lambda one: one["at"])["key"])
+        raise UsageError(f"{inspector.url} has served no request yet")
+    return str(max(requests, key=lambda one: one["started_at"])["key"])
 
 
-def _requests(inspector: Inspector) -> list[dict[str, Any]]:
+def _list_requests(inspector: InspectorClient) -> list[dict[str, Any]]:
     match inspector.get("requests"):
         case {"requests": list(requests)}:
             return requests
         case _:
-            raise UsageError(f"what answers at {inspector.url} is no gateway of Toolspeak")
+            raise UsageError(f"{inspector.url} is not a Toolspeak gateway")
 
 
-# All of them.
-
-
-def _list(requests: list[dict[str, Any]], *, as_json: bool) -> None:
+def _print_list(requests: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         write_json(requests)
         return
@@ -86,7 +81,7 @@ def _list(requests: list[dict[str, Any]], *, as_json: bool) -> None:
         table.add_column(column, justify="right" if column in ("retries", "ms") else "left")
     for one in requests:
         cells = (
-            datetime.fromtimestamp(one["at"]).strftime("%H:%M:%S"),
+            datetime.fromtimestamp(one["started_at"]).strftime("%H:%M:%S"),
             one["id"],
             one["wire"],
             one["model"],
@@ -96,114 +91,123 @@ def _list(requests: list[dict[str, Any]], *, as_json: bool) -> None:
             f"{one['ms']:.0f}",
             str(one["status"] or "…"),
         )
-        table.add_row(*map(_text, cells))
+        table.add_row(*map(_plain_text, cells))
     Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table)
 
 
-# One of them.
+# One request.
 
 
-def _request(shown: dict[str, Any], most: int | None) -> Iterator[RenderableType]:
-    summary, sent, received = shown["summary"], shown["sent"], shown["received"]
-    when = datetime.fromtimestamp(summary["at"]).strftime("%Y-%m-%d %H:%M:%S")
-    yield Rule(_text(summary["id"]), align="left")
-    yield _pairs(
-        ("when", when),
-        ("asked", summary["asked"]),
+def _render_request(view: dict[str, Any], limit: int | None) -> Iterator[RenderableType]:
+    summary, request, response = view["summary"], view["request"], view["response"]
+    started = datetime.fromtimestamp(summary["started_at"]).strftime("%Y-%m-%d %H:%M:%S")
+    yield Rule(_plain_text(summary["id"]), align="left")
+    yield _render_fields(
+        ("started", started),
+        ("user message", summary["user_message"]),
         ("model", f"{summary['model']} at {summary['upstream']}"),
         ("mode", summary["mode"]),
-        ("took", f"{summary['ms']:.1f} ms, {summary['retries']} retries"),
+        ("duration", f"{summary['ms']:.1f} ms, {summary['retries']} retries"),
         ("status", str(summary["status"])),
         ("failure", summary["failure"]),
-        ("secrets", f"{shown['hidden']} covered" if shown["hidden"] else ""),
+        ("secrets", f"{view['masked_secrets']} masked" if view["masked_secrets"] else ""),
     )
-    yield from _section(f"the client sent: {sent['method']} {sent['target']}", sent["body"], most)
-    for number, turn in enumerate(shown["turns"], 1):
-        yield from _turn(number, turn, most)
-    yield from _calls("calls", shown["calls"])
-    yield from _notes(shown["notes"])
-    yield from _section(f"the client received: {received['status']}", received["body"], most)
+    yield from _render_section(
+        f"client request: {request['method']} {request['target']}", request["body"], limit
+    )
+    for number, attempt in enumerate(view["attempts"], 1):
+        yield from _render_attempt(number, attempt, limit)
+    yield from _render_calls(view["calls"])
+    yield from _render_notes(view["notes"])
+    yield from _render_section(f"client response: {response['status']}", response["body"], limit)
 
 
-def _turn(number: int, turn: dict[str, Any], most: int | None) -> Iterator[RenderableType]:
-    plan = turn["plan"]
-    why = f" - {turn['why_text']}" if turn["why"] else ""
-    yield _text("")
-    yield Rule(_text(f"turn {number}{why}"), align="left")
+def _render_attempt(
+    number: int, attempt: dict[str, Any], limit: int | None
+) -> Iterator[RenderableType]:
+    plan = attempt["plan"]
+    reason = f" - {attempt['reason_text']}" if attempt["reason"] else ""
+    yield _plain_text("")
+    yield Rule(_plain_text(f"attempt {number}{reason}"), align="left")
     dialect = f" in {plan['dialect']}" if plan["dialect"] else ""
-    yield _pairs(
-        ("asked", f"{turn['model']} at {turn['upstream']} ({turn['address']}{turn['path']})"),
+    address = f"{attempt['address']}{attempt['path']}"
+    yield _render_fields(
+        ("model", f"{attempt['model']} at {attempt['upstream']} ({address})"),
         ("plan", f"{plan['mode']}{dialect}: {'; '.join(plan['reasons'])}"),
-        ("first byte", _ms(turn["first_ms"])),
-        ("ended", _ms(turn["ms"])),
-        ("outcome", turn["outcome_text"]),
-        ("failure", (turn["failure"] or {}).get("message", "")),
+        ("first byte", _format_ms(attempt["first_byte_ms"])),
+        ("end", _format_ms(attempt["end_ms"])),
+        ("outcome", attempt["outcome_text"]),
+        ("failure", (attempt["failure"] or {}).get("message", "")),
     )
-    for message in turn["prompt"]:
-        yield from _section(f"prompt, {message['role']}", message["text"], most)
-    if turn["text"]:
-        yield _text("\nthe model wrote", "bold")
-        yield Padding(_highlighted(turn, most), (0, 0, 0, 2))
-    yield from _calls("calls", turn["calls"])
-    for one in turn["rejected"]:
-        yield _text(f"  no call: {one['problem']} ({one['code']}, at {one['path']})", "red")
-    yield from _notes(turn["notes"])
+    for message in attempt["prompt"]:
+        yield from _render_section(f"prompt, {message['role']}", message["text"], limit)
+    if attempt["text"]:
+        yield _plain_text("\nreply", "bold")
+        yield Padding(_render_reply(attempt, limit), (0, 0, 0, 2))
+    yield from _render_calls(attempt["calls"])
+    for one in attempt["rejected"]:
+        line = f"  rejected call: {one['problem']} ({one['code']}, at {one['path']})"
+        yield _plain_text(line, "red")
+    yield from _render_notes(attempt["notes"])
 
 
-def _section(title: str, body: str, most: int | None) -> Iterator[RenderableType]:
-    yield _text(f"\n{title}", "bold")
-    left = len(body) - most if most else 0
-    shown = body[:most] if left > 0 else body
-    more = f"\n… {left} more characters: --full shows them" if left > 0 else ""
-    yield Padding(_text(shown + more), (0, 0, 0, 2))
+def _render_section(title: str, body: str, limit: int | None) -> Iterator[RenderableType]:
+    yield _plain_text(f"\n{title}", "bold")
+    hidden = len(body) - limit if limit else 0
+    shown = body[:limit] + _describe_hidden(hidden) if hidden > 0 else body
+    yield Padding(_plain_text(shown), (0, 0, 0, 2))
 
 
-def _highlighted(turn: dict[str, Any], most: int | None) -> Text:
-    """What a model wrote, with its calls to be seen. The places count as JavaScript does."""
-    units = turn["text"].encode("utf-16-le", "surrogatepass")
-    text = _text("")
-    cuts = sorted({0, len(units) // 2, *(span[end] for span in turn["spans"] for end in _ENDS)})
-    for start, end in pairwise(cuts):
-        inside = [one for one in turn["spans"] if one["start"] <= start and end <= one["end"]]
-        piece = units[2 * start : 2 * end].decode("utf-16-le", "replace")
-        text.append_text(_text(piece, _STYLES[inside[-1]["kind"]] if inside else ""))
-    left = len(text) - most if most else 0
-    if left > 0:
-        text = text[:most]
-        text.append(f"\n… {left} more characters: --full shows them")
+def _render_reply(attempt: dict[str, Any], limit: int | None) -> Text:
+    """Return the reply with its highlights as styles; their offsets count UTF-16 units."""
+    units = attempt["text"].encode("utf-16-le", "surrogatepass")
+    highlights = attempt["highlights"]
+    text = _plain_text("")
+    edges = {0, len(units) // 2}
+    edges.update(one[edge] for one in highlights for edge in ("start", "end"))
+    for start, end in pairwise(sorted(edges)):
+        inside = [one for one in highlights if one["start"] <= start and end <= one["end"]]
+        part = units[2 * start : 2 * end].decode("utf-16-le", "replace")
+        style = _HIGHLIGHT_STYLES[inside[-1]["kind"]] if inside else ""
+        text.append_text(_plain_text(part, style))
+    hidden = len(text) - limit if limit else 0
+    if hidden > 0:
+        text = text[:limit]
+        text.append(_describe_hidden(hidden))
     return text
 
 
-_ENDS = ("start", "end")
+def _describe_hidden(count: int) -> str:
+    return f"\n… {count} more characters; use --full to print them"
 
 
-def _calls(title: str, calls: Iterable[dict[str, Any]]) -> Iterator[RenderableType]:
+def _render_calls(calls: Iterable[dict[str, Any]]) -> Iterator[RenderableType]:
     lines = [f"  {call['name']}({encode_json(call['arguments'])})" for call in calls]
     if lines:
-        yield _text(f"\n{title}", "bold")
-        yield _text("\n".join(lines), "green")
+        yield _plain_text("\ncalls", "bold")
+        yield _plain_text("\n".join(lines), "green")
 
 
-def _notes(notes: list[dict[str, Any]]) -> Iterator[RenderableType]:
+def _render_notes(notes: list[dict[str, Any]]) -> Iterator[RenderableType]:
     if notes:
-        yield _text("\nnotes", "bold")
+        yield _plain_text("\nnotes", "bold")
     for note in notes:
         where = f"  {note['where']}" if note["where"] else ""
-        yield _text(f"  {note['code']}: {note['message']}{where[:120]}")
+        yield _plain_text(f"  {note['code']}: {note['message']}{where[:120]}")
 
 
-def _pairs(*pairs: tuple[str, str]) -> Table:
+def _render_fields(*fields: tuple[str, str]) -> Table:
     table = Table.grid(padding=(0, 2))
-    for name, value in pairs:
+    for name, value in fields:
         if value:
-            table.add_row(_text(name, "dim"), _text(value))
+            table.add_row(_plain_text(name, "dim"), _plain_text(value))
     return table
 
 
-def _text(text: str, style: str = "") -> Text:
-    """All that is shown goes through here: clients and models have written much of it."""
+def _plain_text(text: str, style: str = "") -> Text:
+    """Return text that is safe to print: clients and models wrote much of it."""
     return Text(escape_for_terminal(text), style)
 
 
-def _ms(value: float | None) -> str:
+def _format_ms(value: float | None) -> str:
     return "" if value is None else f"{value:.1f} ms"

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         from ..config.running_instances import RunningInstance, register_instance
         from ..gateway.server import SingleProcessRunner
         from ..gateway.workers import MultiProcessRunner
-        from ..observe.logs import set_up
+        from ..observe.logs import configure_logging
     except ModuleNotFoundError as missing:
         raise UsageError(
             f"the gateway needs {missing.name}: pip install 'toolspeak[gateway,local]'"
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
     def begin_to_log(config: Config) -> None:
         is_quiet = config.server.log_format == "text" and not options.verbose
-        set_up(config.server.log_format, logging.WARNING if is_quiet else logging.INFO)
+        configure_logging(config.server.log_format, logging.WARNING if is_quiet else logging.INFO)
 
     with ExitStack() as leaves, status:
         settings = Settings(options, console, begin_to_log)

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..calls.drafts import new_call_id
+from ..config.checks import TELEMETRY_MISSING, is_telemetry_installed
 from ..config.settings import Config
-from ..errors import WireError
-from ..observe.inspector.paths import CHAT, ROOT
+from ..errors import UsageError, WireError
+from ..observe.inspector.client import CHAT_PATH, INSPECTOR_ROOT
+from ..observe.inspector.recorder import RequestRecorder
 from ..observe.logs import REQUEST_ID, log_request
-from ..observe.metrics import Metrics, SharedMetrics
-from ..observe.tally import tally
-from ..observe.telemetry import open_tracing
+from ..observe.metrics import MetricRegistry, SharedMetricRegistry, count_request
 from ..store.base import MemoryStore, Store, open_store
 from ..types import Failure
 from ..upstream.catalog import Catalog, DiscoveredServer, UnknownModelError
@@ -34,13 +34,12 @@ from .auth import AccessControl, accepts_html
 from .chat_handler import ChatHandler
 from .conversation_store import ResponseStore
 from .http import Gone, Incoming, Refused, Sender
-from .inspector_recorder import Recorder
-from .inspector_routes import Pages
+from .inspector_routes import InspectorRoutes
 from .model_list import ModelList
 from .token_count import count_tokens
 
 if TYPE_CHECKING:
-    from ..observe.tracing import Tracing
+    from ..observe.tracing import RequestTracer
 
 log = logging.getLogger("toolspeak.gateway")
 
@@ -83,7 +82,7 @@ class Gateway:
         is_ready: Callable[[], bool] = lambda: True,
         ping_after: float = 15.0,
         token: str = "",
-        tracing: Tracing | None = None,
+        tracing: RequestTracer | None = None,
     ) -> None:
         self._environ = os.environ if environ is None else environ
         self._found = found
@@ -93,21 +92,21 @@ class Gateway:
         self.store = store or open_store(config.store)
         self.memory = Memory(self.store)
         self.responses = ResponseStore(self.memory)
-        self.metrics = Metrics()
+        self.metrics = MetricRegistry()
         is_shared = not isinstance(self.store, MemoryStore)
-        self._shared = SharedMetrics(self.metrics, self.store) if is_shared else None
+        self._shared = SharedMetricRegistry(self.metrics, self.store) if is_shared else None
         self.ticker = Ticker()
         self.upstreams = UpstreamClient(self.ticker)
         self.services = ModelServices(self.upstreams, self.memory)
-        self._tracing = tracing or open_tracing(config)
+        self._tracing = tracing or _open_tracer(config)
         self._token = token
         """What opens the inspector on loopback."""
-        self.recorder: Recorder | None = None
+        self.recorder: RequestRecorder | None = None
         """What keeps requests for people to look at; None if nobody may."""
         self._is_running = False
         self.is_stopping = False
         self.reload(config)
-        self._pages = Pages(self)
+        self._pages = InspectorRoutes(self)
         self._routes: list[tuple[str, re.Pattern[str], Handler]] = [
             (method, re.compile(path), handler)
             for method, path, handler in (
@@ -145,11 +144,11 @@ class Gateway:
                 self.recorder.stop()
             self.recorder = None
         elif self.recorder:
-            self.recorder.use(config)
+            self.recorder.configure(config)
         else:
             is_shared = not isinstance(self.store, MemoryStore)
             epoch = hashlib.blake2b(self._token.encode(), digest_size=8).hexdigest()
-            self.recorder = Recorder(config, self.store, is_shared=is_shared, epoch=epoch)
+            self.recorder = RequestRecorder(config, self.store, is_shared=is_shared, epoch=epoch)
             if self._is_running:
                 self.recorder.start()
 
@@ -188,29 +187,29 @@ class Gateway:
             identity = f"req_{new_call_id()[5:]}"
         REQUEST_ID.set(identity)
         sender.headers |= {"x-request-id": identity, "x-toolspeak": "1"}
-        where = _CHAT if incoming.path == CHAT else match_route(incoming.target)
+        where = _CHAT if incoming.path == CHAT_PATH else match_route(incoming.target)
         wire = where.wire if where else _wire_for(incoming)
         is_chat = where is not None and incoming.method == "POST"
         record = RequestRecord(identity, incoming.method, incoming.path, wire, is_chat)
-        if incoming.path.startswith(ROOT) and where is None:
+        if incoming.path.startswith(INSPECTOR_ROOT) and where is None:
             await self._served(incoming, sender, record, None)
             return
         if self._tracing:
-            self._tracing.begin(record, incoming.headers)
-        self.metrics.active += 1
+            self._tracing.start_request(record, incoming.headers)
+        self.metrics.active_requests += 1
         try:
             await self._served(incoming, sender, record, where)
         finally:
-            self.metrics.active -= 1
+            self.metrics.active_requests -= 1
             record.end(sender.status, sender.headers)
             self._tell(record)
 
     def _tell(self, record: RequestRecord) -> None:
         """Count, log, trace and keep a request that is over."""
-        tally(record, self.metrics)
+        count_request(record, self.metrics)
         log_request(record)
         if self._tracing:
-            self._tracing.end(record)
+            self._tracing.end_request(record)
         if self.recorder:
             self.recorder.end(record)
 
@@ -249,7 +248,7 @@ class Gateway:
 
     def _check_load(self) -> None:
         most = self.config.limits.concurrent_requests
-        if self.metrics.active > most:
+        if self.metrics.active_requests > most:
             problem = f"{most} requests are being served already; try again, or raise "
             problem += "`limits.streams`"
             raise Refused(Failure("overloaded", problem, 503), {"retry-after": "1"})
@@ -273,7 +272,11 @@ class Gateway:
         """Tell a browser that a page may read the answer, if that page is one of those. What the
         inspector shows is for no page but its own."""
         origin = incoming.headers.get("origin", "")
-        if not origin or incoming.path.startswith(ROOT) or not self.access.allows_origin(origin):
+        if (
+            not origin
+            or incoming.path.startswith(INSPECTOR_ROOT)
+            or not self.access.allows_origin(origin)
+        ):
             return
         sender.headers |= {
             "access-control-allow-origin": origin,
@@ -300,7 +303,7 @@ class Gateway:
 
     async def _root(self, it: RequestContext, _: re.Match[str]) -> None:
         if accepts_html(it.incoming):
-            await self._pages.page(it)
+            await self._pages.send_page(it)
             return
         await it.send_json({"name": "toolspeak", "health": "/health", "models": "/v1/models"})
 
@@ -312,7 +315,7 @@ class Gateway:
         await it.send_json({"status": "ready" if ready else "starting"}, 200 if ready else 503)
 
     async def _metrics(self, it: RequestContext, _: re.Match[str]) -> None:
-        text = await self._shared.text() if self._shared else self.metrics.text()
+        text = await self._shared.render() if self._shared else self.metrics.render()
         await it.sender.whole(200, text.encode(), "text/plain; version=0.0.4")
 
     async def _models(self, it: RequestContext, _: re.Match[str]) -> None:
@@ -417,6 +420,18 @@ def _failure(
             )
             what = f"something went wrong in the gateway; its log tells more under {identity}"
             return Failure("internal", what, 500)
+
+
+def _open_tracer(config: Config) -> RequestTracer | None:
+    """Return a tracer if the configuration names a collector."""
+    if not config.telemetry.otlp_endpoint:
+        return None
+    if not is_telemetry_installed():
+        raise UsageError(TELEMETRY_MISSING)
+    # OpenTelemetry is an optional dependency.
+    from ..observe.tracing import RequestTracer
+
+    return RequestTracer(config)
 
 
 def _wire_for(incoming: Incoming) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 from ..config.addresses import is_loopback
 from ..config.settings import Config
-from ..observe.inspector.paths import API, ROOT
+from ..observe.inspector.client import API_ROOT, INSPECTOR_ROOT
 from ..types import Failure, Request
 from .http import Head, Refused
 
@@ -94,7 +94,7 @@ class AccessControl:
             _check_content_type(head)
         return (
             self._check_admin_key(head)
-            if head.path.startswith(API)
+            if head.path.startswith(API_ROOT)
             else self._check_client_key(head)
         )
 
@@ -128,7 +128,7 @@ class AccessControl:
         if origin is None and head.headers.get("sec-fetch-site") in _FOREIGN:
             # Images, scripts and frames come without an Origin.
             raise Refused(Failure("forbidden", "web pages of others may not ask for this", 403))
-        is_inspector = head.path.startswith(ROOT)
+        is_inspector = head.path.startswith(INSPECTOR_ROOT)
         if origin is None or (self.allows_origin(origin) and not is_inspector):
             return
         own = head.headers.get("host", "").lower()
@@ -168,7 +168,7 @@ def _is_inspector_page(head: Head) -> bool:
     if head.method not in ("GET", "HEAD"):
         return False
     path = head.path
-    is_file = path.startswith(ROOT) and not path.startswith(API)
+    is_file = path.startswith(INSPECTOR_ROOT) and not path.startswith(API_ROOT)
     return is_file or (path == "/" and accepts_html(head))
 
 

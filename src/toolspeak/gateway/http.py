@@ -16,7 +16,7 @@ from ..calls.json_values import is_nested_deeper
 from ..config.settings import Limits
 from ..errors import ToolspeakError, WireError
 from ..types import Failure
-from ..upstream.capture import LARGE, Flow, Kept
+from ..upstream.capture import LARGE_CHUNK, RequestCapture, StreamCapture
 from ..upstream.timers import Alarm, Ticker
 from ..wires.framing import decode_json
 
@@ -122,7 +122,7 @@ class Incoming(Head):
         """Nobody will ask for the body any more."""
         self.is_gone = False
         """The client has closed the connection before all was answered."""
-        self.copy: Kept | None = None
+        self.copy: RequestCapture | None = None
         """Where what is sent is kept, if somebody may want to look at it."""
         self._parts: list[bytes] = []
         self._come = 0
@@ -138,7 +138,7 @@ class Incoming(Head):
         """The body, which has to be a JSON object that is no larger and no deeper than that."""
         data = await self.body(limits.body_bytes)
         if self.copy:
-            self.copy.take_body(data)
+            self.copy.set_body(data)
         if not data:
             raise WireError("the request body is empty; send a JSON object")
         value = decode_json(data)
@@ -249,7 +249,7 @@ class Sender:
         self.status = 0
         self.told: Callable[[Failure], bytes] | None = None
         """How a failure is written into the stream that has begun."""
-        self.copy: Flow | None = None
+        self.copy: StreamCapture | None = None
         """Where what leaves is kept, if somebody may want to look at it."""
 
     async def whole(self, status: int, body: bytes, content_type: str = "application/json") -> None:
@@ -264,9 +264,9 @@ class Sender:
         head = self._head(status, content_type)
         self.has_ended = True
         if copy := self.copy:
-            copy.said += (perf_counter(), body)
-            if len(body) > LARGE:
-                copy.count()
+            copy.entries += (perf_counter(), body)
+            if len(body) > LARGE_CHUNK:
+                copy.reserve_new()
         self._line.write(head if self._is_head else head + body)
         self._line.answered(self)
 
@@ -298,10 +298,10 @@ class Sender:
     async def more(self, data: bytes, now: float) -> None:
         """More of the body, and when it leaves."""
         if copy := self.copy:
-            copy.said += (now, data)
+            copy.entries += (now, data)
             # What is small is counted with what comes from upstream.
-            if len(data) > LARGE:
-                copy.count()
+            if len(data) > LARGE_CHUNK:
+                copy.reserve_new()
         self._write(data)
         if self._line.is_paused:
             await self._line.drained()
@@ -309,7 +309,7 @@ class Sender:
     async def end(self, data: bytes = b"") -> None:
         """The last of the body."""
         if self.copy and data:
-            self.copy.take(data)
+            self.copy.add(data)
         self.has_ended = True
         self._write(data, b"0\r\n\r\n" if self._is_chunked else b"")
         self._line.answered(self)

@@ -23,15 +23,15 @@ from .. import __version__
 from ..calls.validation import Trust
 from ..errors import UsageError
 from ..notes import NOTES
-from ..observe.inspector.approvals import Answer, Asked
-from ..observe.inspector.paths import API, ROOT
-from ..observe.inspector.playground import SAMPLES, Pasted, dialects, parsed
-from ..observe.inspector.summary import Summary
-from ..observe.inspector.view import OUTCOMES
+from ..observe.inspector.approvals import ApprovalAnswer, ApprovalRequest
+from ..observe.inspector.client import API_ROOT, INSPECTOR_ROOT
+from ..observe.inspector.playground import SAMPLE_TOOLS, PlaygroundInput, list_dialects, parse_text
+from ..observe.inspector.recorder import RequestRecorder
+from ..observe.inspector.request_log import RequestSummary
+from ..observe.inspector.request_view import REASON_TEXTS
 from ..types import Failure
 from ..wires.framing import encode_json
 from .http import Refused
-from .inspector_recorder import Recorder
 
 _Kind = TypeVar("_Kind")
 
@@ -68,33 +68,33 @@ _WIRES = {
 }
 
 
-class Pages:
+class InspectorRoutes:
     """Serves the inspector."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self.routes: tuple[tuple[str, str, Handler], ...] = (
-            ("GET", f"{API}about", self._about),
-            ("GET", f"{API}requests", self._requests),
-            ("GET", f"{API}requests/(?P<key>.+)", self._request),
-            ("GET", f"{API}live", self._live),
-            ("GET", f"{API}approvals", self._approvals),
-            ("POST", f"{API}approvals", self._ask),
-            ("GET", rf"{API}approvals/(?P<id>\w+)", self._answered),
-            ("POST", rf"{API}approvals/(?P<id>\w+)", self._answer),
-            ("POST", f"{API}parse", self._parse),
-            ("GET", rf"{ROOT}(?P<name>[\w.\-]+)", self._file),
+            ("GET", f"{API_ROOT}about", self._about),
+            ("GET", f"{API_ROOT}requests", self._requests),
+            ("GET", f"{API_ROOT}requests/(?P<key>.+)", self._request),
+            ("GET", f"{API_ROOT}live", self._live),
+            ("GET", f"{API_ROOT}approvals", self._approvals),
+            ("POST", f"{API_ROOT}approvals", self._ask),
+            ("GET", rf"{API_ROOT}approvals/(?P<id>\w+)", self._answered),
+            ("POST", rf"{API_ROOT}approvals/(?P<id>\w+)", self._answer),
+            ("POST", f"{API_ROOT}parse", self._parse),
+            ("GET", rf"{INSPECTOR_ROOT}(?P<name>[\w.\-]+)", self._file),
         )
 
     @property
-    def _recorder(self) -> Recorder:
+    def _recorder(self) -> RequestRecorder:
         recorder = self._gateway.recorder
         assert recorder, "the guard lets nobody in if there is none"
         return recorder
 
     # The page.
 
-    async def page(self, it: RequestContext) -> None:
+    async def send_page(self, it: RequestContext) -> None:
         """The page itself."""
         await self._send(it, "index.html")
 
@@ -116,25 +116,25 @@ class Pages:
         about = {
             "version": __version__,
             "models": catalog.list_names(),
-            "default": catalog.default_model,
-            "dialects": dialects(),
+            "default_model": catalog.default_model,
+            "dialects": list_dialects(),
             "trust": list(get_args(Trust)),
             "notes": NOTES,
-            "outcomes": OUTCOMES,
+            "outcomes": REASON_TEXTS,
             "wires": _WIRES,
-            "samples": SAMPLES,
+            "samples": SAMPLE_TOOLS,
             "keeps": {"requests": settings.requests, "bytes": settings.bytes},
         }
         await _tell(it, about)
 
     async def _requests(self, it: RequestContext, _: re.Match[str]) -> None:
         after = _number(it, "after")
-        new = await self._recorder.summaries(after)
+        new = await self._recorder.list_summaries(after)
         await _tell(it, {"requests": to_builtins(new), "next": _last(new, after)})
 
     async def _request(self, it: RequestContext, match: re.Match[str]) -> None:
         key = match["key"]
-        shown = await self._recorder.shown(key)
+        shown = await self._recorder.render_request(key)
         if shown is None:
             most = self._gateway.config.inspector.requests
             problem = f"there is no request {key[:100]!r} any more; the last {most} are kept"
@@ -156,15 +156,15 @@ class Pages:
         asked: list[Any] | None = None
         line: dict[str, Any] = {"epoch": self._recorder.epoch}
         said_at = perf_counter()
-        seen = Seen()
+        seen = ChangedSummaries()
         # With other settings, whoever looks has to show again that they may.
-        guard = self._gateway.access
-        while self._gateway.access is guard and not self._gateway.is_stopping:
-            summaries = await self._recorder.summaries(after)
+        access = self._gateway.access
+        while self._gateway.access is access and not self._gateway.is_stopping:
+            summaries = await self._recorder.list_summaries(after)
             if new := seen.new(summaries):
                 after = _last(new, after)
                 line |= {"requests": to_builtins(new), "next": after}
-            pending = to_builtins(await self._recorder.desk.pending())
+            pending = to_builtins(await self._recorder.approvals.list_pending())
             if pending != asked:
                 line["approvals"] = asked = pending
             if line or perf_counter() - said_at > _PING_EVERY:
@@ -176,25 +176,25 @@ class Pages:
     # Approvals.
 
     async def _approvals(self, it: RequestContext, _: re.Match[str]) -> None:
-        pending = await self._recorder.desk.pending()
+        pending = await self._recorder.approvals.list_pending()
         await _tell(it, {"approvals": to_builtins(pending)})
 
     async def _ask(self, it: RequestContext, _: re.Match[str]) -> None:
-        asked = await self._converted(it, Asked)
-        await _tell(it, to_builtins(await self._recorder.desk.ask(asked)))
+        asked = await self._converted(it, ApprovalRequest)
+        await _tell(it, to_builtins(await self._recorder.approvals.add(asked)))
 
     async def _answered(self, it: RequestContext, match: re.Match[str]) -> None:
         """What was said to a question, once somebody has; at most so many seconds later."""
         deadline = perf_counter() + min(_number(it, "wait"), _LONGEST_WAIT)
-        answer = await self._recorder.desk.answered(match["id"])
+        answer = await self._recorder.approvals.get_answer(match["id"])
         while answer is None and perf_counter() < deadline and not self._gateway.is_stopping:
             await asyncio.sleep(_LOOK_EVERY)
-            answer = await self._recorder.desk.answered(match["id"])
+            answer = await self._recorder.approvals.get_answer(match["id"])
         await _tell(it, {"answer": answer})
 
     async def _answer(self, it: RequestContext, match: re.Match[str]) -> None:
         said = await self._converted(it, _Said)
-        counts = await self._recorder.desk.answer(match["id"], said.answer)
+        counts = await self._recorder.approvals.answer(match["id"], said.answer)
         if counts is None:
             problem = "nobody waits for an answer to this any more"
             raise Refused(Failure("not_found", problem, 404))
@@ -203,9 +203,9 @@ class Pages:
     # The playground.
 
     async def _parse(self, it: RequestContext, _: re.Match[str]) -> None:
-        pasted = await self._converted(it, Pasted)
+        pasted = await self._converted(it, PlaygroundInput)
         try:
-            found = await asyncio.to_thread(parsed, pasted)
+            found = await asyncio.to_thread(parse_text, pasted)
         except UsageError as problem:
             raise Refused(Failure("bad_request", str(problem), 400)) from None
         await _tell(it, found)
@@ -219,7 +219,7 @@ class Pages:
 
 
 class _Said(msgspec.Struct, frozen=True):
-    answer: Answer
+    answer: ApprovalAnswer
 
 
 async def _tell(it: RequestContext, value: Any) -> None:
@@ -242,23 +242,23 @@ def _number(it: RequestContext, name: str) -> float:
         raise Refused(Failure("bad_request", f"`{name}` has to be a number", 400)) from None
 
 
-def _last(new: list[Summary], after: float) -> float:
+def _last(new: list[RequestSummary], after: float) -> float:
     """Up to when the one who asks knows all that is over."""
-    return max((one.changed for one in new if one.is_over), default=after)
+    return max((one.changed_at for one in new if one.is_finished), default=after)
 
 
-class Seen:
+class ChangedSummaries:
     """What somebody knows already."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, Summary] = {}
+        self._seen: dict[str, RequestSummary] = {}
 
-    def new(self, summaries: list[Summary]) -> list[Summary]:
+    def new(self, summaries: list[RequestSummary]) -> list[RequestSummary]:
         """Those that say more than before; how long one takes so far is nothing new."""
         before, self._seen = self._seen, {}
-        new: list[Summary] = []
+        new: list[RequestSummary] = []
         for one in summaries:
-            said = self._seen[one.key] = one if one.is_over else structs.replace(one, ms=0.0)
+            said = self._seen[one.key] = one if one.is_finished else structs.replace(one, ms=0.0)
             if before.get(one.key) != said:
                 new.append(one)
         return new

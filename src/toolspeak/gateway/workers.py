@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from ..config.settings import Config
-from ..observe.logs import set_up
+from ..observe.logs import configure_logging
 from ..store.socket import SocketStore, StoreServer
 from ..upstream.catalog import DiscoveredServer
 from .app import Gateway
@@ -230,7 +230,7 @@ def main(arguments: list[str]) -> None:
         # They are for the first process, whoever sends them to all.
         signal.signal(number, signal.SIG_IGN)
     descriptor, level, form = arguments
-    set_up("json" if form == "json" else "text", int(level))
+    configure_logging("json" if form == "json" else "text", int(level))
     settle()
     with asyncio.Runner(loop_factory=new_loop()) as runner:
         runner.run(_work(int(descriptor)))

@@ -21,25 +21,25 @@ from ..upstream.record import RequestRecord
 log = logging.getLogger("toolspeak.gateway")
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """The request that is being served here."""
-_TEXT = "%(levelname)s %(message)s"
-_LONGEST = 200
+_TEXT_FORMAT = "%(levelname)s %(message)s"
+_MAX_LENGTH = 200
 """Clients may make up any name of a model."""
 
 
-def set_up(form: LogFormat, level: int) -> None:
+def configure_logging(form: LogFormat, level: int) -> None:
     """Log in that form, to the standard error."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
+    handler.setFormatter(JsonLogFormatter() if form == "json" else logging.Formatter(_TEXT_FORMAT))
     logging.basicConfig(level=level, handlers=[handler])
 
 
 def log_request(record: RequestRecord) -> None:
     """Log a request that is over."""
     if log.isEnabledFor(logging.INFO):
-        log.info(_text(record), extra={"fields": fields(record)})
+        log.info(_format_request(record), extra={"fields": request_fields(record)})
 
 
-class JsonLines(logging.Formatter):
+class JsonLogFormatter(logging.Formatter):
     """Every record as a line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -62,19 +62,19 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def fields(record: RequestRecord) -> dict[str, Any]:
+def request_fields(record: RequestRecord) -> dict[str, Any]:
     """What is logged of a request."""
     said: dict[str, Any] = {
         "request_id": record.id,
         "method": record.method,
-        "path": record.path[:_LONGEST],
+        "path": record.path[:_MAX_LENGTH],
         "wire": record.wire,
         "status": record.status,
-        "ms": _ms(record.seconds),
+        "ms": _to_milliseconds(record.seconds),
     }
     if record.upstream_model:
         said |= {
-            "model": record.model[:_LONGEST],
+            "model": record.model[:_MAX_LENGTH],
             "upstream": record.upstream,
             "mode": record.mode,
             "stream": record.is_stream,
@@ -82,7 +82,7 @@ def fields(record: RequestRecord) -> dict[str, Any]:
             "calls": len(record.calls),
             "retries": len(record.retries),
             "notes": record.note_codes,
-            "overhead_ms": None if record.overhead is None else _ms(record.overhead),
+            "overhead_ms": None if record.overhead is None else _to_milliseconds(record.overhead),
         }
     # Its message may repeat what was asked.
     said["failure"] = record.failure.kind if record.failure else None
@@ -91,21 +91,21 @@ def fields(record: RequestRecord) -> dict[str, Any]:
     return said
 
 
-def _text(record: RequestRecord) -> str:
+def _format_request(record: RequestRecord) -> str:
     """The same in few words."""
-    told = ", ".join(_parts(record))
-    return f"{record.id}: {record.method} {record.path[:_LONGEST]!r}: {record.status} {told}"
+    told = ", ".join(_describe_request(record))
+    return f"{record.id}: {record.method} {record.path[:_MAX_LENGTH]!r}: {record.status} {told}"
 
 
-def _parts(record: RequestRecord) -> Iterator[str]:
-    yield f"in {_ms(record.seconds):g} ms"
+def _describe_request(record: RequestRecord) -> Iterator[str]:
+    yield f"in {_to_milliseconds(record.seconds):g} ms"
     if record.failure:
         yield record.failure.kind
     if record.upstream_model:
-        yield f"{record.model[:_LONGEST]!r} at {record.upstream}"
+        yield f"{record.model[:_MAX_LENGTH]!r} at {record.upstream}"
         if record.mode:
             yield record.mode
-        yield from (_several(count, what) for count, what in _counts(record) if count)
+        yield from (_pluralize(count, what) for count, what in _counts(record) if count)
         yield from record.note_codes
 
 
@@ -115,11 +115,11 @@ def _counts(record: RequestRecord) -> Iterator[tuple[int, str]]:
     yield len(record.retries), "retry"
 
 
-def _several(count: int, what: str) -> str:
+def _pluralize(count: int, what: str) -> str:
     if count == 1:
         return f"1 {what}"
     return f"{count} retries" if what == "retry" else f"{count} {what}s"
 
 
-def _ms(seconds: float) -> float:
+def _to_milliseconds(seconds: float) -> float:
     return round(seconds * 1000, 2)

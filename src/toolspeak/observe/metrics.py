@@ -1,7 +1,7 @@
-"""What has happened so far, for Prometheus: in this process, or in all that share a store.
+"""Prometheus metrics, of this process or of all processes that share a store.
 
-`FAMILIES` is all there is; `tally.py` says what a request adds to it. Labels are words of our own,
-and names from the configuration: nothing that a client or a model makes up becomes one.
+`METRIC_FAMILIES` lists every metric; `count_request` adds a finished request to them. Label values
+are names from the code or the configuration, never text of a client or a model.
 """
 
 from __future__ import annotations
@@ -18,164 +18,171 @@ import msgspec
 from msgspec import Struct
 
 from ..calls.drafts import new_call_id
+from ..notes import REPAIRS
 from ..store.base import Store
+from ..upstream.record import PREPARING, AttemptRecord, RequestRecord
 
-_SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
-_HELD = (0.001, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_LONG = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""Where a model on this machine, a provider's, and one that thinks for minutes can be told apart.
+# Sums in a store outlive a version: a histogram whose buckets change needs a new name.
+_OVERHEAD_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+_HOLDBACK_BUCKETS = (0.001, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_FAST_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+_DURATION_BUCKETS = (*_FAST_BUCKETS, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+"""Fine enough for a local model, and long enough for one that reasons for minutes."""
 
-Sums in a store outlive a version: a histogram that gets other buckets needs another name."""
 
+class MetricFamily(Struct, frozen=True):
+    """The counters or histograms of one name, one for each combination of labels."""
 
-class Family(Struct, frozen=True):
-    """Counters of one name, or histograms, one for each combination of labels."""
-
-    about: str
+    help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-    """The upper ends, in seconds, if it is a histogram."""
+    """Upper bounds of a histogram, in seconds."""
     kind: Literal["counter", "histogram", "gauge"] = "counter"
 
 
-def _histogram(about: str, buckets: tuple[float, ...], *labels: str) -> Family:
-    return Family(about, labels, buckets, "histogram")
+def _histogram(help_: str, buckets: tuple[float, ...], *labels: str) -> MetricFamily:
+    return MetricFamily(help_, labels, buckets, "histogram")
 
 
 _ACTIVE_REQUESTS = "toolspeak_active_requests"
-FAMILIES: dict[str, Family] = {
-    "toolspeak_requests_total": Family(
-        "Requests, by the API that the client speaks, how the model was given tools, and status.",
-        ("wire", "mode", "status"),
+METRIC_FAMILIES: dict[str, MetricFamily] = {
+    "toolspeak_requests_total": MetricFamily(
+        "Requests by client API, tool mode and HTTP status.", ("wire", "mode", "status")
     ),
-    "toolspeak_replies_total": Family(
-        "Replies of models, by what they came to: those that would not do as well.", ("outcome",)
+    "toolspeak_replies_total": MetricFamily(
+        "Model replies by outcome, including those that were retried.", ("outcome",)
     ),
-    "toolspeak_calls_total": Family(
-        "Tool calls that clients got, by where they stood, and in which dialect.",
-        ("stood", "dialect"),
+    "toolspeak_calls_total": MetricFamily(
+        "Tool calls returned to clients, by source and dialect.", ("source", "dialect")
     ),
-    "toolspeak_repairs_total": Family(
-        "Requests with a call that was repaired, by the note that says how.", ("reason",)
+    "toolspeak_repairs_total": MetricFamily(
+        "Requests with a repaired call, by the code of the note.", ("code",)
     ),
-    "toolspeak_rejected_calls_total": Family(
-        "Blocks that tried to be a call and were not made, by the note that says why.", ("code",)
+    "toolspeak_rejected_calls_total": MetricFamily(
+        "Rejected tool calls, by the code of the note.", ("code",)
     ),
-    "toolspeak_refusals_total": Family(
-        "Replies that refuse though tools were offered: false, or honest.", ("kind",)
+    "toolspeak_refusals_total": MetricFamily(
+        "Replies that refuse although tools were offered: false or honest.", ("kind",)
     ),
-    "toolspeak_notes_total": Family("Requests with a note, by its code.", ("code",)),
-    "toolspeak_retries_total": Family(
-        "Questions to upstreams beyond the first of a request, by reason.", ("reason",)
+    "toolspeak_notes_total": MetricFamily("Requests with a note, by its code.", ("code",)),
+    "toolspeak_retries_total": MetricFamily(
+        "Upstream requests beyond the first of a client request, by reason.", ("reason",)
     ),
-    "toolspeak_tokens_total": Family("Tokens as upstreams counted them, by kind.", ("kind",)),
-    "toolspeak_upstream_failures_total": Family(
-        "Failures of upstreams, by upstream and kind.", ("upstream", "kind")
+    "toolspeak_tokens_total": MetricFamily("Tokens as reported by upstreams.", ("kind",)),
+    "toolspeak_upstream_failures_total": MetricFamily(
+        "Upstream failures by upstream and kind.", ("upstream", "kind")
     ),
-    "toolspeak_request_seconds": _histogram(
-        "How long a chat took, from its first byte to the last of its reply.", _LONG, "wire"
+    "toolspeak_request_duration_seconds": _histogram(
+        "Duration of a chat request, from its first byte to the last byte of the response.",
+        _DURATION_BUCKETS,
+        "wire",
     ),
     "toolspeak_overhead_seconds": _histogram(
-        "What the gateway itself took of that, as `x-toolspeak-overhead-ms` tells.",
-        _SHORT,
+        "Time spent in the gateway itself, as in `x-toolspeak-overhead-ms`.",
+        _OVERHEAD_BUCKETS,
         "stream",
     ),
-    "toolspeak_upstream_seconds": _histogram(
-        "How long an upstream took until the head of its reply was there.", _LONG, "upstream"
+    "toolspeak_upstream_first_byte_seconds": _histogram(
+        "Time until an upstream sent the headers of its response.", _DURATION_BUCKETS, "upstream"
     ),
     "toolspeak_holdback_seconds": _histogram(
-        "The longest time that something of a streamed reply was held back before it left.", _HELD
+        "Longest time that a part of a streamed reply was held back.", _HOLDBACK_BUCKETS
     ),
-    _ACTIVE_REQUESTS: Family("Requests that are being served.", kind="gauge"),
+    _ACTIVE_REQUESTS: MetricFamily("Requests in progress.", kind="gauge"),
 }
-"""Every metric there is."""
-Key = tuple[str, ...]
-"""The name of a family, and the values of its labels."""
-_KEY, _ACTIVE = "metrics", "active"
-_EVERY = 1.0
-_FRESH = 3.0
-"""How many seconds it counts what a process says of itself: it may have died since."""
-_MOST = 256
+SeriesKey = tuple[str, ...]
+"""Name of a family, and the values of its labels in order."""
+_SUMS_KEY, _ACTIVITY_KEY = "metrics", "active"
+_PUBLISH_INTERVAL = 1.0
+_ACTIVITY_LIFETIME = 3.0
+"""Seconds after which a process that reports nothing counts as gone."""
+_MAX_ACTIVITIES = 256
 
 
 class _Histogram:
-    """How many values there were of each size, and their sum."""
+    """Counts of one histogram series by bucket, and the sum of its values."""
 
-    __slots__ = ("buckets", "counts", "sum")
+    __slots__ = ("buckets", "counts", "total")
 
     def __init__(self, buckets: tuple[float, ...]) -> None:
         self.buckets = buckets
         self.counts = [0] * (len(buckets) + 1)
-        self.sum = 0.0
+        self.total = 0.0
 
-    def lines(self, name: str, labels: Iterable[tuple[str, str]]) -> Iterator[tuple[str, float]]:
+    def samples(self, name: str, labels: Iterable[tuple[str, str]]) -> Iterator[tuple[str, float]]:
         labels = tuple(labels)
         ends = (*map("{:g}".format, self.buckets), "+Inf")
         for end, count in zip(ends, accumulate(self.counts), strict=True):
-            yield _line(f"{name}_bucket", (*labels, ("le", end))), count
-        yield _line(f"{name}_sum", labels), self.sum
-        yield _line(f"{name}_count", labels), sum(self.counts)
+            yield _format_series(f"{name}_bucket", (*labels, ("le", end))), count
+        yield _format_series(f"{name}_sum", labels), self.total
+        yield _format_series(f"{name}_count", labels), sum(self.counts)
 
 
-class Metrics:
-    """Counters, histograms, and how many requests there are now."""
+class MetricRegistry:
+    """The metrics of this process."""
 
     def __init__(self) -> None:
-        self._counts: dict[Key, float] = {}
-        self._histograms: dict[Key, _Histogram] = {}
-        self.active = 0
+        self._counts: dict[SeriesKey, float] = {}
+        self._histograms: dict[SeriesKey, _Histogram] = {}
+        self.active_requests = 0
 
-    def count(self, *key: str, amount: float = 1) -> None:
-        """Something has happened: the name of a family, and its labels in order."""
+    def increment(self, *key: str, amount: float = 1) -> None:
+        """Add to a counter, given by family name and label values."""
         self._counts[key] = self._counts.get(key, 0) + amount
 
     def observe(self, seconds: float, *key: str) -> None:
-        """Something has taken so long."""
+        """Add a value to a histogram, given by family name and label values."""
         histogram = self._histograms.get(key)
         if histogram is None:
-            histogram = self._histograms[key] = _Histogram(FAMILIES[key[0]].buckets)
+            histogram = self._histograms[key] = _Histogram(METRIC_FAMILIES[key[0]].buckets)
         histogram.counts[bisect_left(histogram.buckets, seconds)] += 1
-        histogram.sum += seconds
+        histogram.total += seconds
 
-    def amounts(self) -> dict[str, float]:
-        """Every counter by the line it is written as. Those of several processes can be added."""
-        lines = {_line(key[0], _labels(key)): amount for key, amount in self._counts.items()}
+    def samples(self) -> dict[str, float]:
+        """Return each series, as Prometheus names it, with its value.
+
+        The samples of several processes can be added up.
+        """
+        samples = {
+            _format_series(key[0], _label_pairs(key)): amount
+            for key, amount in self._counts.items()
+        }
         for key, histogram in self._histograms.items():
-            lines.update(histogram.lines(key[0], _labels(key)))
-        return lines
+            samples.update(histogram.samples(key[0], _label_pairs(key)))
+        return samples
 
-    def text(self, amounts: Mapping[str, float] | None = None, active: int | None = None) -> str:
-        """All of it, as Prometheus reads it; of several processes, if given."""
-        known = {**(amounts or self.amounts())}
-        known[_ACTIVE_REQUESTS] = self.active if active is None else active
-        return "\n".join(_written(known)) + "\n"
-
-
-def _labels(key: Key) -> Iterable[tuple[str, str]]:
-    return zip(FAMILIES[key[0]].labels, key[1:], strict=True)
+    def render(self, samples: Mapping[str, float] | None = None, active: int | None = None) -> str:
+        """Return the text format of Prometheus; of the given samples, if any."""
+        all_ = {**(samples or self.samples())}
+        all_[_ACTIVE_REQUESTS] = self.active_requests if active is None else active
+        return "\n".join(_render_families(all_)) + "\n"
 
 
-def _written(amounts: Mapping[str, float]) -> Iterator[str]:
-    """The amounts by family, each with what it means."""
-    families: dict[str, list[str]] = {name: [] for name in FAMILIES}
-    for line in amounts:
-        name = line.partition("{")[0]
+def _label_pairs(key: SeriesKey) -> Iterable[tuple[str, str]]:
+    return zip(METRIC_FAMILIES[key[0]].labels, key[1:], strict=True)
+
+
+def _render_families(samples: Mapping[str, float]) -> Iterator[str]:
+    families: dict[str, list[str]] = {name: [] for name in METRIC_FAMILIES}
+    for series in samples:
+        name = series.partition("{")[0]
         if name not in families:
             name = name.rpartition("_")[0]
-        # Another version may have counted what this one does not know.
+        # A store may hold metrics of another version.
         if name in families:
-            families[name].append(line)
-    for name, lines in families.items():
-        about, kind = FAMILIES[name].about, FAMILIES[name].kind
-        yield f"# HELP {name} {about}"
-        yield f"# TYPE {name} {kind}"
-        for line in sorted(lines, key=_order) if kind == "histogram" else sorted(lines):
-            yield f"{line} {amounts[line]:.17g}"
+            families[name].append(series)
+    for name, all_series in families.items():
+        family = METRIC_FAMILIES[name]
+        yield f"# HELP {name} {family.help}"
+        yield f"# TYPE {name} {family.kind}"
+        order = _histogram_order if family.kind == "histogram" else None
+        for series in sorted(all_series, key=order):
+            yield f"{series} {samples[series]:.17g}"
 
 
-def _order(line: str) -> tuple[str, bool, float]:
-    """The buckets of one histogram in order, before its sum and its count."""
-    name, _, labels = line.partition("{")
+def _histogram_order(series: str) -> tuple[str, bool, float]:
+    """Sort key: the buckets of a histogram in order, then its sum and its count."""
+    name, _, labels = series.partition("{")
     before, is_bucket, end = labels.rpartition('le="')
     if not is_bucket:
         return labels.rstrip("}"), True, name.endswith("_count")
@@ -183,7 +190,7 @@ def _order(line: str) -> tuple[str, bool, float]:
 
 
 class _Activity(Struct, frozen=True, array_like=True):
-    """How many requests a process was serving at some time."""
+    """The number of active requests of a process at some time."""
 
     process: str
     active: int
@@ -193,87 +200,154 @@ class _Activity(Struct, frozen=True, array_like=True):
 _DECODER = msgspec.msgpack.Decoder(_Activity)
 
 
-def _decoded(data: bytes) -> _Activity | None:
+def _decode_activity(data: bytes) -> _Activity | None:
     try:
         return _DECODER.decode(data)
     except msgspec.MsgspecError:
-        # Another version of the gateway may have written it.
+        # Written by another version of the gateway.
         return None
 
 
-class SharedMetrics:
-    """The metrics of all processes that share a store. Each adds what it has counted."""
+class SharedMetricRegistry:
+    """The metrics of all processes that share a store; each adds its own counts."""
 
-    def __init__(self, metrics: Metrics, store: Store) -> None:
+    def __init__(self, metrics: MetricRegistry, store: Store) -> None:
         self._metrics = metrics
         self._store = store
         self._process = new_call_id()
-        self._added: dict[str, float] = {}
-        self._known: dict[str, float] = {}
-        """The last sums, for while the store is away."""
-        self._said = 0
+        self._published: dict[str, float] = {}
+        self._last_sums: dict[str, float] = {}
+        """Used while the store is unavailable."""
+        self._last_active = 0
         self._lock = asyncio.Lock()
-        self._adding: asyncio.Task[None] | None = None
+        self._publisher: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Add what is new about once in a second."""
-        self._adding = asyncio.create_task(self._keep_adding())
+        self._publisher = asyncio.create_task(self._publish_forever())
 
     async def stop(self) -> None:
-        """Add what is left."""
-        if self._adding:
-            self._adding.cancel()
-            await asyncio.wait((self._adding,))
-            await self._add()
+        """Publish the remaining counts."""
+        if self._publisher:
+            self._publisher.cancel()
+            await asyncio.wait((self._publisher,))
+            await self._publish()
 
-    async def text(self) -> str:
-        """All of it, as Prometheus reads it."""
+    async def render(self) -> str:
         async with self._lock:
-            self._known = await self._store.read_counters(_KEY) or self._known
-            sums = Counter(self._known)
-            sums.update(self._new())
-        return self._metrics.text(sums, await self._active())
+            self._last_sums = await self._store.read_counters(_SUMS_KEY) or self._last_sums
+            sums = Counter(self._last_sums)
+            sums.update(self._unpublished())
+        return self._metrics.render(sums, await self._count_active())
 
-    async def _keep_adding(self) -> None:
+    async def _publish_forever(self) -> None:
         while True:
-            await asyncio.sleep(_EVERY)
-            await self._add()
+            await asyncio.sleep(_PUBLISH_INTERVAL)
+            await self._publish()
 
-    async def _add(self) -> None:
+    async def _publish(self) -> None:
         async with self._lock:
-            amounts, new = self._metrics.amounts(), self._new()
+            samples, new = self._metrics.samples(), self._unpublished()
             if new:
-                await self._store.increment(_KEY, new)
-                # What the store did not take is added the next time.
-                self._added = amounts if self._store.last_error is None else self._added
-        active = self._metrics.active
-        if active or self._said:
-            said = msgspec.msgpack.encode(_Activity(self._process, active, time()))
-            await self._store.push(_ACTIVE, said, max_items=_MOST, seconds=_FRESH)
-        self._said = active
+                await self._store.increment(_SUMS_KEY, new)
+                # Retry next time if the store failed.
+                self._published = samples if self._store.last_error is None else self._published
+        active = self._metrics.active_requests
+        if active or self._last_active:
+            activity = msgspec.msgpack.encode(_Activity(self._process, active, time()))
+            await self._store.push(
+                _ACTIVITY_KEY, activity, max_items=_MAX_ACTIVITIES, seconds=_ACTIVITY_LIFETIME
+            )
+        self._last_active = active
 
-    def _new(self) -> dict[str, float]:
-        """What the store does not know yet. A bucket without anything in it has to be there."""
-        added = self._added
+    def _unpublished(self) -> dict[str, float]:
+        """Return what was not published yet, including new buckets that are still 0."""
+        published = self._published
         return {
-            line: amount - added.get(line, 0)
-            for line, amount in self._metrics.amounts().items()
-            if amount != added.get(line)
+            series: value - published.get(series, 0)
+            for series, value in self._metrics.samples().items()
+            if value != published.get(series)
         }
 
-    async def _active(self) -> int:
-        """How many requests all processes serve, as far as they have said so lately."""
-        said = map(_decoded, await self._store.list_items(_ACTIVE))
-        fresh = [one for one in said if one and time() - one.time < _FRESH]
-        # The newest comes first, and has to count.
-        others = {one.process: one.active for one in reversed(fresh)}
-        return sum((others | {self._process: self._metrics.active}).values())
+    async def _count_active(self) -> int:
+        """Return the number of active requests of all processes that reported recently."""
+        activities = map(_decode_activity, await self._store.list_items(_ACTIVITY_KEY))
+        recent = [one for one in activities if one and time() - one.time < _ACTIVITY_LIFETIME]
+        # The store lists the newest first; the newest of each process counts.
+        others = {one.process: one.active for one in reversed(recent)}
+        return sum((others | {self._process: self._metrics.active_requests}).values())
 
 
-def _line(name: str, labels: Iterable[tuple[str, str]]) -> str:
-    inside = ",".join(f'{key}="{_escaped(value)}"' for key, value in labels)
+def _format_series(name: str, labels: Iterable[tuple[str, str]]) -> str:
+    inside = ",".join(f'{key}="{_escape_label(value)}"' for key, value in labels)
     return f"{name}{{{inside}}}" if inside else name
 
 
-def _escaped(value: str) -> str:
+def _escape_label(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+# What a request adds.
+
+_REFUSAL_KINDS = {"false-refusal": "false", "refusal": "honest"}
+
+
+def count_request(record: RequestRecord, metrics: MetricRegistry) -> None:
+    """Add a finished request to the metrics."""
+    count = metrics.increment
+    count("toolspeak_requests_total", record.wire, record.mode, str(record.status))
+    if not record.is_chat:
+        return
+    metrics.observe(record.seconds, "toolspeak_request_duration_seconds", record.wire)
+    if record.overhead is not None:
+        stream = "true" if record.is_stream else "false"
+        metrics.observe(record.overhead, "toolspeak_overhead_seconds", stream)
+    if record.holdback is not None:
+        metrics.observe(record.holdback, "toolspeak_holdback_seconds")
+    for attempt in record.attempts:
+        _count_attempt(attempt, metrics)
+    for reason in record.retries:
+        count("toolspeak_retries_total", reason)
+    for upstream, kind in record.failures:
+        count("toolspeak_upstream_failures_total", upstream, kind)
+    _count_reply(record, metrics)
+    _count_notes(record, metrics)
+
+
+def _count_attempt(attempt: AttemptRecord, metrics: MetricRegistry) -> None:
+    if attempt.first_byte is not None:
+        seconds = attempt.first_byte - attempt.started
+        metrics.observe(seconds, "toolspeak_upstream_first_byte_seconds", attempt.server.name)
+    if attempt.outcome and attempt.reason != PREPARING:
+        metrics.increment("toolspeak_replies_total", attempt.outcome)
+        if attempt.outcome in _REFUSAL_KINDS:
+            metrics.increment("toolspeak_refusals_total", _REFUSAL_KINDS[attempt.outcome])
+    if attempt.reply:
+        for rejection in attempt.reply.rejected:
+            metrics.increment("toolspeak_rejected_calls_total", rejection.code)
+
+
+def _count_reply(record: RequestRecord, metrics: MetricRegistry) -> None:
+    reply = record.reply
+    if reply is None:
+        return
+    if calls := reply.calls:
+        is_in_text = record.mode == "native" and any(call.raw for call in calls)
+        source = "text" if is_in_text else record.mode
+        dialect = reply.dialect or "none"
+        metrics.increment("toolspeak_calls_total", source, dialect, amount=len(calls))
+    if reply.usage:
+        metrics.increment("toolspeak_tokens_total", "input", amount=reply.usage.input)
+        metrics.increment("toolspeak_tokens_total", "output", amount=reply.usage.output)
+
+
+def _count_notes(record: RequestRecord, metrics: MetricRegistry) -> None:
+    codes = record.note_codes
+    for code in codes:
+        metrics.increment("toolspeak_notes_total", code)
+    # Repairs in replies that were retried for another reason count as well.
+    for attempt in record.attempts:
+        if attempt.reply and attempt.reply.notes:
+            codes += [note.code for note in attempt.reply.notes]
+    if codes:
+        for code in REPAIRS.intersection(codes):
+            metrics.increment("toolspeak_repairs_total", code)

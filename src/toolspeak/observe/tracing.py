@@ -57,58 +57,69 @@ from ..types import (
 from ..upstream.catalog import Endpoint
 from ..upstream.errors import endpoint_secrets
 from ..upstream.record import AttemptRecord, RequestRecord
-from .inspector.masking import Covering
+from .inspector.masking import Masker
 
 log = logging.getLogger("toolspeak.gateway")
 Value = str | bool | int | float | list[str]
 _PROPAGATOR = TraceContextTextMapPropagator()
-_GRACE = 5.0
+_SHUTDOWN_GRACE = 5.0
 """How many seconds the last spans have to leave when the gateway is stopped."""
-_UNTRACED = frozenset({"/", "/health", "/ready", "/metrics"})
+_UNTRACED_PATHS = frozenset({"/", "/health", "/ready", "/metrics"})
 """Machines ask for these all day."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
-_MODEL = re.compile(r"(?<=/models/)[^:]+")
-_RESPONSE = re.compile(r"(?<=/responses/)[\w.\-]+")
-_PORTS = {"http": 80, "https": 443}
-_PROVIDERS = {"gemini": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
+_MODEL_SEGMENT = re.compile(r"(?<=/models/)[^:]+")
+_RESPONSE_SEGMENT = re.compile(r"(?<=/responses/)[\w.\-]+")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_PROVIDER_NAMES = {"gemini": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
 """What the conventions call a provider, where that is not our name for it."""
-_BY_WIRE = {"openai_chat": "openai", "openai_responses": "openai", "gemini": "gcp.gemini"}
+_PROVIDER_OF_WIRE = {"openai_chat": "openai", "openai_responses": "openai", "gemini": "gcp.gemini"}
 """For upstreams of which nobody has said who they are."""
-_SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
-_WHOLE = ("top_k", "seed")
+_SAMPLING_OPTIONS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+)
+_INTEGER_OPTIONS = ("top_k", "seed")
 
 
-class Tracing:
+class RequestTracer:
     """Makes spans of requests, and sends them where the configuration says."""
 
     def __init__(self, config: Config, exporter: SpanExporter | None = None) -> None:
-        self._exporter = exporter or OTLPSpanExporter(_endpoint(config.telemetry.otlp_endpoint))
-        self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+        self._exporter = exporter or OTLPSpanExporter(_traces_url(config.telemetry.otlp_endpoint))
+        self._provider = TracerProvider(resource=_build_resource(), shutdown_on_exit=False)
         # It sends them from a thread of its own, and drops what is too much.
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("toolspeak", __version__)
         self._secrets = frozenset(configured_secrets(config))
         # To find the secrets in all that was said may take longer than others like to wait.
-        self._aside = ThreadPoolExecutor(1) if config.telemetry.include_content else None
+        self._content_thread = ThreadPoolExecutor(1) if config.telemetry.include_content else None
         self._is_open = True
 
-    def begin(self, record: RequestRecord, headers: Mapping[str, str]) -> None:
+    def start_request(self, record: RequestRecord, headers: Mapping[str, str]) -> None:
         """A request has come in."""
-        if record.path not in _UNTRACED:
-            record.spans = _Spans(self._tracer, record, _PROPAGATOR.extract(headers, Context()))
+        if record.path not in _UNTRACED_PATHS:
+            record.spans = _RequestSpans(
+                self._tracer, record, _PROPAGATOR.extract(headers, Context())
+            )
 
-    def end(self, record: RequestRecord) -> None:
+    def end_request(self, record: RequestRecord) -> None:
         """It is over."""
-        if not isinstance(record.spans, _Spans) or not self._is_open:
+        if not isinstance(record.spans, _RequestSpans) or not self._is_open:
             return
-        if self._aside and record.is_chat:
+        if self._content_thread and record.is_chat:
             secrets = {one for q in record.attempts for one in endpoint_secrets(q.server)}
-            content = _Content(self._secrets | secrets)
-            self._aside.submit(self._end, record, record.spans, content)
+            content = _ContentEncoder(self._secrets | secrets)
+            self._content_thread.submit(self._end_spans, record, record.spans, content)
         else:
-            self._end(record, record.spans, None)
+            self._end_spans(record, record.spans, None)
 
-    def _end(self, record: RequestRecord, spans: _Spans, content: _Content | None) -> None:
+    def _end_spans(
+        self, record: RequestRecord, spans: _RequestSpans, content: _ContentEncoder | None
+    ) -> None:
         try:
             spans.end(record, content)
         except Exception:
@@ -120,106 +131,118 @@ class Tracing:
         if not self._is_open:
             return
         self._is_open = False
-        closing = Thread(target=self._close, daemon=True)
+        closing = Thread(target=self._flush_spans, daemon=True)
         closing.start()
-        deadline = monotonic() + _GRACE
+        deadline = monotonic() + _SHUTDOWN_GRACE
         while closing.is_alive() and monotonic() < deadline:
             await asyncio.sleep(0.01)
         if closing.is_alive():
             log.warning("the last traces could not be sent")
             self._exporter.shutdown()
 
-    def _close(self) -> None:
-        if self._aside:
-            self._aside.shutdown()
+    def _flush_spans(self) -> None:
+        if self._content_thread:
+            self._content_thread.shutdown()
         self._provider.shutdown()
 
 
-class _Spans:
+class _RequestSpans:
     """The spans of one request."""
 
     def __init__(self, tracer: Tracer, record: RequestRecord, parent: Context) -> None:
         self._tracer = tracer
         self._offset = record.received_at - record.started
-        self._server = tracer.start_span(
-            _method(record),
+        self._request_span = tracer.start_span(
+            _http_method(record),
             parent,
             SpanKind.SERVER,
-            _clean(_begun(record)),
+            _replace_surrogates(_request_start_attributes(record)),
             (),
-            _ns(record.received_at),
+            _to_nanoseconds(record.received_at),
         )
-        self._context = set_span_in_context(self._server, parent)
-        self._clients: list[tuple[AttemptRecord, Attempt, Span]] = []
-        context = self._server.get_span_context()
+        self._context = set_span_in_context(self._request_span, parent)
+        self._attempts: list[tuple[AttemptRecord, Attempt, Span]] = []
+        context = self._request_span.get_span_context()
         self.trace_id = format_trace_id(context.trace_id) if context.is_valid else ""
 
     def asks(
         self, question: AttemptRecord, exchange: Attempt, endpoint: Endpoint
     ) -> Mapping[str, str]:
         """An upstream is asked; the headers that tell it of the trace."""
-        asked = _clean(_asked(question, exchange.request, endpoint))
+        asked = _replace_surrogates(_attempt_start_attributes(question, exchange.request, endpoint))
         name = f"chat {asked['gen_ai.request.model']}"
-        at = self._at(question.started)
+        at = self._unix_nanoseconds(question.started)
         span = self._tracer.start_span(name, self._context, SpanKind.CLIENT, asked, (), at)
-        self._clients.append((question, exchange, span))
+        self._attempts.append((question, exchange, span))
         headers: dict[str, str] = {}
         _PROPAGATOR.inject(headers, set_span_in_context(span, self._context))
         return headers
 
-    def end(self, record: RequestRecord, content: _Content | None) -> None:
+    def end(self, record: RequestRecord, content: _ContentEncoder | None) -> None:
         """All that is known by now."""
-        for question, exchange, span in self._clients:
+        for question, exchange, span in self._attempts:
             if span.is_recording():
-                self._end_client(question, exchange, span, content)
+                self._end_attempt(question, exchange, span, content)
             # One that a client did not wait for has no end of its own.
-            span.end(self._at(question.ended or record.ended))
-        if self._server.is_recording():
-            self._end_server(record, content)
-        self._server.end(self._at(record.ended))
+            span.end(self._unix_nanoseconds(question.ended or record.ended))
+        if self._request_span.is_recording():
+            self._end_request(record, content)
+        self._request_span.end(self._unix_nanoseconds(record.ended))
 
-    def _end_client(
-        self, question: AttemptRecord, exchange: Attempt, span: Span, content: _Content | None
+    def _end_attempt(
+        self,
+        question: AttemptRecord,
+        exchange: Attempt,
+        span: Span,
+        content: _ContentEncoder | None,
     ) -> None:
-        span.set_attributes(_clean(_answered(question)))
-        at = self._at(question.ended or question.started)
+        span.set_attributes(_replace_surrogates(_attempt_attributes(question)))
+        at = self._unix_nanoseconds(question.ended or question.started)
         if reply := question.reply:
             for call in reply.calls:
-                span.add_event("toolspeak.call", _clean(_call(call, content)), at)
+                span.add_event(
+                    "toolspeak.call", _replace_surrogates(_call_attributes(call, content)), at
+                )
             for rejection in reply.rejected:
                 span.add_event("toolspeak.rejected", {"toolspeak.note.code": rejection.code}, at)
             for note in reply.notes:
-                span.add_event("toolspeak.note", _clean(_note(note, content)), at)
+                span.add_event(
+                    "toolspeak.note", _replace_surrogates(_note_attributes(note, content)), at
+                )
         if content:
-            span.set_attributes(_clean(content.of(exchange.request, question.reply)))
+            span.set_attributes(
+                _replace_surrogates(content.encode_messages(exchange.request, question.reply))
+            )
         if question.failure:
-            _fail(span, question.failure, content)
+            _set_error(span, question.failure, content)
 
-    def _end_server(self, record: RequestRecord, content: _Content | None) -> None:
-        span = self._server
+    def _end_request(self, record: RequestRecord, content: _ContentEncoder | None) -> None:
+        span = self._request_span
         if record.is_chat or record.status < 400:
             # Any other path is one that a client has made up.
-            route = _route(record.path)
-            span.update_name(f"{_method(record)} {route}")
+            route = _route_template(record.path)
+            span.update_name(f"{_http_method(record)} {route}")
             span.set_attribute("http.route", route)
-        span.set_attributes(_clean(_served(record)))
-        told = [note for q, *_ in self._clients if q.reply for note in q.reply.notes]
+        span.set_attributes(_replace_surrogates(_request_attributes(record)))
+        told = [note for q, *_ in self._attempts if q.reply for note in q.reply.notes]
         for note in record.notes:
             if note not in told:
-                span.add_event("toolspeak.note", _clean(_note(note, content)))
+                span.add_event(
+                    "toolspeak.note", _replace_surrogates(_note_attributes(note, content))
+                )
         if record.failure and max(record.status, record.failure.status) >= 500:
-            _fail(span, record.failure, content)
+            _set_error(span, record.failure, content)
 
-    def _at(self, moment: float) -> int:
+    def _unix_nanoseconds(self, moment: float) -> int:
         """A moment of this process in nanoseconds since 1970."""
-        return _ns(self._offset + moment)
+        return _to_nanoseconds(self._offset + moment)
 
 
 # What spans say.
 
 
-def _begun(record: RequestRecord) -> dict[str, Value]:
-    method = _method(record)
+def _request_start_attributes(record: RequestRecord) -> dict[str, Value]:
+    method = _http_method(record)
     return {
         "http.request.method": method if method in _METHODS else "_OTHER",
         "url.path": record.path,
@@ -228,7 +251,7 @@ def _begun(record: RequestRecord) -> dict[str, Value]:
     }
 
 
-def _served(record: RequestRecord) -> dict[str, Value]:
+def _request_attributes(record: RequestRecord) -> dict[str, Value]:
     said: dict[str, Value] = {"http.response.status_code": record.status}
     if record.upstream_model:
         said |= {
@@ -236,8 +259,8 @@ def _served(record: RequestRecord) -> dict[str, Value]:
             "toolspeak.upstream": record.upstream,
             "toolspeak.mode": record.mode,
             "toolspeak.stream": record.is_stream,
-            "toolspeak.calls.tools": record.tool_count,
-            "toolspeak.calls.drafts": len(record.calls),
+            "toolspeak.tool_count": record.tool_count,
+            "toolspeak.call_count": len(record.calls),
             "toolspeak.retries": len(record.retries),
             "toolspeak.notes": record.note_codes,
         }
@@ -248,38 +271,40 @@ def _served(record: RequestRecord) -> dict[str, Value]:
     return said
 
 
-def _asked(question: AttemptRecord, request: Request, endpoint: Endpoint) -> dict[str, Value]:
+def _attempt_start_attributes(
+    question: AttemptRecord, request: Request, endpoint: Endpoint
+) -> dict[str, Value]:
     """What is known when an upstream is asked."""
     asked: dict[str, Value] = {
         "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": _provider(endpoint),
+        "gen_ai.provider.name": _provider_name(endpoint),
         "gen_ai.request.model": question.model,
         "gen_ai.request.stream": request.stream,
-        **dict(_address(endpoint)),
+        **dict(_server_attributes(endpoint)),
         "toolspeak.upstream": endpoint.name,
         "toolspeak.wire": endpoint.wire,
         "toolspeak.mode": question.plan.mode,
-        **dict(_settings(request)),
+        **dict(_sampling_attributes(request)),
     }
     if question.reason:
-        asked["toolspeak.why"] = question.reason
+        asked["toolspeak.attempt_reason"] = question.reason
     return asked
 
 
-def _settings(request: Request) -> Iterator[tuple[str, Value]]:
+def _sampling_attributes(request: Request) -> Iterator[tuple[str, Value]]:
     if request.max_tokens is not None:
         yield "gen_ai.request.max_tokens", request.max_tokens
     if request.stop:
         yield "gen_ai.request.stop_sequences", list(request.stop)
     if request.response_format:
         yield "gen_ai.output.type", "json"
-    for name in _SAMPLING:
+    for name in _SAMPLING_OPTIONS:
         if name in request.sampling:
             value = request.sampling[name]
-            yield f"gen_ai.request.{name}", int(value) if name in _WHOLE else float(value)
+            yield f"gen_ai.request.{name}", int(value) if name in _INTEGER_OPTIONS else float(value)
 
 
-def _answered(question: AttemptRecord) -> dict[str, Value]:
+def _attempt_attributes(question: AttemptRecord) -> dict[str, Value]:
     """What is known when there is an answer, or none to come."""
     said: dict[str, Value] = {}
     if question.status:
@@ -288,10 +313,10 @@ def _answered(question: AttemptRecord) -> dict[str, Value]:
         said["toolspeak.retries"] = question.retries
     if question.outcome:
         said["toolspeak.outcome"] = question.outcome
-    return said | dict(_reply(question.reply)) if question.reply else said
+    return said | dict(_reply_attributes(question.reply)) if question.reply else said
 
 
-def _reply(reply: Reply) -> Iterator[tuple[str, Value]]:
+def _reply_attributes(reply: Reply) -> Iterator[tuple[str, Value]]:
     if reply.id:
         yield "gen_ai.response.id", reply.id
     if reply.model:
@@ -301,7 +326,7 @@ def _reply(reply: Reply) -> Iterator[tuple[str, Value]]:
     if reply.dialect:
         yield "toolspeak.dialect", reply.dialect
     if calls := reply.calls:
-        yield "toolspeak.calls.drafts", [call.name for call in calls]
+        yield "toolspeak.call_names", [call.name for call in calls]
     if usage := reply.usage:
         yield "gen_ai.usage.input_tokens", usage.input
         yield "gen_ai.usage.output_tokens", usage.output
@@ -313,60 +338,60 @@ def _reply(reply: Reply) -> Iterator[tuple[str, Value]]:
             yield "gen_ai.usage.reasoning.output_tokens", usage.reasoning
 
 
-def _call(call: ToolCall, content: _Content | None) -> dict[str, Value]:
+def _call_attributes(call: ToolCall, content: _ContentEncoder | None) -> dict[str, Value]:
     said: dict[str, Value] = {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.id}
     if content:
-        said["gen_ai.tool.call.arguments"] = content.written(call.arguments)
+        said["gen_ai.tool.call.arguments"] = content.encode(call.arguments)
     return said
 
 
-def _note(note: Note, content: _Content | None) -> dict[str, Value]:
+def _note_attributes(note: Note, content: _ContentEncoder | None) -> dict[str, Value]:
     """What a note is about may be anything that was said."""
     said: dict[str, Value] = {"toolspeak.note.code": note.code}
     if content:
-        said["toolspeak.note.message"] = content.text(note.message)
+        said["toolspeak.note.message"] = content.mask(note.message)
     return said
 
 
-def _fail(span: Span, failure: Failure, content: _Content | None) -> None:
+def _set_error(span: Span, failure: Failure, content: _ContentEncoder | None) -> None:
     span.set_attribute("error.type", failure.kind)
     # Servers repeat in their errors what they were asked.
-    span.set_status(StatusCode.ERROR, content.text(failure.message) if content else None)
+    span.set_status(StatusCode.ERROR, content.mask(failure.message) if content else None)
 
 
-def _provider(endpoint: Endpoint) -> str:
+def _provider_name(endpoint: Endpoint) -> str:
     provider = endpoint.settings.provider
     if provider in ("", "custom"):
-        return _BY_WIRE.get(endpoint.wire, endpoint.wire)
-    return _PROVIDERS.get(provider, provider)
+        return _PROVIDER_OF_WIRE.get(endpoint.wire, endpoint.wire)
+    return _PROVIDER_NAMES.get(provider, provider)
 
 
-def _address(endpoint: Endpoint) -> Iterator[tuple[str, Value]]:
+def _server_attributes(endpoint: Endpoint) -> Iterator[tuple[str, Value]]:
     address = urlsplit(endpoint.base_url)
     if address.hostname:
         yield "server.address", address.hostname
-        yield "server.port", address.port or _PORTS.get(address.scheme, 443)
+        yield "server.port", address.port or _DEFAULT_PORTS.get(address.scheme, 443)
 
 
 # What was said, where that is wanted.
 
 
-class _Content:
+class _ContentEncoder:
     """Messages in the words of the conventions, without their secrets."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._covering = Covering(secrets)
+        self._masker = Masker(secrets)
 
-    def text(self, text: str) -> str:
-        return self._covering.text(text)
+    def mask(self, text: str) -> str:
+        return self._masker.mask_text(text)
 
-    def written(self, value: Any) -> str:
-        return encode_json(self._covering.value(value))
+    def encode(self, value: Any) -> str:
+        return encode_json(self._masker.mask_value(value))
 
-    def of(self, request: Request, reply: Reply | None) -> dict[str, Value]:
+    def encode_messages(self, request: Request, reply: Reply | None) -> dict[str, Value]:
         """All that was asked and answered."""
         said: dict[str, Value] = {
-            "gen_ai.input.messages": self.written([_message(one) for one in request.messages])
+            "gen_ai.input.messages": self.encode([_encode_message(one) for one in request.messages])
         }
         if request.tools:
             tools = [
@@ -378,19 +403,19 @@ class _Content:
                 }
                 for tool in request.tools
             ]
-            said["gen_ai.tool.definitions"] = self.written(tools)
+            said["gen_ai.tool.definitions"] = self.encode(tools)
         if reply:
-            answer = _message(Message("assistant", reply.parts))
+            answer = _encode_message(Message("assistant", reply.parts))
             answer["finish_reason"] = reply.raw_stop_reason or reply.stop_reason or ""
-            said["gen_ai.output.messages"] = self.written([answer])
+            said["gen_ai.output.messages"] = self.encode([answer])
         return said
 
 
-def _message(message: Message) -> dict[str, Any]:
-    return {"role": message.role, "parts": [_part(part) for part in message.parts]}
+def _encode_message(message: Message) -> dict[str, Any]:
+    return {"role": message.role, "parts": [_encode_part(part) for part in message.parts]}
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _encode_part(part: Part) -> dict[str, Any]:
     match part:
         case Text():
             return {"type": "text", "content": part.text}
@@ -412,12 +437,12 @@ def _part(part: Part) -> dict[str, Any]:
 # Small things.
 
 
-def _endpoint(otlp: str) -> str:
+def _traces_url(otlp: str) -> str:
     address = otlp.rstrip("/")
     return address if address.endswith("/v1/traces") else f"{address}/v1/traces"
 
 
-def _resource() -> Resource:
+def _build_resource() -> Resource:
     """Who we are; the environment may say otherwise."""
     resource = Resource({SERVICE_VERSION: __version__}).merge(Resource.create())
     name = str(resource.attributes.get(SERVICE_NAME, ""))
@@ -425,21 +450,21 @@ def _resource() -> Resource:
     return resource.merge(Resource({SERVICE_NAME: "toolspeak"})) if is_unknown else resource
 
 
-def _method(record: RequestRecord) -> str:
+def _http_method(record: RequestRecord) -> str:
     """Clients may make up any."""
     return record.method if record.method in _METHODS else "HTTP"
 
 
-def _route(path: str) -> str:
-    return _RESPONSE.sub("{id}", _MODEL.sub("{model}", path))
+def _route_template(path: str) -> str:
+    return _RESPONSE_SEGMENT.sub("{id}", _MODEL_SEGMENT.sub("{model}", path))
 
 
-def _clean(attributes: dict[str, Value]) -> dict[str, Value]:
+def _replace_surrogates(attributes: dict[str, Value]) -> dict[str, Value]:
     """Half a surrogate pair would cost all spans that are sent with it."""
-    return {key: _cleaned(value) for key, value in attributes.items()}
+    return {key: _replace_surrogates_in(value) for key, value in attributes.items()}
 
 
-def _cleaned(value: Value) -> Value:
+def _replace_surrogates_in(value: Value) -> Value:
     match value:
         case str():
             return value.encode("utf-8", "replace").decode()
@@ -449,5 +474,5 @@ def _cleaned(value: Value) -> Value:
             return value
 
 
-def _ns(seconds: float) -> int:
+def _to_nanoseconds(seconds: float) -> int:
     return int(seconds * 1e9)

@@ -1,4 +1,4 @@
-"""Bytes that are kept for the inspector while a request is served, as many as there is room for."""
+"""Bytes that are captured for the inspector while a request is served, within a budget."""
 
 from __future__ import annotations
 
@@ -8,107 +8,103 @@ from typing import Self, cast
 
 from msgspec import Struct, structs
 
-A_PIECE = 80
-"""Bytes that Python itself needs for one, about; many small ones are not free."""
-UNCOUNTED = 2**15
-"""After so many bytes in small pieces it is seen to whether there is room for them."""
-LARGE = 2**12
-"""Bytes of a piece for which that is seen to at once. A body that is smaller takes no room: the
-request has more than that in memory by itself."""
+CHUNK_OVERHEAD = 80
+"""Approximate bytes that Python itself needs for a chunk: many small ones are not free."""
+RECOUNT_AFTER = 2**15
+"""Bytes of small chunks after which they are charged to the budget."""
+LARGE_CHUNK = 2**12
+"""Bytes from which a chunk is charged at once. A smaller body is not charged at all: the request
+holds more than that in memory anyway."""
 
 
-class Room(Struct, array_like=True, gc=False):
-    """How many bytes may still be kept of all requests that are under way."""
+class CaptureBudget(Struct, array_like=True, gc=False):
+    """The bytes that may still be captured, over all active requests."""
 
-    left: int
-
-
-def weight_of(pieces: list[bytes]) -> int:
-    """Bytes that they take, about."""
-    return sum(map(len, pieces)) + A_PIECE * len(pieces)
+    remaining: int
 
 
-def _pieces(said: list[float | bytes]) -> list[bytes]:
-    return cast("list[bytes]", said[1::2])
+def memory_size(chunks: list[bytes]) -> int:
+    """Return the approximate number of bytes that the chunks take in memory."""
+    return sum(map(len, chunks)) + CHUNK_OVERHEAD * len(chunks)
 
 
-class Flow(Struct, array_like=True, gc=False):
-    """What came or went piece by piece, and when. There are many pieces, and none of them may cost
-    anything: so it is a plain list, to which others add what they have. Nothing in it leads back to
-    it, so that no collector has to look for it."""
+class StreamCapture(Struct, array_like=True, gc=False):
+    """A stream in one direction, chunk by chunk, with times.
 
-    began: float
-    """When the request did, by the clock of this process: as all times here."""
-    room: Room
-    said: list[float | bytes] = []
-    """When a piece came, and the piece; and so on."""
-    counted: int = 0
-    """For how much of that room was taken."""
-    weight: int = 0
-    """Bytes that it takes, about."""
-    lost: int = 0
-    """Bytes for which there was no room."""
+    There are many chunks and none may cost anything, so `entries` is a plain list to which callers
+    append directly. Nothing in it refers back to it, so the garbage collector can ignore it.
+    """
 
-    def take(self, data: bytes) -> None:
-        """One more piece, of few."""
-        self.said.extend((perf_counter(), data))
-        if len(data) > LARGE:
-            self.count()
+    started: float
+    """When the request started. All times here are those of `perf_counter`."""
+    budget: CaptureBudget
+    entries: list[float | bytes] = []
+    """Time and data of each chunk, alternating."""
+    counted_entries: int = 0
+    """How many entries are charged to the budget."""
+    reserved: int = 0
+    """Bytes that are charged to the budget."""
+    dropped: int = 0
+    """Bytes that exceeded the budget."""
 
-    def count(self) -> None:
-        """Take room for what is new, or let go of it."""
-        # Every other one is a time.
-        new = cast("list[bytes]", self.said[self.counted + 1 :: 2])
-        if self.fits(weight_of(new)):
-            self.counted = len(self.said)
+    def add(self, data: bytes) -> None:
+        """Add a chunk; for streams of few chunks."""
+        self.entries.extend((perf_counter(), data))
+        if len(data) > LARGE_CHUNK:
+            self.reserve_new()
+
+    def reserve_new(self) -> None:
+        """Charge new chunks to the budget, or drop them if they exceed it."""
+        new = cast("list[bytes]", self.entries[self.counted_entries + 1 :: 2])
+        if self.reserve(memory_size(new)):
+            self.counted_entries = len(self.entries)
         else:
-            self.lost += sum(map(len, new))
-            del self.said[self.counted :]
+            self.dropped += sum(map(len, new))
+            del self.entries[self.counted_entries :]
 
-    def fits(self, size: int) -> bool:
-        """Whether there is room for so much more; if so, it is taken."""
-        room = self.room
-        if size > room.left:
+    def reserve(self, size: int) -> bool:
+        """Charge that many bytes to the budget; return False if they exceed it."""
+        budget = self.budget
+        if size > budget.remaining:
             return False
-        room.left -= size
-        self.weight += size
+        budget.remaining -= size
+        self.reserved += size
         return True
 
     @property
-    def pieces(self) -> list[bytes]:
-        """Those that were kept."""
-        return _pieces(self.said)
+    def chunks(self) -> list[bytes]:
+        """The captured chunks."""
+        return cast("list[bytes]", self.entries[1::2])
 
     @property
     def size(self) -> int:
-        """Bytes of all pieces, also of those that were not kept."""
-        return sum(map(len, self.pieces)) + self.lost
+        """Bytes of all chunks, including dropped ones."""
+        return sum(map(len, self.chunks)) + self.dropped
 
-    def so_far(self) -> Self:
-        """A copy, which stays as it is."""
-        return structs.replace(self, said=self.said[:])
+    def snapshot(self) -> Self:
+        """Return a copy that does not grow any more."""
+        return structs.replace(self, entries=self.entries[:])
 
-    def each(self) -> Iterator[tuple[float, bytes]]:
-        """The pieces, and how many seconds after the request began each came."""
-        for moment, data in zip(self.said[::2], self.pieces, strict=True):
+    def timed_chunks(self) -> Iterator[tuple[float, bytes]]:
+        """Yield each chunk with the seconds since the start of the request."""
+        for moment, data in zip(self.entries[::2], self.chunks, strict=True):
             assert isinstance(moment, float)
-            yield moment - self.began, data
+            yield moment - self.started, data
 
 
-class Kept(Flow, gc=False):
-    """What is kept of a request beside its record: what the client gets, and what it has sent."""
+class RequestCapture(StreamCapture, gc=False):
+    """The client's request, and the stream of the response."""
 
     key: str = ""
-    """No other request has it."""
+    """Unique, unlike the `x-request-id` that a client may send."""
     target: str = ""
     headers: dict[str, str] = {}
     body: bytes = b""
-    asked: str | None = None
-    """The gist of it; None until somebody wants to know."""
-    changed: float = 0.0
-    """When something was last said of it, in seconds since 1970."""
+    user_message: str | None = None
+    """The beginning of the last user message; None until it is first needed."""
+    changed_at: float = 0.0
+    """When the request last changed, in seconds since 1970."""
 
-    def take_body(self, data: bytes) -> None:
-        """What the client has sent is there."""
-        if len(data) <= LARGE or self.fits(len(data)):
+    def set_body(self, data: bytes) -> None:
+        if len(data) <= LARGE_CHUNK or self.reserve(len(data)):
             self.body = data

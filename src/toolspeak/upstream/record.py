@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from .._util import memoize_by_identity
 from ..types import Failure, Note, Plan, Reply, Request, Text, ToolCall
-from .capture import LARGE, Flow, Kept
+from .capture import LARGE_CHUNK, RequestCapture, StreamCapture
 from .catalog import UpstreamServer
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class AttemptRecord(Struct, array_like=True):
     """Why it was asked, if not for the first time."""
     started: float
     request_body: bytes = b""
-    response_capture: Flow | None = None
+    response_capture: StreamCapture | None = None
     """What came back, where bytes are kept."""
     headers: Mapping[str, str] | None = None
     """What the upstream has to be told beside it."""
@@ -116,7 +116,7 @@ class RequestRecord(Struct, array_like=True):
     ended: float = 0.0
     response_headers: dict[str, str] = {}
     """The headers of the answer."""
-    capture: Kept | None = None
+    capture: RequestCapture | None = None
     spans: Spans | None = None
 
     @property
@@ -153,7 +153,7 @@ class RequestRecord(Struct, array_like=True):
         """What the client wants is known."""
         if self.capture and not self.capture.body:
             # There was no room for it, so nobody can read it there.
-            self.capture.asked = last_user_text(request)
+            self.capture.user_message = last_user_text(request)
         self.model, self.is_stream = request.model, request.stream
         self.tool_count = len(request.tools or ())
         self.upstream_model, self.first_upstream = served.profile.model, served.endpoint.name
@@ -164,7 +164,7 @@ class RequestRecord(Struct, array_like=True):
         if self.capture:
             data = exchange.data
             question.request_body = (
-                data if len(data) <= LARGE or self.capture.fits(len(data)) else b""
+                data if len(data) <= LARGE_CHUNK or self.capture.reserve(len(data)) else b""
             )
         if self.spans:
             question.headers = self.spans.asks(question, exchange, endpoint)
@@ -189,7 +189,7 @@ class RequestRecord(Struct, array_like=True):
         plan, path, model = exchange.plan, exchange.outgoing.path, exchange.profile.model
         question = AttemptRecord(_server(endpoint), plan, path, model, why, perf_counter())
         if self.capture:
-            question.response_capture = Flow(self.capture.began, self.capture.room)
+            question.response_capture = StreamCapture(self.capture.started, self.capture.budget)
         self.attempts.append(question)
         return question
 

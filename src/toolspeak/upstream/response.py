@@ -16,7 +16,7 @@ from ..errors import WireError
 from ..types import Failure
 from ..wires import get_wire
 from ..wires.framing import decode_json
-from .capture import A_PIECE, UNCOUNTED, Flow
+from .capture import CHUNK_OVERHEAD, RECOUNT_AFTER, StreamCapture
 from .catalog import Endpoint
 from .errors import UpstreamError, mask_failure, upstream_error
 from .http_connection import Connection, HttpProblem
@@ -48,7 +48,7 @@ class UpstreamResponse:
         self._is_over = False
         self._said: list[float | bytes] | None = None
         """Where what comes is kept, if somebody may want to look at it."""
-        self._flows: tuple[Flow, ...] = ()
+        self._flows: tuple[StreamCapture, ...] = ()
         self._size = 0
         """Bytes that have come."""
         self._due = _MAX_BODY
@@ -111,27 +111,27 @@ class UpstreamResponse:
         said = self._said
         if said is not None:
             said += (now, data)
-            self._due -= A_PIECE
+            self._due -= CHUNK_OVERHEAD
         self._size += len(data)
         if self._size > self._due:
             self._check_size()
         return data
 
-    def capture_to(self, heard: Flow, sent: Flow) -> None:
+    def capture_to(self, heard: StreamCapture, sent: StreamCapture) -> None:
         """Keep what comes there. It is seen to now and then whether there is still room for it, and
         for what is sent to the client in turn."""
-        self._said = heard.said
+        self._said = heard.entries
         self._flows = heard, sent
-        self._due = self._size + UNCOUNTED
+        self._due = self._size + RECOUNT_AFTER
 
     def _check_size(self) -> None:
         for flow in self._flows:
-            flow.count()
+            flow.reserve_new()
         if self._size - self._sense > _MAX_BODY:
             raise upstream_error(
                 self._endpoint, f"sent more than {_MAX_BODY} bytes that are no reply"
             )
-        self._due = self._size + UNCOUNTED if self._flows else self._sense + _MAX_BODY
+        self._due = self._size + RECOUNT_AFTER if self._flows else self._sense + _MAX_BODY
 
     async def read_body(self) -> bytes:
         """All of the body, which has to come to an end."""

@@ -16,7 +16,7 @@ from toolspeak.config.settings import InspectorSettings
 from toolspeak.testing import ScriptedServer
 from toolspeak.testing.server import Turn
 from toolspeak.types import Failure, Note, Reply, ToolCall
-from toolspeak.upstream.capture import Kept, Room
+from toolspeak.upstream.capture import CaptureBudget, RequestCapture
 from toolspeak.upstream.record import RequestRecord
 
 from .talk import body
@@ -81,13 +81,13 @@ def made_up(number: int, asked: str = "") -> RequestRecord:
         notes=(Note("coerced", '"3" became 3', "$.days"),) if number % 4 == 0 else (),
         failure=failure,
         status=429 if failure else 200,
-        capture=Kept(
+        capture=RequestCapture(
             0.0,
-            Room(0),
+            CaptureBudget(0),
             key=f"req_{number:05}",
             target="/v1/chat/completions",
-            asked=asked or f"Question {number}",
-            changed=at,
+            user_message=asked or f"Question {number}",
+            changed_at=at,
         ),
     )
 

@@ -19,8 +19,8 @@ def put(gateway: Running, **more: Any) -> str:
         "arguments": {"path": "notes.md", "content": "one\ntwo"},
         "source": "the MCP server files",
         "agent": "an agent",
-        "expires": time.time() + 100,
-        "can_last": True,
+        "expires_at": time.time() + 100,
+        "can_always": True,
         **more,
     }
     url = f"{gateway.url}/inspector/api/approvals"

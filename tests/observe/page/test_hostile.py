@@ -7,7 +7,7 @@ import time
 
 from tests.gateway.running_gateway import Running
 from toolspeak.types import Failure, Note, Plan, Rejection, Reply, ToolCall
-from toolspeak.upstream.capture import Flow, Room
+from toolspeak.upstream.capture import CaptureBudget, StreamCapture
 from toolspeak.upstream.catalog import UpstreamServer
 from toolspeak.upstream.record import AttemptRecord, RequestRecord
 
@@ -57,15 +57,21 @@ def hostile_request(name: str, text: str) -> RequestRecord:
     kept = served.capture
     assert kept
     served.id = kept.key = key_of(name)
-    served.model = served.upstream_model = served.first_upstream = served.mode = kept.asked = text
-    served.replaced_reply, served.notes, served.failure = reply, notes, failure
+    served.model = served.upstream_model = served.first_upstream = served.mode = (
+        kept.user_message
+    ) = text
+    served.replaced_reply, served.notes, served.failure = (
+        reply,
+        notes,
+        failure,
+    )
     served.status = 500
     served.response_headers = kept.headers = headers
     kept.target = f"/v1/{text}"
     kept.body = json.dumps({"model": text, text: {"__proto__": [text]}}).encode()
-    kept.room, heard = Room(2**20), Flow(0.0, Room(2**20))
-    kept.take(frames)
-    heard.take(frames)
+    kept.budget, heard = CaptureBudget(2**20), StreamCapture(0.0, CaptureBudget(2**20))
+    kept.add(frames)
+    heard.add(frames)
     server = UpstreamServer(
         name=text,
         wire="openai_chat",
@@ -104,7 +110,7 @@ def asked_everywhere(gateway: Running, name: str, text: str) -> None:
         "agent": text,
         "secrets": [text],
         "is_echo": True,
-        "expires": time.time() + 60,
+        "expires_at": time.time() + 60,
     }
     url = f"{gateway.url}/inspector/api/approvals"
     assert HTTP.post(url, json=approval, headers={"authorization": f"Bearer {TOKEN}"}).is_success

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.gateway.running_gateway import Running
-from toolspeak.observe.inspector.request_log import Ring
+from toolspeak.observe.inspector.request_log import RequestLog
 
 from .conftest import Opener
 from .site import ask, made_up, record
@@ -258,14 +258,14 @@ def test_a_gateway_that_was_started_anew(look: Opener, gateway: Running) -> None
     assert recorder
     gateway.gateway.is_stopping = True  # Ends what is open.
     opened.sees(".connection", "reconnecting")
-    fresh = Ring()
+    fresh = RequestLog()
     for number in (1, 2):
         one = made_up(number, "Anew")
         assert one.capture
         one.capture.key = f"req_new_{number}"
-        fresh.end(one)
-    recorder.epoch, recorder.end = "another", fresh.end
-    recorder._ring = fresh  # pyright: ignore[reportPrivateUsage]
+        fresh.finish(one)
+    recorder.epoch, recorder.end = "another", fresh.finish
+    recorder._log = fresh  # pyright: ignore[reportPrivateUsage]
     gateway.gateway.is_stopping = False
     opened.sees(".found", "2 requests")
     opened.sees("a.row", "Anew")

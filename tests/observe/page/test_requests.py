@@ -140,7 +140,7 @@ def test_what_can_be_taken_along(look: Opener, gateway: Running, tmp_path: Path)
     with opened.page.expect_download() as saved:
         opened.page.get_by_role("button", name="Download JSON").click()
     saved.value.save_as(tmp_path / "it.json")
-    assert '"turns"' in (tmp_path / "it.json").read_text()
+    assert '"attempts"' in (tmp_path / "it.json").read_text()
     # The link holds for others who have the token.
     other = look(address.removeprefix(f"{gateway.url}/"))
     other.sees("h1", "What is the weather in Oslo?")
@@ -236,11 +236,11 @@ def test_a_row_tells_more_while_it_runs(look: Opener, gateway: Running) -> None:
     first = made_up(1001)
     kept = first.capture
     assert kept
-    first.model = first.upstream_model = first.mode = kept.asked = ""
+    first.model = first.upstream_model = first.mode = kept.user_message = ""
     first.ended, first.has_replied, first.replaced_reply = 0.0, False, None
     recorder = gateway.gateway.recorder
     assert recorder
-    ring = recorder._ring  # pyright: ignore[reportPrivateUsage]
+    ring = recorder._log  # pyright: ignore[reportPrivateUsage]
     gateway.loop.call_soon_threadsafe(ring.active.update, {kept.key: first})
     opened = look()
     opened.sees("a.row[data-state=running]")
@@ -255,7 +255,7 @@ def test_a_row_tells_more_while_it_runs(look: Opener, gateway: Running) -> None:
     )
     first.mode = "native"
     opened.sees("#row-req_01001", "native")
-    kept.asked, first.retries = "Now known", ["upstream", "upstream"]
+    kept.user_message, first.retries = "Now known", ["upstream", "upstream"]
     opened.sees("#row-req_01001", "Now known")
     opened.sees("#row-req_01001 .retries", "2")
     assert opened.page.evaluate("row === document.getElementById('row-req_01001')")

@@ -1,4 +1,4 @@
-"""Where in a text everything stands that was found in it, for highlighting."""
+"""Finds calls, rejections, notes and reasoning in a model's text, for highlighting."""
 
 from __future__ import annotations
 
@@ -10,121 +10,118 @@ from typing import Any, Literal
 from msgspec import Struct, structs, to_builtins
 
 from ...types import Note, Reasoning, Rejection, Reply
-from .masking import Covering
+from .masking import Masker
 
-Kind = Literal["call", "rejected", "note", "reasoning", "secret"]
+HighlightKind = Literal["call", "rejected", "note", "reasoning", "secret"]
 _CLOSER = re.compile(r"\s*(?:</[\w:.\-]+>|<[|｜][^<>\n]*?(?:end|/)[^<>\n]*[|｜]>|\[/\w+\])")
 _OPENER = re.compile(r"(?:<[\w:.\-]+>|<[|｜][^<>\n]+[|｜]>|\[\w+\])\s*$")
-_LONGEST_MARKER = 60
-_SHORTEST = 3
-"""Shorter texts stand anywhere."""
+_MAX_MARKER = 60
+_MIN_LENGTH = 3
+"""A shorter text would be found anywhere."""
 
 
-class Place(Struct, frozen=True):
-    """A part of a text."""
+class Highlight(Struct, frozen=True):
+    """A highlighted part of a text."""
 
     start: int
     end: int
-    kind: Kind
+    kind: HighlightKind
     label: str
-    title: str
-    """A sentence."""
+    description: str
     index: int = 0
-    """Which of its kind it is."""
+    """Position among the calls, rejections, … of its kind."""
 
 
-class Places:
-    """Collects the places in one text."""
+class HighlightFinder:
+    """Collects the highlights of one text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._found: list[Place] = []
-        self._at: dict[str, int] = {}
-        """Up to where the text was searched, for each kind."""
-        self._last: dict[str, str] = {}
+        self._found: list[Highlight] = []
+        self._searched_to: dict[str, int] = {}
+        self._last_match: dict[str, str] = {}
 
-    def add(self, place: Place) -> None:
-        """A place that is known."""
-        self._found.append(place)
+    def add(self, highlight: Highlight) -> None:
+        self._found.append(highlight)
 
-    def calls(self, calls: Iterable[tuple[str, str]]) -> None:
-        """Calls, by name and the text that they were read from."""
+    def add_calls(self, calls: Iterable[tuple[str, str]]) -> None:
+        """Find calls, given by name and raw text."""
         for index, (name, raw) in enumerate(calls):
-            self._find("call", raw, name, f"a call of {name}", index)
+            self._add_match("call", raw, name, f"call of {name}", index)
 
-    def rejected(self, rejections: Iterable[Rejection]) -> None:
-        """Blocks that are no calls."""
+    def add_rejections(self, rejections: Iterable[Rejection]) -> None:
         for index, one in enumerate(rejections):
-            self._find("rejected", one.raw, one.name or one.code, one.problem, index)
+            self._add_match("rejected", one.raw, one.name or one.code, one.problem, index)
 
-    def notes(self, notes: Iterable[Note]) -> None:
-        """What notes are about, if that is a part of the text."""
+    def add_notes(self, notes: Iterable[Note]) -> None:
+        """Find the text that each note refers to; a note may also refer to a path (`$.x`)."""
         for index, note in enumerate(notes):
             if not note.where.startswith("$"):
-                self._find("note", note.where, note.code, note.message, index)
+                self._add_match("note", note.where, note.code, note.message, index)
 
-    def reasoning(self, reply: Reply) -> None:
-        """What a model thought, as far as it stands in the text."""
-        thoughts = (part for part in reply.parts if isinstance(part, Reasoning))
-        for index, part in enumerate(thoughts):
-            thought = part.text.strip()
-            self._find("reasoning", thought, "reasoning", "what the model thought", index)
+    def add_reasoning(self, reply: Reply) -> None:
+        parts = (part for part in reply.parts if isinstance(part, Reasoning))
+        for index, part in enumerate(parts):
+            self._add_match("reasoning", part.text.strip(), "reasoning", "", index)
 
-    def all(self) -> list[Place]:
-        """All of them in order. One may stand in another; one that would cross another goes."""
-        nested: list[Place] = []
-        around: list[Place] = []
-        for place in sorted(self._found, key=lambda one: (one.start, -one.end)):
-            while around and around[-1].end <= place.start:
-                around.pop()
-            if not around or place.end <= around[-1].end:
-                nested.append(place)
-                around.append(place)
+    def nested(self) -> list[Highlight]:
+        """Return the highlights in order, without those that would overlap another partly."""
+        nested: list[Highlight] = []
+        enclosing: list[Highlight] = []
+        for one in sorted(self._found, key=lambda one: (one.start, -one.end)):
+            while enclosing and enclosing[-1].end <= one.start:
+                enclosing.pop()
+            if not enclosing or one.end <= enclosing[-1].end:
+                nested.append(one)
+                enclosing.append(one)
         return nested
 
-    def _find(self, kind: Kind, part: str, label: str, title: str, index: int) -> None:
-        if len(part) < _SHORTEST:
+    def _add_match(
+        self, kind: HighlightKind, part: str, label: str, description: str, index: int
+    ) -> None:
+        if len(part) < _MIN_LENGTH:
             return
-        if part == self._last.get(kind):
-            # Several calls that stand in one block.
+        if part == self._last_match.get(kind):
+            # Several calls in one block.
             self._found.append(structs.replace(self._found[-1], label=label, index=index))
             return
-        at = self._text.find(part, self._at.get(kind, 0))
-        if at < 0:
-            at = self._text.find(part)
-        if at >= 0:
-            self._at[kind], self._last[kind] = at + len(part), part
-            start, end = at, at + len(part)
+        start = self._text.find(part, self._searched_to.get(kind, 0))
+        if start < 0:
+            start = self._text.find(part)
+        if start >= 0:
+            end = start + len(part)
+            self._searched_to[kind], self._last_match[kind] = end, part
             if kind in ("call", "rejected"):
-                start, end = self._with_markers(start, end)
-            self._found.append(Place(start, end, kind, label, title, index))
+                start, end = self._include_markers(start, end)
+            self._found.append(Highlight(start, end, kind, label, description, index))
 
-    def _with_markers(self, start: int, end: int) -> tuple[int, int]:
-        """A block with what opens and closes it. It is known for what it is before the last of it
-        has come, and what is no call is told of without."""
+    def _include_markers(self, start: int, end: int) -> tuple[int, int]:
+        """Extend a block by its markers: the raw text of a rejection comes without them, and that
+        of a call may lack its closing marker."""
         if closer := _CLOSER.match(self._text, end):
             end = closer.end()
-            if opener := _OPENER.search(self._text, max(0, start - _LONGEST_MARKER), start):
+            if opener := _OPENER.search(self._text, max(0, start - _MAX_MARKER), start):
                 start = opener.start()
         return start, end
 
 
-def in_utf16(text: str) -> Callable[[int], int]:
-    """From places in a text to those that JavaScript counts, where some characters are two."""
-    wide = [] if text.isascii() else [at for at, sign in enumerate(text) if sign > "\uffff"]
+def utf16_offsets(text: str) -> Callable[[int], int]:
+    """Return a function from offsets in the text to offsets that JavaScript counts."""
+    wide = [] if text.isascii() else [at for at, char in enumerate(text) if char > "\uffff"]
     if not wide:
         return lambda at: at
     return lambda at: at + bisect_left(wide, at)
 
 
-def spans_of(
-    places: Iterable[Place], text: str, cover: Covering | None = None
+def encode_highlights(
+    highlights: Iterable[Highlight], text: str, masker: Masker | None = None
 ) -> list[dict[str, Any]]:
-    """Places as the page has them; what they say without secrets, if there may be any."""
-    count = in_utf16(text)
-    said = [to_builtins(one) for one in places]
-    for one in said:
-        one["start"], one["end"] = count(one["start"]), count(one["end"])
-        if cover:
-            one["label"], one["title"] = cover.text(one["label"]), cover.text(one["title"])
-    return said
+    """Return highlights as JSON for the page, with UTF-16 offsets and masked secrets."""
+    to_utf16 = utf16_offsets(text)
+    encoded = [to_builtins(one) for one in highlights]
+    for one in encoded:
+        one["start"], one["end"] = to_utf16(one["start"]), to_utf16(one["end"])
+        if masker:
+            one["label"] = masker.mask_text(one["label"])
+            one["description"] = masker.mask_text(one["description"])
+    return encoded

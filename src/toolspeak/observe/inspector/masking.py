@@ -1,6 +1,6 @@
-"""Secrets are covered wherever a request is shown: what looks like one, and what is known to be.
+"""Masks secrets wherever a request is shown: known ones, and what looks like one.
 
-A star stands for each character, so that every place in a text stays where it was.
+Each character becomes a star, so that all offsets in a text stay valid.
 """
 
 from __future__ import annotations
@@ -16,72 +16,69 @@ from ...wires.framing import decode_json
 
 Span = tuple[int, int]
 _ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\u([0-9a-fA-F]{4})")
-_SHORTEST = 6
-"""Shorter ones would be found in many a word."""
-_SHOWN = 4
-_MOST = 500
+_MIN_LENGTH = 6
+"""A shorter secret would be found within ordinary words."""
+_VISIBLE_PREFIX = 4
+_MAX_KNOWN = 500
 
 
-class Covering:
-    """Covers the secrets of one request. One that was seen is known in all other places, too."""
+class Masker:
+    """Masks the secrets of one request; one that was found anywhere is masked everywhere."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        self._known = {secret for secret in known if len(secret) >= _SHORTEST}
-        self._met: set[str] = set()
-        self._looks: dict[str, list[Span]] = {}
-        """What looks like a secret in the texts so far: some are shown more than once."""
+        self._known = {secret for secret in known if len(secret) >= _MIN_LENGTH}
+        self._masked: set[str] = set()
+        self._detected: dict[str, list[Span]] = {}
+        """Detected secrets by text: some texts are shown more than once."""
 
     @property
-    def met(self) -> int:
-        """How many secrets were covered."""
-        return len(self._met)
+    def masked_count(self) -> int:
+        return len(self._masked)
 
     def learn(self, text: str) -> None:
-        """Remember the secrets in a text."""
-        for start, end in self._look(text):
+        """Remember the secrets in a text, to mask them in other texts."""
+        for start, end in self._detect(text):
             secret = text[start:end]
-            for form in {secret, _unescaped(secret)}:
-                if len(form) >= _SHORTEST and len(self._known) < _MOST:
+            for form in {secret, _decode_json_string(secret)}:
+                if len(form) >= _MIN_LENGTH and len(self._known) < _MAX_KNOWN:
                     self._known.add(form)
 
-    def spans(self, text: str) -> list[Span]:
-        """Where the secrets of a text are."""
-        spans = _joined([*self._look(text), *self._again(text)])
-        self._met.update(text[start:end] for start, end in spans)
+    def find_secrets(self, text: str) -> list[Span]:
+        spans = _merge_spans([*self._detect(text), *self._find_known(text)])
+        self._masked.update(text[start:end] for start, end in spans)
         return spans
 
-    def text(self, text: str) -> str:
-        """A text with its secrets covered."""
-        return covered(text, self.spans(text))
+    def mask_text(self, text: str) -> str:
+        return mask_spans(text, self.find_secrets(text))
 
-    def bytes(self, text: str) -> str:
-        """What is shown of JSON as it came. Where that writes a secret in other signs than it has,
-        in escapes, there are only stars."""
-        other = plain(text)
-        hides = other != text and len(self.spans(other)) > len(self.spans(text))
-        return "*" * len(text) if hides else self.text(text)
+    def mask_raw_json(self, text: str) -> str:
+        """Mask JSON text; all of it, if escape sequences hide a secret in it."""
+        decoded = decode_escapes(text)
+        is_hidden = decoded != text and len(self.find_secrets(decoded)) > len(
+            self.find_secrets(text)
+        )
+        return "*" * len(text) if is_hidden else self.mask_text(text)
 
-    def value(self, value: Any) -> Any:
-        """The same for a value of JSON, where a key may tell that a text is secret."""
+    def mask_value(self, value: Any) -> Any:
+        """Mask a JSON value, where also a key may reveal that a string is a secret."""
         self.learn(encode_json(value))
-        return _each(value, self.text)
+        return _map_strings(value, self.mask_text)
 
-    def known(self, value: Any) -> Any:
-        """A value without those that are known, wherever they stand."""
+    def mask_known(self, value: Any) -> Any:
+        """Mask only known secrets in a JSON value, and make its strings valid UTF-8."""
 
         def change(text: str) -> str:
-            text = sendable(text)
-            return covered(text, _joined(list(self._again(text))))
+            text = replace_surrogates(text)
+            return mask_spans(text, _merge_spans(list(self._find_known(text))))
 
-        return _each(value, change)
+        return _map_strings(value, change)
 
-    def _look(self, text: str) -> list[Span]:
-        if text not in self._looks:
-            self._looks[text] = list(_found(text))
-        return self._looks[text]
+    def _detect(self, text: str) -> list[Span]:
+        if text not in self._detected:
+            self._detected[text] = list(_detect_secrets(text))
+        return self._detected[text]
 
-    def _again(self, text: str) -> Iterator[Span]:
-        """Where those stand that are known."""
+    def _find_known(self, text: str) -> Iterator[Span]:
         for secret in self._known:
             at = text.find(secret)
             while at >= 0:
@@ -89,74 +86,72 @@ class Covering:
                 at = text.find(secret, at + len(secret))
 
 
-def _each(value: Any, change: Callable[[str], str]) -> Any:
-    """A value with every text in it changed."""
+def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
     match value:
         case str():
             return change(value)
         case dict():
-            return {change(key): _each(item, change) for key, item in value.items()}
+            return {change(key): _map_strings(item, change) for key, item in value.items()}
         case list():
-            return [_each(item, change) for item in value]
+            return [_map_strings(item, change) for item in value]
         case _:
             return value
 
 
-def sendable(text: str) -> str:
-    """Half a surrogate pair is no text that anything else could read."""
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which cannot be encoded as UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def plain(text: str) -> str:
-    """JSON without the escapes that it need not have."""
-    return _ESCAPE.sub(_unescape, text) if "\\u" in text else text
+def decode_escapes(text: str) -> str:
+    """Decode the `\\u` escapes in JSON text that JSON does not require."""
+    return _ESCAPE.sub(_decode_escape, text) if "\\u" in text else text
 
 
-def _unescape(found: re.Match[str]) -> str:
-    sign = chr(int(found[2], 16))
-    needs = sign in '"\\' or not sign.isprintable()
-    return found[0] if needs else found[1] + sign
+def _decode_escape(match: re.Match[str]) -> str:
+    char = chr(int(match[2], 16))
+    is_required = char in '"\\' or not char.isprintable()
+    return match[0] if is_required else match[1] + char
 
 
-def covered(text: str, spans: Iterable[Span]) -> str:
-    """A text with stars on these places, but for the first few characters of each."""
+def mask_spans(text: str, spans: Iterable[Span]) -> str:
+    """Replace each span by stars, except for its first few characters."""
     parts: list[str] = []
-    done = 0
+    copied = 0
     for start, end in spans:
-        shown = start + _SHOWN if end - start >= 2 * _SHOWN else start
-        # Half an escape would be worse than none.
-        shown = start if "\\" in text[start:shown] else shown
-        parts += text[done:shown], "*" * (end - shown)
-        done = end
-    return "".join(parts) + text[done:]
+        visible = start + _VISIBLE_PREFIX if end - start >= 2 * _VISIBLE_PREFIX else start
+        # Never leave half an escape sequence.
+        visible = start if "\\" in text[start:visible] else visible
+        parts += text[copied:visible], "*" * (end - visible)
+        copied = end
+    return "".join(parts) + text[copied:]
 
 
-def _found(text: str) -> Iterator[Span]:
-    """Where a text has what looks like a secret."""
+def _detect_secrets(text: str) -> Iterator[Span]:
     scrubbed = mask(text)
     for found in scrubbed.findings:
-        # Its beginning is left as it was, and it may have stars of its own.
+        # The scrubber leaves the beginning visible, and a secret may contain stars itself.
         at = scrubbed.text.find("*", found.offset)
         while at < len(text) and scrubbed.text[at] == "*":
             at += 1
         yield found.offset, at
 
 
-def _unescaped(secret: str) -> str:
-    if "\\" not in secret:
-        return secret
+def _decode_json_string(text: str) -> str:
+    if "\\" not in text:
+        return text
     try:
-        return str(decode_json(f'"{secret}"'.encode("utf-8", "replace")))
+        return str(decode_json(f'"{text}"'.encode("utf-8", "replace")))
     except WireError:
-        return secret
+        return text
 
 
-def _joined(spans: list[Span]) -> list[Span]:
-    """The same places in order, and none that reaches into another."""
-    joined: list[Span] = []
+def _merge_spans(spans: list[Span]) -> list[Span]:
+    """Return the spans in order, with overlapping ones merged."""
+    merged: list[Span] = []
     for start, end in sorted(spans):
-        if joined and start < joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        if merged and start < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         elif start < end:
-            joined.append((start, end))
-    return joined
+            merged.append((start, end))
+    return merged

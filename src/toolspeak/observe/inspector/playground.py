@@ -10,13 +10,13 @@ from ...calls.tools import as_tools
 from ...dialects import DIALECTS, Parser, render_calls
 from ...events import CallStart, fold
 from ...types import ToolCall
-from .highlights import Places, spans_of
-from .view import told
+from .highlights import HighlightFinder, encode_highlights
+from .request_view import explain_note
 
-_CALL = ToolCall(id="a1b2c3d4e", name="get_weather", arguments={"city": "Oslo", "days": 3})
+_SAMPLE_CALL = ToolCall(id="a1b2c3d4e", name="get_weather", arguments={"city": "Oslo", "days": 3})
 
 
-class Pasted(Struct, frozen=True, kw_only=True):
+class PlaygroundInput(Struct, frozen=True, kw_only=True):
     """A text, and how it is to be read."""
 
     text: str
@@ -25,7 +25,7 @@ class Pasted(Struct, frozen=True, kw_only=True):
     dialect: str = "auto"
 
 
-def parsed(pasted: Pasted) -> dict[str, Any]:
+def parse_text(pasted: PlaygroundInput) -> dict[str, Any]:
     """Calls, notes, and where in the text each of them stands."""
     parser = Parser(
         dialect=pasted.dialect, tools=as_tools(pasted.tools) or None, trust=pasted.trust
@@ -33,12 +33,12 @@ def parsed(pasted: Pasted) -> dict[str, Any]:
     events = [*parser.feed(pasted.text), *parser.finish()]
     reply = fold(events)
     spoken = {event.id: event.dialect for event in events if isinstance(event, CallStart)}
-    places = Places(pasted.text)
-    places.reasoning(reply)
-    places.calls((call.name, call.raw) for call in reply.calls)
-    places.rejected(reply.rejected)
-    places.notes(reply.notes)
-    spans = spans_of(places.all(), pasted.text)
+    places = HighlightFinder(pasted.text)
+    places.add_reasoning(reply)
+    places.add_calls((call.name, call.raw) for call in reply.calls)
+    places.add_rejections(reply.rejected)
+    places.add_notes(reply.notes)
+    spans = encode_highlights(places.nested(), pasted.text)
     where = {(one["kind"], one["index"]): one for one in spans}
 
     def place(kind: str, index: int) -> dict[str, int | None]:
@@ -63,25 +63,25 @@ def parsed(pasted: Pasted) -> dict[str, Any]:
             {**to_builtins(one), **place("rejected", index)}
             for index, one in enumerate(reply.rejected)
         ],
-        "notes": [told(to_builtins(note)) for note in reply.notes],
-        "spans": spans,
+        "notes": [explain_note(to_builtins(note)) for note in reply.notes],
+        "highlights": spans,
     }
 
 
-def dialects() -> list[dict[str, str]]:
+def list_dialects() -> list[dict[str, str]]:
     """What can be chosen, each with a sample."""
-    tools = as_tools([SAMPLES[0]["tool"]])
+    tools = as_tools([SAMPLE_TOOLS[0]["tool"]])
     return [
         {
             "name": dialect.name,
             "models": dialect.description,
-            "example": render_calls(dialect, [_CALL], tools=tools),
+            "example": render_calls(dialect, [_SAMPLE_CALL], tools=tools),
         }
         for dialect in DIALECTS.values()
     ]
 
 
-def _sample(
+def _sample_tool(
     name: str, about: str, properties: dict[str, Any], required: list[str], result: str
 ) -> dict[str, Any]:
     parameters = {"type": "object", "properties": properties, "required": required}
@@ -91,22 +91,22 @@ def _sample(
 
 _DAYS = {"type": "integer", "description": "How many days ahead."}
 _CURRENCY = {"type": "string", "enum": ["EUR", "NOK", "USD"]}
-SAMPLES = [
-    _sample(
+SAMPLE_TOOLS = [
+    _sample_tool(
         "get_weather",
         "The weather in a city.",
         {"city": {"type": "string"}, "days": _DAYS},
         ["city"],
         '{"temperature": -5, "sky": "light snow"}',
     ),
-    _sample(
+    _sample_tool(
         "search_files",
         "Find files whose content matches a word.",
         {"word": {"type": "string"}, "folder": {"type": "string", "default": "."}},
         ["word"],
         '["docs/walk.md", "README.md"]',
     ),
-    _sample(
+    _sample_tool(
         "convert_currency",
         "Convert an amount of money.",
         {"amount": {"type": "number"}, "from": _CURRENCY, "to": _CURRENCY},

@@ -1,10 +1,10 @@
-"""What a reply said, piece by piece, read once more from its bytes.
+"""Decodes the captured bytes of a reply into text, with how much had arrived after each chunk.
 
-    said = read("openai_chat", turn.heard, is_stream=True)
-    said.text                    all that the model wrote, thought and called, as text
-    said.pieces[3].end           how much of it had come after the fourth chunk
+    reply = read_reply_text("openai_chat", capture, is_stream=True)
+    reply.text                   all text, reasoning and calls of the model, as text
+    reply.chunks[3].end          how much of it had arrived after the fourth chunk
 
-A call that came as a structure stands in the text as `get_weather({"city": "Oslo"})`.
+A structured call is written as `get_weather({"city": "Oslo"})`.
 """
 
 from __future__ import annotations
@@ -25,167 +25,167 @@ from ...events import (
     ReasoningDelta,
     TextDelta,
 )
-from ...upstream.capture import Flow
+from ...upstream.capture import StreamCapture
 from ...wires import StreamDecoder, get_wire
 from ...wires.framing import decode_json
 from .masking import Span
 
+_LOGPROBS = '"logprobs":{'
 
-class Piece(Struct, frozen=True):
-    """How much of a reply was there after one chunk."""
+
+class ReplyChunk(Struct, frozen=True):
+    """How much of a reply had arrived after one chunk."""
 
     seconds: float
     end: int
     raw_end: int
 
 
-class Said(Struct, frozen=True):
+class ReplyText(Struct, frozen=True):
     """A reply as text."""
 
     text: str
     raw: str
-    """Its bytes."""
-    pieces: list[Piece]
-    words: list[Span]
-    """Where in the text each delta stands."""
-    thoughts: list[Span]
+    """The response body."""
+    chunks: list[ReplyChunk]
+    deltas: list[Span]
+    reasoning: list[Span]
     calls: list[tuple[int, int, str]]
-    """Where the structures stand, and the tools that they name."""
+    """Start, end and tool name of each structured call."""
 
-    def covered_raw(self, secrets: list[Span]) -> str:
-        """The bytes without these places of the text, wherever a stream has cut them. If one cannot
-        be found there for certain, nothing of the bytes is shown."""
+    def mask_raw(self, secrets: list[Span]) -> str:
+        """Mask secrets, given as spans of `text`, in `raw`, also where chunks split them.
+
+        If one cannot be located for certain, all of `raw` is masked.
+        """
         if not secrets:
             return self.raw
-        if _SPELLS in self.raw:
-            # Every token once more, in other words.
+        if _LOGPROBS in self.raw:
+            # Log probabilities repeat every token in another form.
             return "*" * len(self.raw)
         parts: list[str] = []
         copied = at = 0
-        for start, end in self.words:
-            word = _escaped(self.text[start:end])
-            found = _value_at(self.raw, word, at)
+        for start, end in self.deltas:
+            delta = _escape_json(self.text[start:end])
+            found = _find_json_value(self.raw, delta, at)
             is_secret = any(first < end and start < last for first, last in secrets)
             if found < 0:
                 if is_secret:
                     return "*" * len(self.raw)
                 continue
-            at = found + len(word)
+            at = found + len(delta)
             if is_secret:
-                parts += self.raw[copied:found], "*" * len(word)
+                parts += self.raw[copied:found], "*" * len(delta)
                 copied = at
         return "".join(parts) + self.raw[copied:]
 
 
-_SPELLS = '"logprobs":{'
-
-
-def _value_at(raw: str, word: str, at: int) -> int:
-    """Where that stands as a value of JSON, and not as a key."""
-    at = raw.find(f'"{word}"', at)
+def _find_json_value(raw: str, text: str, at: int) -> int:
+    """Return where a string stands as a JSON value, not as a key; -1 if nowhere."""
+    at = raw.find(f'"{text}"', at)
     while at >= 0:
-        after = at + len(word) + 2
+        after = at + len(text) + 2
         if raw[after : after + 8].lstrip()[:1] in (",", "}", "]"):
             return at + 1
-        at = raw.find(f'"{word}"', at + 1)
+        at = raw.find(f'"{text}"', at + 1)
     return -1
 
 
-class _Reading:
-    """Writes down what happens."""
+class _ReplyTextBuilder:
+    """Writes events as text."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.length = 0
-        self.words: list[Span] = []
-        self.thoughts: list[Span] = []
+        self.deltas: list[Span] = []
+        self.reasoning: list[Span] = []
         self.calls: list[tuple[int, int, str]] = []
         self._call: tuple[int, str] | None = None
         self._has_arguments = False
 
-    def take(self, events: Iterable[Event]) -> None:
+    def add_events(self, events: Iterable[Event]) -> None:
         for event in events:
             start = self.length
             match event:
                 case TextDelta():
-                    self._write(event.text, is_word=True)
+                    self._write(event.text, is_delta=True)
                 case ReasoningDelta():
-                    self._write(event.text, is_word=True)
-                    self._think(start)
+                    self._write(event.text, is_delta=True)
+                    self._extend_reasoning(start)
                 case CallStart():
                     self._call, self._has_arguments = (start, event.name), False
                     self._write(f"{event.name}(")
                 case ArgumentsDelta():
                     self._has_arguments = True
-                    self._write(event.json, is_word=True)
+                    self._write(event.json, is_delta=True)
                 case CallEnd():
-                    self._end("" if self._has_arguments else event.call.input)
+                    self._end_call("" if self._has_arguments else event.call.input)
                 case CallRejected() if event.rejection and self._call is None:
                     self._write(f"{event.rejection.name or ''}({event.rejection.raw})")
                 case CallRejected():
-                    self._end("")
+                    self._end_call("")
                 case _:
                     pass
 
-    def _write(self, text: str, *, is_word: bool = False) -> None:
+    def _write(self, text: str, *, is_delta: bool = False) -> None:
         if text:
             self.parts.append(text)
-            if is_word:
-                self.words.append((self.length, self.length + len(text)))
+            if is_delta:
+                self.deltas.append((self.length, self.length + len(text)))
             self.length += len(text)
 
-    def _think(self, start: int) -> None:
-        if self.thoughts and self.thoughts[-1][1] == start:
-            start = self.thoughts.pop()[0]
+    def _extend_reasoning(self, start: int) -> None:
+        if self.reasoning and self.reasoning[-1][1] == start:
+            start = self.reasoning.pop()[0]
         if self.length > start:
-            self.thoughts.append((start, self.length))
+            self.reasoning.append((start, self.length))
 
-    def _end(self, arguments: str) -> None:
+    def _end_call(self, arguments: str) -> None:
         start, name = self._call or (self.length, "")
         self._call = None
         self._write(f"{arguments})")
         self.calls.append((start, self.length, name))
 
 
-def read(wire: str, flow: Flow, *, is_stream: bool) -> Said:
-    """Read a reply of that API."""
+def read_reply_text(wire: str, capture: StreamCapture, *, is_stream: bool) -> ReplyText:
+    """Decode a captured reply of that wire."""
     decoder = StreamDecoder(get_wire(wire), arguments="incremental")
-    reading = _Reading()
-    to_text = codecs.getincrementaldecoder("utf-8")("replace")
+    builder = _ReplyTextBuilder()
+    utf8 = codecs.getincrementaldecoder("utf-8")("replace")
     raw: list[str] = []
     length = 0
-    pieces: list[Piece] = []
-    value = None if is_stream else _value(flow)
-    for seconds, data in flow.each():
-        if value is None:
-            reading.take(decoder.feed(data))
-        raw.append(to_text.decode(data))
+    chunks: list[ReplyChunk] = []
+    body = None if is_stream else _decode_body(capture)
+    for seconds, data in capture.timed_chunks():
+        if body is None:
+            builder.add_events(decoder.feed(data))
+        raw.append(utf8.decode(data))
         length += len(raw[-1])
-        pieces.append(Piece(seconds, reading.length, length))
-    reading.take(decoder.finish() if value is None else decoder.feed_whole(value))
-    raw.append(to_text.decode(b"", final=True))
-    if flow.lost:
-        raw.append(f"\n… {flow.lost} more bytes were not kept")
-    if pieces:
-        # What only the end makes certain was there with the last chunk.
-        pieces[-1] = Piece(pieces[-1].seconds, reading.length, length + len(raw[-1]))
-    return Said(
-        "".join(reading.parts),
+        chunks.append(ReplyChunk(seconds, builder.length, length))
+    builder.add_events(decoder.finish() if body is None else decoder.feed_whole(body))
+    raw.append(utf8.decode(b"", final=True))
+    if capture.dropped:
+        raw.append(f"\n… {capture.dropped} more bytes were not kept")
+    if chunks:
+        # Text that is certain only at the end arrived with the last chunk.
+        chunks[-1] = ReplyChunk(chunks[-1].seconds, builder.length, length + len(raw[-1]))
+    return ReplyText(
+        "".join(builder.parts),
         "".join(raw),
-        pieces,
-        reading.words,
-        reading.thoughts,
-        reading.calls,
+        chunks,
+        builder.deltas,
+        builder.reasoning,
+        builder.calls,
     )
 
 
-def _value(flow: Flow) -> object | None:
+def _decode_body(capture: StreamCapture) -> object | None:
     try:
-        return decode_json(b"".join(flow.pieces))
+        return decode_json(b"".join(capture.chunks))
     except WireError:
         return None
 
 
-def _escaped(text: str) -> str:
-    """As it stands in JSON, for the most part."""
+def _escape_json(text: str) -> str:
+    """Return the text as most APIs escape it in JSON."""
     return json.dumps(text, ensure_ascii=False)[1:-1]

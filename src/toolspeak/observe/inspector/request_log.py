@@ -1,206 +1,289 @@
-"""The requests that are under way, and the last ones that are over: so many, and so many bytes.
+"""The active requests, and the last finished ones, limited by number and by bytes.
 
-One that is over is nothing but bytes, until somebody looks. A thousand as they are would be a
-hundred thousand objects, and every new request would have to make its own in memory that nothing
-has touched for long: that costs more than to write it down.
+A finished request is kept as encoded bytes until somebody looks at it. A thousand records would be
+a hundred thousand objects, and each new request would then allocate memory that is not in any
+cache: that costs more than encoding.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from time import time
+from time import perf_counter, time
 
 import msgspec
 from msgspec import Struct, structs
 
+from ...errors import ToolspeakError
 from ...types import Reply, ToolCall
-from ...upstream.capture import Kept, Room, weight_of
-from ...upstream.record import RequestRecord
-from .summary import Summary, summary_of
+from ...upstream.capture import CaptureBudget, RequestCapture, memory_size
+from ...upstream.record import RequestRecord, last_user_text
+from ...wires import get_wire
+from ...wires.framing import decode_json
 
 log = logging.getLogger("toolspeak.gateway")
-_TICK = 1e-6
-_AS_IT_IS = 4000
-"""Bytes that Python itself needs for a request that cannot be written down, about."""
-_UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
-"""Half a character, a number that no machine has, a nest: models write such things."""
-_MOST_PAPER = 2**20
-"""Bytes of what is written on that are kept for the next request."""
-_write = msgspec.msgpack.Encoder().encode_into
-_read = msgspec.msgpack.Decoder(RequestRecord).decode
+_MIN_STEP = 1e-6
+_OBJECT_SIZE = 4000
+"""Approximate bytes that Python needs for a record that cannot be encoded."""
+_ENCODING_ERRORS = (TypeError, ValueError, OverflowError, RecursionError)
+"""Raised for lone surrogates, huge integers and deep nesting: models write such things."""
+_MAX_BUFFER = 2**20
+"""Bytes of the encoding buffer that are reused for the next request."""
+_encode_into = msgspec.msgpack.Encoder().encode_into
+_decode = msgspec.msgpack.Decoder(RequestRecord).decode
 
 
-class AsItIs:
-    """A request that cannot be written down."""
+class RequestSummary(Struct, frozen=True, kw_only=True):
+    """A request in a list of requests."""
+
+    key: str
+    """Unique, unlike `id`, which a client may choose."""
+    id: str
+    started_at: float
+    """Seconds since 1970."""
+    changed_at: float
+    """Seconds since 1970."""
+    wire: str
+    target: str
+    stream: bool
+    model: str
+    upstream_model: str
+    upstream: str
+    mode: str
+    user_message: str
+    tools: int
+    calls: list[str]
+    retries: int
+    notes: list[str]
+    status: int
+    is_finished: bool
+    ms: float
+    overhead_ms: float | None
+    failure: str
+
+
+def summarize_request(record: RequestRecord) -> RequestSummary:
+    """Summarize an active or finished request."""
+    capture, is_finished = record.capture, record.ended > 0
+    assert capture, "only captured requests are shown"
+    if capture.user_message is None and capture.body:
+        capture.user_message = _read_user_message(record.wire, capture.body)
+    seconds = record.seconds if is_finished else perf_counter() - record.started
+    return RequestSummary(
+        key=capture.key,
+        id=record.id,
+        started_at=record.received_at,
+        changed_at=capture.changed_at,
+        wire=record.wire,
+        target=capture.target,
+        stream=record.is_stream,
+        model=record.model,
+        upstream_model=record.upstream_model,
+        upstream=record.upstream,
+        mode=record.mode,
+        user_message=capture.user_message or "",
+        tools=record.tool_count,
+        calls=[call.name for call in record.calls],
+        retries=len(record.retries),
+        notes=record.note_codes,
+        status=record.status if is_finished else 0,
+        is_finished=is_finished,
+        ms=_to_milliseconds(seconds),
+        overhead_ms=None if record.overhead is None else _to_milliseconds(record.overhead),
+        failure=record.failure.message if record.failure else "",
+    )
+
+
+def _read_user_message(wire: str, body: bytes) -> str:
+    try:
+        request = get_wire(wire).decode_request(decode_json(body), model="", stream=False)
+    except ToolspeakError:
+        return ""
+    return last_user_text(request)
+
+
+def _to_milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
+class UnencodedRecord:
+    """A finished request that cannot be encoded."""
 
     def __init__(self, record: RequestRecord) -> None:
         self.record = record
-        self._size = _size(record)
+        self._size = _estimate_size(record)
 
     def __len__(self) -> int:
-        """Bytes that it takes, about."""
+        """Approximate number of bytes in memory."""
         return self._size
 
 
-Said = bytes | AsItIs
-"""What is kept of a request that is over."""
+StoredRecord = bytes | UnencodedRecord
 
 
-class Over(Struct, frozen=True):
-    """A request that is over, once somebody has looked."""
+class FinishedRequest(Struct, frozen=True):
+    """A finished request with its summary, which is made when somebody first looks."""
 
-    said: Said
-    summary: Summary
+    stored: StoredRecord
+    summary: RequestSummary
 
     @property
     def record(self) -> RequestRecord:
-        """All that is kept of it."""
-        return _record(self.said)
+        return _decode_record(self.stored)
 
 
-class Ring:
-    """What one process keeps. A request is begun and ended by the process's event loop; `over` may
-    be asked for by any thread."""
+class RequestLog:
+    """The requests of one process.
 
-    def __init__(self, most: int = 1000, max_bytes: int = 32 * 2**20) -> None:
-        self.most = most
+    The event loop adds and finishes requests; `list_finished` may be called from any thread.
+    """
+
+    def __init__(self, max_requests: int = 1000, max_bytes: int = 32 * 2**20) -> None:
+        self.max_requests = max_requests
         self.max_bytes = max_bytes
-        self.room = Room(_for_active(max_bytes))
+        self.budget = CaptureBudget(_active_budget(max_bytes))
         self.active: dict[str, RequestRecord] = {}
-        self._over: deque[Said] = deque()
-        """Those that ended last are last."""
-        self._looked: dict[int, tuple[Said, Over | None]] = {}
-        """What is known of them since the last look; None of those that cannot be read."""
-        self._paper = bytearray()
-        """Where a request is written down: what is kept of it has no more room than it needs."""
+        self._finished: deque[StoredRecord] = deque()
+        self._summarized: dict[int, tuple[StoredRecord, FinishedRequest | None]] = {}
+        """By `id` of the stored record; None for one that cannot be decoded."""
+        self._buffer = bytearray()
+        """Reused for encoding, so that each stored record takes no more memory than it needs."""
         self.size = 0
-        """Bytes of all that are over."""
-        self.changed = 0.0
-        """When one ended last."""
+        """Bytes of all finished requests."""
+        self.changed_at = 0.0
+        """When the last request finished."""
 
-    def resize(self, most: int, max_bytes: int) -> None:
-        """Keep so many from now on."""
-        self.room.left += _for_active(max_bytes) - _for_active(self.max_bytes)
-        self.most, self.max_bytes = most, max_bytes
-        self._forget()
+    def resize(self, max_requests: int, max_bytes: int) -> None:
+        self.budget.remaining += _active_budget(max_bytes) - _active_budget(self.max_bytes)
+        self.max_requests, self.max_bytes = max_requests, max_bytes
+        self._evict()
 
-    def end(self, record: RequestRecord) -> None:
-        """A request is over. Every one pays for this, so it calls nothing that it can do itself."""
-        kept = record.capture
-        if kept is None:
+    def finish(self, record: RequestRecord) -> None:
+        """Store a finished request. Every request pays for this, so it avoids function calls."""
+        capture = record.capture
+        if capture is None:
             return
-        self.active.pop(kept.key, None)
-        weight = kept.weight
-        for question in record.attempts:
-            if question.response_capture:
-                weight += question.response_capture.weight
-        self.room.left += weight
-        # Never the same time twice: so nothing is missed that is newer than another.
+        self.active.pop(capture.key, None)
+        reserved = capture.reserved
+        for attempt in record.attempts:
+            if attempt.response_capture:
+                reserved += attempt.response_capture.reserved
+        self.budget.remaining += reserved
+        # Times are unique, so that a reader who asks for newer requests misses none.
         now = time()
-        self.changed = kept.changed = now if now > self.changed else self.changed + _TICK
+        self.changed_at = capture.changed_at = (
+            now if now > self.changed_at else self.changed_at + _MIN_STEP
+        )
         if record.spans:
             record.spans = None
         try:
             try:
-                _write(record, self._paper)
-                said = bytes(self._paper)
-            except _UNWRITABLE:
-                said = AsItIs(record)
-            if len(said) > self.max_bytes:
-                said = AsItIs(_without_bytes(record))
+                _encode_into(record, self._buffer)
+                stored = bytes(self._buffer)
+            except _ENCODING_ERRORS:
+                stored = UnencodedRecord(record)
+            if len(stored) > self.max_bytes:
+                stored = UnencodedRecord(_drop_bodies(record))
         except Exception:
-            # Whatever it is, the request was served.
-            log.exception("the inspector cannot write down a request")
+            # The request itself was served, whatever went wrong here.
+            log.exception("the inspector cannot store a request")
             return
-        self._over.append(said)
-        self.size += len(said)
-        self._forget()
+        self._finished.append(stored)
+        self.size += len(stored)
+        self._evict()
 
-    def _forget(self) -> None:
-        """The oldest go where there is no room for them."""
-        over = self._over
-        while self.size > self.max_bytes or len(over) > self.most:
-            oldest = over.popleft()
+    def _evict(self) -> None:
+        """Remove the oldest requests that exceed the limits."""
+        finished = self._finished
+        while self.size > self.max_bytes or len(finished) > self.max_requests:
+            oldest = finished.popleft()
             self.size -= len(oldest)
-            if self._looked:
-                self._looked.pop(id(oldest), None)
-        if len(self._paper) > _MOST_PAPER:
-            self._paper = bytearray()
+            if self._summarized:
+                self._summarized.pop(id(oldest), None)
+        if len(self._buffer) > _MAX_BUFFER:
+            self._buffer = bytearray()
 
-    def over(self) -> list[Over]:
-        """Those that are over, the oldest first. Some thousands take a while, the first time."""
-        known = self._looked
-        kept = tuple(self._over)
-        looked = {id(said): known.get(id(said)) or (said, _look(said)) for said in kept}
-        found = [one for _, one in looked.values() if one]
-        # From here on they are forgotten with what they are about; some of that went meanwhile.
-        self._looked = looked
-        for gone in set(looked).difference(map(id, tuple(self._over))):
-            looked.pop(gone, None)
+    def list_finished(self) -> list[FinishedRequest]:
+        """Return the finished requests, oldest first; thousands take a while the first time."""
+        known = self._summarized
+        finished = tuple(self._finished)
+        summarized = {id(one): known.get(id(one)) or (one, _summarize(one)) for one in finished}
+        found = [one for _, one in summarized.values() if one]
+        # From now on `_evict` removes them; some may have been evicted in the meantime.
+        self._summarized = summarized
+        for evicted in set(summarized).difference(map(id, tuple(self._finished))):
+            summarized.pop(evicted, None)
         return found
 
-    def find(self, key: str, active: RequestRecord | None) -> RequestRecord | None:
-        """The request of that key; or that one, or else the last that its client calls so."""
-        over = self.over()
-        same = (one.record for one in over if one.summary.key == key)
-        named = (one.record for one in reversed(over) if one.summary.id == key)
-        return next(same, None) or active or next(named, None)
+    def find_record(self, key: str, active: RequestRecord | None) -> RequestRecord | None:
+        """Return the finished request with that key, else `active`, else the last with that ID."""
+        finished = self.list_finished()
+        by_key = (one.record for one in finished if one.summary.key == key)
+        by_id = (one.record for one in reversed(finished) if one.summary.id == key)
+        return next(by_key, None) or active or next(by_id, None)
 
-    def snapshot(self, key: str) -> RequestRecord | None:
-        """One that is under way, as it is now; by its key, or the last that its client calls so."""
+    def snapshot_active(self, key: str) -> RequestRecord | None:
+        """Return a copy of an active request, found by its key or else its ID."""
         active = self.active.get(key)
         if active is None:
-            named = (one for one in reversed(self.active.values()) if one.id == key)
-            active = next(named, None)
-        return _copied(active) if active else None
+            by_id = (one for one in reversed(self.active.values()) if one.id == key)
+            active = next(by_id, None)
+        return _copy_record(active) if active else None
 
 
-def _copied(record: RequestRecord) -> RequestRecord:
-    """A request as it is now. It goes on: what comes in pieces grows, all else is set anew."""
-    questions = [
+def _copy_record(record: RequestRecord) -> RequestRecord:
+    """Copy what an active request modifies in place; all other fields are only replaced."""
+    attempts = [
         structs.replace(
-            question,
-            response_capture=question.response_capture and question.response_capture.so_far(),
+            attempt,
+            response_capture=attempt.response_capture and attempt.response_capture.snapshot(),
         )
-        for question in record.attempts
+        for attempt in record.attempts
     ]
-    kept = record.capture and record.capture.so_far()
-    return structs.replace(record, spans=None, attempts=questions, capture=kept)
+    capture = record.capture and record.capture.snapshot()
+    return structs.replace(record, spans=None, attempts=attempts, capture=capture)
 
 
-def _look(said: Said) -> Over | None:
+def _summarize(stored: StoredRecord) -> FinishedRequest | None:
     try:
-        return Over(said, summary_of(_record(said)))
+        return FinishedRequest(stored, summarize_request(_decode_record(stored)))
     except Exception:
-        # One that cannot be read must not hide all others.
-        log.exception("the inspector cannot read a request that it has written down")
+        # One unreadable request must not hide all others.
+        log.exception("the inspector cannot read a stored request")
         return None
 
 
-def _record(said: Said) -> RequestRecord:
-    return _read(said) if isinstance(said, bytes) else said.record
+def _decode_record(stored: StoredRecord) -> RequestRecord:
+    return _decode(stored) if isinstance(stored, bytes) else stored.record
 
 
-def _size(record: RequestRecord) -> int:
-    """Bytes that it takes as it is, about: what was understood of a reply is there beside it."""
-    kept, weight = record.capture, _AS_IT_IS
-    if kept:
-        weight += len(kept.body) + weight_of(kept.pieces)
-        weight += sum(map(len, (*kept.headers, *kept.headers.values())))
-    for question in record.attempts:
-        heard = weight_of(question.response_capture.pieces) if question.response_capture else 0
-        weight += _AS_IT_IS + len(question.request_body) + 2 * heard
-    return weight
+def _estimate_size(record: RequestRecord) -> int:
+    """Return the approximate bytes in memory; the decoded reply is held beside its bytes."""
+    capture, size = record.capture, _OBJECT_SIZE
+    if capture:
+        size += len(capture.body) + memory_size(capture.chunks)
+        size += sum(map(len, (*capture.headers, *capture.headers.values())))
+    for attempt in record.attempts:
+        response = attempt.response_capture
+        response_size = memory_size(response.chunks) if response else 0
+        size += _OBJECT_SIZE + len(attempt.request_body) + 2 * response_size
+    return size
 
 
-def _without_bytes(record: RequestRecord) -> RequestRecord:
-    """What can be said of a request that is larger than all that may be kept."""
-    kept = record.capture
-    assert kept
-    lost, asked = kept.size, summary_of(record).asked
-    bare = Kept(kept.began, kept.room, lost=lost, key=kept.key, target=kept.target, asked=asked)
-    bare.headers, bare.changed = kept.headers, kept.changed
+def _drop_bodies(record: RequestRecord) -> RequestRecord:
+    """Return what can be shown of a request that alone exceeds `max_bytes`."""
+    capture = record.capture
+    assert capture, "only captured requests are stored"
+    bare = RequestCapture(
+        capture.started,
+        capture.budget,
+        dropped=capture.size,
+        key=capture.key,
+        target=capture.target,
+        headers=capture.headers,
+        user_message=summarize_request(record).user_message,
+        changed_at=capture.changed_at,
+    )
     reply = record.reply
     if reply:
         calls = [ToolCall(id=call.id, name=call.name, arguments={}) for call in reply.calls]
@@ -215,6 +298,6 @@ def _without_bytes(record: RequestRecord) -> RequestRecord:
     )
 
 
-def _for_active(max_bytes: int) -> int:
-    """The room for requests that are under way. One that takes all of it can still be kept."""
+def _active_budget(max_bytes: int) -> int:
+    """Return the budget of active requests: one that takes all of it can still be stored."""
     return max_bytes * 3 // 4

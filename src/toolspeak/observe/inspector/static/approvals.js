@@ -56,7 +56,7 @@ export class Approvals {
 
   #draw() {
     const now = Date.now() / 1000;
-    const open = this.#pending.filter(({ id, expires }) => expires > now && !this.#answered.has(id));
+    const open = this.#pending.filter(({ id, expires_at: expiresAt }) => expiresAt > now && !this.#answered.has(id));
     const said = [...this.#answered.values()].map(({ approval }) => approval);
     this.node.hidden = !open.length && !said.length;
     setText(this.summary, open.length ? `${count(open.length, "approval")} waiting` : "Answered");
@@ -82,9 +82,9 @@ export class Approvals {
       "div",
       { class: "answers" },
       choice("yes", "Yes, once", "answer-yes"),
-      approval.can_last && choice("always", "Always", "answer-always"),
+      approval.can_always && choice("always", "Always", "answer-always"),
       choice("no", "No", "answer-no"),
-      approval.can_last && h(
+      approval.can_always && h(
         "span",
         { class: "faint small" },
         "Always: this tool, with any arguments, until the agent's session ends.",
@@ -129,7 +129,7 @@ export class Approvals {
     );
     const update = () => {
       const said = this.#answered.get(id)?.said;
-      setText(left, said ? "" : countdown(approval.expires - Date.now() / 1000));
+      setText(left, said ? "" : countdown(approval.expires_at - Date.now() / 1000));
       node.classList.toggle("is-over", Boolean(said));
       outcome.hidden = !said;
       setText(outcome, said ?? "");

@@ -26,7 +26,7 @@ export class SentColumn {
     );
   }
 
-  update({ sent, summary }) {
+  update({ request: sent, summary }) {
     const { method, target } = sent;
     showOnce(this.facts, [method, target, sent.size, summary.tools], () =>
       facts([
@@ -69,26 +69,26 @@ export class ReceivedColumn {
     this.body.reset();
   }
 
-  update({ summary, received, calls, notes, usage, failure }) {
-    const { status, is_over: isOver } = summary;
-    this.#text = received.body;
-    showOnce(this.facts, [status, isOver, received.size, usage, failure], () => [
+  update({ summary, response, calls, notes, usage, failure }) {
+    const { status, is_finished: isOver } = summary;
+    this.#text = response.body;
+    showOnce(this.facts, [status, isOver, response.size, usage, failure], () => [
       failureBox(failure),
       facts([
         ["status", statusText(summary)],
-        ["size", size(received.size)],
+        ["size", size(response.size)],
         ["tokens", tokens(usage)],
       ]),
     ]);
-    showOnce(this.headers, received.headers, () => headers(received.headers));
+    showOnce(this.headers, response.headers, () => headers(response.headers));
     this.understood.update({ calls, notes }, isOver ? "No call." : "Nothing yet.");
-    const { length } = received.chunks;
+    const { length } = response.chunks;
     this.bodySection.setHint(length ? count(length, "chunk") : "");
   }
 
   /** Shows what had come by then. */
-  moveTo({ summary, received: { body, chunks } }, time) {
-    this.body.follows = !summary.is_over || time !== Infinity;
+  moveTo({ summary, response: { body, chunks } }, time) {
+    this.body.follows = !summary.is_finished || time !== Infinity;
     this.body.update(body, [], endAt(chunks, "end", time, body, summary.ms));
   }
 }

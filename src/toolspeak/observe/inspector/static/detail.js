@@ -113,7 +113,7 @@ export class DetailView {
     } catch (problem) {
       if (key === this.#key) this.#fail(problem);
     }
-    const isOver = this.#detail?.summary.is_over ?? true;
+    const isOver = this.#detail?.summary.is_finished ?? true;
     if (!isOver && this.node.isConnected) this.#timer = setTimeout(() => this.#loadIfSeen(), AGAIN);
   }
 
@@ -167,7 +167,7 @@ export class DetailView {
     const { summary } = detail;
     this.#hide(false);
     this.notice.hidden = true;
-    setText(this.title, line(summary.asked, 300) || summary.target);
+    setText(this.title, line(summary.user_message, 300) || summary.target);
     this.#showMeta(summary, detail);
     this.sent.update(detail);
     this.received.update(detail);
@@ -175,10 +175,10 @@ export class DetailView {
     this.#draw();
   }
 
-  #showMeta(summary, { hidden }) {
-    const names = [summary.model, summary.served].filter((name) => name);
+  #showMeta(summary, { masked_secrets: masked }) {
+    const names = [summary.model, summary.upstream_model].filter((name) => name);
     const model = [...new Set(names)].map((name) => line(name, 60)).join(" → ");
-    showOnce(this.meta, [summary, hidden], () => [
+    showOnce(this.meta, [summary, masked], () => [
       h("span", { class: "state", "data-state": stateOf(summary) }, statusText(summary)),
       h("span", null, this.#about.wires[summary.wire] ?? summary.wire),
       h("span", { class: "mono" }, model),
@@ -194,8 +194,8 @@ export class DetailView {
         ) : null,
       ),
       summary.retries > 0 && h("span", null, count(summary.retries, "retry", "retries")),
-      hidden > 0 && h("span", null, `${count(hidden, "secret")} masked`),
-      h("span", { class: "faint when" }, moment(summary.at)),
+      masked > 0 && h("span", null, `${count(masked, "secret")} masked`),
+      h("span", { class: "faint when" }, moment(summary.started_at)),
       h("span", { class: "faint mono when" }, summary.id || summary.key),
     ].filter((one) => one));
   }
@@ -204,10 +204,10 @@ export class DetailView {
     const detail = this.#detail;
     if (!detail) return;
     const { time, length } = this.replay;
-    if (!this.#isChosen) this.#chosen = turnAt(detail.turns, time);
-    this.#chosen = Math.min(this.#chosen, Math.max(0, detail.turns.length - 1));
+    if (!this.#isChosen) this.#chosen = turnAt(detail.attempts, time);
+    this.#chosen = Math.min(this.#chosen, Math.max(0, detail.attempts.length - 1));
     this.timeline.update(detail, { length, time, chosen: this.#chosen });
-    const turn = detail.turns[this.#chosen];
+    const turn = detail.attempts[this.#chosen];
     this.columns.classList.toggle("without-turns", !turn);
     if (turn) this.turn.update(turn, time, `${this.#key}/${this.#chosen}`);
     this.received.moveTo(detail, time);

@@ -47,15 +47,15 @@ function writeText(summary, wires) {
     wire,
     target,
     model,
-    served,
+    upstream_model,
     upstream,
     mode,
-    asked,
+    user_message,
     calls,
     notes,
     failure,
   } = summary;
-  const words = [key, id, wire, wires[wire], target, model, served, upstream, mode, asked, failure];
+  const words = [key, id, wire, wires[wire], target, model, upstream_model, upstream, mode, user_message, failure];
   return [...words, ...calls, ...notes, summary.status || "running"].join("\n").toLowerCase();
 }
 

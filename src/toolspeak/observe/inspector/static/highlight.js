@@ -49,19 +49,19 @@ export function pieces(spans, from, to) {
 
 /** Says whether two pieces of the same text look the same. */
 export function signature({ start, end, span, inner }) {
-  const of = (one) => `${one.start}-${one.end}${one.kind}${one.index}${one.label}${one.title}`;
+  const of = (one) => `${one.start}-${one.end}${one.kind}${one.index}${one.label}${one.description}`;
   return span ? `${start}-${end}/${[span, ...inner].map(of).join("/")}` : `${start}-${end}`;
 }
 
 export function nodeOf(text, piece) {
   if (!piece.span) return plainNode(text.slice(piece.start, piece.end));
-  const { kind, index, label, title } = piece.span;
+  const { kind, index, label, description } = piece.span;
   const mark = h("mark", {
     class: `mark mark-${Object.hasOwn(KINDS, kind) ? kind : "note"}`,
     "data-kind": kind,
     "data-index": index,
     "data-start": piece.span.start,
-    "data-tip": [label, title].filter((one) => one).join(": "),
+    "data-tip": [label, description].filter((one) => one).join(": "),
   });
   for (const inside of pieces(piece.inner, piece.start, piece.end)) mark.append(nodeOf(text, inside));
   return mark;

@@ -1,10 +1,10 @@
 // What had come at which time: the sums behind the slider.
 
 /** All moments at which something happened, in order. */
-export function momentsOf({ turns, received }) {
+export function momentsOf({ attempts, response }) {
   const times = new Set([0]);
-  for (const { at_ms: begun, ms: ended } of turns) times.add(begun).add(ended ?? begun);
-  for (const { chunks } of [...turns, received]) for (const { ms } of chunks) times.add(ms);
+  for (const { start_ms: begun, end_ms: ended } of attempts) times.add(begun).add(ended ?? begun);
+  for (const { chunks } of [...attempts, response]) for (const { ms } of chunks) times.add(ms);
   return [...times].sort((one, other) => one - other);
 }
 
@@ -35,6 +35,6 @@ export function endAt(chunks, field, time, text, whole) {
 
 /** The index of the turn that was going on. */
 export function turnAt(turns, time) {
-  const begun = turns.findLastIndex((turn) => turn.at_ms <= time);
+  const begun = turns.findLastIndex((turn) => turn.start_ms <= time);
   return Math.max(0, begun);
 }

@@ -60,7 +60,7 @@ export class OtherSide {
       if (id !== this.#id) return;
       this.#detail = detail;
       this.#draw();
-      if (detail.summary.is_over) return;
+      if (detail.summary.is_finished) return;
     } catch {
       // It may not be there yet, and the conversation does not depend on it.
     }
@@ -68,7 +68,7 @@ export class OtherSide {
   }
 
   #draw() {
-    const { turns, summary } = this.#detail;
+    const { attempts: turns, summary } = this.#detail;
     if (!turns.length) return;
     this.empty.hidden = true;
     this.content.hidden = this.link.hidden = false;
@@ -77,7 +77,7 @@ export class OtherSide {
     this.timeline.update(
       this.#detail,
       {
-        length: Math.max(summary.ms ?? 0, 0.1, ...turns.map((turn) => turn.ms ?? turn.at_ms)),
+        length: Math.max(summary.ms ?? 0, 0.1, ...turns.map((turn) => turn.end_ms ?? turn.start_ms)),
         time: Infinity,
         chosen,
       },

@@ -45,9 +45,9 @@ export class Reading {
   }
 
   update(text, found) {
-    this.#spans = found.spans;
-    this.pane.update(text, found.spans);
-    showOnce(this.legend, found.spans.map((span) => span.kind), () => legend(found.spans));
+    this.#spans = found.highlights;
+    this.pane.update(text, found.highlights);
+    showOnce(this.legend, found.highlights.map((span) => span.kind), () => legend(found.highlights));
     this.found.update(found, "No call in it.");
     this.left.update(found.text);
     this.reasoning.update(found.reasoning ?? "");

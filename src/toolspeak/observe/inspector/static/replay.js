@@ -47,7 +47,7 @@ export class Replay extends EventTarget {
 
   update(detail) {
     this.#moments = momentsOf(detail);
-    this.#isOver = detail.summary.is_over;
+    this.#isOver = detail.summary.is_finished;
     this.length = lengthOf(this.#moments, detail);
     this.#draw();
   }

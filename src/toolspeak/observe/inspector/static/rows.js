@@ -43,7 +43,7 @@ export function fillRow(row, summary, { wires, isSelected }) {
   tip(status, summary.status === 499 ? "The client left before the end." : summary.failure);
   tip(
     model,
-    summary.served && summary.served !== summary.model ? `asked for ${line(summary.model)}` : "",
+    summary.upstream_model && summary.upstream_model !== summary.model ? `asked for ${line(summary.model)}` : "",
   );
   tip(asked, texts.asked.length > 40 ? texts.asked : "");
   tip(calls, summary.calls.length ? line(summary.calls.join(", ")) : "");
@@ -60,26 +60,26 @@ function tip(cell, text) {
 function textsOf(summary, wires) {
   const { calls, notes, retries } = summary;
   return {
-    time: clock(summary.at),
+    time: clock(summary.started_at),
     status: statusText(summary),
     api: wires[summary.wire] ?? summary.wire,
-    model: line(summary.served || summary.model, 80),
+    model: line(summary.upstream_model || summary.model, 80),
     mode: summary.mode,
-    asked: line(summary.asked, 200) || summary.target,
+    asked: line(summary.user_message, 200) || summary.target,
     calls: calls.length > 1 ? `${line(calls[0], 60)} +${calls.length - 1}` : line(calls[0] ?? "", 60),
     retries: retries ? `↻ ${retries}` : "",
     notes: notes.length || "",
-    ms: summary.is_over ? duration(summary.ms) : "",
+    ms: summary.is_finished ? duration(summary.ms) : "",
   };
 }
 
 export function stateOf(summary) {
-  if (!summary.is_over) return "running";
+  if (!summary.is_finished) return "running";
   if (summary.status === 499) return "left";
   return isFailed(summary) ? "failed" : "done";
 }
 
 export function statusText(summary) {
-  if (!summary.is_over) return "running";
+  if (!summary.is_finished) return "running";
   return summary.status === 499 ? "left" : String(summary.status || "");
 }

@@ -30,8 +30,8 @@ export class Requests extends EventTarget {
     for (const summary of summaries) this.#byKey.set(summary.key, summary);
     // Replaced ones keep their place in a Map.
     this.all = [...this.#byKey.values()];
-    const isInOrder = this.all.every((one, at) => !at || this.all[at - 1].at <= one.at);
-    if (!isInOrder) this.all.sort((one, other) => one.at - other.at);
+    const isInOrder = this.all.every((one, at) => !at || this.all[at - 1].started_at <= one.started_at);
+    if (!isInOrder) this.all.sort((one, other) => one.started_at - other.started_at);
     for (const old of this.all.splice(0, this.all.length - MOST)) this.#byKey.delete(old.key);
   }
 }

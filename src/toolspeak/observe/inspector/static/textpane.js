@@ -13,7 +13,7 @@ const IN_A_FRAME = 120_000;
 
 export class TextPane {
   #blocks = [];
-  #content = { text: "", spans: [], end: 0 };
+  #content = { text: "", highlights: [], end: 0 };
   #most = FIRST;
   #tallest = 0;
   #body = h("div", { class: "pane-text" });
@@ -36,13 +36,13 @@ export class TextPane {
   update(text, spans = [], end = text.length) {
     const before = this.#content.text;
     if (text !== before && !text.startsWith(before) && !before.startsWith(text)) this.#clear();
-    this.#content = { text, spans: inOrder(spans), end };
+    this.#content = { text, highlights: inOrder(spans), end };
     this.#draw();
   }
 
   /** Forgets how tall it was, and how much of the text was asked for: another text comes. */
   reset() {
-    this.#content = { text: "", spans: [], end: 0 };
+    this.#content = { text: "", highlights: [], end: 0 };
     this.#clear();
   }
 
@@ -89,7 +89,7 @@ export class TextPane {
   }
 
   #drawBlock(at, from, to) {
-    const { text, spans } = this.#content;
+    const { text, highlights: spans } = this.#content;
     const block = (this.#blocks[at] ??= this.#newBlock());
     const wanted = pieces(spans, from, to).map((piece) => ({ piece, key: signature(piece) }));
     const same = wanted.findIndex(({ key }, index) => block.keys[index] !== key);

@@ -43,9 +43,9 @@ export class Timeline {
   update(detail, { length, chosen, time }) {
     this.length = length;
     this.chosen = chosen;
-    this.#rows(detail.turns);
+    this.#rows(detail.attempts);
     this.#keepInSight(chosen);
-    const { chunks } = detail.received;
+    const { chunks } = detail.response;
     const first = chunks[0]?.ms ?? null;
     drawTrack(this.#client, length, first, first, chunks.at(-1)?.ms ?? null, chunks);
     setText(this.#client.took, chunks.length ? count(chunks.length, "chunk") : "");
@@ -85,13 +85,13 @@ function newRow(tag, name) {
 
 function drawTurn(row, turn, length, isChosen, at) {
   setText(row.label, nameOf(turn, at));
-  const end = turn.ms ?? length;
-  drawTrack(row, length, turn.at_ms, turn.first_ms ?? end, end, turn.chunks);
-  setText(row.took, turn.ms === null ? "…" : duration(turn.ms - turn.at_ms));
+  const end = turn.end_ms ?? length;
+  drawTrack(row, length, turn.start_ms, turn.first_byte_ms ?? end, end, turn.chunks);
+  setText(row.took, turn.end_ms === null ? "…" : duration(turn.end_ms - turn.start_ms));
   row.node.setAttribute("aria-selected", isChosen);
   row.node.tabIndex = isChosen ? 0 : -1;
   row.node.dataset.state = turn.failure ? "failed" : "";
-  row.node.dataset.tip = turn.why_text || turn.outcome_text || "";
+  row.node.dataset.tip = turn.reason_text || turn.outcome_text || "";
 }
 
 /** Whether a turn asks for the same once more, because of that. */
@@ -99,7 +99,7 @@ export function isAgain(why) {
   return WILL_NOT_DO.has(why);
 }
 
-function nameOf({ why }, at) {
+function nameOf({ reason: why }, at) {
   return `${at + 1} ${isAgain(why) ? `again: ${why}` : why || "asked"}`;
 }
 

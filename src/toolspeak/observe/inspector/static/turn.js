@@ -91,7 +91,7 @@ export class TurnView {
   }
 
   #revealMark(kind, index) {
-    const span = this.#turn.spans.find((one) => one.kind === kind && one.index === index);
+    const span = this.#turn.highlights.find((one) => one.kind === kind && one.index === index);
     if (span) this.text.reveal(span.start);
   }
 
@@ -106,7 +106,7 @@ export class TurnView {
 
   #drawTold(turn) {
     setText(this.why, whyOf(turn));
-    this.why.hidden = !turn.why_text;
+    this.why.hidden = !turn.reason_text;
     const { mode, dialect, reasons } = turn.plan;
     this.planSection.setHint([
       mode,
@@ -135,8 +135,8 @@ export class TurnView {
   }
 
   #drawWrote(turn, time) {
-    const whole = turn.ms ?? turn.first_ms;
-    const isOver = turn.ms !== null;
+    const whole = turn.end_ms ?? turn.first_byte_ms;
+    const isOver = turn.end_ms !== null;
     for (const pane of [this.text, this.frames]) setText(
       pane.empty,
       isOver && time === Infinity ? "Nothing." : "Nothing yet.",
@@ -145,7 +145,7 @@ export class TurnView {
     const end = endAt(turn.chunks, "end", time, turn.text, whole);
     const rawEnd = endAt(turn.chunks, "raw_end", time, turn.raw, whole);
     this.text.follows = this.frames.follows = !isOver || time !== Infinity;
-    this.text.update(turn.text, turn.spans, end);
+    this.text.update(turn.text, turn.highlights, end);
     this.frames.update(turn.raw, [], rawEnd);
     const isNow = time === Infinity;
     const { length } = turn.chunks;
@@ -155,7 +155,7 @@ export class TurnView {
       turn.status || "",
       turn.chunks.length ? count(turn.chunks.length, "chunk") : "",
     ].filter((one) => one).join(", "));
-    showOnce(this.legend, turn.spans.map((span) => span.kind), () => legend(turn.spans));
+    showOnce(this.legend, turn.highlights.map((span) => span.kind), () => legend(turn.highlights));
     this.understood.update(turn, isOver ? "No call, and nothing to note." : "Nothing yet.");
     setText(this.outcome, turn.outcome_text || turn.outcome);
     this.outcome.hidden = !this.outcome.textContent;
@@ -179,7 +179,7 @@ function newMessage(message) {
   return { node, update };
 }
 
-function whyOf({ why, why_text: text }) {
+function whyOf({ reason: why, reason_text: text }) {
   if (!text) return "";
   if (isAgain(why)) return `Asked again, because the reply was ${text}.`;
   return `${text[0].toUpperCase()}${text.slice(1)}.`;

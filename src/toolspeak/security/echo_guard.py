@@ -1,8 +1,8 @@
-"""Calls that stand in what tools and documents brought in, so that none is made just because the
-model repeats it.
+"""Finds calls that only repeat a tool result or a document, so that they are not executed.
 
-The guard knows verbatim and re-serialised echoes: in any wrapper, in JSON strings, in HTML, in
-quoted or numbered lines, or cut in two between results. It does not claim to know paraphrases.
+The guard recognises calls that are repeated verbatim or serialised again: in any wrapper, in JSON
+strings, in HTML, in quoted or numbered lines, or split between two results. It does not recognise
+paraphrases.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from ..calls.lenient_json import unescape
 from ..calls.schema import iter_strings
 from .message_origin import UserTurn, split_by_origin, split_results
 
-_MARGIN = re.compile(
+_LINE_MARGIN = re.compile(
     r"^[ \t]*+(?:(?:\d++[ \t]*+[→|:\t]|[>|+#*\-]++|//++|\d++[.)])[ \t]?+){1,8}+", re.M
 )
-"""What stands before every line of a quoted mail, a numbered file, a diff, a comment, a list."""
-
-_LAYERS = 6
-"""How often texts are looked for in texts."""
-_MOST = 24
-"""How many spellings of a text are looked at, the least hidden first."""
+"""The start of each line in a quoted mail, a numbered file, a diff, a comment or a list."""
+_MAX_LAYERS = 6
+_MAX_DECODINGS = 24
+"""The most decodings of a text that are searched; those with the fewest layers come first."""
 _WORD = re.compile(r"[A-Za-z0-9]+")
-_NO_LETTER = re.compile(r"[\W_]+")
-_JSON = ("{", "[", '"')
-_QUOTE = re.compile(r'(\\.)|"', re.S)
+_NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
+_JSON_STARTS = ("{", "[", '"')
+_ESCAPE_OR_QUOTE = re.compile(r'(\\.)|"', re.S)
 
 
 class EchoGuard:
-    """Whether a call only repeats what a conversation's foreign parts hold. They are read when a
-    call is first asked about."""
+    """Decides whether a call only repeats the untrusted parts of a conversation.
+
+    They are searched when the first call is checked.
+    """
 
     def __init__(
         self,
@@ -44,140 +44,149 @@ class EchoGuard:
         calls_in: Callable[[str], Iterable[CallKey]],
         makes_calls: Callable[[str], bool],
     ) -> None:
-        self._foreign, self._requests = split_by_origin(context)
+        self._untrusted, self._user_turns = split_by_origin(context)
         self._calls_in = calls_in
         self._makes_calls = makes_calls
 
     def __call__(self, name: str, arguments: Mapping[str, Any], raw: str) -> bool:
-        """Whether the call, or the text it was read from, stands there and not in the request."""
-        foreign, own = self._sides
-        if foreign.is_empty:
+        """Return True if untrusted text contains the call, or its source text, and the user's
+        messages do not."""
+        untrusted, requested = self._text_groups
+        if untrusted.is_empty:
             return False
-        call = _Asked(name, arguments, raw)
-        return foreign.holds(call) and not own.holds(call)
+        call = _CheckedCall(name, arguments, raw)
+        return untrusted.contains(call) and not requested.contains(call)
 
     @cached_property
-    def _sides(self) -> tuple[_Side, _Side]:
-        foreign, own = list(self._foreign), list[str]()
-        for request in self._requests:
-            for brought_in, text in self._split(request):
-                (foreign if brought_in else own).append(text)
-        return _Side(foreign, self._calls_in), _Side(own, self._calls_in)
+    def _text_groups(self) -> tuple[_TextGroup, _TextGroup]:
+        untrusted, requested = list(self._untrusted), list[str]()
+        for turn in self._user_turns:
+            for is_result, text in self._split_turn(turn):
+                (untrusted if is_result else requested).append(text)
+        return _TextGroup(untrusted, self._calls_in), _TextGroup(requested, self._calls_in)
 
-    def _split(self, request: UserTurn) -> Iterable[tuple[bool, str]]:
-        """What a turn brings in and what it asks for. Some dialects write results without any mark:
-        then what follows a call is its result."""
-        parts = list(split_results(request.text))
-        if len(parts) > 1 or not request.reply or not request.text.strip():
+    def _split_turn(self, turn: UserTurn) -> Iterable[tuple[bool, str]]:
+        """Split a user's turn into tool results and requests.
+
+        Some dialects write results without any marker. There, a turn after a call is its result.
+        """
+        parts = list(split_results(turn.text))
+        if len(parts) > 1 or not turn.reply or not turn.text.strip():
             return parts
-        return [(self._makes_calls(request.reply), request.text)]
+        return [(self._makes_calls(turn.reply), turn.text)]
 
 
-class _Side:
-    """What was brought in, or what the user said."""
+class _TextGroup:
+    """All untrusted texts, or all requests of the user."""
 
     def __init__(self, texts: list[str], calls_in: Callable[[str], Iterable[CallKey]]) -> None:
-        self._given = texts
+        self._texts = texts
         self._calls_in = calls_in
 
     @property
     def is_empty(self) -> bool:
-        return not any(self._given)
+        return not any(self._texts)
 
     @cached_property
-    def _texts(self) -> list[_Spelling]:
-        texts = self._given
+    def _decoded_texts(self) -> list[_DecodedText]:
+        texts = self._texts
         joined = ["".join(texts), "\n".join(texts)] if len(texts) > 1 else []
-        spellings = (spelling for text in (*texts, *joined) for spelling in decode_layers(text))
-        return [_Spelling(text, self._calls_in) for text in dict.fromkeys(spellings)]
+        decodings = (decoding for text in (*texts, *joined) for decoding in decode_layers(text))
+        return [_DecodedText(text, self._calls_in) for text in dict.fromkeys(decodings)]
 
-    def holds(self, call: _Asked) -> bool:
-        return any(text.repeats(call) for text in self._texts) or any(
-            text.makes(call) for text in self._texts
+    def contains(self, call: _CheckedCall) -> bool:
+        # All source texts first: that is cheap, and parsing is not.
+        return any(text.contains_source(call) for text in self._decoded_texts) or any(
+            text.contains_call(call) for text in self._decoded_texts
         )
 
 
-class _Asked:
-    """A call that is asked about."""
-
+class _CheckedCall:
     def __init__(self, name: str, arguments: Mapping[str, Any], raw: str) -> None:
         self.key = call_key(name, arguments)
-        self.raw = _one_line(raw)
-        self._name = _letters(name.rpartition(".")[2])
-        self._keys = [_letters(key) for key in arguments]
+        self.source = _collapse_spaces(raw)
+        self._name = _alphanumerics(name.rpartition(".")[2])
+        self._parameters = [_alphanumerics(key) for key in arguments]
         self._words = {
             word.lower() for text in iter_strings(arguments) for word in _WORD.findall(text)
         }
 
-    def may_stand_in(self, letters: str) -> bool:
-        """Whether a text of these letters has all that any way to write this call has: the words of
-        its arguments, and the tool's name, or the keys where the name goes without saying."""
-        keyed = bool(self._keys) and all(key in letters for key in self._keys)
-        return (keyed or self._name in letters) and all(word in letters for word in self._words)
+    def may_be_in(self, alphanumerics: str) -> bool:
+        """Return False if a text of these characters cannot contain the call in any form.
+
+        Every form contains the words of the arguments, and the tool's name, or the parameters'
+        names where the tool's is implied.
+        """
+        has_parameters = bool(self._parameters) and all(
+            parameter in alphanumerics for parameter in self._parameters
+        )
+        has_name = has_parameters or self._name in alphanumerics
+        return has_name and all(word in alphanumerics for word in self._words)
 
 
-class _Spelling:
-    """A text that may hold calls; it is read only for one that it might hold."""
+class _DecodedText:
+    """A text that may contain calls; it is parsed only for a call that it may contain."""
 
     def __init__(self, text: str, calls_in: Callable[[str], Iterable[CallKey]]) -> None:
         self._text = text
         self._calls_in = calls_in
 
-    def repeats(self, call: _Asked) -> bool:
-        return call.raw != "" and call.raw in self._line
+    def contains_source(self, call: _CheckedCall) -> bool:
+        return call.source != "" and call.source in self._collapsed
 
-    def makes(self, call: _Asked) -> bool:
-        return call.may_stand_in(self._letters) and call.key in self._calls
-
-    @cached_property
-    def _line(self) -> str:
-        return _one_line(self._text)
+    def contains_call(self, call: _CheckedCall) -> bool:
+        return call.may_be_in(self._alphanumerics) and call.key in self._calls
 
     @cached_property
-    def _letters(self) -> str:
-        return _letters(self._text)
+    def _collapsed(self) -> str:
+        return _collapse_spaces(self._text)
+
+    @cached_property
+    def _alphanumerics(self) -> str:
+        return _alphanumerics(self._text)
 
     @cached_property
     def _calls(self) -> frozenset[CallKey]:
         return frozenset(self._calls_in(self._text))
 
 
-def _letters(text: str) -> str:
-    """What is left if quotes, escapes and separators make no difference."""
-    return _NO_LETTER.sub("", text).lower()
+def _alphanumerics(text: str) -> str:
+    """Return the letters and digits of a text, without quotes, escapes and separators."""
+    return _NOT_ALPHANUMERIC.sub("", text).lower()
 
 
-def _one_line(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())
 
 
 def decode_layers(text: str) -> list[str]:
-    """The text, and what is hidden in it by the ways texts are carried in other texts, one in
-    another: JSON in HTML in JSON. Every layer is undone wherever it stands, so that nothing depends
-    on the whole being well-formed."""
+    """Return the text and its decodings: JSON strings, HTML, URLs and line margins, also nested.
+
+    Each layer is decoded wherever it occurs, so the text need not be well-formed as a whole.
+    """
     found = {text: None}
     layer = [text]
-    for _ in range(_LAYERS):
-        below = (inner for outer in layer for inner in _uncovered(outer))
-        layer = [inner for inner in dict.fromkeys(below) if inner not in found]
-        layer = layer[: _MOST - len(found)]
+    for _ in range(_MAX_LAYERS):
+        decoded = (inner for outer in layer for inner in _decode_one_layer(outer))
+        layer = [inner for inner in dict.fromkeys(decoded) if inner not in found]
+        layer = layer[: _MAX_DECODINGS - len(found)]
         found.update(dict.fromkeys(layer))
     return list(found)
 
 
-def _uncovered(text: str) -> Iterator[str]:
-    if "\\" in text or text.lstrip()[:1] in _JSON:
-        yield unescape(_QUOTE.sub(_apart, text))
+def _decode_one_layer(text: str) -> Iterator[str]:
+    if "\\" in text or text.lstrip()[:1] in _JSON_STARTS:
+        yield unescape(_ESCAPE_OR_QUOTE.sub(_separate_strings, text))
     if "&" in text:
         yield html.unescape(text)
     if "\\" in text:
         yield unescape(text)
     if "%" in text:
         yield unquote(text)
-    if len(_MARGIN.findall(text)) > 1:
-        yield _MARGIN.sub("", text)
+    if len(_LINE_MARGIN.findall(text)) > 1:
+        yield _LINE_MARGIN.sub("", text)
 
 
-def _apart(match: re.Match[str]) -> str:
-    """Escapes as they are; a quote that begins or ends a string parts it from what is around."""
+def _separate_strings(match: re.Match[str]) -> str:
+    """Keep escapes; replace a quote with a line break, which separates a string from the rest."""
     return match[1] or "\n"

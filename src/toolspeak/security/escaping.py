@@ -1,9 +1,9 @@
-"""What tools and documents bring in must not be read as markup, neither by the model's template nor
-by our own parser.
+"""Escapes markup in tool results and documents, so that chat templates and our parser ignore it.
 
-    <tool_call>   ->   <·tool_call>      with a character for the dot that the request has nowhere
+    <tool_call>   ->   <·tool_call>      the dot is a character that the request does not contain
 
-Whatever the model repeats of it has the mark, which is taken out of all that a client sees.
+What the model repeats of it contains the same character, which is removed from all that a client
+receives.
 """
 
 from __future__ import annotations
@@ -22,29 +22,27 @@ from ..dialects.template import END_OF_TURN_TOKENS, LLAMA_END_TOKENS
 from ..errors import WireError
 from ..types import Request
 
-_MARKS = range(0xF5C0, 0x110000)
-"""Characters that nobody has given a meaning, and then all the others that follow."""
-_SHORTEST = 4
-_TOKENS = ("<s>", "</s>", "[INST]", "[/INST]", "<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_ESCAPE_CHARACTERS = range(0xF5C0, 0x110000)
+"""Private-use characters first, then all that follow."""
+_MIN_MARKER = 4
+_COMMON_TOKENS = ("<s>", "</s>", "[INST]", "[/INST]", "<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
 class Escaper(Struct, frozen=True):
-    """The character that makes markup inert; none if there is nothing to make inert."""
+    """Escapes markup with one character; without a character it changes nothing."""
 
     character: str = ""
 
     def escape(self, text: str) -> str:
-        """Text that holds no markup any more."""
         if not self.character:
             return text
-        return _markup().sub(lambda found: f"{found[0][0]}{self.character}{found[0][1:]}", text)
+        return _markup().sub(lambda marker: f"{marker[0][0]}{self.character}{marker[0][1:]}", text)
 
     def unescape(self, text: str) -> str:
-        """The text as it was."""
         return text.replace(self.character, "") if self.character else text
 
     def unescape_value(self, value: Any) -> Any:
-        """A decoded value with all its texts as they were."""
+        """Unescape all strings in a decoded JSON value."""
         if not self.character:
             return value
         match value:
@@ -63,28 +61,33 @@ class Escaper(Struct, frozen=True):
 NO_ESCAPER = Escaper()
 
 
-def choose_escaper(request: Request, foreign: Iterable[str]) -> Escaper:
-    """The mark for a request, if anything that was brought in holds markup."""
+def choose_escaper(request: Request, untrusted: Iterable[str]) -> Escaper:
+    """Return an escaper for a request; `NO_ESCAPER` if no untrusted text contains markup."""
     markup = _markup()
-    if not any(markup.search(text) for text in foreign):
+    if not any(markup.search(text) for text in untrusted):
         return NO_ESCAPER
-    said = set("".join(iter_strings(to_builtins((request.messages, request.tools)))))
-    unused = next((mark for mark in map(chr, _MARKS) if mark not in said), "")
+    used = set("".join(iter_strings(to_builtins((request.messages, request.tools)))))
+    unused = next((one for one in map(chr, _ESCAPE_CHARACTERS) if one not in used), "")
     if not unused:
-        raise WireError("the request holds every character there is", "$.messages")
+        raise WireError(
+            "The messages contain every Unicode character; none is left to escape markup with.",
+            "$.messages",
+        )
     return Escaper(unused)
 
 
 @lru_cache(maxsize=1)
 def _markup() -> re.Pattern[str]:
-    """What may open or close a call, a thought or a turn in any dialect or chat template. Fences
-    are left alone: code is full of them, and a fence alone makes no call."""
-    grammar = marker_table_for(EVERY_DIALECT, None)
-    found = {
-        *(text for text, marker in grammar.markers.items() if not marker.is_bracket),
+    """Return a pattern for the markers of calls, reasoning and turns in all dialects and templates.
+
+    Fences are not escaped: code is full of them, and a fence alone is not a call.
+    """
+    table = marker_table_for(EVERY_DIALECT, None)
+    markers = {
+        *(text for text, marker in table.markers.items() if not marker.is_bracket),
         *LLAMA_END_TOKENS,
         *END_OF_TURN_TOKENS,
-        *_TOKENS,
+        *_COMMON_TOKENS,
     }
-    literals = [text for text in found if len(text) >= _SHORTEST and text[0] in "<["]
+    literals = [text for text in markers if len(text) >= _MIN_MARKER and text[0] in "<["]
     return re.compile("|".join(map(re.escape, sorted(literals, key=len, reverse=True))))

@@ -1,7 +1,8 @@
-"""Who said what in a conversation, in whatever API's shape its messages are.
+"""Splits a conversation, in the shape of any API, into the user's requests and untrusted text.
 
-What a user's turn says is a request. What tools, documents and other roles brought in is foreign: a
-call that stands there is nobody's wish.
+The text of a user's turn is a request. Text from tools, documents and other roles is untrusted: a
+call that is quoted there must not be executed. Prompts may write results into a user's turn, too;
+`split_results` finds them by the templates that the dialects write results with.
 """
 
 from __future__ import annotations
@@ -15,75 +16,84 @@ from ..dialects.catalog import ALL_DIALECTS
 from ..errors import UsageError
 from ..types import Document, Message, Text, ToolResult
 
-_OWN = frozenset({"assistant", "model", "system", "developer", "ai"})
-"""Roles whose own text is neither a request nor foreign."""
-_MODEL = frozenset({"assistant", "model", "ai"})
-_KEEPING = frozenset({"user", "system", "developer"})
-"""Roles whose turns do not end the model's own."""
-_PLAIN_TEXT = frozenset({None, "text", "input_text", "output_text"})
-_MEDIA = frozenset({"image", "image_url", "input_image", "input_audio", "audio", "video"})
-_BROUGHT_IN = re.compile(r"result|output|document|file|resource|response")
 GENERATED_KEY = "~by"
-"""In the `extra` of a message: it was written by neither side, and says nothing new."""
-_REQUESTS = ("messages", "input", "contents")
-"""Where the conversation stands in a request to OpenAI's Chat and Responses, Anthropic, Gemini."""
+"""A key in a message's `extra`: Toolspeak generated the message, which is neither side's."""
+
+_MODEL_ROLES = frozenset({"assistant", "model", "ai"})
+_TRUSTED_ROLES = _MODEL_ROLES | {"system", "developer"}
+"""Roles whose text is neither a request nor untrusted."""
+_ROLES_AFTER_REPLY = frozenset({"user", "system", "developer"})
+"""Between a model's reply and the user's turn, these roles may speak."""
+_TEXT_TYPES = frozenset({None, "text", "input_text", "output_text"})
+_MEDIA_TYPES = frozenset({"image", "image_url", "input_image", "input_audio", "audio", "video"})
+_UNTRUSTED_TYPE = re.compile(r"result|output|document|file|resource|response")
+_CONVERSATION_FIELDS = ("messages", "input", "contents")
+"""The field of a request with the conversation: OpenAI Chat and Anthropic, Responses, Gemini."""
 
 
 class UserTurn(NamedTuple):
-    """What a user's turn says."""
-
     text: str
     reply: str = ""
-    """What the model has said before it, with nothing but users' turns between."""
+    """The model's reply before this turn, with only users' turns in between."""
+
+
+Origin = Literal["user", "model", "untrusted"]
+OriginTexts = Iterator[tuple[Origin, str]]
 
 
 def split_by_origin(context: Any) -> tuple[list[str], list[UserTurn]]:
-    """The texts that were brought in, and those of the users' turns. A prompt may have put results
-    into those too: `security/result_spans.py` tells them apart."""
-    foreign: list[str] = []
-    own: list[UserTurn] = []
+    """Return the untrusted texts and the user's turns of a conversation."""
+    untrusted: list[str] = []
+    user_turns: list[UserTurn] = []
     reply = ""
     for index, message in enumerate(_list_messages(context)):
-        said: list[str] = []
-        for whose, text in _message_texts(message, index):
-            if whose == "model":
-                said.append(text)
-            elif whose == "user":
-                own.append(UserTurn(text, reply))
+        model_texts: list[str] = []
+        for origin, text in _message_texts(message, index):
+            if origin == "model":
+                model_texts.append(text)
+            elif origin == "user":
+                user_turns.append(UserTurn(text, reply))
             else:
-                foreign.append(text)
-        reply = "\n".join(said) or (reply if _role_of(message) in _KEEPING else "")
-    return foreign, own
+                untrusted.append(text)
+        continues = _role_of(message) in _ROLES_AFTER_REPLY
+        reply = "\n".join(model_texts) or (reply if continues else "")
+    return untrusted, user_turns
 
 
 def last_user_text(messages: Iterable[Message]) -> str:
-    """What the user said last."""
-    said = ""
+    """Return the text of the user's last message that has any."""
+    last = ""
     for message in messages:
         if message.role == "user":
             text = "".join(part.text for part in message.parts if isinstance(part, Text))
-            said = text or said
-    return said
+            last = text or last
+    return last
 
 
-Origin = Literal["user", "model", "foreign"]
-OriginTexts = Iterator[tuple[Origin, str]]
+# Messages of all APIs.
 
 
 def _list_messages(context: Any) -> Iterable[Any]:
     if isinstance(context, Mapping) and "role" not in context:
-        given = next((context[key] for key in _REQUESTS if context.get(key)), None)
-        # What has no role in a whole request is the user's.
-        if isinstance(given, str):
-            given = [{"role": "user", "content": given}]
-        elif isinstance(given, Mapping):
-            given = [given]
-        if isinstance(given, (list, tuple)):
-            brought = context.get("documents")
-            documents = [{"type": "documents", "content": brought}] if brought else []
-            return [*documents, *map(_with_role, given)]
-    alone = isinstance(context, (str, Mapping, Message, ToolResult, Document))
-    return (context,) if alone else context
+        messages = _messages_of_request(context)
+        if messages is not None:
+            return messages
+    is_single = isinstance(context, (str, Mapping, Message, ToolResult, Document))
+    return (context,) if is_single else context
+
+
+def _messages_of_request(request: Mapping[str, Any]) -> list[Any] | None:
+    """Return the messages of a request body; those without a role are the user's."""
+    messages = next((request[key] for key in _CONVERSATION_FIELDS if request.get(key)), None)
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    elif isinstance(messages, Mapping):
+        messages = [messages]
+    if not isinstance(messages, (list, tuple)):
+        return None
+    documents = request.get("documents")
+    first = [{"type": "documents", "content": documents}] if documents else []
+    return [*first, *map(_with_role, messages)]
 
 
 def _with_role(message: Any) -> Any:
@@ -103,7 +113,7 @@ def _role_of(message: Any) -> Any:
 def _message_texts(message: Any, index: int) -> OriginTexts:
     match message:
         case str():
-            yield "foreign", message
+            yield "untrusted", message
         case Message(extra=extra) if GENERATED_KEY in extra:
             return
         case Message():
@@ -122,12 +132,12 @@ def _message_texts(message: Any, index: int) -> OriginTexts:
 
 
 def _part_texts(part: ToolResult | Document) -> OriginTexts:
-    """What a result or a document says, with the titles of documents."""
-    yield "foreign", part.text
+    """Yield the text of a result or document, and the titles of documents."""
+    yield "untrusted", part.text
     documents = (part,) if isinstance(part, Document) else part.content
     for document in documents if not isinstance(documents, str) else ():
         if isinstance(document, Document) and document.title:
-            yield "foreign", document.title
+            yield "untrusted", document.title
 
 
 def _mapping_texts(message: Mapping[str, Any]) -> OriginTexts:
@@ -136,7 +146,7 @@ def _mapping_texts(message: Mapping[str, Any]) -> OriginTexts:
         yield from _item_texts(message)
         return
     content = message.get("content", message.get("parts"))
-    if role not in (*_OWN, "user"):
+    if role not in (*_TRUSTED_ROLES, "user"):
         yield from _untrusted_strings(content)
     elif isinstance(content, str):
         yield from _text_of_role(content, str(role))
@@ -146,65 +156,65 @@ def _mapping_texts(message: Mapping[str, Any]) -> OriginTexts:
 
 
 def _item_texts(item: Mapping[str, Any]) -> OriginTexts:
-    """An item of OpenAI's Responses that is no message: what a tool gave, or a call."""
-    given = [item.get(key) for key in ("output", "results", "error", "content")]
+    """Yield the output of a Responses item that is not a message."""
+    values = [item.get(key) for key in ("output", "results", "error", "content")]
     if str(item["type"]).endswith("_call"):
-        given = given[:3]
-    elif not any(given):
-        given = [dict(item)]
-    yield from _untrusted_strings(given)
+        values = values[:3]
+    elif not any(values):
+        values = [dict(item)]
+    yield from _untrusted_strings(values)
 
 
 def _block_texts(block: Any, role: str) -> OriginTexts:
-    """A part of a message: text of whoever speaks, or something that was brought in."""
+    """Yield the text of a content block: the speaker's own, or untrusted."""
     if isinstance(block, str):
         block = {"text": block}
     if not isinstance(block, Mapping):
         return
     kind = block.get("type")
-    is_text = kind in _PLAIN_TEXT and isinstance(block.get("text"), str)
-    is_result = _BROUGHT_IN.search(str(kind)) or "functionResponse" in block
+    is_text = kind in _TEXT_TYPES and isinstance(block.get("text"), str)
+    is_result = _UNTRUSTED_TYPE.search(str(kind)) or "functionResponse" in block
     if is_text:
         yield from _text_of_role(block["text"], role)
-    elif kind in _MEDIA:
+    elif kind in _MEDIA_TYPES:
         return
     elif role == "user" or is_result or "function_response" in block:
         yield from _untrusted_strings(block)
 
 
 def _untrusted_strings(value: Any) -> OriginTexts:
-    """All texts in something that was brought in."""
     for text in iter_strings(value):
-        yield "foreign", text
+        yield "untrusted", text
 
 
 def _text_of_role(text: str, role: str) -> OriginTexts:
-    """What a role says in its own words."""
     if role == "user":
         yield "user", text
-    elif role in _MODEL:
+    elif role in _MODEL_ROLES:
         yield "model", text
-    elif role not in _OWN:
-        yield "foreign", text
+    elif role not in _TRUSTED_ROLES:
+        yield "untrusted", text
 
 
-_LINE = r"^[ \t]*+"
+# Results in a user's turn.
+
+_LINE_START = r"^[ \t]*+"
 _SLOT = re.compile(r"\$([a-z]+(?:_json)?)")
 _FIRST_TOKEN = re.compile(r"<(?P<tag>\w+)(?=[ >])|<[^<>\s]+>|\[[A-Za-z][\w ]+\]")
 _LAST_TOKEN = re.compile(r"(?:<[^<>\s]+>|\[/\w+\])\Z")
 _NUMBER_SLOTS = ("index", "number")
-_FOREIGN_SPANS = (
+_OTHER_SPANS = (
     ("<tool_results>", "</tool_results>"),
     ("<function_results>", "</function_results>"),
 )
-"""Seen in other projects' prompts."""
+"""Markers of results in other projects' prompts."""
 
 
 def split_results(text: str) -> Iterator[tuple[bool, str]]:
-    """The user's words, and the results among them: (whether it was brought in, text).
+    """Yield the parts of a user's turn: (True, a tool result) or (False, the user's text).
 
-    A span ends with the last of its closers, because what a tool gives may hold closers too; one
-    that never ends goes on to the end.
+    A result ends with the last of its closing markers, because its content may contain some, too.
+    Without any, it reaches to the end.
     """
     at = 0
     while match := _OPENERS.search(text, at):
@@ -218,24 +228,20 @@ def split_results(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def _result_spans() -> Iterator[tuple[str, str]]:
-    """A pattern for what opens a result, and what closes it; "" if nothing does."""
+    """Yield a pattern for the start of a result, and its closing marker or ""."""
     for dialect in ALL_DIALECTS:
         one, _, after = dialect.result_template.partition("$content")
-        yield _opener_pattern(one), _closing_token(after.removeprefix("_json"))
+        yield _opener_pattern(one), _closing_marker(after.removeprefix("_json"))
         before, _, after = dialect.results_template.partition("$results")
-        yield _opener_pattern(before), _closing_token(after)
-        yield from (
-            (_opener_pattern(opener), _closing_token(closer))
-            for opener, closer in dialect.result_spans
-        )
-    yield from (
-        (_opener_pattern(opener), _closing_token(closer)) for opener, closer in _FOREIGN_SPANS
-    )
+        yield _opener_pattern(before), _closing_marker(after)
+        for opener, closer in dialect.result_spans:
+            yield _opener_pattern(opener), _closing_marker(closer)
+    for opener, closer in _OTHER_SPANS:
+        yield _opener_pattern(opener), _closing_marker(closer)
 
 
 def _opener_pattern(before: str) -> str:
-    """The token that a template begins with, or the words on a line of their own; "" if it has
-    neither."""
+    """Return a pattern for a template's first token, or for its words at the start of a line."""
     before = before.lstrip()
     if token := _FIRST_TOKEN.match(before):
         return re.escape(token[0]) + (r"\b[^<>]*+>" if token["tag"] else "")
@@ -243,32 +249,33 @@ def _opener_pattern(before: str) -> str:
     if sum(map(str.isalpha, words)) < 3:
         return ""
     number = r"\s*+\d" if slots and slots[0] in _NUMBER_SLOTS else ""
-    return f"{_LINE}{re.escape(words.strip())}{number}"
+    return f"{_LINE_START}{re.escape(words.strip())}{number}"
 
 
-def _closing_token(after: str) -> str:
-    """The token that a template ends with, or all behind its last slot."""
+def _closing_marker(after: str) -> str:
+    """Return a template's last token, or the text after its last slot."""
     rest = _SLOT.split(after)[-1].strip()
     token = _LAST_TOKEN.search(rest)
     return token[0] if token else "" if " " in rest else rest
 
 
 def _closers_by_opener() -> dict[str, tuple[str, ...]]:
-    """Each opener with all that may close it; tokens first, and then those that begin a line."""
+    """Map each opener to its closing markers; those at the start of a line come last."""
     table: dict[str, dict[str, None]] = {}
-    for opener, closer in sorted(_result_spans(), key=lambda span: span[0].startswith(_LINE)):
+    spans = sorted(_result_spans(), key=lambda span: span[0].startswith(_LINE_START))
+    for opener, closer in spans:
         if opener:
             table.setdefault(opener, {}).update({closer: None} if closer else {})
     return {opener: tuple(closers) for opener, closers in table.items()}
 
 
 def _compile_openers(openers: Iterable[str]) -> re.Pattern[str]:
-    """All openers in one, which sees at nearly every letter at once that none begins there."""
+    """Combine the openers into one pattern that fails fast at nearly every character."""
     tokens, lines = list[str](), list[str]()
     for opener in openers:
-        begins_line = opener.startswith(_LINE)
-        (lines if begins_line else tokens).append(f"({opener.removeprefix(_LINE)})")
-    return re.compile(rf"(?=[<\[])(?:{'|'.join(tokens)})|{_LINE}(?:{'|'.join(lines)})", re.M)
+        group = lines if opener.startswith(_LINE_START) else tokens
+        group.append(f"({opener.removeprefix(_LINE_START)})")
+    return re.compile(rf"(?=[<\[])(?:{'|'.join(tokens)})|{_LINE_START}(?:{'|'.join(lines)})", re.M)
 
 
 _SPANS = _closers_by_opener()

@@ -25,14 +25,13 @@ from rich.table import Table
 
 from toolspeak import ToolCall, as_tools
 from toolspeak.calls.validation import Trust
-from toolspeak.evaluation.grading import is_right
-from toolspeak.evaluation.questions import RELEVANCE, Question, read_questions
+from toolspeak.evaluation.questions import RELEVANCE, EvalQuestion, is_correct, read_questions
 from toolspeak.testing import chunks, parse
 
 TRUSTS: tuple[Trust, ...] = ("strict", "standard", "lenient")
 
 
-def load(corpus: Path, model: str) -> list[tuple[Question, dict[str, Any]]]:
+def load(corpus: Path, model: str) -> list[tuple[EvalQuestion, dict[str, Any]]]:
     """Every question with what a model answered."""
     folder = corpus / "bfcl-replay"
     questions = {question.id: question for question in read_questions(folder / "questions.jsonl")}
@@ -40,7 +39,9 @@ def load(corpus: Path, model: str) -> list[tuple[Question, dict[str, Any]]]:
         return [(questions[row["id"]], row) for row in map(json.loads, lines)]
 
 
-def extracted(question: Question, text: str, trust: Trust, size: int = 0) -> tuple[ToolCall, ...]:
+def extracted(
+    question: EvalQuestion, text: str, trust: Trust, size: int = 0
+) -> tuple[ToolCall, ...]:
     """The calls in an answer, if these tools were offered."""
     pieces = chunks(text, size) if size else [text]
     return parse(pieces, tools=as_tools(question.tools), trust=trust).calls
@@ -53,7 +54,10 @@ def replay(job: tuple[Path, str, bool]) -> tuple[str, dict[str, list[float]], in
 
 
 def scores_of(
-    rows: list[tuple[Question, dict[str, Any]]], *, stream: bool, trusts: Sequence[Trust] = TRUSTS
+    rows: list[tuple[EvalQuestion, dict[str, Any]]],
+    *,
+    stream: bool,
+    trusts: Sequence[Trust] = TRUSTS,
 ) -> tuple[dict[str, list[float]], int]:
     """[calls right, relevance right] for each way, and how many answers come out otherwise when
     they arrive in pieces."""
@@ -64,7 +68,7 @@ def scores_of(
     for trust in trusts:
         found = [extracted(question, row["text"], trust) for question, row in rows]
         right = [
-            is_right(question, calls) for (question, _), calls in zip(rows, found, strict=True)
+            is_correct(question, calls) for (question, _), calls in zip(rows, found, strict=True)
         ]
         scores[trust] = _score(rows, right)
         if stream and trust == "lenient":
@@ -73,7 +77,7 @@ def scores_of(
     return scores, different
 
 
-def _score(rows: list[tuple[Question, dict[str, Any]]], right: Sequence[bool]) -> list[float]:
+def _score(rows: list[tuple[EvalQuestion, dict[str, Any]]], right: Sequence[bool]) -> list[float]:
     by_kind: dict[bool, list[bool]] = {False: [], True: []}
     for (question, _), one in zip(rows, right, strict=True):
         by_kind[question.category == RELEVANCE].append(bool(one))
@@ -134,7 +138,7 @@ def misses(corpus: Path, model: str, most: int) -> None:
     shown = 0
     for question, row in load(corpus, model):
         reply = parse([row["text"]], tools=as_tools(question.tools), trust="lenient")
-        if is_right(question, reply.calls) or shown >= most:
+        if is_correct(question, reply.calls) or shown >= most:
             continue
         shown += 1
         calls = [(call.name, call.arguments) for call in reply.calls]

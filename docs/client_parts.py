@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolspeak.cli.clients import CLIENTS, DEFAULT_URL, Client, Gateway, snippets
+from toolspeak.cli.clients import CLIENTS, DEFAULT_URL, Client, GatewayAddress, build_snippets
 from toolspeak.wires import WIRES
 
-GATEWAY = Gateway(DEFAULT_URL, "MODEL")
+GATEWAY = GatewayAddress(DEFAULT_URL, "MODEL")
 SDKS = [name for name in CLIENTS if name.endswith("-sdk") and name != "vercel-ai-sdk"]
 BOX = 8192
 """The context of the model in the box."""
@@ -31,9 +31,9 @@ def _table() -> str:
     ]
     for name, client in CLIENTS.items():
         page = "sdks.md" if name in SDKS else f"{name}.md"
-        start = f"`toolspeak run {name}`" if client.runs else "see its page"
-        sends = f"{client.sends:g} kB" if client.sends else "what you say"
-        fits = "no" if client.tokens * SHARE > BOX else "yes"
+        start = f"`toolspeak run {name}`" if client.is_runnable else "see its page"
+        sends = f"{client.prompt_kilobytes:g} kB" if client.prompt_kilobytes else "what you say"
+        fits = "no" if client.prompt_tokens * SHARE > BOX else "yes"
         title = WIRES[client.wire].title
         rows.append(f"| [{client.title}]({page}) | {start} | {title} | {sends} | {fits} |")
     return "\n".join(rows)
@@ -41,18 +41,18 @@ def _table() -> str:
 
 def _lines(name: str, client: Client) -> Iterator[str]:
     yield _fence("sh", client.install)
-    if client.runs:
+    if client.is_runnable:
         yield "Then, with a gateway going:"
         yield _fence("sh", f"toolspeak run {name}")
         yield "Or by hand:"
-    for one in snippets(client, GATEWAY):
-        if one.where:
-            yield f"In `{one.where}`:" if " " not in one.where else f"In {one.where}:"
+    for one in build_snippets(client, GATEWAY):
+        if one.path:
+            yield f"In `{one.path}`:" if " " not in one.path else f"In {one.path}:"
         yield _fence(one.language, one.text)
 
 
 def _text(name: str) -> str:
-    return "\n".join(one.text for one in snippets(CLIENTS[name], GATEWAY))
+    return "\n".join(one.text for one in build_snippets(CLIENTS[name], GATEWAY))
 
 
 def _fence(language: str, text: str) -> str:

@@ -38,7 +38,7 @@ from toolspeak import (
     Unrepresentable,
     render_calls,
 )
-from toolspeak.cli.dialects import sample
+from toolspeak.cli.dialects import render_sample
 from toolspeak.notes import NOTES
 from toolspeak.testing import parse
 from toolspeak.wires import WIRES
@@ -227,7 +227,7 @@ def dialects_page() -> str:
                 "Model ids with " + ", ".join(f"`{m}`" for m in dialect.model_fragments) + ".",
                 "",
             ]
-        lines += ["````text", sample(dialect), "````"]
+        lines += ["````text", render_sample(dialect), "````"]
     return "\n".join(lines) + "\n"
 
 

@@ -142,10 +142,10 @@ def bad() -> Call:
     from rich.console import Console
 
     from toolspeak.cli import mcp
-    from toolspeak.cli.serve import Settings
+    from toolspeak.cli.serve import ConfigSource
 
     options = Namespace(config=None, gguf=None, embedded=False)
-    offer = mcp._export_tools(Settings(options, Console(stderr=True)))  # pyright: ignore
+    offer = mcp._export_tools(ConfigSource(options, Console(stderr=True)))  # pyright: ignore
 
     async def call(name: str, /, **arguments: Any) -> tuple[bool, Any]:
         async with Client(offer.create_server("test", "")) as client:

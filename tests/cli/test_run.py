@@ -22,7 +22,7 @@ import yaml
 
 from tests.gateway.running_gateway import running
 from toolspeak.cli import main
-from toolspeak.cli.clients import CLIENTS, Gateway, launch, snippets
+from toolspeak.cli.clients import CLIENTS, GatewayAddress, build_launch, build_snippets
 from toolspeak.cli.run import RUNNABLE
 from toolspeak.config.settings import Config, ModelSettings, ServerSettings, UpstreamSettings
 
@@ -34,7 +34,7 @@ if "wait" in sys.argv:
     time.sleep(60)
 sys.exit(7)
 """
-GATEWAY = Gateway("http://127.0.0.1:7878", "qwen3", "secret")
+GATEWAY = GatewayAddress("http://127.0.0.1:7878", "qwen3", "secret")
 FAR = UpstreamSettings(wire="openai_chat", base_url="http://127.0.0.1:9/v1")
 MODELS = {
     "small": ModelSettings("far", context=8192),
@@ -313,11 +313,11 @@ def test_codex_is_told_the_same_as_in_its_file() -> None:
     """But for the key, which is in a variable."""
     client = CLIENTS["codex"]
     assert client.file
-    [file] = snippets(client, GATEWAY)
+    [file] = build_snippets(client, GATEWAY)
     written = tomllib.loads(file.text)
     headers = written["model_providers"]["toolspeak"].pop("http_headers")
     assert headers == {"Authorization": "Bearer secret"}
-    assert set_by(launch(client, GATEWAY).argv[1:]) == written
+    assert set_by(build_launch(client, GATEWAY).argv[1:]) == written
 
 
 def set_by(args: Sequence[str]) -> dict[str, Any]:
@@ -349,23 +349,23 @@ ODD = [
 
 @pytest.mark.parametrize("name", ODD)
 def test_a_models_name_stays_one(name: str) -> None:
-    odd = Gateway("http://127.0.0.1:7878", name, 'k"1')
-    told = json.loads(launch(CLIENTS["claude"], odd).argv[2])
+    odd = GatewayAddress("http://127.0.0.1:7878", name, 'k"1')
+    told = json.loads(build_launch(CLIENTS["claude"], odd).argv[2])
     assert {*told} == {"env"}
     assert told["env"].pop("ANTHROPIC_BASE_URL") == odd.url
     assert len(told["env"]) == 4
     assert {*told["env"].values()} == {name}
     provider = {"name": "toolspeak", "base_url": f"{odd.url}/v1", "wire_api": "responses"}
-    assert set_by(launch(CLIENTS["codex"], odd).argv[1:]) == {
+    assert set_by(build_launch(CLIENTS["codex"], odd).argv[1:]) == {
         "model": name,
         "model_provider": "toolspeak",
         "model_providers": {"toolspeak": provider},
     }
-    content = json.loads(launch(CLIENTS["opencode"], odd).env["OPENCODE_CONFIG_CONTENT"])
+    content = json.loads(build_launch(CLIENTS["opencode"], odd).env["OPENCODE_CONFIG_CONTENT"])
     assert [*content["provider"]["toolspeak"]["models"]] == [name]
-    [file] = snippets(CLIENTS["codex"], odd)
+    [file] = build_snippets(CLIENTS["codex"], odd)
     assert tomllib.loads(file.text)["model"] == name
-    lines = [one.text for one in snippets(CLIENTS["llm"], odd) if one.language == "yaml"]
+    lines = [one.text for one in build_snippets(CLIENTS["llm"], odd) if one.language == "yaml"]
     assert yaml.safe_load(lines[0])[0]["model_name"] == name
 
 
@@ -375,8 +375,8 @@ NO_MODEL = {"open-webui", "openai-sdk", "anthropic-sdk", "ollama-sdk", "gemini-s
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_every_client_can_be_told(name: str) -> None:
-    odd = Gateway("http://127.0.0.1:7878", 'a "b" $c', "secret")
-    told = [*snippets(CLIENTS[name], odd)]
+    odd = GatewayAddress("http://127.0.0.1:7878", 'a "b" $c', "secret")
+    told = [*build_snippets(CLIENTS[name], odd)]
     assert odd.url in "".join(one.text for one in told)
     for one in told:
         match one.language:

@@ -24,9 +24,13 @@ from toolspeak import ToolCall
 from toolspeak.cli import eval as command
 from toolspeak.cli import main
 from toolspeak.errors import UsageError
-from toolspeak.evaluation.answers import Answer, Answers
-from toolspeak.evaluation.grading import is_right
-from toolspeak.evaluation.questions import Question, chosen, read_questions
+from toolspeak.evaluation.answers import AnswerFile, GradedAnswer
+from toolspeak.evaluation.questions import (
+    EvalQuestion,
+    is_correct,
+    read_questions,
+    select_questions,
+)
 from toolspeak.events import CallEnd, Event, Finish, TextDelta
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure, Request, Text, Usage
@@ -51,9 +55,9 @@ PLAN = {
 ACCEPTED = {"city": ["New York", "NYC"], "days": ["", 3.0], "live": ["", True]}
 
 
-def question(category: str = "simple", truth: Any = None, **fields: Any) -> Question:
+def question(category: str = "simple", truth: Any = None, **fields: Any) -> EvalQuestion:
     tools = [WEATHER, PLAN]
-    return Question(category, "What is the weather?", tools, truth, **fields)
+    return EvalQuestion(category, "What is the weather?", tools, truth, **fields)
 
 
 def call(name: str, /, **arguments: Any) -> ToolCall:
@@ -80,19 +84,19 @@ def call(name: str, /, **arguments: Any) -> ToolCall:
 )
 def test_arguments(arguments: dict[str, Any], right: bool) -> None:
     asked = question(truth={"get_weather": ACCEPTED})
-    assert is_right(asked, [call("get_weather", **arguments)]) is right
+    assert is_correct(asked, [call("get_weather", **arguments)]) is right
 
 
 def test_names_and_numbers_of_calls() -> None:
     asked = question(truth={"get_weather": ACCEPTED})
     one = call("get_weather", city="NYC")
-    assert not is_right(asked, [])
-    assert not is_right(asked, [one, one])
-    assert not is_right(asked, [call("trip.plan")])
+    assert not is_correct(asked, [])
+    assert not is_correct(asked, [one, one])
+    assert not is_correct(asked, [call("trip.plan")])
     # Some truths leave out the namespace.
-    assert is_right(question(truth={"plan": {"stops": [""]}}), [call("trip.plan")])
-    assert not is_right(question(truth={"fly": {}}), [call("fly")])
-    assert not is_right(question(truth={"trip.plan": ["broken"]}), [call("trip.plan")])
+    assert is_correct(question(truth={"plan": {"stops": [""]}}), [call("trip.plan")])
+    assert not is_correct(question(truth={"fly": {}}), [call("fly")])
+    assert not is_correct(question(truth={"trip.plan": ["broken"]}), [call("trip.plan")])
 
 
 def test_calls_come_in_any_order() -> None:
@@ -104,9 +108,9 @@ def test_calls_come_in_any_order() -> None:
     ):
         asked = question("parallel", truth)
         calls = [call("get_weather", city="Rome"), call("get_weather", city="Oslo")]
-        assert is_right(asked, calls)
-        assert not is_right(asked, calls[:1])
-        assert not is_right(asked, [calls[0], calls[0]])
+        assert is_correct(asked, calls)
+        assert not is_correct(asked, calls[:1])
+        assert not is_correct(asked, [calls[0], calls[0]])
 
 
 def test_values_inside_of_others() -> None:
@@ -114,14 +118,14 @@ def test_values_inside_of_others() -> None:
         "trip.plan": {"stops": [["Oslo", "Rome"]], "by": [{"train": [True], "class": ["", 1]}]}
     }
     asked = question(truth=truth)
-    assert is_right(asked, [call("trip.plan", stops=["oslo", "rome"], by={"train": True})])
-    assert not is_right(asked, [call("trip.plan", stops=["Rome", "Oslo"], by={"train": True})])
-    assert not is_right(asked, [call("trip.plan", stops=["Oslo", "Rome"], by={"class": 1})])
+    assert is_correct(asked, [call("trip.plan", stops=["oslo", "rome"], by={"train": True})])
+    assert not is_correct(asked, [call("trip.plan", stops=["Rome", "Oslo"], by={"train": True})])
+    assert not is_correct(asked, [call("trip.plan", stops=["Oslo", "Rome"], by={"class": 1})])
 
 
 def test_where_no_tool_fits() -> None:
-    assert is_right(question("relevance"), [])
-    assert not is_right(question("relevance"), [call("get_weather", city="Oslo")])
+    assert is_correct(question("relevance"), [])
+    assert not is_correct(question("relevance"), [call("get_weather", city="Oslo")])
 
 
 # Questions.
@@ -199,10 +203,10 @@ def test_the_shipped_questions() -> None:
     assert kinds["relevance"] >= 10
     assert len(questions) >= 40
     for one in questions:
-        assert is_right(one, [*truthful(one)]), one.id
+        assert is_correct(one, [*truthful(one)]), one.id
 
 
-def truthful(asked: Question) -> Iterator[ToolCall]:
+def truthful(asked: EvalQuestion) -> Iterator[ToolCall]:
     """The calls that a question asks for, with the first value that is accepted of each."""
     assert not isinstance(asked.truth, list)
     names = {tool["name"] for tool in asked.tools}
@@ -236,33 +240,33 @@ def test_the_questions_of_the_leaderboard() -> None:
 )
 def test_slices(options: dict[str, int], ids: str) -> None:
     questions = [question(id=name) for name in "abcdefg"]
-    assert "".join(one.id for one in chosen(questions, **options)) == ids
+    assert "".join(one.id for one in select_questions(questions, **options)) == ids
 
 
 def test_an_empty_slice() -> None:
     with pytest.raises(UsageError, match="no question is left: there are 1, and none from 9"):
-        chosen([question()], start=9)
+        select_questions([question()], start=9)
 
 
 # Answers.
 
 
-def answer(name: str, *, error: str = "", asked: Question | None = None) -> Answer:
+def answer(name: str, *, error: str = "", asked: EvalQuestion | None = None) -> GradedAnswer:
     asked = asked or question(id=name)
-    return Answer(
+    return GradedAnswer(
         key=f"prompt {name}",
         model="m",
         mode="prompt",
         id=name,
         digest=asked.digest,
         category="simple",
-        right=not error,
+        correct=not error,
         error=error,
     )
 
 
-def kept(path: Path, *answers: Answer) -> bytes:
-    file = Answers(path, "m")
+def kept(path: Path, *answers: GradedAnswer) -> bytes:
+    file = AnswerFile(path, "m")
     for one in answers:
         file.add(one)
     file.close()
@@ -271,8 +275,10 @@ def kept(path: Path, *answers: Answer) -> bytes:
 
 def left(path: Path, *names: str) -> list[str]:
     """What is still to be asked by the answers of a file."""
-    file = Answers(path, "m")
-    work = [one.id for _, one in file.open(["prompt"], [question(id=name) for name in names])]
+    file = AnswerFile(path, "m")
+    work = [
+        one.id for _, one in file.find_unanswered(["prompt"], [question(id=name) for name in names])
+    ]
     file.close()
     return work
 
@@ -307,7 +313,7 @@ def test_other_files_are_left_alone(tmp_path: Path, text: str, fresh: bool) -> N
     path = tmp_path / "notes.txt"
     path.write_text(text)
     with pytest.raises(UsageError, match="is no file of answers; choose another with --out"):
-        Answers(path, "m", fresh=fresh)
+        AnswerFile(path, "m", fresh=fresh)
     assert path.read_text() == text
 
 
@@ -315,15 +321,15 @@ def test_a_bad_line_has_its_number(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     path.write_bytes(kept(path, answer("a")) + b'{"key":1}\n')
     with pytest.raises(UsageError, match=r"answers.jsonl, line 2 is no answer: Expected `str`"):
-        Answers(path, "m")
+        AnswerFile(path, "m")
 
 
 def test_answers_of_another_model(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     kept(path, answer("a"))
     with pytest.raises(UsageError, match=r"line 1 is an answer of m, not of n; choose another"):
-        Answers(path, "n")
-    Answers(path, "n", fresh=True).close()
+        AnswerFile(path, "n")
+    AnswerFile(path, "n", fresh=True).close()
     assert path.read_bytes() == b""
 
 

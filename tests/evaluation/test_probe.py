@@ -38,10 +38,9 @@ from toolspeak import Event, fold
 from toolspeak.cli import main
 from toolspeak.config.loading import read_config
 from toolspeak.config.settings import Config, UpstreamSettings
-from toolspeak.evaluation.probe import Report, advice, probe, save
-from toolspeak.evaluation.probe.questions import AFTER_RESULT, CALLS, GREETING, TOOLS
-from toolspeak.evaluation.probe.scores import Score
-from toolspeak.evaluation.probe.verdict import verdict
+from toolspeak.evaluation.probe import ProbeReport, advise_config, probe_model, save_advice
+from toolspeak.evaluation.probe.questions import AFTER_RESULT, CALL_QUESTIONS, GREETING, TOOLS
+from toolspeak.evaluation.probe.run import ModeScore, recommend_mode
 from toolspeak.store.base import open_store
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure, Request
@@ -55,16 +54,16 @@ from toolspeak.upstream.timers import Ticker
 BY_HERMES = prompted("hermes", "<tool_call>")
 
 
-def report_on(config: Config, model: str = "m") -> Report:
+def report_on(config: Config, model: str = "m") -> ProbeReport:
     return report_on_served(Catalog(config, {}).resolve_exact(model))
 
 
-def report_on_served(served: ResolvedModel) -> Report:
-    async def ask() -> Report:
+def report_on_served(served: ResolvedModel) -> ProbeReport:
+    async def ask() -> ProbeReport:
         ticker = Ticker()
         upstreams = UpstreamClient(ticker)
         try:
-            return await probe(served, upstreams)
+            return await probe_model(served, upstreams)
         finally:
             upstreams.close()
             ticker.stop()
@@ -78,19 +77,19 @@ def probed(
     wire: str = "openai_chat",
     name: str = "",
     **more: Any,
-) -> Report:
+) -> ProbeReport:
     with ScriptedServer(model, pages=pages) as server:
         report = report_on(behind(server.url, wire, model=name, **more))
         assert server.problems == []
     return report
 
 
-def value(report: Report, name: str) -> Any:
+def value(report: ProbeReport, name: str) -> Any:
     return report.findings[name].value
 
 
-def seen(report: Report, name: str) -> str:
-    return report.findings[name].seen
+def seen(report: ProbeReport, name: str) -> str:
+    return report.findings[name].evidence
 
 
 # Verdicts.
@@ -104,7 +103,7 @@ def test_an_honest_model_keeps_its_tools(wire: str) -> None:
     assert seen(report, "native_tools") == "structured calls to 3 of 3 questions"
     assert value(report, "tool_role") is True
     assert "the answer tells of it" in seen(report, "tool_role")
-    assert report.scores[0] == Score("native", None, 3, 2, 5, 3)
+    assert report.scores[0] == ModeScore("native", None, 3, 2, 5, 3)
     assert report.reason == "5 of 5 replies are right (prompt: no right call)"
 
 
@@ -187,7 +186,7 @@ def test_a_schema_has_to_hold(refusal: bool) -> None:
 
 def test_verdicts() -> None:
     findings = probed(honest).findings
-    table: list[tuple[list[Score], str]] = [
+    table: list[tuple[list[ModeScore], str]] = [
         # Of equals, the model's own tools.
         ([score("native", 3, 2), score("prompt", 3, 2), score("constrained", 3, 2)], "native"),
         ([score("native", 1, 1), score("prompt", 1, 1), score("constrained", 1, 1)], "native"),
@@ -205,11 +204,11 @@ def test_verdicts() -> None:
         ([score("native", 0, 2), score("prompt", 0, 0)], "prompt"),
     ]
     for counted, mode in table:
-        assert verdict(counted, findings, []).mode == mode, counted
+        assert recommend_mode(counted, findings, []).mode == mode, counted
 
 
-def score(mode: Any, calls: int, answers: int) -> Score:
-    return Score(mode, "tagged" if mode == "prompt" else None, calls, answers, 5)
+def score(mode: Any, calls: int, answers: int) -> ModeScore:
+    return ModeScore(mode, "tagged" if mode == "prompt" else None, calls, answers, 5)
 
 
 # What else is found out.
@@ -283,7 +282,7 @@ def test_those_who_think_get_room_for_it() -> None:
 def test_a_temperature_that_is_refused_is_left_out() -> None:
     report = probed(at_its_temperature(honest))
     assert report.mode == "native"
-    assert report.scores[0].right == 5
+    assert report.scores[0].correct == 5
 
 
 PROPS = {"default_generation_settings": {"n_ctx": 8192}}
@@ -351,7 +350,7 @@ def test_a_model_that_goes_away_is_not_judged() -> None:
 
 
 def test_what_counts_as_right() -> None:
-    calls = CALLS[0]
+    calls = CALL_QUESTIONS[0]
     for model, question, is_right in (
         (honest, calls, True),
         (held, calls, False),
@@ -361,7 +360,7 @@ def test_what_counts_as_right() -> None:
     ):
         request = Request(model="m", messages=question.messages, tools=())
         events = model(structs.replace(request, tools=TOOLS))
-        assert question.is_answered_by(fold(events)) is is_right
+        assert question.is_correct_reply(fold(events)) is is_right
 
 
 # The command.
@@ -476,7 +475,7 @@ def test_a_server_that_was_found_begins_a_file(file: Path, server: ScriptedServe
     catalog = Catalog(Config(), {}, (DiscoveredServer("llamacpp", upstream, ("m",)),))
     report = report_on_served(served := catalog.resolve_exact("llamacpp/m"))
     loaded = read_config(None, {})
-    assert save(advice(report, served, loaded), loaded, {}) == Path("toolspeak.toml")
+    assert save_advice(advise_config(report, served, loaded), loaded, {}) == Path("toolspeak.toml")
     config = read_config(file, {}).config
     assert config.default == "llamacpp/m"
     again = Catalog(config, {}).resolve("anything")
@@ -484,8 +483,8 @@ def test_a_server_that_was_found_begins_a_file(file: Path, server: ScriptedServe
     assert (again.profile.model, again.profile.dialect) == ("m", "hermes")
     # A file that is there already, and does not know the server, is left to its owner.
     file.write_text("")
-    told = advice(report, served, read_config(file, {}))
-    assert "does not have the upstream llamacpp yet" in told.why_not
+    told = advise_config(report, served, read_config(file, {}))
+    assert "does not have the upstream llamacpp yet" in told.obstacle
     assert told.lines.startswith("[upstreams.llamacpp]\n")
 
 

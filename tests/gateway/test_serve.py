@@ -29,7 +29,7 @@ from tests.gateway.gateway_process import (
     until,
 )
 from toolspeak.cli import serve as cli_serve
-from toolspeak.cli.clients import DEFAULT_URL, Gateway
+from toolspeak.cli.clients import DEFAULT_URL, GatewayAddress
 from toolspeak.upstream.embedded import bundled_model
 
 SERVE = [sys.executable, "-m", "toolspeak", "serve"]
@@ -359,12 +359,12 @@ def test_the_lines_to_paste_are_those_that_work_here(
     monkeypatch.setattr(sys, "argv", [str(program), "serve"])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "/nowhere")
-    keyed = Gateway("http://127.0.0.1:1", "m", "YOUR_KEY")
-    lines = dict(cli_serve._lines(keyed))  # pyright: ignore[reportPrivateUsage]
+    keyed = GatewayAddress("http://127.0.0.1:1", "m", "YOUR_KEY")
+    lines = dict(cli_serve._list_client_lines(keyed))  # pyright: ignore[reportPrivateUsage]
     where = "--url http://127.0.0.1:1 --key YOUR_KEY"
     assert lines["Claude Code"] == f"'a folder/toolspeak' run claude {where}"
     assert all("YOUR_KEY" in text for name, text in lines.items() if name != "others")
     monkeypatch.setenv("PATH", str(program.parent))
-    open_ = Gateway(DEFAULT_URL, "m")
-    lines = dict(cli_serve._lines(open_))  # pyright: ignore[reportPrivateUsage]
+    open_ = GatewayAddress(DEFAULT_URL, "m")
+    lines = dict(cli_serve._list_client_lines(open_))  # pyright: ignore[reportPrivateUsage]
     assert lines["Claude Code"] == "toolspeak run claude"

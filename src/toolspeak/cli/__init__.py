@@ -40,7 +40,7 @@ COMMANDS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
-    parser, _ = parsers()
+    parser, _ = build_parser()
     options = parser.parse_args(arguments)
     if isinstance(sys.stdout, TextIOWrapper):
         # A terminal that lacks a letter shows its number instead.
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def parsers() -> tuple[argparse.ArgumentParser, dict[str, CommandParser]]:
+def build_parser() -> tuple[argparse.ArgumentParser, dict[str, CommandParser]]:
     """What reads the command line, and what reads that of each command."""
     parser = argparse.ArgumentParser(
         prog="toolspeak",
@@ -74,7 +74,8 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, CommandParser]]:
     for command in COMMANDS:
         name = _name(command)
         # The program's name is told, or argparse would make one of the usage above.
-        made = added.add_parser(name, prog=f"toolspeak {name}", description=_summary(command))
+        about = _summary(command)
+        made = added.add_parser(name, prog=f"toolspeak {name}", help=about, description=about)
         command.add_arguments(made)
         made.set_defaults(run=command.run)
         commands[name] = made

@@ -11,12 +11,12 @@ from rich.console import Console
 
 from .._util import state_directory
 from ..errors import UsageError
-from .serve import Settings, add_sources
+from .serve import ConfigSource, add_config_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", default="", help="as clients name it; or the default")
-    add_sources(parser)
+    add_config_arguments(parser)
     parser.add_argument("--files", type=Path, metavar="FOLDER", help="let it read a folder")
     parser.add_argument("--edit", action="store_true", help="let it change files there, too")
     parser.add_argument("--shell", action="store_true", help="let it run commands, each if you say")
@@ -76,7 +76,7 @@ def _session(options: argparse.Namespace, console: Console) -> Any:
     from ..agent import Approvals, Transcript, ask_in_inspector
     from ..agent.chat import ChatSession, ChatSettings, Display, Keyboard
 
-    config = Settings(options, Console(stderr=True, highlight=False)).read()
+    config = ConfigSource(options, Console(stderr=True, highlight=False)).read_config()
     setup = ChatSettings(
         model=options.model,
         tools=_tools(options),

@@ -22,7 +22,7 @@ NO_KEY = "none"
 """Most clients insist on a key, where none is needed too."""
 
 
-class Gateway(Struct, frozen=True):
+class GatewayAddress(Struct, frozen=True):
     """What clients are told of a gateway."""
 
     url: str
@@ -30,21 +30,21 @@ class Gateway(Struct, frozen=True):
     key: str = NO_KEY
 
 
-class File(Struct, frozen=True, forbid_unknown_fields=True):
+class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     """What has to stand in a file of the user's."""
 
-    where: str
+    path: str
     text: str
 
 
-class Code(Struct, frozen=True, forbid_unknown_fields=True):
+class CodeSample(Struct, frozen=True, forbid_unknown_fields=True):
     """What to write in a program, or to type."""
 
     language: str
     text: str
 
 
-class Instead(Struct, frozen=True, forbid_unknown_fields=True):
+class RunSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What stands in for a file."""
 
     env: dict[str, str] = {}
@@ -58,24 +58,24 @@ class Client(Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     wire: str
     install: str
-    sends: float | None = None
+    prompt_kilobytes: float | None = None
     program: str = ""
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
     unset: tuple[str, ...] = ()
-    file: File | None = None
-    instead: Instead | None = None
-    code: Code | None = None
+    file: ConfigFile | None = None
+    run_settings: RunSettings | None = None
+    code: CodeSample | None = None
 
     @property
-    def runs(self) -> bool:
+    def is_runnable(self) -> bool:
         """Whether it can be started without a file of the user's."""
-        return bool(self.program) and (self.file is None or self.instead is not None)
+        return bool(self.program) and (self.file is None or self.run_settings is not None)
 
     @property
-    def tokens(self) -> int:
+    def prompt_tokens(self) -> int:
         """About how many tokens it sends before the user has said a word."""
-        return round((self.sends or 0) * 1000 / _BYTES_OF_A_TOKEN)
+        return round((self.prompt_kilobytes or 0) * 1000 / _BYTES_OF_A_TOKEN)
 
 
 CLIENTS: Mapping[str, Client] = msgspec.convert(
@@ -84,7 +84,7 @@ CLIENTS: Mapping[str, Client] = msgspec.convert(
 _BYTES_OF_A_TOKEN = 4
 
 
-class Launch(Struct, frozen=True):
+class LaunchCommand(Struct, frozen=True):
     """A program to start."""
 
     argv: tuple[str, ...]
@@ -94,32 +94,36 @@ class Launch(Struct, frozen=True):
     """What has to be there first, unless it is already."""
 
     @property
-    def line(self) -> str:
+    def shell_line(self) -> str:
         """The same for a shell."""
         without = [word for name in self.unset for word in ("-u", name)]
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
         start = ["env", *without] if without else []
-        return " ".join([*self._made(), *start, *variables, *map(shlex.quote, self.argv)])
+        return " ".join(
+            [*self._write_file_commands(), *start, *variables, *map(shlex.quote, self.argv)]
+        )
 
-    def _made(self) -> Iterator[str]:
+    def _write_file_commands(self) -> Iterator[str]:
         for path, text in self.files.items():
             file, folder = shlex.quote(path), shlex.quote(str(Path(path).parent))
             make = f"mkdir -p {folder} && printf %s {shlex.quote(text)} > {file}"
             yield f"test -e {file} || {{ {make}; }};"
 
 
-def launch(
-    client: Client, gateway: Gateway, args: Sequence[str] = (), home: Path = Path()
-) -> Launch:
+def build_launch(
+    client: Client, gateway: GatewayAddress, args: Sequence[str] = (), home: Path = Path()
+) -> LaunchCommand:
     """How to start a client so that it speaks to that gateway, and touches no file of the user's.
     What the user wants to tell it comes last, so that it counts."""
-    instead = client.instead or Instead()
-    text = written(client.file.text, gateway) if client.file else ""
-    values = {**_values(gateway), "file": text, "home": str(home)}
-    settings = _filled(instead.args, {name: _quoted(value) for name, value in values.items()})
-    return Launch(
-        (client.program, *_filled(client.args, values), *settings, *args),
-        _set({**client.env, **instead.env}, values),
+    instead = client.run_settings or RunSettings()
+    text = fill_template(client.file.text, gateway) if client.file else ""
+    values = {**_template_values(gateway), "file": text, "home": str(home)}
+    settings = _fill_all(
+        instead.args, {name: _escape_quoted(value) for name, value in values.items()}
+    )
+    return LaunchCommand(
+        (client.program, *_fill_all(client.args, values), *settings, *args),
+        _fill_env({**client.env, **instead.env}, values),
         client.unset,
         {str(home / instead.home): text} if instead.home else {},
     )
@@ -130,54 +134,54 @@ class Snippet(Struct, frozen=True):
 
     client: str
     text: str
-    where: str = ""
+    path: str = ""
     """The file that they belong into; nothing for a shell or a program."""
     language: str = "sh"
 
 
-def snippets(client: Client, gateway: Gateway) -> Iterator[Snippet]:
+def build_snippets(client: Client, gateway: GatewayAddress) -> Iterator[Snippet]:
     """What to write by hand so that a client speaks to that gateway."""
     if client.code:
-        text = written(client.code.text, gateway, is_code=client.code.language != "sh")
+        text = fill_template(client.code.text, gateway, is_code=client.code.language != "sh")
         yield Snippet(client.title, text, language=client.code.language)
     starts = bool(client.env or client.args)
     if client.file:
         title = f"{client.title}, once" if starts else client.title
-        where = Template(client.file.where).substitute()
-        text = written(client.file.text, gateway)
+        where = Template(client.file.path).substitute()
+        text = fill_template(client.file.text, gateway)
         yield Snippet(title, text, where, where.split()[0].rpartition(".")[2])
     if starts:
-        values = _values(gateway)
-        argv = (client.program, *_filled(client.args, values))
-        yield Snippet(client.title, Launch(argv, _set(client.env, values)).line)
+        values = _template_values(gateway)
+        argv = (client.program, *_fill_all(client.args, values))
+        yield Snippet(client.title, LaunchCommand(argv, _fill_env(client.env, values)).shell_line)
 
 
-def written(text: str, gateway: Gateway, *, is_code: bool = True) -> str:
+def fill_template(text: str, gateway: GatewayAddress, *, is_code: bool = True) -> str:
     """Lines of a program, of JSON, YAML or TOML, in which every value stands within quotes; or else
     of a shell."""
     values = {
-        name: _quoted(value) if is_code else shlex.quote(value)
-        for name, value in _values(gateway).items()
+        name: _escape_quoted(value) if is_code else shlex.quote(value)
+        for name, value in _template_values(gateway).items()
     }
     return Template(text.strip("\n")).substitute(values)
 
 
-def _quoted(value: str) -> str:
+def _escape_quoted(value: str) -> str:
     """What stands between double quotes, in JSON as in TOML, YAML or a program. TOML takes neither
     halves of a pair nor a bare DEL."""
     return json.dumps(value, ensure_ascii=False)[1:-1].replace("\x7f", "\\u007f")
 
 
-def _values(gateway: Gateway) -> dict[str, str]:
+def _template_values(gateway: GatewayAddress) -> dict[str, str]:
     return {"url": gateway.url, "model": gateway.model, "key": gateway.key}
 
 
-def _filled(texts: Iterable[str], values: Mapping[str, str]) -> list[str]:
+def _fill_all(texts: Iterable[str], values: Mapping[str, str]) -> list[str]:
     return [Template(text).substitute(values) for text in texts]
 
 
-def _set(env: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
-    return dict(zip(env, _filled(env.values(), values), strict=True))
+def _fill_env(env: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
+    return dict(zip(env, _fill_all(env.values(), values), strict=True))
 
 
 __all__ = [
@@ -185,9 +189,9 @@ __all__ = [
     "DEFAULT_URL",
     "NO_KEY",
     "Client",
-    "Gateway",
-    "Launch",
+    "GatewayAddress",
+    "LaunchCommand",
     "Snippet",
-    "launch",
-    "snippets",
+    "build_launch",
+    "build_snippets",
 ]

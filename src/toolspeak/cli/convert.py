@@ -49,20 +49,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    convert = Conversion(options.source, options.target, options.kind)
+    convert = Converter(options.source, options.target, options.kind)
     if options.file == "-":
-        written = convert.all(sys.stdin.buffer)
-        _write(written, options.output)
+        written = convert.convert_lines(sys.stdin.buffer)
+        _write_output(written, options.output)
     else:
         with Path(options.file).open("rb") as file:
-            _write(convert.all(_watched(file)), options.output)
+            _write_output(convert.convert_lines(_watched(file)), options.output)
     if not options.quiet:
         for note in convert.notes:
             print(f"note: {note.code}: {note.message} - at `{note.where}`", file=sys.stderr)
     return 0
 
 
-def _write(pieces: Iterable[bytes], path: str) -> None:
+def _write_output(pieces: Iterable[bytes], path: str) -> None:
     """Write to standard output, or to a file that is there only when all of it is."""
     if path == "-":
         for piece in pieces:
@@ -95,7 +95,7 @@ def _watched(file: BinaryIO) -> Iterator[bytes]:
             progress.advance(task, len(line))
 
 
-class Conversion:
+class Converter:
     """Turns lines of one API into lines of another."""
 
     def __init__(self, source: str, target: str, kind: str = "auto") -> None:
@@ -103,59 +103,65 @@ class Conversion:
         self._kind = kind
         self.notes: dict[Note, None] = {}
 
-    def all(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+    def convert_lines(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         """Everything in a file: one value, a value on each line, or a stream."""
         iterator = iter(lines)
         first = next((line for line in iterator if line.strip()), b"")
         if first.startswith(_STREAM):
-            yield from self._stream(chain([first], iterator))
+            yield from self._convert_stream(chain([first], iterator))
             return
         try:
             value = decode_json(first)
         except WireError:
             # Not all of it stands on one line: then it is one value.
             value = decode_json(b"".join(chain([first], iterator)))
-            yield _pretty(self.value(value))
+            yield _encode_indented(self.convert_value(value))
             return
         if isinstance(value, dict) and value.get("done") is False:
-            yield from self._stream(chain([first], iterator))
+            yield from self._convert_stream(chain([first], iterator))
         else:
-            yield from self._lines(value, iterator)
+            yield from self._convert_json_lines(value, iterator)
 
-    def _lines(self, value: Any, following: Iterator[bytes]) -> Iterator[bytes]:
-        if self._kind_of(value) == "message":
-            rest = [_read(line, number) for number, line in enumerate(following, 2) if line.strip()]
-            for message in self._messages([value, *rest]):
+    def _convert_json_lines(self, value: Any, following: Iterator[bytes]) -> Iterator[bytes]:
+        if self._detect_kind(value) == "message":
+            rest = [
+                _decode_line(line, number)
+                for number, line in enumerate(following, 2)
+                if line.strip()
+            ]
+            for message in self._convert_messages([value, *rest]):
                 yield encode_json(message) + b"\n"
             return
-        yield encode_json(self.value(value)) + b"\n"
+        yield encode_json(self.convert_value(value)) + b"\n"
         for number, line in enumerate(following, 2):
             if line.strip():
-                yield encode_json(self.value(_read(line, number), number)) + b"\n"
+                yield encode_json(self.convert_value(_decode_line(line, number), number)) + b"\n"
 
-    def value(self, value: Any, number: int = 1) -> Any:
+    def convert_value(self, value: Any, number: int = 1) -> Any:
         """A request, a reply, a conversation, a list of tools, or of the first two."""
         try:
-            match self._kind_of(value):
+            match self._detect_kind(value):
                 case "request":
-                    return self._request(value)
+                    return self._convert_request(value)
                 case "message":
-                    return self._messages(value if isinstance(value, list) else [value])
+                    return self._convert_messages(value if isinstance(value, list) else [value])
                 case "reply":
-                    return self._reply(value)
+                    return self._convert_reply(value)
                 case "tools":
-                    return self._tools(value)
+                    return self._convert_tools(value)
                 case _:
-                    return [self.value(item, index) for index, item in enumerate(value, number)]
+                    return [
+                        self.convert_value(item, index) for index, item in enumerate(value, number)
+                    ]
         except WireError as error:
             raise UsageError(f"value {number}: {error}") from None
 
-    def _kind_of(self, value: Any) -> str:
+    def _detect_kind(self, value: Any) -> str:
         if self._kind == "tools":
             # They are told from messages by nothing that is certain.
             return "tools"
         if isinstance(value, list) and value:
-            kind = self._kind_of(value[0])
+            kind = self._detect_kind(value[0])
             parts_of_one = kind == "reply" and self._source.name == "gemini"
             return kind if kind == "message" or parts_of_one else "list"
         if not isinstance(value, dict):
@@ -169,37 +175,37 @@ class Conversion:
             return "request"
         return "message" if said & {"role", "type"} else "reply"
 
-    def _note(self, *notes: Note) -> None:
+    def _add_notes(self, *notes: Note) -> None:
         self.notes |= dict.fromkeys(notes)
 
-    def _request(self, body: Any) -> Any:
+    def _convert_request(self, body: Any) -> Any:
         request = self._source.decode_request(body)
         outgoing = self._target.encode_request(request)
-        self._note(*request.notes, *outgoing.notes)
+        self._add_notes(*request.notes, *outgoing.notes)
         if request.model and "model" not in outgoing.body:
             message = f"the model stands in the path: {outgoing.path}"
-            self._note(Note("converted", message, "$.model"))
+            self._add_notes(Note("converted", message, "$.model"))
         return outgoing.body
 
-    def _reply(self, body: Any) -> Any:
+    def _convert_reply(self, body: Any) -> Any:
         reply = fold(self._source.decode_reply(body))
-        self._note(*reply.notes, *self._target.find_losses(reply))
+        self._add_notes(*reply.notes, *self._target.find_losses(reply))
         if reply.failure:
             raise UsageError(reply.failure.message)
         return self._target.encode_reply(reply, Envelope(_NO_REQUEST, reply.id))
 
-    def _tools(self, tools: Any) -> Any:
+    def _convert_tools(self, tools: Any) -> Any:
         outgoing = self._target.encode_request(
             Request(model="", messages=(), tools=as_tools(tools), wire=self._source.name)
         )
         # What a request would need beside its tools is not asked for here.
-        self._note(*(note for note in outgoing.notes if note.where.startswith("$.tools")))
+        self._add_notes(*(note for note in outgoing.notes if note.where.startswith("$.tools")))
         return outgoing.body.get("tools", [])
 
-    def _messages(self, messages: list[Any]) -> list[Any]:
+    def _convert_messages(self, messages: list[Any]) -> list[Any]:
         """A conversation without anything around it. Instructions that a request would keep apart
         are its first message."""
-        body = self._request({self._source.messages_field: messages})
+        body = self._convert_request({self._source.messages_field: messages})
         said = list(body[self._target.messages_field])
         if system := body.get("system"):
             said.insert(0, {"role": "system", "content": system})
@@ -207,7 +213,7 @@ class Conversion:
             said.insert(0, {**instruction, "role": "system"})
         return said
 
-    def _stream(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+    def _convert_stream(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         decoder = StreamDecoder(self._source, arguments="incremental")
         encoder = self._target.stream_encoder(Envelope(_NO_REQUEST))
         events: list[Event] = []
@@ -218,14 +224,14 @@ class Conversion:
         last = decoder.finish()
         yield from map(encoder.feed, last)
         reply = fold([*events, *last])
-        self._note(*reply.notes, *self._target.find_losses(reply))
+        self._add_notes(*reply.notes, *self._target.find_losses(reply))
 
 
-def _pretty(value: Any) -> bytes:
+def _encode_indented(value: Any) -> bytes:
     return json.dumps(value, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
-def _read(line: bytes, number: int) -> Any:
+def _decode_line(line: bytes, number: int) -> Any:
     try:
         return decode_json(line)
     except WireError as error:

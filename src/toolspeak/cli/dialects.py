@@ -38,14 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    chosen = choose(options.name, options.model)
+    chosen = choose_dialects(options.name, options.model)
     if options.json:
-        write_json([describe(dialect) for dialect in chosen])
+        write_json([describe_dialect(dialect) for dialect in chosen])
         return 0
-    return _show(chosen, check=options.check)
+    return _print_dialects(chosen, check=options.check)
 
 
-def choose(names: Iterable[str], model: str | None) -> list[Dialect]:
+def choose_dialects(names: Iterable[str], model: str | None) -> list[Dialect]:
     """The dialects of those names, or all; of these only the ones that a model speaks."""
     chosen = [get_dialect(name) for name in names] or list(DIALECTS.values())
     return (
@@ -53,20 +53,20 @@ def choose(names: Iterable[str], model: str | None) -> list[Dialect]:
     )
 
 
-def sample(dialect: Dialect) -> str:
+def render_sample(dialect: Dialect) -> str:
     """A call as this dialect writes it."""
     return render_calls(dialect, [SAMPLE_CALL], [SAMPLE_TOOL])
 
 
-def reads_back(dialect: Dialect) -> bool:
+def can_read_sample(dialect: Dialect) -> bool:
     """Whether the sample, fed three characters at a time, gives the call back."""
-    reply = fold(events(chunks(sample(dialect), 3), dialect=dialect, tools=[SAMPLE_TOOL]))
+    reply = fold(events(chunks(render_sample(dialect), 3), dialect=dialect, tools=[SAMPLE_TOOL]))
     return [(call.name, call.arguments) for call in reply.calls] == [
         (SAMPLE_CALL.name, SAMPLE_CALL.arguments)
     ] and not reply.text.strip()
 
 
-def describe(dialect: Dialect) -> dict[str, object]:
+def describe_dialect(dialect: Dialect) -> dict[str, object]:
     """A dialect for programs."""
     return {
         "name": dialect.name,
@@ -74,11 +74,11 @@ def describe(dialect: Dialect) -> dict[str, object]:
         "evidence": dialect.evidence,
         "parallel": dialect.parallel,
         "models": dialect.model_fragments,
-        "sample": sample(dialect),
+        "sample": render_sample(dialect),
     }
 
 
-def _show(chosen: list[Dialect], *, check: bool) -> int:
+def _print_dialects(chosen: list[Dialect], *, check: bool) -> int:
     table = Table(show_lines=True, title=f"{len(chosen)} dialects" if len(chosen) > 1 else None)
     for column in ("dialect", "who speaks it", "evidence", "get_weather(city=Oslo, days=3)"):
         table.add_column(column, overflow="fold")
@@ -86,9 +86,9 @@ def _show(chosen: list[Dialect], *, check: bool) -> int:
         table.add_column("reads back")
     failures = 0
     for dialect in chosen:
-        row = [dialect.name, dialect.description, dialect.evidence, sample(dialect)]
+        row = [dialect.name, dialect.description, dialect.evidence, render_sample(dialect)]
         if check:
-            good = reads_back(dialect)
+            good = can_read_sample(dialect)
             failures += not good
             row.append("yes" if good else "NO")
         table.add_row(*map(Text, row))

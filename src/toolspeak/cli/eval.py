@@ -14,28 +14,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from .._util import escape_for_terminal
 from ..errors import UsageError
-from ..evaluation.answers import Answer, Answers
-from ..evaluation.questions import OWN, chosen, read_questions
+from ..evaluation.answers import AnswerFile, GradedAnswer
+from ..evaluation.questions import OWN_SET, read_questions, select_questions
 from ..evaluation.report import (
-    Figures,
-    as_json,
-    category_table,
-    check_plot,
-    figures,
-    plot,
-    remarks,
-    table,
+    ModeFigures,
+    build_category_table,
+    build_mode_table,
+    check_plot_path,
+    describe_caveats,
+    describe_modes,
+    save_plot,
+    summarize_mode,
 )
 from ..types import ToolsMode
 from .io import write_json
-from .serve import Settings
+from .serve import ConfigSource
 
 if TYPE_CHECKING:
-    from ..evaluation.runner import Asked
+    from ..evaluation.runner import EvalClient
 
 INTERRUPTED = 130
 """What a shell expects of a program that Ctrl-C has ended."""
@@ -141,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     """What would be a pity to find out at the end."""
     if options.plot:
-        check_plot(options.plot)
+        check_plot_path(options.plot)
     if options.url and options.modes:
         raise UsageError("a gateway that runs already chooses the mode: leave --modes or --url out")
     if options.url and not options.model:
@@ -164,7 +165,7 @@ class _Evaluation:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._questions = chosen(
+        self._questions = select_questions(
             read_questions(options.data),
             start=options.start,
             every=options.every,
@@ -173,7 +174,7 @@ class _Evaluation:
         self._console = Console(stderr=True, highlight=False)
         self._modes: Sequence[str] = _modes(options.modes)
         self._model = ""
-        self._answers: Answers | None = None
+        self._answers: AnswerFile | None = None
 
     async def run(self) -> None:
         """Ask all that is not answered yet."""
@@ -206,85 +207,119 @@ class _Evaluation:
         )
         return INTERRUPTED
 
-    def _gateway(self) -> AbstractAsyncContextManager[Asked]:
-        from ..evaluation.runner import Wanted, own_gateway, running_gateway
+    def _gateway(self) -> AbstractAsyncContextManager[EvalClient]:
+        from ..evaluation.runner import QuestionLimits, connect_gateway, start_gateway
 
         options = self._options
-        wanted = Wanted(options.timeout, options.max_tokens, options.retries)
+        wanted = QuestionLimits(options.timeout, options.max_tokens, options.retries)
         if options.url:
             key = os.environ.get("TOOLSPEAK_KEYS", "").partition(",")[0].strip()
             self._say(f"{options.url} chooses the mode itself: only that one is measured.")
-            return running_gateway(options.url, key, options.model, wanted)
-        config = Settings(options, self._console).read()
-        return own_gateway(config, os.environ, options.model, _modes(options.modes), wanted)
+            return connect_gateway(options.url, key, options.model, wanted)
+        config = ConfigSource(options, self._console).read_config()
+        return start_gateway(config, os.environ, options.model, _modes(options.modes), wanted)
 
-    async def _ask(self, asked: Asked) -> None:
-        from ..evaluation.runner import run
-        from .progress import Bar
+    async def _ask(self, asked: EvalClient) -> None:
+        from ..evaluation.runner import ask_questions
 
         self._model, self._modes = asked.model, asked.modes
         answers = self._answers = self._open()
-        work = list(answers.open(self._modes, self._questions))
-        with Bar(self._console, len(self._modes) * len(self._questions), len(work)) as bar:
+        work = list(answers.find_unanswered(self._modes, self._questions))
+        with EvalProgress(self._console, len(self._modes) * len(self._questions), len(work)) as bar:
 
-            def keep(answer: Answer) -> None:
+            def keep(answer: GradedAnswer) -> None:
                 answers.add(answer)
                 bar.advance(answer)
 
-            await run(asked, work, keep, concurrency=self._options.concurrency)
+            await ask_questions(asked, work, keep, concurrency=self._options.concurrency)
 
-    def _open(self) -> Answers:
+    def _open(self) -> AnswerFile:
         """The file of answers, once it is known whose they are."""
         name = _UNSAFE.sub("-", self._model).strip("-.")
         path: Path = self._options.out or Path(f"eval-{name}.jsonl")
         data: Path | None = self._options.data
         if data and path.exists() and path.samefile(data):
             raise UsageError(f"--out {path} has the questions; the answers need another file")
-        return Answers(path, self._model, fresh=self._options.fresh)
+        return AnswerFile(path, self._model, fresh=self._options.fresh)
 
     # Telling.
 
-    def _report(self, *, is_complete: bool) -> list[Answer]:
+    def _report(self, *, is_complete: bool) -> list[GradedAnswer]:
         """Print the figures, and draw them; returns the answers that they are of."""
         assert self._answers
         self._answers.close()
         by_mode = {mode: self._given(mode) for mode in self._modes}
         answers = [answer for given in by_mode.values() for answer in given]
-        every = [figures(mode, given) for mode, given in by_mode.items()]
+        every = [summarize_mode(mode, given) for mode, given in by_mode.items()]
         data: Path | None = self._options.data
-        title = f"{self._model}: {len(self._questions)} questions of {data.name if data else OWN}"
+        title = (
+            f"{self._model}: {len(self._questions)} questions of {data.name if data else OWN_SET}"
+        )
         if self._options.json:
             write_json(
                 {
                     "model": self._model,
-                    "data": str(data or OWN),
+                    "data": str(data or OWN_SET),
                     "questions": len(self._questions),
                     "complete": is_complete,
                     "answers": str(self._answers.path),
-                    "modes": as_json(every),
-                    "remarks": list(remarks(every, answers)),
+                    "modes": describe_modes(every),
+                    "remarks": list(describe_caveats(every, answers)),
                 }
             )
         else:
             _print(every, answers, title)
             self._say(f"The answers are in {self._answers.path}.")
         if self._options.plot:
-            plot(every, title, self._options.plot)
+            save_plot(every, title, self._options.plot)
             self._say(f"The picture is {self._options.plot}.")
         return answers
 
-    def _given(self, mode: str) -> list[Answer]:
+    def _given(self, mode: str) -> list[GradedAnswer]:
         assert self._answers
-        given = (self._answers.of(mode, question) for question in self._questions)
+        given = (self._answers.get(mode, question) for question in self._questions)
         return [answer for answer in given if answer]
 
     def _say(self, text: str) -> None:
         self._console.print(Text(escape_for_terminal(text)), soft_wrap=True)
 
 
-def _print(every: Sequence[Figures], answers: Sequence[Answer], title: str) -> None:
+def _print(every: Sequence[ModeFigures], answers: Sequence[GradedAnswer], title: str) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    console.print(table(every, title))
-    console.print(category_table(every))
-    for remark in remarks(every, answers):
+    console.print(build_mode_table(every, title))
+    console.print(build_category_table(every))
+    for remark in describe_caveats(every, answers):
         console.print(Text(escape_for_terminal(remark)), soft_wrap=True)
+
+
+class EvalProgress:
+    """A bar that knows how many answers were right, and how many questions have failed."""
+
+    def __init__(self, console: Console, whole: int, left: int) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[said]}", markup=False),
+            console=console,
+        )
+        self._right = self._failed = self._asked = 0
+        self._task = self._progress.add_task("asking", total=whole, completed=whole - left, said="")
+
+    def __enter__(self) -> EvalProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._progress.stop()
+
+    def advance(self, answer: GradedAnswer) -> None:
+        """One more answer has come."""
+        self._asked += 1
+        self._right += answer.correct
+        self._failed += bool(answer.error)
+        said = f"{self._right} of {self._asked} right"
+        if self._failed:
+            said += f", {self._failed} failed"
+        self._progress.update(self._task, advance=1, description=answer.key, said=said)

@@ -18,8 +18,8 @@ from . import convert as converting
 from . import dialects as listing
 from . import parse as parsing
 from . import probe as probing
-from .render import rendered
-from .serve import Settings, add_sources
+from .render import render_value
+from .serve import ConfigSource, add_config_arguments
 
 if TYPE_CHECKING:
     from ..agent.mcp.export import AsgiApp, AsgiReceive, AsgiScope, AsgiSend, ExportedTools
@@ -43,7 +43,7 @@ _Tools = Annotated[list[Any] | None, "Tools in any API's format."]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_sources(parser)
+    add_config_arguments(parser)
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.http:
         options.host, options.port = _parse_address(options.http)
-    settings = Settings(options, Console(stderr=True, highlight=False))
+    settings = ConfigSource(options, Console(stderr=True, highlight=False))
     try:
         from ..agent.mcp.export import serve_http, serve_stdio
     except ModuleNotFoundError as missing:
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.http:
         asyncio.run(serve_stdio(server))
         return 0
-    config = settings.read()
+    config = settings.read_config()
     serve_http(
         server,
         config.server.host,
@@ -113,7 +113,7 @@ async def _send_refusal(refused: Refused, send: AsgiSend) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _export_tools(settings: Settings) -> ExportedTools:
+def _export_tools(settings: ConfigSource) -> ExportedTools:
     from ..agent import tool
     from ..agent.mcp.export import ExportedTools
     from ..agent.tools import build_agent_tools
@@ -147,10 +147,10 @@ def parse(
     """Parse the tool calls in a model's text, in any dialect. Returns text, reasoning, calls,
     rejected blocks with the reason, notes on repairs, and the dialect. With `tools`, calls are
     validated against their schemas."""
-    parser = parsing.parser_for(
+    parser = parsing.build_text_parser(
         model, dialect, tools=as_tools(tools), trust=trust, context=context or ()
     )
-    return parsing.described(fold([*parser.feed(text), *parser.finish()]))
+    return parsing.describe_reply(fold([*parser.feed(text), *parser.finish()]))
 
 
 def convert(
@@ -161,12 +161,12 @@ def convert(
 ) -> Any:
     """Convert requests, replies, messages, streams or tools from one model API to another. Returns
     the value, and notes on what was rewritten or dropped."""
-    conversion = converting.Conversion(source, target, kind)
+    conversion = converting.Converter(source, target, kind)
     if isinstance(value, str):
         lines = value.encode("utf-8", "replace").splitlines(keepends=True)
-        converted = b"".join(conversion.all(lines)).decode("utf-8", "replace")
+        converted = b"".join(conversion.convert_lines(lines)).decode("utf-8", "replace")
     else:
-        converted = conversion.value(value)
+        converted = conversion.convert_value(value)
     return {"value": converted, "notes": list(conversion.notes)}
 
 
@@ -177,7 +177,7 @@ def render(
     tools: _Tools = None,
 ) -> str:
     """Render calls, results or a list of tools in a dialect."""
-    return rendered(value, what, dialect, tools)
+    return render_value(value, what, dialect, tools)
 
 
 def dialects(
@@ -185,16 +185,18 @@ def dialects(
     model: Annotated[str, "Only those that this model is known to use."] = "",
 ) -> Any:
     """List the text formats in which models write tool calls, with a sample of each."""
-    return [listing.describe(dialect) for dialect in listing.choose(names or (), model)]
+    return [
+        listing.describe_dialect(dialect) for dialect in listing.choose_dialects(names or (), model)
+    ]
 
 
-async def _run_probe(model: str, settings: Settings) -> Any:
+async def _run_probe(model: str, settings: ConfigSource) -> Any:
     try:
-        from ..evaluation.probe import advice
+        from ..evaluation.probe import advise_config
     except ModuleNotFoundError as missing:
         raise UsageError(
             f"`probe` needs {missing.name}: pip install 'toolspeak[gateway,local]'"
         ) from None
-    loaded = settings.loaded()
-    report, served, shared = await probing.probed(model, loaded, lambda _: None)
-    return probing.described(report, advice(report, served, loaded), shared=shared)
+    loaded = settings.load()
+    report, served, shared = await probing.probe_by_name(model, loaded, lambda _: None)
+    return probing.describe_report(report, advise_config(report, served, loaded), shared=shared)

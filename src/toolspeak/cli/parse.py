@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what may become a call; lenient reads calls in prose",
     )
     parser.add_argument("--context", help="a JSON file with the messages so far, to find echoes")
-    parser.add_argument("--stream", type=_positive, metavar="N", help="feed N characters at a time")
+    parser.add_argument(
+        "--stream", type=parse_positive, metavar="N", help="feed N characters at a time"
+    )
     parser.add_argument("--events", action="store_true", help="print the events, one on each line")
     parser.add_argument(
         "--reasoning-open",
@@ -47,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _positive(text: str) -> int:
+def parse_positive(text: str) -> int:
     try:
         number = int(text)
     except ValueError:
@@ -60,7 +62,7 @@ def _positive(text: str) -> int:
 def run(options: argparse.Namespace) -> int:
     if options.model and not dialects_for_model(options.model):
         print(f"toolspeak: nothing is known of model {options.model!r}", file=sys.stderr)
-    parser = parser_for(
+    parser = build_text_parser(
         options.model,
         options.dialect,
         tools=as_tools(read_json(options.tools)) if options.tools else None,
@@ -78,17 +80,17 @@ def run(options: argparse.Namespace) -> int:
         for event in found:
             write_json(event)
     else:
-        write_json(described(fold(found)))
+        write_json(describe_reply(fold(found)))
     return 0
 
 
-def parser_for(model: str | None, dialect: str = "auto", **settings: Any) -> Parser:
+def build_text_parser(model: str | None, dialect: str = "auto", **settings: Any) -> Parser:
     """A parser for the dialects of a model, where nothing else is asked for."""
     spoken = dialects_for_model(model) if model else ()
     return Parser(dialect=spoken if spoken and dialect == "auto" else dialect, **settings)
 
 
-def described(reply: Reply) -> dict[str, Any]:
+def describe_reply(reply: Reply) -> dict[str, Any]:
     """A reply for programs."""
     return {
         "text": reply.text,

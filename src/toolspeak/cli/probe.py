@@ -19,11 +19,11 @@ from rich.text import Text
 from .._util import escape_for_terminal
 from ..errors import UsageError
 from .io import write_json
-from .serve import Settings, add_sources
+from .serve import ConfigSource, add_config_arguments
 
 if TYPE_CHECKING:
     from ..config.loading import LoadedConfig
-    from ..evaluation.probe import Advice, Report
+    from ..evaluation.probe import ConfigAdvice, ProbeReport
     from ..upstream.catalog import Catalog, ResolvedModel
 
 _VALUES: dict[Any, str] = {True: "yes", False: "no", None: "unknown"}
@@ -35,42 +35,42 @@ _NOT_SAVED = 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", default="", help="as clients name it; or the default")
-    add_sources(parser)
+    add_config_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--save", action="store_true", help="add the verdict to the file")
 
 
 def run(options: argparse.Namespace) -> int:
     try:
-        from ..evaluation.probe import advice, save
+        from ..evaluation.probe import advise_config, save_advice
     except ModuleNotFoundError as missing:
         raise UsageError(
             f"the gateway needs {missing.name}: pip install 'toolspeak[gateway,local]'"
         ) from None
     aside = Console(stderr=True, highlight=False)
-    loaded = Settings(options, aside).loaded()
+    loaded = ConfigSource(options, aside).load()
     try:
-        report, served, shared = _watched(options.model, loaded, aside)
+        report, served, shared = _probe_with_progress(options.model, loaded, aside)
     except KeyboardInterrupt:
         return _INTERRUPTED
-    advised = advice(report, served, loaded)
-    saves = options.save and not advised.why_not
-    saved = str(save(advised, loaded, os.environ)) if saves else None
+    advised = advise_config(report, served, loaded)
+    saves = options.save and not advised.obstacle
+    saved = str(save_advice(advised, loaded, os.environ)) if saves else None
     if options.json:
-        write_json(described(report, advised, shared=shared, saved=saved))
+        write_json(describe_report(report, advised, shared=shared, saved=saved))
     else:
-        _Printed(report, advised).show(shared=shared, saved=saved, wanted=options.save)
+        _ReportPrinter(report, advised).show(shared=shared, saved=saved, wanted=options.save)
     return _NOT_SAVED if options.save and advised.lines and not saved else 0
 
 
-def _watched(
+def _probe_with_progress(
     model: str, loaded: LoadedConfig, console: Console
-) -> tuple[Report, ResolvedModel, bool]:
+) -> tuple[ProbeReport, ResolvedModel, bool]:
     """The same as `probed`, with a line that tells how far it is."""
     with _progress(console) as progress:
         task = progress.add_task("Looking for models")
         return asyncio.run(
-            probed(model, loaded, lambda what: progress.update(task, description=what))
+            probe_by_name(model, loaded, lambda what: progress.update(task, description=what))
         )
 
 
@@ -79,11 +79,11 @@ def _progress(console: Console) -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-async def probed(
+async def probe_by_name(
     model: str, loaded: LoadedConfig, say: Callable[[str], None]
-) -> tuple[Report, ResolvedModel, bool]:
+) -> tuple[ProbeReport, ResolvedModel, bool]:
     """The report on a model, which one that is, and whether gateways that run now know it."""
-    from ..evaluation.probe import probe
+    from ..evaluation.probe import probe_model
     from ..upstream.catalog import Catalog
     from ..upstream.client import UpstreamClient
     from ..upstream.discovery import LocalModels
@@ -95,19 +95,19 @@ async def probed(
     try:
         await local.start()
         catalog = Catalog(loaded.config, os.environ, local.servers())
-        served = _served(catalog, model, local.load_error)
+        served = _resolve_model(catalog, model, local.load_error)
         say(f"Asking {escape(served.name)}")
-        report = await probe(
+        report = await probe_model(
             served, upstreams, lambda what: say(f"Asking {escape(served.name)}: {what}")
         )
-        return report, served, await _share(report, served, loaded)
+        return report, served, await _share_mode(report, served, loaded)
     finally:
         upstreams.close()
         ticker.stop()
         await local.stop()
 
 
-def _served(catalog: Catalog, model: str, problem: str) -> ResolvedModel:
+def _resolve_model(catalog: Catalog, model: str, problem: str) -> ResolvedModel:
     """The model of that name, or the default one; `problem` is why there is no embedded one."""
     from ..upstream.catalog import UnknownModelError
 
@@ -119,7 +119,7 @@ def _served(catalog: Catalog, model: str, problem: str) -> ResolvedModel:
         raise UsageError(f"{unknown} (no embedded model: {problem})") from None
 
 
-async def _share(report: Report, served: ResolvedModel, loaded: LoadedConfig) -> bool:
+async def _share_mode(report: ProbeReport, served: ResolvedModel, loaded: LoadedConfig) -> bool:
     """Tell the gateways that share a store what to do where `tools` is auto."""
     from ..store.base import MemoryStore, open_store
     from ..upstream.memory import Memory
@@ -134,18 +134,18 @@ async def _share(report: Report, served: ResolvedModel, loaded: LoadedConfig) ->
     return is_kept
 
 
-def described(
-    report: Report, advised: Advice, *, shared: bool, saved: str | None = None
+def describe_report(
+    report: ProbeReport, advised: ConfigAdvice, *, shared: bool, saved: str | None = None
 ) -> dict[str, Any]:
     """A report for programs."""
     told: dict[str, Any] = to_builtins(report)
     return {**told, "toml": advised.lines, "shared": shared, "saved": saved}
 
 
-class _Printed:
+class _ReportPrinter:
     """A report for people."""
 
-    def __init__(self, report: Report, advised: Advice) -> None:
+    def __init__(self, report: ProbeReport, advised: ConfigAdvice) -> None:
         self._report = report
         self._advised = advised
         self._console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
@@ -175,32 +175,32 @@ class _Printed:
         for name, finding in self._report.findings.items():
             value = finding.value
             word = str(value) if type(value) is int else _VALUES.get(value, str(value))
-            yield TITLES[name], word, finding.seen
+            yield TITLES[name], word, finding.evidence
 
     def _scores(self) -> Iterable[Sequence[str]]:
-        from ..evaluation.probe.questions import CALLS, QUESTIONS
+        from ..evaluation.probe.questions import CALL_QUESTIONS, QUESTIONS
 
-        answers = len(QUESTIONS) - len(CALLS)
+        answers = len(QUESTIONS) - len(CALL_QUESTIONS)
         for score in self._report.scores:
             is_whole = score.asked == len(QUESTIONS)
             answered = f"{score.answers} of {answers}" if is_whole else "not asked"
-            yield score.title, f"{score.calls} of {len(CALLS)}", answered
+            yield score.title, f"{score.calls} of {len(CALL_QUESTIONS)}", answered
 
     def _advise(self, saved: str | None, *, wanted: bool) -> None:
         advised = self._advised
         if saved:
             self._say(f"\nAdded to {saved}:\n")
         elif not advised.lines:
-            self._say(f"\nNothing to change: {advised.why_not}.")
+            self._say(f"\nNothing to change: {advised.obstacle}.")
         elif wanted:
-            self._say(f"\nNothing was saved: {advised.why_not}. These lines say it:\n")
+            self._say(f"\nNothing was saved: {advised.obstacle}. These lines say it:\n")
         else:
             self._say(f"\nTo have it so for good ({self._how()}):\n")
         if advised.lines:
             self._say(advised.lines)
 
     def _how(self) -> str:
-        return self._advised.why_not or f"--save adds this to {self._advised.file}"
+        return self._advised.obstacle or f"--save adds this to {self._advised.file}"
 
     def _table(self, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         table = Table()

@@ -28,22 +28,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     tools = read_json(options.tools) if options.tools else None
-    print(rendered(read_json(options.file), options.what, options.dialect, tools))
+    print(render_value(read_json(options.file), options.what, options.dialect, tools))
     return 0
 
 
-def rendered(value: Any, what: str, dialect: str, tools: Any = None) -> str:
+def render_value(value: Any, what: str, dialect: str, tools: Any = None) -> str:
     """Calls, results or tools, as that dialect writes them."""
     match what:
         case "calls":
-            return render_calls(dialect, _calls(value), as_tools(tools))
+            return render_calls(dialect, _read_calls(value), as_tools(tools))
         case "results":
-            return render_results(dialect, _results(value))
+            return render_results(dialect, _read_results(value))
         case _:
             return render_tools(dialect, as_tools(value) or ())
 
 
-def _calls(value: Any) -> list[ToolCall]:
+def _read_calls(value: Any) -> list[ToolCall]:
     if isinstance(value, dict) and isinstance(value.get("calls"), list):
         value = value["calls"]  # As `toolspeak parse` prints them.
     calls: list[ToolCall] = []
@@ -55,11 +55,11 @@ def _calls(value: Any) -> list[ToolCall]:
     return calls
 
 
-def _text(content: Any) -> str:
+def _content_text(content: Any) -> str:
     return content if isinstance(content, str) else encode_json(content)
 
 
-def _results(value: Any) -> list[ToolResult]:
+def _read_results(value: Any) -> list[ToolResult]:
     results: list[ToolResult] = []
     for index, item in enumerate(value if isinstance(value, list) else [value]):
         if not isinstance(item, dict) or "content" not in item:
@@ -68,7 +68,7 @@ def _results(value: Any) -> list[ToolResult]:
             ToolResult(
                 call_id=str(item.get("call_id") or item.get("tool_call_id") or ""),
                 name=str(item.get("name") or ""),
-                content=_text(item["content"]),
+                content=_content_text(item["content"]),
                 is_error=bool(item.get("is_error")),
             )
         )

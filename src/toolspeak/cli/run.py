@@ -21,10 +21,10 @@ from .._util import escape_for_terminal, state_directory
 from ..config.addresses import parse_gateway_url
 from ..config.running_instances import list_responding
 from ..errors import UsageError
-from .clients import CLIENTS, DEFAULT_URL, Client, Gateway, Launch, launch
+from .clients import CLIENTS, DEFAULT_URL, Client, GatewayAddress, LaunchCommand, build_launch
 
-RUNNABLE = {name: client for name, client in CLIENTS.items() if client.runs}
-_SECONDS = 10
+RUNNABLE = {name: client for name, client in CLIENTS.items() if client.is_runnable}
+_TIMEOUT = 10
 """How long a gateway may take to say that it is there."""
 _NO_KEY, _HIDDEN = "none", "YOUR_KEY"
 
@@ -65,33 +65,35 @@ def _add_options(parser: argparse.ArgumentParser, *, again: bool = False) -> Non
 
 
 def run(options: argparse.Namespace) -> int:
-    name, args = _command(options)
+    name, args = _split_command(options)
     client = RUNNABLE[name]
     key = options.key or os.environ.get("TOOLSPEAK_KEYS", "").partition(",")[0].strip()
-    running = _Running(options.url or _nearest(), key)
+    running = _GatewayChecker(options.url or _find_gateway_url(), key)
     model = options.model
     if not (model and options.print):
-        model = running.check(client, model)
+        model = running.choose_model(client, model)
     if not model.isprintable() or model.startswith("-"):
         raise UsageError(f"no client can be told of a model that is named {model!r}")
     shown = _HIDDEN if key and options.print else key or _NO_KEY
-    launched = launch(client, Gateway(running.url, model, shown), args, _home(name, client))
+    launched = build_launch(
+        client, GatewayAddress(running.url, model, shown), args, _get_client_folder(name, client)
+    )
     if options.print:
-        print(launched.line)
+        print(launched.shell_line)
         return 0
     for path, text in launched.files.items():
-        _keep(Path(path), text)
-    return _start(client, launched)
+        _write_if_missing(Path(path), text)
+    return _replace_process(client, launched)
 
 
-def _nearest() -> str:
+def _find_gateway_url() -> str:
     """The gateway that was started last on this machine."""
     return next((one.url for one in list_responding()), DEFAULT_URL)
 
 
-def _home(name: str, client: Client) -> Path:
+def _get_client_folder(name: str, client: Client) -> Path:
     """A folder for one client, which is not the user's."""
-    if not (client.instead and client.instead.home):
+    if not (client.run_settings and client.run_settings.home):
         return Path()
     try:
         return state_directory() / name
@@ -99,14 +101,14 @@ def _home(name: str, client: Client) -> Path:
         raise UsageError(f"{client.title} needs a folder: set HOME, or XDG_STATE_HOME") from None
 
 
-def _keep(path: Path, text: str) -> None:
+def _write_if_missing(path: Path, text: str) -> None:
     """Write a file, if it is not there: the client may have changed it since."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
 
 
-def _command(options: argparse.Namespace) -> tuple[str, list[str]]:
+def _split_command(options: argparse.Namespace) -> tuple[str, list[str]]:
     """The client, and what it is told; our own options in between are taken out."""
     name, *words = options.command
     at = words.index("--") if "--" in words else len(words)
@@ -123,16 +125,16 @@ def _command(options: argparse.Namespace) -> tuple[str, list[str]]:
     return name, words[at + 1 :]
 
 
-class _Model(Struct):
+class _ListedModel(Struct):
     slug: str
     context_window: int | None = None
 
 
-class _Listed(Struct):
-    models: list[_Model]
+class _ModelList(Struct):
+    models: list[_ListedModel]
 
 
-class _Running:
+class _GatewayChecker:
     """A gateway that is there already."""
 
     def __init__(self, url: str, key: str) -> None:
@@ -143,12 +145,12 @@ class _Running:
         is_near = address.hostname in ("localhost", "127.0.0.1", "::1")
         self._opener = build_opener(*([ProxyHandler({})] if is_near else []))
 
-    def check(self, client: Client, model: str) -> str:
+    def choose_model(self, client: Client, model: str) -> str:
         """Make sure that the gateway is there and has the model; returns its name."""
-        health = self._get("/health")
+        health = self._get_json("/health")
         if not isinstance(health, dict) or health.get("status") != "ok":
-            raise self._another()
-        listed = self._models()
+            raise self._not_a_gateway()
+        listed = self._list_models()
         if not (model or listed):
             raise UsageError(
                 f"the gateway at {self.url} has no model: start a local server, or set a "
@@ -156,29 +158,29 @@ class _Running:
             )
         model = model or next(iter(listed))
         context = listed.get(model)
-        if context and context < client.tokens:
+        if context and context < client.prompt_tokens:
             print(
-                f"toolspeak: {client.title} begins with about {client.tokens} tokens, and "
-                f"{escape_for_terminal(model)} takes {context}: docs/clients/README.md says which "
-                "model fits",
+                f"toolspeak: {client.title} begins with about {client.prompt_tokens} tokens, and "
+                f"{escape_for_terminal(model)} takes {context}: "
+                "docs/clients/README.md says which model fits",
                 file=sys.stderr,
             )
         return model
 
-    def _models(self) -> dict[str, int | None]:
+    def _list_models(self) -> dict[str, int | None]:
         """What it has, the default first, and how much each takes."""
         try:
-            listed = msgspec.convert(self._get("/v1/models"), _Listed)
+            listed = msgspec.convert(self._get_json("/v1/models"), _ModelList)
         except msgspec.ValidationError:
             # llama.cpp's server is as healthy, but it lists its models in another way.
-            raise self._another() from None
+            raise self._not_a_gateway() from None
         return {one.slug: one.context_window for one in listed.models}
 
-    def _get(self, path: str) -> Any:
+    def _get_json(self, path: str) -> Any:
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         request = Request(self.url + path, headers=headers)  # noqa: S310 - the scheme was checked
         try:
-            with self._opener.open(request, timeout=_SECONDS) as response:
+            with self._opener.open(request, timeout=_TIMEOUT) as response:
                 return json.load(response)
         except HTTPError as error:
             if error.code == 401:
@@ -193,13 +195,13 @@ class _Running:
                 "in another terminal, or say with --url where one is"
             ) from None
         except ValueError:
-            raise self._another() from None
+            raise self._not_a_gateway() from None
 
-    def _another(self) -> UsageError:
+    def _not_a_gateway(self) -> UsageError:
         return UsageError(f"what answers at {self.url} is no gateway of Toolspeak")
 
 
-def _start(client: Client, launched: Launch) -> int:
+def _replace_process(client: Client, launched: LaunchCommand) -> int:
     """Become the client: then its exit code, its signals and its terminal are its own."""
     program = shutil.which(client.program)
     if program is None:

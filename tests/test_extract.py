@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 import toolspeak as ts
-from toolspeak.calls.validation import find_placeholder, is_placeholder
+from toolspeak.calls.placeholders import find_placeholder, is_placeholder
 from toolspeak.notes import NOTES
 from toolspeak.testing import chunks, events, parse
 

@@ -10,20 +10,18 @@ from typing import Any, Literal
 
 from .calls import drafts as calls
 from .calls.native import Native, native
+from .calls.resolution import CallResolver
 from .calls.tools import as_tools
 from .calls.toolset import Toolset
-from .calls.validation import Judge, Trust
 from .dialects import Dialect, Parser
 from .dialects.registry import AUTO
 from .dialects.template import COMMON_REASONING_TAGS
 from .errors import ExtractionProblem
 from .events import CallEnd, CallRejected, CallStart, Event, ReasoningDelta, TextDelta, fold
-from .types import Capabilities, Note, Rejection, Reply, ToolCall
+from .types import Capabilities, Reply, Trust
 
 Extraction = Reply
 """What `extract` gives back: the same as `fold`."""
-
-_SHOWN = 400
 
 
 def extract(
@@ -81,8 +79,7 @@ def _structured(
 ) -> Iterator[Event]:
     """Calls that came as structures: names and arguments are checked, nothing else."""
     toolset = None if tools is None else Toolset(tools)
-    judge = Judge(toolset, "lenient", types_only=types_only)
-    ledger = calls.CallIds(new_id)
+    resolver = CallResolver(toolset, types_only=types_only, new_id=new_id)
     count = 0
     text, thought = _apart(taken.text)
     if taken.reasoning or thought:
@@ -91,26 +88,11 @@ def _structured(
         yield TextDelta(text)
     for draft in taken.drafts:
         source = draft.arguments if isinstance(draft.arguments, str) else ""
-        verdict = judge.weigh(draft, source)
-        raw = source or str(draft.arguments or "")
-        if verdict.arguments is None:
-            name = verdict.name or None
-            yield CallRejected(
-                Rejection(raw[:_SHOWN], verdict.code, verdict.problem, verdict.path, name)
-            )
-            yield Note(verdict.code, verdict.problem, raw[:_SHOWN])
-            continue
-        arguments = dict(verdict.arguments)
-        if ledger.is_repeated(draft.id, verdict.name, arguments):
-            message = "the same call with the same id stands there again"
-            yield Note("duplicate-call", message, raw[:_SHOWN])
-            continue
-        identity = ledger.claim(draft.id)
-        if draft.id and identity != draft.id:
-            yield Note("id-replaced", f"the id {draft.id!r} is taken by another call", draft.id)
-        for code, message, where in verdict.remarks:
-            yield Note(code, message, where[:_SHOWN])
-        ledger.record(identity, verdict.name, arguments)
-        yield CallStart(count, identity, verdict.name, "native")
-        yield CallEnd(count, ToolCall(id=identity, name=verdict.name, arguments=arguments, raw=raw))
-        count += 1
+        resolution = resolver.resolve(draft, source, source or str(draft.arguments or ""))
+        if resolution.rejection:
+            yield CallRejected(resolution.rejection)
+        yield from resolution.notes
+        if call := resolution.call:
+            yield CallStart(count, call.id, call.name, "native")
+            yield CallEnd(count, call)
+            count += 1

@@ -15,6 +15,9 @@ from ._util import encode_json
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ToolsMode = Literal["native", "prompt", "constrained"]
+Trust = Literal["strict", "standard", "lenient"]
+"""How readily text is accepted as a call: only in the expected dialects; not if it looks like an
+example; or whenever it can be read as one."""
 
 
 class Tool(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from bench.injection import TRUSTS
 
 from toolspeak import as_tools, extract
 from toolspeak.calls.toolset import Toolset
-from toolspeak.calls.validation import Trust
+from toolspeak.types import Trust
 
 DECLARED = ("github.create_issue", "files.delete", "files.soft_delete", "get_weather", "a.b.c")
 

@@ -51,7 +51,7 @@ def test_parse_with_tools(capsys: Any, monkeypatch: Any, tmp_path: Path) -> None
     assert reply["calls"] == []
     assert reply["text"] == CALL
     assert reply["rejected"][0]["code"] == "unknown-tool"
-    assert reply["rejected"][0]["problem"] == "there is no tool named 'f'; did it mean g?"
+    assert reply["rejected"][0]["problem"] == "there is no tool named 'f'; did you mean g?"
     typed = ("parse", "--tools", str(tools), "--types-only")
     reply = json.loads(run(capsys, monkeypatch, *typed, stdin=CALL)[1])
     assert [call["name"] for call in reply["calls"]] == ["f"]

@@ -22,8 +22,8 @@ from toolspeak import (
     Parser,
     TextDelta,
 )
-from toolspeak.calls.validation import Trust
 from toolspeak.testing import chunks, events, parse, split_at
+from toolspeak.types import Trust
 
 MARKERS = sorted(
     {

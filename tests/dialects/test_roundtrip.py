@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tests.support import said
 from toolspeak import DIALECTS, Tool, ToolCall, Unrepresentable, render_calls
-from toolspeak.calls.validation import find_placeholder
+from toolspeak.calls.placeholders import find_placeholder
 from toolspeak.testing import chunks, parse
 
 SCHEMAS: dict[str, dict[str, Any]] = {

@@ -31,8 +31,8 @@ from toolspeak import (
     render_calls,
     render_results,
 )
-from toolspeak.calls.validation import Trust
 from toolspeak.security.echo_guard import decode_layers
+from toolspeak.types import Trust
 
 SOME = some_payloads()
 IDS = [payload.dialect for payload in SOME]

@@ -1,262 +1,38 @@
-"""Whether what a model wrote may become an action: name, arguments, schema, example or echo.
-
-A `Draft` is what a body says; a `Verdict` is the call it means, or why there is none.
-"""
+"""The older interface of `CallResolver`, for callers that have not moved to it yet."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
-from ..notes import NOTES
-from .drafts import CallDraft, decode_arguments
-from .schema import resolve_ref, select_branch
-from .toolset import Toolset, strip_name_prefix
-
-Trust = Literal["strict", "standard", "lenient"]
-EchoCheck = Callable[[str, Mapping[str, Any], str], bool]
-"""Whether a call (name, arguments, the text it was read from) only repeats what tools and documents
-brought in."""
-
-_DOTS = frozenset({"...", "…", "<...>", "<…>"})
-_BRACKETED = re.compile(
-    r"<([A-Za-z][\w \-]*)>|\{\{? *([A-Za-z][\w \-]*)\}\}?|\[([A-Za-z][\w \-]*)\]"
-)
-_ABBREVIATION = re.compile(r"<[a-z]{3,}>", re.I)
-"""Three letters at least: `<br>` and `<li>` are HTML."""
-_VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}|%(\w+)%")
-_PLAINLY = re.compile(
-    r"\.{3,}|<<[\w \-]+>>|<[a-z]+(?: [a-z]+){2,}>|<\w+(?:/\w+)+>|your_\w+_here|<your[ _]\w+>", re.I
-)
-_STAND_INS = re.compile(
-    r"(?:your|insert|some|the|a|an|my)[_ \-].*|.*[_ \-]here"
-    r"|(?:arg|argument|param|parameter|value|name|string|text|number|integer|placeholder|example"
-    r"|type|key|foo|bar)(?:[_ \-]?(?:\d+|name|value))?",
-    re.I,
-)
-
-_YOURS = re.compile(r"<?your[_ ][\w ]+[_ ]here>?|<your[ _]\w+>|YOUR_[A-Z_]+")
-_CHARACTER_CLASS = re.compile(r"\[(?:\^[^\]]+|(?:\w-\w|\\\w|_|[^\w\s\]])+)\]")
-"""`[a-z]` and `[^x]` are patterns, not names in brackets."""
-_COMMANDS = frozenset({"command", "cmd"})
-_TEXTS = frozenset(
-    (
-        *("pattern", "regex", "regexp", "glob", "query", "selector", "xpath", "jsonpath", "sql"),
-        *("code", "script", "source", "expression", "html", "css", "xml", "json", "template"),
-        *("content", "contents", "text", "body", "snippet", "patch", "diff"),
-        *("find", "search", "replace", "replacement"),
-    )
-)
-_STRINGS = frozenset({"old_string", "new_string", "old_str", "new_str", "search_string"})
-"""Keys whose values are code or patterns, in which brackets and capitals mean something."""
-_CHOICES = ("anyOf", "oneOf", "allOf")
-_DEEPEST = 64
+from ..types import Trust
+from .drafts import CallDraft
+from .resolution import CallResolver
+from .toolset import Toolset
 
 
-class Verdict(Struct, frozen=True):
-    """The call that a draft means; or `code` and `problem`, which say why it is none."""
-
+class _Verdict(Struct, frozen=True):
     name: str = ""
-    arguments: Mapping[str, Any] | None = None
+    arguments: dict[str, Any] | None = None
     remarks: tuple[tuple[str, str, str], ...] = ()
-    """(code, message, where) of every liberty that was taken."""
     code: str = ""
     problem: str = ""
     path: str = "$"
 
 
 class Judge:
-    """Decides on the drafts of one reply."""
+    """Checks drafts as `CallResolver.check` does."""
 
-    def __init__(
-        self,
-        tools: Toolset | None,
-        trust: Trust,
-        echoes: EchoCheck | None = None,
-        *,
-        types_only: bool = False,
-    ) -> None:
-        self.tools = tools
-        self._trust: Trust = trust
-        self._echoes = echoes
-        self.types_only = types_only
-        """Whether tools say only of which types arguments are, and not which calls may be made."""
+    def __init__(self, tools: Toolset | None, trust: Trust) -> None:
+        self._resolver = CallResolver(tools, trust)
 
-    def checking(self) -> Judge:
-        """The same, where only calls of declared tools are made, and only if they fit."""
-        return Judge(self.tools, self._trust, self._echoes) if self.types_only else self
-
-    def weigh(self, draft: CallDraft, source: str, raw: str = "") -> Verdict:
-        """What a draft comes to. `source` is the text it was read from, `raw` the same with all
-        that marks it as a call."""
-        if draft.problem:
-            return Verdict(draft.name, code="malformed", problem=draft.problem)
-        arguments, problem, mended = decode_arguments(draft)
-        name, remarks = self._name(draft.name, arguments)
-        if name is None:
-            unknown, name = self._unknown(draft.name), strip_name_prefix(draft.name)
-            if not self.types_only or not name:
-                return Verdict(draft.name, code="unknown-tool", problem=unknown)
-            remarks = (*_renamed(draft.name, name), ("unknown-tool", unknown, source))
-        if arguments is None:
-            return Verdict(name, code="undecodable-arguments", problem=problem, path="$.arguments")
-        if draft.repairs or mended:
-            remarks += tuple(
-                (code := f"repaired-{repair}", NOTES[code], source)
-                for repair in (*draft.repairs, *mended)
-            )
-        if self.tools is not None and name in self.tools.tools:
-            fit = self.tools.coerce_arguments(name, arguments, source)
-            if fit.violations:
-                path = fit.violations[0].path
-                problem = "; ".join(f"{one.path}: {one.problem}" for one in fit.violations[:3])
-                if not self.types_only:
-                    return Verdict(name, code="invalid-arguments", problem=problem, path=path)
-                remarks += (("invalid-arguments", problem, path),)
-            arguments = fit.arguments
-            if not fit.is_schema_valid:
-                message = f"the schema of {name!r} is not valid; what could be checked was"
-                remarks += (("schema-unusable", message, name),)
-            if fit.changes:
-                remarks += tuple(("coerced", one.message, one.path) for one in fit.changes)
-        return self._as_action(name, arguments, raw) or Verdict(name, arguments, remarks)
-
-    def _as_action(self, name: str, arguments: dict[str, Any], raw: str) -> Verdict | None:
-        """Why a call that could be made is only an example or an echo; None if it is neither."""
-        if self._trust != "lenient":
-            schema = self.tools.get_schema(name) if self.tools else None
-            if where := find_placeholder(arguments, schema):
-                problem = f"the value of {where!r} only stands for a value: this is an example"
-                return Verdict(name, code="placeholder", problem=problem, path=f"$.{where}")
-        if self._echoes and self._echoes(name, arguments, raw):
-            problem = "the same call stands in a tool result or document, not in the request"
-            return Verdict(name, code="echoed", problem=problem)
-        return None
-
-    def _name(
-        self, name: str, arguments: dict[str, Any] | None
-    ) -> tuple[str | None, tuple[tuple[str, str, str], ...]]:
-        if not name:
-            return self._guessed(arguments)
-        found = self.tools.resolve_name(name) if self.tools else strip_name_prefix(name) or None
-        return found, _renamed(name, found) if found else ()
-
-    def _guessed(
-        self, arguments: dict[str, Any] | None
-    ) -> tuple[str | None, tuple[tuple[str, str, str], ...]]:
-        """The one tool that the arguments fit, for a call whose header names none."""
-        fitting = self.tools.find_by_arguments(arguments) if self.tools and arguments else []
-        if len(fitting) != 1:
-            return None, ()
-        message = f"the call names no tool; its arguments fit only {fitting[0]!r}"
-        return fitting[0], (("name-inferred", message, ""),)
-
-    def _unknown(self, name: str) -> str:
-        if self.tools is None or not self.tools.names:
-            return f"there is no tool named {name!r}"
-        near = ", ".join(self.tools.suggest_names(name))
-        return f"there is no tool named {name!r}; did it mean {near}?"
-
-
-def _renamed(name: str, found: str) -> tuple[tuple[str, str, str], ...]:
-    """What there is to say of a tool that goes by another name."""
-    return (
-        (("name-corrected", f"{name!r} means the tool {found!r}", name),) if found != name else ()
-    )
-
-
-def find_placeholder(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> str:
-    """Where the first value stands that only stands for a value, as in an explanation; "" if there
-    is none. A value that the schema lists is meant."""
-    root = schema or {}
-    pending: list[tuple[str, str, Any, Any]] = [("", "", arguments, root)]
-    while pending:
-        where, key, value, declared = pending.pop()
-        if isinstance(value, str):
-            if is_placeholder(value, key) and not _lists(declared, root, value):
-                return where
-        elif where.count(".") >= _DEEPEST:
-            continue
-        elif isinstance(value, Mapping):
-            inner = _properties(declared, root)
-            pending += [
-                (f"{where}.{name}".lstrip("."), name, item, inner.get(name, {}))
-                for name, item in reversed(list(value.items()))
-            ]
-        elif isinstance(value, list):
-            items = select_branch(declared, root, "array").get("items")
-            pending += [(where, key, item, items) for item in reversed(value)]
-    return ""
-
-
-def _properties(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters of an object within a schema."""
-    declared = select_branch(schema, root, "object").get("properties")
-    return declared if isinstance(declared, dict) else {}
-
-
-def _lists(schema: Any, root: Mapping[str, Any], value: str, depth: int = 8) -> bool:
-    """Whether a schema names this very value."""
-    schema = resolve_ref(schema, root)
-    named = schema.get("enum")
-    if schema.get("const") == value or (isinstance(named, list) and value in named):
-        return True
-    choices = (choice for word in _CHOICES for choice in schema.get(word) or () if depth)
-    return any(_lists(choice, root, value, depth - 1) for choice in choices)
-
-
-def is_placeholder(value: str, key: str) -> bool:
-    """Whether a text is `...`, `<value>`, `<city>`, `CITY`, `$CITY`, `YOUR_CITY` and the like. What
-    may be code or a pattern is so only if it could be nothing else."""
-    value = value.strip()
-    if value in _DOTS or _YOURS.fullmatch(value):
-        return True
-    if _holds_code(key):
-        own = value.startswith("<") and _plain(value[1:-1]) == _plain(key)
-        return own or re.fullmatch(r"\.{3,}", value) is not None
-    if _PLAINLY.fullmatch(value):
-        return True
-    if _CHARACTER_CLASS.fullmatch(value):
-        return False
-    any_name = _plain(key) not in _COMMANDS
-    if bracketed := _BRACKETED.fullmatch(value):
-        word = bracketed[bracketed.lastindex or 0].strip()
-        return (
-            f"_{_plain(word)}".endswith(f"_{_plain(key)}")
-            or (any_name and _STAND_INS.fullmatch(word) is not None)
-            or (_ABBREVIATION.fullmatch(value) is not None and _abbreviates(word.lower(), key))
-        )
-    if variable := _VARIABLE.fullmatch(value):
-        return _is_shouted(variable[variable.lastindex or 0].upper(), key)
-    return value.isupper() and value.replace("_", "").isalpha() and _is_shouted(value, key)
-
-
-def _holds_code(key: str) -> bool:
-    """`pattern`, `searchPattern` and `old_string` hold code; `query_id` and `text_color` do not."""
-    plain = _plain(key)
-    return plain in _STRINGS or plain.rpartition("_")[2] in _TEXTS
-
-
-def _is_shouted(word: str, key: str) -> bool:
-    """Whether a word in capitals stands for the value of a parameter. `$HOME` does not: it is what
-    a shell puts in; nor does `$GITHUB_TOKEN` for a token."""
-    own = word in (key.upper(), _plain(key).upper())
-    return own or word in {"NAME", "VALUE"} or word.startswith("YOUR_")
-
-
-def _abbreviates(word: str, key: str) -> bool:
-    """Whether a word is short for one word of a key, as `cmd` is for `command` and `dir` for
-    `working_directory`: its letters in their order, from the first on."""
-    for part in _plain(key).split("_"):
-        letters = iter(part)
-        if part.startswith(word[0]) and all(letter in letters for letter in word):
-            return True
-    return False
-
-
-def _plain(name: str) -> str:
-    """`filePath`, `file-path` and `file path` are all `file_path`."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])|[\s\-]+", "_", name.strip()).lower()
+    def weigh(self, draft: CallDraft, source: str) -> _Verdict:
+        """Check a draft."""
+        checked = self._resolver.check(draft, source)
+        if checked.rejection:
+            code, problem = checked.rejection.code, checked.rejection.problem
+            path = checked.rejection.path
+            return _Verdict(checked.name, code=code, problem=problem, path=path)
+        remarks = tuple((note.code, note.message, note.where) for note in checked.notes)
+        return _Verdict(checked.name, checked.arguments, remarks)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from ..calls.validation import Trust
+from ..types import Trust
 
 NonEmptyText = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=0)]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
 from msgspec import structs
 
 from .._util import encode_json
-from ..calls.drafts import CallDraft, CallIds
+from ..calls.drafts import CallDraft
 from ..calls.json_values import json_text_equals
+from ..calls.resolution import CallResolver, CheckedCall, rejected, repetition
 from ..calls.toolset import strip_name_prefix
-from ..calls.validation import Judge, Verdict
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event, TextDelta
-from ..types import Note, Rejection, ToolCall
+from ..types import Note, Rejection
 from .output import MAX_EXCERPT, EventWriter
 from .template import CallForm, Dialect
 from .text_buffer import TextBuffer
@@ -43,20 +43,17 @@ class CallSink:
 
     def __init__(
         self,
-        judge: Judge,
+        resolver: CallResolver,
         *,
         incremental: bool,
         max_call: int,
-        new_id: Callable[[], str],
     ) -> None:
         self.buffer = TextBuffer()
         self.writer = EventWriter()
-        self._judge = judge
-        self._checking = judge.checking()
-        self.tools = judge.tools
+        self._resolver = resolver
+        self.tools = resolver.tools
         self.incremental = incremental
         self.max_call_length = max_call
-        self._ledger = CallIds(new_id)
         self.call_count = 0
         """Calls so far."""
         self.rejections = 0
@@ -119,7 +116,7 @@ class CallSink:
     def forget_calls(self, count: int = 0) -> None:
         """Only the first `count` calls so far were calls."""
         self.call_count = count
-        self._ledger.keep_first(count)
+        self._resolver.ids.keep_first(count)
 
     def limit_length(self, steps: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
         """Run something that holds text, but not for longer than a call may be."""
@@ -148,7 +145,7 @@ class CallSink:
     @property
     def accepts_any_tool(self) -> bool:
         """Whether any tool may be called, be it declared or not."""
-        return self.tools is None or (self._judge.types_only and not self.embedded)
+        return self.tools is None or (self._resolver.types_only and not self.embedded)
 
     def resolve_name(self, name: str) -> str | None:
         """The spelling in which a tool of that name may be called; None if it may not."""
@@ -185,7 +182,7 @@ class CallSink:
         if not spelled or self._means_nothing(form, name):
             return False
         self._started = CallStart(
-            self.call_count, self._identity(identity), spelled, form.dialect.name
+            self.call_count, self._claim_id(identity), spelled, form.dialect.name
         )
         self._streamed = []
         self._started_as = identity
@@ -214,21 +211,26 @@ class CallSink:
             draft = structs.replace(draft, repairs=repairs)
             self.liberties.clear()
         held = self.buffer.held_text()
-        judge = self._checking if self.embedded else self._judge
-        verdict = judge.weigh(draft, held[start:], held[self._mark :])
-        if self.only_expected and form.dialect not in self.expected_dialects and not verdict.code:
-            problem = f"this is {form.dialect.name}, which is not what is expected here"
-            verdict = Verdict(verdict.name, code="unexpected-dialect", problem=problem)
+        source = held[start:]
+        checked = self._resolver.check(
+            draft, source, held[self._mark :], declared_only=self.embedded
+        )
+        is_expected = not self.only_expected or form.dialect in self.expected_dialects
+        if not is_expected and not checked.rejection:
+            problem = f"the dialect {form.dialect.name} is not expected here"
+            checked = rejected("unexpected-dialect", problem, checked.name, raw=source)
         if self.shows:
-            problem = "words that announce an example stand before it"
-            verdict = Verdict(verdict.name, code="example", problem=problem)
-        if verdict.code in ("", "unknown-tool") and self._means_nothing(form, draft.name):
+            problem = "the text before it announces an example"
+            checked = rejected("example", problem, checked.name, raw=source)
+        rejection = checked.rejection
+        can_state_none = rejection is None or rejection.code == "unknown-tool"
+        if can_state_none and self._means_nothing(form, draft.name):
             raw = self._commit(start)
-            self.add_note("no-call", f"the model says that it makes no call: {draft.name}", raw)
-        elif verdict.arguments is None:
-            self._reject(verdict, start)
+            self.add_note("no-call", f"the model states that it makes no call: {draft.name}", raw)
+        elif rejection is not None:
+            self._reject(rejection, checked.name)
         else:
-            self._accept(form, verdict, draft.id, start)
+            self._accept(form, checked, draft.id, start)
 
     def _means_nothing(self, form: CallForm, name: str) -> bool:
         """Whether a dialect says by that name that there is no call, and no tool has it."""
@@ -242,40 +244,38 @@ class CallSink:
             self.buffer.held_text().rstrip().endswith(">") and not "".join(map(str, values)).strip()
         )
 
-    def _accept(self, form: CallForm, verdict: Verdict, identity: str, start: int) -> None:
+    def _accept(self, form: CallForm, checked: CheckedCall, identity: str, start: int) -> None:
         again = (
             self.embedded
             and self.writer.length_since_call
-            and self._ledger.has_call(verdict.name, verdict.arguments or {})
+            and self._resolver.ids.has_call(checked.name, checked.arguments)
         )
         raw = self._commit(start)
         if again:
             self.retract_started_call()
-            self.add_note("duplicate-call", "the same call stands in the text again", raw)
+            self._add_notes(repetition(raw).notes)
             return
         self.last_dialect = form.dialect
         self.steps_back = False
-        arguments = dict(verdict.arguments or {})
-        if self._ledger.is_repeated(identity, verdict.name, arguments):
+        started = self._streamed_start(checked.arguments)
+        claimed_id = started.id if started else ""
+        resolution = self._resolver.make_call(checked, identity, raw, claimed_id=claimed_id)
+        call = resolution.call
+        if call is None:
             self.retract_started_call()
-            self.add_note(
-                "duplicate-call", "the same call with the same id stands there again", raw
-            )
+            self._add_notes(resolution.notes)
             return
-        for remark in verdict.remarks:
-            self.add_note(*remark)
-        started, self._started = self._streamed_start(arguments), None
+        self._started = None
+        self._add_notes(resolution.notes)
         if started is None:
-            identity = self._identity(identity)
-            started = CallStart(self.call_count, identity, verdict.name, form.dialect.name)
-            events: list[Event] = [started, ArgumentsDelta(self.call_count, encode_json(arguments))]
+            started = CallStart(self.call_count, call.id, call.name, form.dialect.name)
+            delta = ArgumentsDelta(self.call_count, encode_json(call.arguments))
+            events: list[Event] = [started, delta]
         else:
             events = []
             if identity not in ("", self._started_as):
-                message = f"the id {identity!r} came after the arguments had been passed on"
+                message = f"the id {identity!r} arrived after the arguments had been sent"
                 self.add_note("id-replaced", message, identity)
-        self._ledger.record(started.id, verdict.name, arguments)
-        call = ToolCall(id=started.id, name=verdict.name, arguments=arguments, raw=raw)
         events.append(CallEnd(self.call_count, call))
         self.call_count += 1
         if self.tentative is None:
@@ -296,10 +296,13 @@ class CallSink:
         else:
             self.tentative.append(Note(code, message, where[:MAX_EXCERPT]))
 
-    def _identity(self, given: str) -> str:
-        identity = self._ledger.claim(given)
-        if given and identity != given:
-            self.add_note("id-replaced", f"the id {given!r} is taken by another call", given)
+    def _add_notes(self, notes: Iterable[Note]) -> None:
+        for note in notes:
+            self.add_note(note.code, note.message, note.where)
+
+    def _claim_id(self, wanted: str) -> str:
+        identity, notes = self._resolver.claim_id(wanted)
+        self._add_notes(notes)
         return identity
 
     def _commit(self, start: int) -> str:
@@ -316,31 +319,29 @@ class CallSink:
         self.writer.mark_call_boundary()
         return raw
 
-    def _reject(self, verdict: Verdict, start: int) -> None:
-        if self.embedded and (verdict.code == "unknown-tool" or not self.find_tool(verdict.name)):
+    def _reject(self, rejection: Rejection, name: str) -> None:
+        code = rejection.code
+        if self.embedded and (code == "unknown-tool" or not self.find_tool(name)):
             self.retract_started_call()
-            is_call = verdict.code == "unknown-tool" and verdict.name
+            is_call = code == "unknown-tool" and name
             raise UndeclaredCall(self.buffer.held_length() if is_call else 0)
         if self.steps_back and not self.shows:
             self.retract_started_call()
             raise FormRejected
-        raw = self.buffer.held_text()[start:]
         self.rejections += 1
         started, self._started = self._started, None
         if started:
-            self._ledger.release(started.id)
-        code, problem = verdict.code, verdict.problem
-        rejection = Rejection(raw[:MAX_EXCERPT], code, problem, verdict.path, verdict.name or None)
+            self._resolver.ids.release(started.id)
         rejected = CallRejected(rejection, started.index if started else None)
         if self.tentative is None:
             self.writer.emit(rejected)
         else:
             self.tentative.append(rejected)
-        self.add_note(code, problem, raw)
+        self._add_notes(self._resolver.reject(rejection).notes)
 
     def retract_started_call(self) -> None:
         """Take back a call that was begun and cannot be read to its end."""
         started, self._started = self._started, None
         if started:
-            self._ledger.release(started.id)
+            self._resolver.ids.release(started.id)
             self.writer.emit(CallRejected(None, started.index))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from ..calls.validation import Trust
+from ..types import Trust
 from .call_sink import CallSink, CallTooLong
 from .marker_table import Marker
 from .template import EXAMPLE_CONCLUSIONS, EXAMPLE_INTRODUCTIONS

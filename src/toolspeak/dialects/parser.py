@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from ..calls import drafts as calls
+from ..calls.resolution import CallResolver
 from ..calls.schema import iter_strings
 from ..calls.tools import as_tools
 from ..calls.toolset import Toolset
-from ..calls.validation import Judge, Trust
 from ..errors import UsageError
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassify
 from ..security.echo_guard import EchoGuard
-from ..types import Note
+from ..types import Note, Trust
 from .bare_message import BareMessageReader
 from .call_sink import CallSink, CallTooLong
 from .form_matching import FormMatcher
@@ -85,8 +85,8 @@ class Parser:
         toolset = None if self._declared is None else Toolset(self._declared)
         context = tuple(context) if isinstance(context, Iterator) else context
         guard = EchoGuard(context, self._calls_in, self._makes_calls) if context else None
-        judge = Judge(toolset, trust, guard, types_only=types_only)
-        self._sink = CallSink(judge, incremental=incremental, max_call=max_call, new_id=new_id)
+        resolver = CallResolver(toolset, trust, guard, types_only=types_only, new_id=new_id)
+        self._sink = CallSink(resolver, incremental=incremental, max_call=max_call)
         self._buffer = self._sink.buffer
         self._writer = self._sink.writer
         names = toolset.names if toolset else None

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Sequence
 from functools import lru_cache
 
-from ..calls.validation import Trust
 from ..errors import UnknownDialect
+from ..types import Trust
 from .catalog import ALL_DIALECTS
 from .marker_table import Scope
 from .template import Dialect

@@ -10,9 +10,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ..calls.validation import Trust
 from ..dialects.registry import dialects_for_model
-from ..types import Capabilities, Plan, Quirks, Request, ToolCall, ToolResult, ToolsMode
+from ..types import Capabilities, Plan, Quirks, Request, ToolCall, ToolResult, ToolsMode, Trust
 
 DEFAULT_DIALECT = "tagged"
 """For models that are not known to speak any other."""

@@ -20,7 +20,6 @@ import msgspec
 from msgspec import structs, to_builtins
 
 from .. import __version__
-from ..calls.validation import Trust
 from ..errors import UsageError
 from ..notes import NOTES
 from ..observe.inspector.approvals import ApprovalAnswer, ApprovalRequest
@@ -29,7 +28,7 @@ from ..observe.inspector.playground import SAMPLE_TOOLS, PlaygroundInput, list_d
 from ..observe.inspector.recorder import RequestRecorder
 from ..observe.inspector.request_log import RequestSummary
 from ..observe.inspector.request_view import REASON_TEXTS
-from ..types import Failure
+from ..types import Failure, Trust
 from ..wires.framing import encode_json
 from .http import Refused
 

@@ -1,0 +1,222 @@
+"""Accept or reject the calls that a model wrote: the one place where that is decided.
+
+    resolver = CallResolver(Toolset(tools), trust="standard")
+    resolver.resolve(CallDraft("functions.get-weather", '{"city": "Oslo", "days": "3"}'))
+    -> Resolution(ToolCall(id="call_5Nq…", name="get_weather",
+                           arguments={"city": "Oslo", "days": 3}), notes=(name-corrected, coerced))
+
+A draft passes these checks in order; the first that fails rejects it:
+
+    body       malformed              the parser could not read it
+    name       unknown-tool           it is not a declared tool, nor a variant of a declared name
+    arguments  undecodable-arguments  they are not an object, nor JSON text of one
+    schema     invalid-arguments      they do not match the schema, even when coerced
+    purpose    placeholder, echoed    the call is an example, or a copy from a tool result
+
+An accepted call then gets an id that no other call of the reply has; a repetition is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct, structs
+
+from ..notes import NOTES
+from ..types import Note, Rejection, ToolCall, Trust
+from .drafts import CallDraft, CallIds, decode_arguments, new_call_id
+from .placeholders import find_placeholder
+from .toolset import Toolset, strip_name_prefix
+
+EchoCheck = Callable[[str, Mapping[str, Any], str], bool]
+"""Tells whether a call (name, arguments, its text) only repeats a tool result or a document."""
+MAX_QUOTE = 400
+"""How many characters of the reply a note or a rejection quotes."""
+_MAX_VIOLATIONS = 3
+
+
+class CheckedCall(Struct, frozen=True):
+    """A draft after all checks: the tool and its arguments, or the `rejection`."""
+
+    name: str
+    arguments: dict[str, Any] = {}
+    notes: tuple[Note, ...] = ()
+    rejection: Rejection | None = None
+
+
+class Resolution(Struct, frozen=True):
+    """The accepted call or the rejection; neither, if the call repeats an earlier one."""
+
+    call: ToolCall | None = None
+    rejection: Rejection | None = None
+    notes: tuple[Note, ...] = ()
+
+
+class CallResolver:
+    """Accepts or rejects the drafts of one reply, and gives the calls their ids."""
+
+    def __init__(
+        self,
+        tools: Toolset | None,
+        trust: Trust = "lenient",
+        is_echo: EchoCheck | None = None,
+        *,
+        types_only: bool = False,
+        new_id: Callable[[], str] = new_call_id,
+    ) -> None:
+        self.tools = tools
+        """None: any tool may be called."""
+        self.types_only = types_only
+        """Tools only give the types of arguments; calls of other tools are accepted too."""
+        self.ids = CallIds(new_id)
+        self._trust: Trust = trust
+        self._is_echo = is_echo
+
+    def resolve(self, draft: CallDraft, source: str = "", raw: str = "") -> Resolution:
+        """Check a draft and make the call that it asks for. `source` is the text that it was read
+        from, `raw` the same with its markers."""
+        checked = self.check(draft, source, raw)
+        if checked.rejection is not None:
+            return self.reject(structs.replace(checked.rejection, raw=raw[:MAX_QUOTE]))
+        return self.make_call(checked, draft.id, raw)
+
+    def check(
+        self, draft: CallDraft, source: str = "", raw: str = "", *, declared_only: bool = False
+    ) -> CheckedCall:
+        """Check a draft without giving it an id. `declared_only` overrides `types_only`."""
+        if draft.problem:
+            return rejected("malformed", draft.problem, draft.name, raw=source)
+        types_only = self.types_only and not declared_only
+        arguments, problem, repairs = decode_arguments(draft)
+        name, notes = self._resolve_name(draft.name, arguments)
+        if name is None:
+            unknown = self._describe_unknown(draft.name)
+            name = strip_name_prefix(draft.name)
+            if not types_only or not name:
+                return rejected("unknown-tool", unknown, draft.name, raw=source)
+            correction = _note_correction(draft.name, name)
+            notes = (*correction, Note("unknown-tool", unknown, source[:MAX_QUOTE]))
+        if arguments is None:
+            return rejected("undecodable-arguments", problem, name, "$.arguments", source)
+        if draft.repairs or repairs:
+            notes += _note_repairs((*draft.repairs, *repairs), source)
+        checked = CheckedCall(name, arguments, notes)
+        if self.tools is not None and name in self.tools.tools:
+            checked = self._match_schema(self.tools, checked, source, types_only)
+            if checked.rejection is not None:
+                return checked
+        return self._reject_quotation(checked, source, raw) or checked
+
+    def make_call(
+        self, checked: CheckedCall, wanted_id: str, raw: str = "", *, claimed_id: str = ""
+    ) -> Resolution:
+        """Give a checked call its id, unless it repeats an earlier call with the same id.
+        `claimed_id` is the id that was claimed when the call started to stream."""
+        if self.ids.is_repeated(wanted_id, checked.name, checked.arguments):
+            return repetition(raw)
+        call_id, notes = claimed_id, checked.notes
+        if not call_id:
+            call_id, replaced = self.claim_id(wanted_id)
+            notes += replaced
+        arguments = dict(checked.arguments)  # The draft's own may belong to the caller.
+        self.ids.record(call_id, checked.name, arguments)
+        call = ToolCall(id=call_id, name=checked.name, arguments=arguments, raw=raw)
+        return Resolution(call, None, notes)
+
+    def claim_id(self, wanted_id: str) -> tuple[str, tuple[Note, ...]]:
+        """Claim an id for a call: the wanted one if it is free. Notes say if it is not."""
+        call_id = self.ids.claim(wanted_id)
+        if not wanted_id or call_id == wanted_id:
+            return call_id, ()
+        message = f"the id {wanted_id!r} is already used by another call"
+        return call_id, (Note("id-replaced", message, wanted_id[:MAX_QUOTE]),)
+
+    def reject(self, rejection: Rejection) -> Resolution:
+        """Return the resolution of a rejected draft, with the note that explains it."""
+        note = Note(rejection.code, rejection.problem, rejection.raw)
+        return Resolution(None, rejection, (note,))
+
+    def _resolve_name(
+        self, name: str, arguments: dict[str, Any] | None
+    ) -> tuple[str | None, tuple[Note, ...]]:
+        if not name:
+            return self._infer_name(arguments)
+        found = self.tools.resolve_name(name) if self.tools else strip_name_prefix(name) or None
+        return found, _note_correction(name, found) if found else ()
+
+    def _infer_name(self, arguments: dict[str, Any] | None) -> tuple[str | None, tuple[Note, ...]]:
+        """The only tool that declares all arguments, for a call that names none."""
+        matching = self.tools.find_by_arguments(arguments) if self.tools and arguments else []
+        if len(matching) != 1:
+            return None, ()
+        message = f"the call names no tool; its arguments match only {matching[0]!r}"
+        return matching[0], (Note("name-inferred", message),)
+
+    def _describe_unknown(self, name: str) -> str:
+        if self.tools is None or not self.tools.names:
+            return f"there is no tool named {name!r}"
+        similar = ", ".join(self.tools.suggest_names(name))
+        return f"there is no tool named {name!r}; did you mean {similar}?"
+
+    def _match_schema(
+        self, tools: Toolset, checked: CheckedCall, source: str, types_only: bool
+    ) -> CheckedCall:
+        """Coerce the arguments to the tool's schema, or reject the call."""
+        name, notes = checked.name, checked.notes
+        coercion = tools.coerce_arguments(name, checked.arguments, source)
+        if coercion.violations:
+            path = coercion.violations[0].path
+            problem = "; ".join(
+                f"{one.path}: {one.problem}" for one in coercion.violations[:_MAX_VIOLATIONS]
+            )
+            if not types_only:
+                return rejected("invalid-arguments", problem, name, path, source)
+            notes += (Note("invalid-arguments", problem, path[:MAX_QUOTE]),)
+        if not coercion.is_schema_valid:
+            message = f"the schema of {name!r} is invalid; only its valid keywords were checked"
+            notes += (Note("schema-unusable", message, name),)
+        if coercion.changes:
+            notes += tuple(
+                Note("coerced", one.message, one.path[:MAX_QUOTE]) for one in coercion.changes
+            )
+        elif notes is checked.notes and coercion.arguments is checked.arguments:
+            return checked
+        return CheckedCall(name, coercion.arguments, notes)
+
+    def _reject_quotation(self, checked: CheckedCall, source: str, raw: str) -> CheckedCall | None:
+        """Reject a valid call that is only an example or an echo; None if it is neither."""
+        name, arguments = checked.name, checked.arguments
+        if self._trust != "lenient":
+            schema = self.tools.get_schema(name) if self.tools else None
+            if path := find_placeholder(arguments, schema):
+                problem = f"the value of {path!r} is a placeholder: the call is an example"
+                return rejected("placeholder", problem, name, f"$.{path}", source)
+        if self._is_echo and self._is_echo(name, arguments, raw):
+            problem = "the call is copied from a tool result or a document"
+            return rejected("echoed", problem, name, raw=source)
+        return None
+
+
+def rejected(code: str, problem: str, name: str, path: str = "$", raw: str = "") -> CheckedCall:
+    """A draft that failed a check."""
+    return CheckedCall(
+        name, rejection=Rejection(raw[:MAX_QUOTE], code, problem, path, name or None)
+    )
+
+
+def repetition(raw: str) -> Resolution:
+    """The resolution of a call that repeats an earlier one: a note, and no call."""
+    return Resolution(notes=(Note("duplicate-call", NOTES["duplicate-call"], raw[:MAX_QUOTE]),))
+
+
+def _note_correction(name: str, found: str) -> tuple[Note, ...]:
+    if found == name:
+        return ()
+    message = f"{name!r} was resolved to the tool {found!r}"
+    return (Note("name-corrected", message, name[:MAX_QUOTE]),)
+
+
+def _note_repairs(repairs: tuple[str, ...], source: str) -> tuple[Note, ...]:
+    codes = (f"repaired-{repair}" for repair in repairs)
+    return tuple(Note(code, NOTES[code], source[:MAX_QUOTE]) for code in codes)

@@ -178,7 +178,7 @@ def pair(port: int, other: str, url: str, mode: str) -> None:
     """Two gateways in one process: one without the inspector, and one with it."""
     from toolspeak.config.settings import Config, InspectorSettings, ModelSettings, UpstreamSettings
     from toolspeak.gateway.app import Gateway
-    from toolspeak.gateway.server import GatewayServer, new_loop, settle
+    from toolspeak.gateway.server import GatewayServer, event_loop_factory, tune_garbage_collector
 
     async def serve() -> None:
         serving: list[Any] = []
@@ -195,8 +195,8 @@ def pair(port: int, other: str, url: str, mode: str) -> None:
             )
         await asyncio.gather(*serving)
 
-    settle()
-    with asyncio.Runner(loop_factory=new_loop()) as runner:
+    tune_garbage_collector()
+    with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
         runner.run(serve())
 
 

@@ -129,7 +129,7 @@ def test_a_request_has_to_ask_something(client: Client) -> None:
         if client.wire == "ollama":
             assert json.loads(heard.raw)["done_reason"] == "load"
         else:
-            assert (heard.status, "nothing to answer" in heard.error) == (400, True)
+            assert (heard.status, "no message to reply to" in heard.error) == (400, True)
         assert server.requests == []
 
 

@@ -278,7 +278,7 @@ def test_a_killed_worker_is_replaced(gateway: Serving) -> None:
     # The other one goes on meanwhile.
     assert text_of(ask(gateway.url)) == "There are 0 tools."
     until(lambda: len(workers_of(gateway)) == 2 and first not in workers_of(gateway))
-    assert "a worker ended with -9; another is started in 0.5 s" in gateway.log
+    assert "a worker exited with code -9; starting another in 0.5 s" in gateway.log
     assert second in workers_of(gateway)
     for _ in through_each(gateway):
         assert text_of(ask(gateway.url)) == "There are 0 tools."

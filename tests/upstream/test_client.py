@@ -15,7 +15,7 @@ import trustme
 from msgspec import structs
 
 from toolspeak.config.settings import UpstreamSettings
-from toolspeak.gateway.server import new_loop
+from toolspeak.gateway.server import event_loop_factory
 from toolspeak.upstream import http_pool as pool_module
 from toolspeak.upstream.catalog import Endpoint
 from toolspeak.upstream.client import UpstreamClient
@@ -108,7 +108,7 @@ Made = TypeVar("Made")
 
 def run_on_each_loop(run: Callable[[], Coroutine[Any, Any, Made]]) -> Made:
     """On asyncio's own event loop, and on the one that the gateway prefers."""
-    with asyncio.Runner(loop_factory=new_loop()) as runner:
+    with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
         runner.run(run())
     return asyncio.run(run())
 

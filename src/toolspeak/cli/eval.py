@@ -122,7 +122,7 @@ def _count(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        from ..gateway.server import new_loop
+        from ..gateway.server import event_loop_factory
         from ..observe.logs import configure_logging
     except ModuleNotFoundError as missing:
         raise UsageError(
@@ -132,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
     configure_logging("text", logging.ERROR)
     evaluation = _Evaluation(options)
     try:
-        with asyncio.Runner(loop_factory=new_loop()) as runner:
+        with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
             runner.run(evaluation.run())
     except KeyboardInterrupt:
         return evaluation.stopped()

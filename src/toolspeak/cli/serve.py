@@ -28,8 +28,7 @@ _NAME = "toolspeak"
 if TYPE_CHECKING:
     from ..config.loading import LoadedConfig
     from ..config.settings import Config
-    from ..gateway.server import SingleProcessRunner
-    from ..gateway.workers import MultiProcessRunner
+    from ..gateway.server import GatewayRunner
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     console = Console(stderr=options.json, highlight=False)
     status = console.status("Looking for models …")
 
-    def announce(service: SingleProcessRunner | MultiProcessRunner) -> None:
+    def announce(service: GatewayRunner) -> None:
         status.stop()
         here = RunningInstance(service.url, os.getpid(), service.inspector.token)
         leaves.enter_context(register_instance(here))
@@ -147,13 +146,11 @@ def _escape_text(text: str) -> str:
     return escape(escape_for_terminal(text))
 
 
-def _print_announcement(
-    service: SingleProcessRunner | MultiProcessRunner, console: Console, *, as_json: bool
-) -> None:
+def _print_announcement(service: GatewayRunner, console: Console, *, as_json: bool) -> None:
     """Where it listens, which models it has, and how clients get there."""
     from ..upstream.catalog import Catalog
 
-    catalog = Catalog(service.config, os.environ, service.found())
+    catalog = Catalog(service.config, os.environ, service.local.servers())
     key = {"key": "YOUR_KEY"} if service.config.server.keys else {}
     gateway = GatewayAddress(service.url, catalog.default_model or "MODEL", **key)
     if service.local.load_error:
@@ -202,7 +199,7 @@ def _get_program_name() -> str:
     return shlex.quote(str(here.relative_to(folder) if here.is_relative_to(folder) else here))
 
 
-def _describe_inspector(service: SingleProcessRunner | MultiProcessRunner) -> str:
+def _describe_inspector(service: GatewayRunner) -> str:
     """Where to look at what happens."""
     access = service.inspector
     if not access.is_open:

@@ -1,4 +1,9 @@
-"""The gateway: which request goes where, and how it ends."""
+"""The gateway: authorizes each request, sends it to its handler, and reports errors to the client.
+
+chat requests          chat_handler.py  (POST to the chat path of any API)
+the inspector          inspector_routes.py
+everything else        routes.py
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,8 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ..calls.drafts import new_call_id
 from ..config.checks import TELEMETRY_MISSING, is_telemetry_installed
@@ -30,43 +35,26 @@ from ..upstream.timers import Ticker
 from ..wires import get_wire
 from ..wires.framing import encode_json
 from ..wires.routes import Route, match_route
-from .auth import AccessControl, accepts_html
+from .auth import AccessControl
 from .chat_handler import ChatHandler
 from .conversation_store import ResponseStore
 from .http import Gone, Incoming, Refused, Sender
 from .inspector_routes import InspectorRoutes
-from .model_list import ModelList
-from .token_count import count_tokens
+from .routes import ApiRoutes, RequestContext, Router
 
 if TYPE_CHECKING:
     from ..observe.tracing import RequestTracer
 
 log = logging.getLogger("toolspeak.gateway")
 
-_GEMINI = r"(?:/v1(?:alpha|beta)?)?/models"
-_WIRES = (
+_WIRE_PATHS = (
     (re.compile(r"/v1/messages"), "anthropic"),
     (re.compile(r"/api/"), "ollama"),
     (re.compile(r"/v1(?:alpha|beta)/|.*:countTokens$"), "gemini"),
 )
-"""Which API a path belongs to, where no chat goes."""
-_IDENTITY = re.compile(r"[\x21-\x7e]{1,128}")
-_CHAT = Route("openai_chat")
-"""How the inspector's page chats."""
-Handler = Callable[["RequestContext", "re.Match[str]"], Awaitable[None]]
-
-
-class RequestContext:
-    """A request and where its answer goes."""
-
-    def __init__(self, incoming: Incoming, sender: Sender, client: str) -> None:
-        self.incoming = incoming
-        self.sender = sender
-        self.client_key = client
-
-    async def send_json(self, value: Any, status: int = 200) -> None:
-        """Answer with a JSON value."""
-        await self.sender.whole(status, encode_json(value))
+"""The API that a path belongs to, if it is not a chat path."""
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_INSPECTOR_CHAT = Route("openai_chat")
 
 
 class Gateway:
@@ -85,60 +73,40 @@ class Gateway:
         tracing: RequestTracer | None = None,
     ) -> None:
         self._environ = os.environ if environ is None else environ
-        self._found = found
-        self._is_ready = is_ready
+        self._find_servers = found
+        self.is_ready = is_ready
         self.ping_after = ping_after
-        """How many seconds a client waits at most until it hears that it is not forgotten."""
+        """Seconds without data after which a streaming client gets a ping."""
         self.store = store or open_store(config.store)
         self.memory = Memory(self.store)
         self.responses = ResponseStore(self.memory)
         self.metrics = MetricRegistry()
-        is_shared = not isinstance(self.store, MemoryStore)
-        self._shared = SharedMetricRegistry(self.metrics, self.store) if is_shared else None
+        self._is_shared = not isinstance(self.store, MemoryStore)
+        self._shared = SharedMetricRegistry(self.metrics, self.store) if self._is_shared else None
         self.ticker = Ticker()
         self.upstreams = UpstreamClient(self.ticker)
         self.services = ModelServices(self.upstreams, self.memory)
         self._tracing = tracing or _open_tracer(config)
         self._token = token
-        """What opens the inspector on loopback."""
+        """Opens the inspector on loopback."""
         self.recorder: RequestRecorder | None = None
-        """What keeps requests for people to look at; None if nobody may."""
+        """Captures requests for the inspector; None if the inspector is off."""
         self._is_running = False
         self.is_stopping = False
         self.reload(config)
-        self._pages = InspectorRoutes(self)
-        self._routes: list[tuple[str, re.Pattern[str], Handler]] = [
-            (method, re.compile(path), handler)
-            for method, path, handler in (
-                ("GET", r"/", self._root),
-                ("GET", r"/health", self._health),
-                ("GET", r"/ready", self._ready),
-                ("GET", r"/metrics", self._metrics),
-                ("GET", r"(?:/v1)?/models", self._models),
-                ("GET", r"/v1/models/(?P<model>.+)", self._model),
-                ("GET", r"/v1(?:alpha|beta)/models", self._gemini_models),
-                ("GET", r"/v1(?:alpha|beta)/models/(?P<model>[^:]+)", self._gemini_model),
-                ("GET", r"/api/tags", self._tags),
-                ("GET", r"/api/version", self._version),
-                ("POST", r"/api/show", self._show),
-                ("POST", r"/v1/messages/count_tokens", self._count_anthropic),
-                ("POST", _GEMINI + r"/(?P<model>.+):countTokens", self._count_gemini),
-                ("GET|DELETE", r"/v1/responses/(?P<id>[\w.\-]+)", self._response),
-                ("POST", r"(?:/v1)?/embeddings", self._embeddings),
-                ("POST", r"/api/embed(?:dings)?", self._embeddings),
-                *self._pages.routes,
-            )
-        ]
+        self.inspector_pages = InspectorRoutes(self)
+        self._router = Router((*ApiRoutes(self).rows, *self.inspector_pages.routes))
+
+    # Lifecycle.
 
     def reload(self, config: Config) -> None:
-        """Serve what comes from now on by another configuration."""
+        """Use another configuration for all further requests."""
         self.config = config
         self.access = AccessControl(config, self._token)
         self._catalog: Catalog | None = None
-        self._record(config)
+        self._configure_recorder(config)
 
-    def _record(self, config: Config) -> None:
-        """Keep requests for those who may look, if anybody may."""
+    def _configure_recorder(self, config: Config) -> None:
         if not self.access.inspector.is_open:
             if self.recorder:
                 self.recorder.stop()
@@ -146,22 +114,15 @@ class Gateway:
         elif self.recorder:
             self.recorder.configure(config)
         else:
-            is_shared = not isinstance(self.store, MemoryStore)
             epoch = hashlib.blake2b(self._token.encode(), digest_size=8).hexdigest()
-            self.recorder = RequestRecorder(config, self.store, is_shared=is_shared, epoch=epoch)
+            self.recorder = RequestRecorder(
+                config, self.store, is_shared=self._is_shared, epoch=epoch
+            )
             if self._is_running:
                 self.recorder.start()
 
-    @property
-    def catalog(self) -> Catalog:
-        """All models that can be asked for now."""
-        found = tuple(self._found())
-        if self._catalog is None or self._catalog.discovered != found:
-            self._catalog = Catalog(self.config, self._environ, found)
-        return self._catalog
-
     def start(self) -> None:
-        """From now on there is an event loop."""
+        """Start background tasks; an event loop must be running."""
         self._is_running = True
         if self._shared:
             self._shared.start()
@@ -169,7 +130,7 @@ class Gateway:
             self.recorder.start()
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Stop background tasks and close all connections."""
         if self._shared:
             await self._shared.stop()
         if self.recorder:
@@ -180,32 +141,47 @@ class Gateway:
             await self._tracing.close()
         await self.store.close()
 
+    @property
+    def catalog(self) -> Catalog:
+        """The models that can be requested now."""
+        servers = tuple(self._find_servers())
+        if self._catalog is None or self._catalog.discovered != servers:
+            self._catalog = Catalog(self.config, self._environ, servers)
+        return self._catalog
+
+    async def metrics_text(self) -> str:
+        """Return the metrics of all processes that share the store."""
+        return await self._shared.render() if self._shared else self.metrics.render()
+
+    # One request.
+
     async def serve(self, incoming: Incoming, sender: Sender) -> None:
-        """Answer one request."""
-        identity = incoming.headers.get("x-request-id", "")
-        if not identity or not _IDENTITY.fullmatch(identity):
-            identity = f"req_{new_call_id()[5:]}"
-        REQUEST_ID.set(identity)
-        sender.headers |= {"x-request-id": identity, "x-toolspeak": "1"}
-        where = _CHAT if incoming.path == CHAT_PATH else match_route(incoming.target)
-        wire = where.wire if where else _wire_for(incoming)
-        is_chat = where is not None and incoming.method == "POST"
-        record = RequestRecord(identity, incoming.method, incoming.path, wire, is_chat)
-        if incoming.path.startswith(INSPECTOR_ROOT) and where is None:
-            await self._served(incoming, sender, record, None)
+        """Respond to one request, and record it."""
+        request_id = incoming.headers.get("x-request-id", "")
+        if not request_id or not _REQUEST_ID.fullmatch(request_id):
+            request_id = f"req_{new_call_id()[5:]}"
+        REQUEST_ID.set(request_id)
+        sender.headers |= {"x-request-id": request_id, "x-toolspeak": "1"}
+        chat_route = _INSPECTOR_CHAT if incoming.path == CHAT_PATH else match_route(incoming.target)
+        wire = chat_route.wire if chat_route else _guess_wire(incoming)
+        is_chat = chat_route is not None and incoming.method == "POST"
+        record = RequestRecord(request_id, incoming.method, incoming.path, wire, is_chat)
+        if incoming.path.startswith(INSPECTOR_ROOT) and chat_route is None:
+            # The inspector's own requests are not recorded.
+            await self._respond(incoming, sender, record, None)
             return
         if self._tracing:
             self._tracing.start_request(record, incoming.headers)
         self.metrics.active_requests += 1
         try:
-            await self._served(incoming, sender, record, where)
+            await self._respond(incoming, sender, record, chat_route)
         finally:
             self.metrics.active_requests -= 1
             record.end(sender.status, sender.headers)
-            self._tell(record)
+            self._report(record)
 
-    def _tell(self, record: RequestRecord) -> None:
-        """Count, log, trace and keep a request that is over."""
+    def _report(self, record: RequestRecord) -> None:
+        """Count, log, trace and keep a finished request."""
         count_request(record, self.metrics)
         log_request(record)
         if self._tracing:
@@ -213,64 +189,49 @@ class Gateway:
         if self.recorder:
             self.recorder.end(record)
 
-    async def _served(
-        self, incoming: Incoming, sender: Sender, record: RequestRecord, where: Route | None
+    async def _respond(
+        self, incoming: Incoming, sender: Sender, record: RequestRecord, chat_route: Route | None
     ) -> None:
+        """Dispatch a request; send an error response if that fails."""
         try:
             try:
-                self._allow_origin(incoming, sender)
-                client = self.access.authorize(incoming)
-                if where and incoming.method == "POST":
-                    self._check_load()
-                    if self.recorder:
-                        self.recorder.begin(record, incoming, sender)
-                    await ChatHandler(self, incoming, sender, record, where, client).serve()
-                else:
-                    await self._other(RequestContext(incoming, sender, client), where)
+                await self._dispatch(incoming, sender, record, chat_route)
             except Gone:
                 raise
             except (Exception, asyncio.CancelledError) as problem:
                 incoming.unwatch()
-                record.failure = failure = _failure(problem, incoming, sender, record)
-                await self._fail(sender, record.wire, failure)
+                record.failure = failure = _failure_for(problem, incoming, sender, record)
+                await _send_failure(sender, record.wire, failure)
         except Gone:
             record.status = CLIENT_CLOSED
         finally:
             incoming.unwatch()
 
-    async def _other(self, exchanged: RequestContext, where: Route | None) -> None:
-        """Serve what is no chat."""
-        if exchanged.incoming.method == "OPTIONS":
-            await exchanged.sender.whole(204, b"")
-            return
-        handler, match = self._handler(exchanged.incoming, where)
-        await handler(exchanged, match)
+    async def _dispatch(
+        self, incoming: Incoming, sender: Sender, record: RequestRecord, chat_route: Route | None
+    ) -> None:
+        self._add_cors_headers(incoming, sender)
+        client_key = self.access.authorize(incoming)
+        if chat_route and incoming.method == "POST":
+            self._check_load()
+            if self.recorder:
+                self.recorder.begin(record, incoming, sender)
+            await ChatHandler(self, incoming, sender, record, chat_route, client_key).serve()
+        elif incoming.method == "OPTIONS":
+            await sender.whole(204, b"")
+        else:
+            handler, match = self._router.find(incoming, is_chat_path=chat_route is not None)
+            await handler(RequestContext(incoming, sender, client_key), match)
 
     def _check_load(self) -> None:
-        most = self.config.limits.concurrent_requests
-        if self.metrics.active_requests > most:
-            problem = f"{most} requests are being served already; try again, or raise "
-            problem += "`limits.streams`"
-            raise Refused(Failure("overloaded", problem, 503), {"retry-after": "1"})
+        limit = self.config.limits.concurrent_requests
+        if self.metrics.active_requests > limit:
+            message = f"the gateway is serving {limit} requests already; try again later, or "
+            message += "raise `limits.concurrent_requests`"
+            raise Refused(Failure("overloaded", message, 503), {"retry-after": "1"})
 
-    def _handler(self, incoming: Incoming, where: Route | None) -> tuple[Handler, re.Match[str]]:
-        path = incoming.path.rstrip("/") or "/"
-        method = "GET" if incoming.method == "HEAD" else incoming.method
-        others = {"POST"} if where else set[str]()
-        for methods, pattern, handler in self._routes:
-            match = pattern.fullmatch(path)
-            if match and method in methods.split("|"):
-                return handler, match
-            others.update(methods.split("|") if match else ())
-        if others:
-            allowed = ", ".join(sorted(others))
-            problem = f"{path} takes {allowed}, not {incoming.method}"
-            raise Refused(Failure("bad_request", problem, 405), {"allow": allowed})
-        raise Refused(Failure("not_found", f"there is nothing at {incoming.method} {path}", 404))
-
-    def _allow_origin(self, incoming: Incoming, sender: Sender) -> None:
-        """Tell a browser that a page may read the answer, if that page is one of those. What the
-        inspector shows is for no page but its own."""
+    def _add_cors_headers(self, incoming: Incoming, sender: Sender) -> None:
+        """Allow pages of the configured origins to read the response, except the inspector's."""
         origin = incoming.headers.get("origin", "")
         if (
             not origin
@@ -284,142 +245,13 @@ class Gateway:
             "vary": "origin",
         }
         if incoming.method == "OPTIONS":
-            wanted = incoming.headers.get("access-control-request-headers", "*")
+            requested = incoming.headers.get("access-control-request-headers", "*")
             sender.headers |= {
-                "access-control-allow-headers": wanted,
+                "access-control-allow-headers": requested,
                 "access-control-allow-methods": "GET, POST, DELETE",
                 "access-control-allow-private-network": "true",
                 "access-control-max-age": "600",
             }
-
-    async def _fail(self, sender: Sender, wire: str, failure: Failure) -> None:
-        if not sender.has_begun:
-            body = encode_json(get_wire(wire).encode_failure(failure))
-            await sender.whole(failure.status, body)
-        elif sender.told and not sender.has_ended:
-            await sender.end(sender.told(failure))
-
-    # What is not a chat.
-
-    async def _root(self, it: RequestContext, _: re.Match[str]) -> None:
-        if accepts_html(it.incoming):
-            await self._pages.send_page(it)
-            return
-        await it.send_json({"name": "toolspeak", "health": "/health", "models": "/v1/models"})
-
-    async def _health(self, it: RequestContext, _: re.Match[str]) -> None:
-        await it.send_json({"status": "ok"})
-
-    async def _ready(self, it: RequestContext, _: re.Match[str]) -> None:
-        ready = self._is_ready()
-        await it.send_json({"status": "ready" if ready else "starting"}, 200 if ready else 503)
-
-    async def _metrics(self, it: RequestContext, _: re.Match[str]) -> None:
-        text = await self._shared.render() if self._shared else self.metrics.render()
-        await it.sender.whole(200, text.encode(), "text/plain; version=0.0.4")
-
-    async def _models(self, it: RequestContext, _: re.Match[str]) -> None:
-        listing = ModelList(self.catalog)
-        is_anthropic = "anthropic-version" in it.incoming.headers
-        await it.send_json(listing.anthropic() if is_anthropic else listing.openai())
-
-    async def _model(self, it: RequestContext, match: re.Match[str]) -> None:
-        listing, name = ModelList(self.catalog), match["model"]
-        is_anthropic = "anthropic-version" in it.incoming.headers
-        one = listing.anthropic_one if is_anthropic else listing.openai_one
-        await it.send_json(one(name))
-
-    async def _gemini_models(self, it: RequestContext, _: re.Match[str]) -> None:
-        await it.send_json(ModelList(self.catalog).gemini())
-
-    async def _gemini_model(self, it: RequestContext, match: re.Match[str]) -> None:
-        await it.send_json(ModelList(self.catalog).gemini_one(match["model"]))
-
-    async def _tags(self, it: RequestContext, _: re.Match[str]) -> None:
-        await it.send_json(ModelList(self.catalog).ollama())
-
-    async def _version(self, it: RequestContext, _: re.Match[str]) -> None:
-        await it.send_json(ModelList(self.catalog).ollama_version())
-
-    async def _show(self, it: RequestContext, _: re.Match[str]) -> None:
-        body = await self._body(it)
-        name = str(body.get("model") or body.get("name") or "")
-        await it.send_json(ModelList(self.catalog).ollama_show(name))
-
-    async def _count_anthropic(self, it: RequestContext, _: re.Match[str]) -> None:
-        tokens = await self._tokens(it, Route("anthropic"), await self._body(it))
-        await it.send_json({"input_tokens": tokens})
-
-    async def _count_gemini(self, it: RequestContext, match: re.Match[str]) -> None:
-        body = await self._body(it)
-        inner = body.get("generateContentRequest", body)
-        tokens = await self._tokens(it, Route("gemini", match["model"]), inner)
-        await it.send_json({"totalTokens": tokens})
-
-    async def _tokens(self, it: RequestContext, where: Route, body: dict[str, Any]) -> int:
-        given = {"max_tokens": 1, **body} if where.wire == "anthropic" else body
-        request = get_wire(where.wire).decode_request(given, model=where.model, stream=False)
-        served = self.catalog.resolve(request.model)
-        tokens, is_counted = await count_tokens(request, body, served, self.upstreams)
-        it.sender.headers["x-toolspeak-estimated"] = str(not is_counted).lower()
-        return tokens
-
-    async def _response(self, it: RequestContext, match: re.Match[str]) -> None:
-        body = await self.responses.read_body(it.client_key, match["id"])
-        if body is None:
-            raise Refused(Failure("not_found", f"there is no response {match['id']!r}", 404))
-        if it.incoming.method == "DELETE":
-            await self.responses.delete(it.client_key, match["id"])
-            await it.send_json({"id": match["id"], "object": "response", "deleted": True})
-            return
-        await it.sender.whole(200, body)
-
-    async def _embeddings(self, it: RequestContext, _: re.Match[str]) -> None:
-        """Passed through to an upstream of the same API."""
-        body = await self._body(it)
-        served = self.catalog.resolve(str(body.get("model", "")))
-        wire = "ollama" if it.incoming.path.startswith("/api/") else "openai_chat"
-        if served.endpoint.wire != wire:
-            problem = f"the upstream {served.endpoint.name} has no {it.incoming.path}"
-            raise Refused(Failure("not_found", problem, 404))
-        path = it.incoming.path.rstrip("/").removeprefix("/v1")
-        data = encode_json({**body, "model": served.profile.model})
-        with await self.upstreams.request(served.endpoint, path, data) as response:
-            if response.status >= 300:
-                raise await response.read_error()
-            content_type = response.content_type or "application/json"
-            await it.sender.whole(response.status, await response.read_body(), content_type)
-
-    async def _body(self, it: RequestContext) -> dict[str, Any]:
-        return await it.incoming.value(self.config.limits)
-
-
-def _failure(
-    problem: BaseException, incoming: Incoming, sender: Sender, record: RequestRecord
-) -> Failure:
-    """What a client is told of what has gone wrong."""
-    match problem:
-        case Refused() | UpstreamError():
-            sender.headers.update(problem.headers)
-            return problem.failure
-        case UnknownModelError() | WireError():
-            return problem.failure
-        case asyncio.CancelledError() if incoming.is_gone:
-            raise Gone from None
-        case asyncio.CancelledError():
-            # Whoever stops the server has waited as long as that may take.
-            return Failure("overloaded", "the gateway was stopped before this was done", 503)
-        case _:
-            identity = record.id
-            log.error(
-                "%s has failed: %s %s",
-                identity,
-                incoming.method,
-                incoming.path[:200],
-                exc_info=problem,
-            )
-            what = f"something went wrong in the gateway; its log tells more under {identity}"
-            return Failure("internal", what, 500)
 
 
 def _open_tracer(config: Config) -> RequestTracer | None:
@@ -434,9 +266,40 @@ def _open_tracer(config: Config) -> RequestTracer | None:
     return RequestTracer(config)
 
 
-def _wire_for(incoming: Incoming) -> str:
-    """The API in whose shape to fail, where no chat goes."""
+async def _send_failure(sender: Sender, wire: str, failure: Failure) -> None:
+    """Send a failure in the client's format, as the response or as the end of its stream."""
+    if not sender.has_begun:
+        body = encode_json(get_wire(wire).encode_failure(failure))
+        await sender.whole(failure.status, body)
+    elif sender.told and not sender.has_ended:
+        await sender.end(sender.told(failure))
+
+
+def _failure_for(
+    problem: BaseException, incoming: Incoming, sender: Sender, record: RequestRecord
+) -> Failure:
+    """Return the failure to report to the client; raise `Gone` if there is no client any more."""
+    match problem:
+        case Refused() | UpstreamError():
+            sender.headers.update(problem.headers)
+            return problem.failure
+        case UnknownModelError() | WireError():
+            return problem.failure
+        case asyncio.CancelledError() if incoming.is_gone:
+            raise Gone from None
+        case asyncio.CancelledError():
+            # The server stops, and its grace period is over.
+            return Failure("overloaded", "the gateway stopped before the request was done", 503)
+        case _:
+            path = incoming.path[:200]
+            log.error("%s failed: %s %s", record.id, incoming.method, path, exc_info=problem)
+            message = f"internal error; the gateway's log has details under {record.id}"
+            return Failure("internal", message, 500)
+
+
+def _guess_wire(incoming: Incoming) -> str:
+    """Return the API for error responses on paths other than chat."""
     if "anthropic-version" in incoming.headers:
         return "anthropic"
-    found = (wire for path, wire in _WIRES if path.match(incoming.path))
-    return next(found, "openai_chat")
+    wires = (wire for path, wire in _WIRE_PATHS if path.match(incoming.path))
+    return next(wires, "openai_chat")

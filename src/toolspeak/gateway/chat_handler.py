@@ -1,7 +1,9 @@
 """One chat request: from the client's bytes to the model and back.
 
-`asking.py` asks the model. Here is what the client wants, and how the answer leaves: whole, or as
-it comes.
+    decode -> resolve the model -> restore history and tools -> call the model -> respond -> learn
+
+`upstream/model_call.py` calls the model, with all attempts and fallbacks. A reply is sent whole,
+or as a stream through `stream_writer.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ChatHandler:
-    """Serves one request."""
+    """Serves one chat request."""
 
     def __init__(
         self,
@@ -39,65 +41,35 @@ class ChatHandler:
         sender: Sender,
         record: RequestRecord,
         route: Route,
-        client: str,
+        client_key: str,
     ) -> None:
         self._gateway = gateway
         self._incoming = incoming
         self._sender = sender
+        self._record = record
         self._route = route
-        self._client = client
+        self._client_key = client_key
         self._wire: Wire = get_wire(route.wire)
         self._began = perf_counter()
-        self._record = record
 
     async def serve(self) -> None:
-        """Answer the request."""
-        request = await self._decoded()
-        served = self._gateway.catalog.resolve(request.model)
-        kept, memory = self._gateway.responses, self._gateway.memory
-        if kept.is_continuation(request):
-            request = await kept.prepend_history(request, self._client, served.endpoint.wire)
-        if omits_tools(request):
-            request = await restore_tools(request, memory, self._client, served.name)
-        self._request, self._model = request, served.name
-        self._record.set_request(request, served)
+        """Respond to the request; an exception is reported to the client by `app.py`."""
+        request = await self._decode_request()
+        model = self._gateway.catalog.resolve(request.model)
+        request = await self._restore_conversation(request, model)
+        self._request, self._model_name = request, model.name
+        self._record.set_request(request, model)
         self._envelope = Envelope(request, new_call_id().removeprefix("call_"), int(time()))
         if not self._wire.has_input(request):
-            await self._nothing_asked(request)
-            return
-        if not request.stream:
-            self._asking = self._asking_of(served, None)
-            try:
-                await self._ended(await self._asking.ask(), None)
-            except UpstreamError:
-                self._say()
-                raise
-            return
-        outflow = self._outflow()
-        self._asking = self._asking_of(served, outflow)
-        try:
-            await self._ended(await self._asking.ask(), outflow)
-        except UpstreamError as problem:
-            if problem.failure.kind not in self._wire.streamed_failures:
-                raise
-            self._record.failure = problem.failure
-            await outflow.send([problem.failure])
-            await outflow.end()
-        finally:
-            outflow.stop()
-            # It knows us by what it says: both would wait for the collector of garbage.
-            del self._asking
+            await self._respond_to_empty_request(request)
+        elif request.stream:
+            await self._serve_stream(model)
+        else:
+            await self._serve_whole(model)
 
-    async def _nothing_asked(self, request: Request) -> None:
-        """A client that asks nothing errs, or means to load the model."""
-        loads = self._wire.model_load_reply
-        if loads is None:
-            raise WireError("there is nothing to answer", f"$.{self._wire.messages_field}")
-        body = self._wire.encode_reply(Reply(stop_reason="stop"), self._envelope) | loads
-        kind = self._wire.content_type if request.stream else "application/json"
-        await self._sender.whole(200, encode_json(body) + b"\n", kind)
+    # The request.
 
-    async def _decoded(self) -> Request:
+    async def _decode_request(self) -> Request:
         body = await self._incoming.value(self._gateway.config.limits)
         request = self._wire.decode_request(
             {**self._route.implied_fields, **body},
@@ -107,65 +79,114 @@ class ChatHandler:
         self._gateway.access.check_tool_count(request)
         return request
 
-    def _asking_of(self, served: ResolvedModel, outflow: Outflow | None) -> ModelCall:
+    async def _restore_conversation(self, request: Request, model: ResolvedModel) -> Request:
+        """Add the history and the tools that the client relies on the gateway to remember."""
+        responses, memory = self._gateway.responses, self._gateway.memory
+        if responses.is_continuation(request):
+            request = await responses.prepend_history(
+                request, self._client_key, model.endpoint.wire
+            )
+        if omits_tools(request):
+            request = await restore_tools(request, memory, self._client_key, model.name)
+        return request
+
+    async def _respond_to_empty_request(self, request: Request) -> None:
+        """Respond to a request without messages: with some APIs, it only loads the model."""
+        loads = self._wire.model_load_reply
+        if loads is None:
+            raise WireError("there is no message to reply to", f"$.{self._wire.messages_field}")
+        body = self._wire.encode_reply(Reply(stop_reason="stop"), self._envelope) | loads
+        content_type = self._wire.content_type if request.stream else "application/json"
+        await self._sender.whole(200, encode_json(body) + b"\n", content_type)
+
+    # The model.
+
+    async def _serve_whole(self, model: ResolvedModel) -> None:
+        self._call = self._new_call(model, None)
+        try:
+            await self._finish(await self._call.ask(), None)
+        except UpstreamError:
+            self._set_headers()
+            raise
+
+    async def _serve_stream(self, model: ResolvedModel) -> None:
+        stream = self._open_stream()
+        self._call = self._new_call(model, stream)
+        try:
+            await self._finish(await self._call.ask(), stream)
+        except UpstreamError as problem:
+            if problem.failure.kind not in self._wire.streamed_failures:
+                raise
+            self._record.failure = problem.failure
+            await stream.send([problem.failure])
+            await stream.end()
+        finally:
+            stream.stop()
+            # Break the reference cycle so that memory is freed at once.
+            del self._call
+
+    def _new_call(self, model: ResolvedModel, stream: Outflow | None) -> ModelCall:
         return ModelCall(
             self._gateway.services,
             self._request,
-            served,
-            outflow,
+            model,
+            stream,
             headers=self._incoming.headers,
             keeps_words=self._gateway.responses.should_store(self._request),
             may_pass=not self._route.is_array,
             record=self._record,
         )
 
-    def _outflow(self) -> Outflow:
-        array = self._route.is_array
+    def _open_stream(self) -> Outflow:
+        is_array = self._route.is_array
         encoder: StreamEncoder = (
             gemini.GeminiStreamEncoder(self._envelope, array=True)
-            if array
+            if is_array
             else self._wire.stream_encoder(self._envelope)
         )
-        content_type = "application/json" if array else self._wire.content_type
+        content_type = "application/json" if is_array else self._wire.content_type
         ticker = self._gateway.ticker
-        outflow = Outflow(self._sender, encoder, content_type, self._say, ticker)
-        outflow.keep_alive(PINGS.get(self._wire.name, b""), self._gateway.ping_after)
-        return outflow
+        stream = Outflow(self._sender, encoder, content_type, self._set_headers, ticker)
+        stream.keep_alive(PINGS.get(self._wire.name, b""), self._gateway.ping_after)
+        return stream
 
-    # Answering.
+    # The response.
 
-    async def _ended(self, rest: list[Event], outflow: Outflow | None) -> None:
-        """Send the rest of the reply."""
-        asking = self._asking
-        reply = asking.reply(rest)
-        self._record.set_reply(reply, asking.notes)
-        # Before the last byte leaves: what the client says next may need it.
-        memory, kept = self._gateway.memory, self._gateway.responses
-        await remember_tools(self._request, reply, memory, self._client, self._model)
-        if kept.should_store(self._request):
-            await kept.store(reply, self._envelope, self._client)
-        if outflow:
-            await outflow.send(rest, asking.passed)
-            await outflow.end()
-        elif asking.passed is not None:
-            self._say()
-            await self._sender.whole(200, asking.passed)
+    async def _finish(self, rest: list[Event], stream: Outflow | None) -> None:
+        """Send the rest of the reply, and remember what later requests need."""
+        call = self._call
+        reply = call.reply(rest)
+        self._record.set_reply(reply, call.notes)
+        # Before the last byte is sent: the client's next request may need it.
+        await self._remember(reply)
+        if stream:
+            await stream.send(rest, call.passed)
+            await stream.end()
+        elif call.passed is not None:
+            self._set_headers()
+            await self._sender.whole(200, call.passed)
         else:
-            self._say((*reply.notes, *self._wire.find_losses(reply)))
+            self._set_headers((*reply.notes, *self._wire.find_losses(reply)))
             body = self._wire.encode_reply(reply, self._envelope)
             await self._sender.whole(200, encode_json(body))
-        if asking.may_learn:
-            await asking.learn(reply)
+        if call.may_learn:
+            await call.learn(reply)
 
-    def _say(self, notes: Iterable[Note] = ()) -> None:
-        """What the headers tell of how the request is served."""
-        headers, asking = self._sender.headers, self._asking
-        overhead = perf_counter() - self._began - asking.waiting.seconds
-        self._record.overhead = overhead
-        headers["x-toolspeak-retries"] = str(len(self._record.retries))
+    async def _remember(self, reply: Reply) -> None:
+        gateway, request = self._gateway, self._request
+        await remember_tools(request, reply, gateway.memory, self._client_key, self._model_name)
+        if gateway.responses.should_store(request):
+            await gateway.responses.store(reply, self._envelope, self._client_key)
+
+    def _set_headers(self, notes: Iterable[Note] = ()) -> None:
+        """Add headers that describe how the request was served."""
+        headers, call, record = self._sender.headers, self._call, self._record
+        overhead = perf_counter() - self._began - call.waiting.seconds
+        record.overhead = overhead
+        headers["x-toolspeak-retries"] = str(len(record.retries))
         headers["x-toolspeak-overhead-ms"] = f"{overhead * 1000:.2f}"
-        if self._record.mode:
-            headers["x-toolspeak-mode"] = self._record.mode
-            told = (*asking.notes, *notes)
-            codes = dict.fromkeys([note.code for note in told]) if told else ()
+        if record.mode:
+            headers["x-toolspeak-mode"] = record.mode
+            all_notes = (*call.notes, *notes)
+            codes = dict.fromkeys([note.code for note in all_notes]) if all_notes else ()
             headers["x-toolspeak-notes"] = ",".join(codes)

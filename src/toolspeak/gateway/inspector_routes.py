@@ -1,7 +1,7 @@
 """The inspector's page, and the little interface that it uses.
 
 The page itself holds nothing, and whoever reaches the port may have it. All that it shows comes
-from `/inspector/api/…`, which `guard.py` opens only to those who show the token that was made when
+from `/inspector/api/…`, which `auth.py` opens only to those who show the token that was made when
 the gateway started, or the admin key. Keys of clients open nothing here.
 """
 
@@ -35,7 +35,8 @@ from .http import Refused
 _Kind = TypeVar("_Kind")
 
 if TYPE_CHECKING:
-    from .app import Gateway, Handler, RequestContext
+    from .app import Gateway
+    from .routes import Handler, RequestContext
 
 _LOOK_EVERY = 0.2
 _PING_EVERY = 10.0

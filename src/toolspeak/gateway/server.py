@@ -1,4 +1,8 @@
-"""Runs the gateway in this process: binds the port, starts what it needs, and stops in order."""
+"""Runs the gateway: binds the port, starts local models, serves, reloads, and stops in order.
+
+SingleProcessRunner    the gateway in this process
+MultiProcessRunner     several worker processes (workers.py)
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from ..config.checks import find_problems
-from ..config.document import ConfigError, join_path
+from ..config.document import ConfigError, ConfigProblem, join_path
 from ..config.settings import Config, mask_url
 from ..errors import UsageError
 from ..upstream.discovery import LocalModels
@@ -26,94 +30,103 @@ from .auth import InspectorAccess
 from .server_protocol import Callers
 
 log = logging.getLogger("toolspeak.gateway")
-ENDS = (signal.SIGTERM, signal.SIGINT)
-"""Signals to stop at."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _BACKLOG = 2048
-_ALLOCATIONS = 10_000
-"""After how many new objects garbage is looked for; Python's own 700 are a single request's."""
-_GRACE = 10
-"""How many seconds requests have to end when the gateway is stopped."""
-_LAST_WORDS = 2
-"""And then, to tell their clients that they were not waited for."""
-_LOOK_EVERY = 0.02
-_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - it binds nothing
-_ANOTHER_PORT = "; choose another port with --port, or 0 for any that is free"
-_ADVICE = {errno.EADDRINUSE: _ANOTHER_PORT, errno.EACCES: _ANOTHER_PORT}
+_GC_THRESHOLD = 10_000
+"""New objects between garbage collections; a single request makes more than Python's 700."""
+_GRACE_SECONDS = 10
+"""The time that requests have to end when the gateway is stopped."""
+_ERROR_SECONDS = 2
+"""After that, the time to send errors to clients whose requests have not ended."""
+_POLL_SECONDS = 0.02
+_WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - it binds nothing
+_PORT_ADVICE = "; choose another port with --port, or 0 for a free one"
+_BIND_ADVICE = {errno.EADDRINUSE: _PORT_ADVICE, errno.EACCES: _PORT_ADVICE}
 
 
 class GatewayServer:
-    """Serves a gateway until it is told to stop: the first time what has begun may end, a second
-    Ctrl-C does not wait."""
+    """Serves a gateway until it is stopped. The first stop lets requests end; a second Ctrl-C
+    does not wait."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._callers = Callers(gateway.serve, gateway.ticker)
-        self._stops = asyncio.Event()
-        self._hurries = asyncio.Event()
+        self._stop_requested = asyncio.Event()
+        self._abort_requested = asyncio.Event()
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Stop, as that signal asks."""
-        # Whoever looks on would be waited for.
+        """Stop because of that signal."""
+        # Ends the inspector's live streams, which would otherwise last until the grace period ends.
         self._gateway.is_stopping = True
-        if self._stops.is_set() and number == signal.SIGINT:
-            self._hurries.set()
-        self._stops.set()
+        if self._stop_requested.is_set() and number == signal.SIGINT:
+            self._abort_requested.set()
+        self._stop_requested.set()
 
     async def serve(
-        self, listener: socket.socket, has_started: Callable[[], None] = lambda: None
+        self, listener: socket.socket, on_start: Callable[[], None] = lambda: None
     ) -> None:
-        """Serve on a socket until told to stop."""
+        """Serve on a socket until `stop` is called."""
         loop = asyncio.get_running_loop()
         self._gateway.start()
         try:
             server = await loop.create_server(self._callers.new, sock=listener, backlog=_BACKLOG)
-            has_started()
-            await self._stops.wait()
+            on_start()
+            await self._stop_requested.wait()
             server.close()
-            await self._end()
+            await self._drain()
         finally:
             await self._gateway.close()
 
-    async def _end(self) -> None:
-        """Let requests end that have begun, for as long as that may take."""
+    async def _drain(self) -> None:
+        """Wait for requests to end, then abort the others."""
         callers = self._callers
         callers.close()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE):
-                while callers.connected and not self._hurries.is_set():
-                    await asyncio.sleep(_LOOK_EVERY)
+            async with asyncio.timeout(_GRACE_SECONDS):
+                while callers.connected and not self._abort_requested.is_set():
+                    await asyncio.sleep(_POLL_SECONDS)
         callers.abort()
         if callers.tasks:
-            await asyncio.wait(callers.tasks, timeout=_LAST_WORDS)
+            await asyncio.wait(callers.tasks, timeout=_ERROR_SECONDS)
 
 
 class GatewayRunner(ABC):
-    """A port, the models of this machine, and a configuration that can be read again."""
+    """Binds the port, starts the models of this machine, and reloads the configuration."""
 
-    def __init__(self, config: Config, *, reload: Callable[[], Config]) -> None:
-        self._read = reload
-        self._given = config
-        self._listener = _bound(config)
-        self._host, self._port = self._listener.getsockname()[:2]
-        self.url = _url(self._host, self._port)
+    def __init__(
+        self,
+        config: Config,
+        *,
+        reload: Callable[[], Config],
+        announce: Callable[[GatewayRunner], None],
+    ) -> None:
+        self._read_config = reload
+        self._announce = announce
+        self._file_config = config
+        """The configuration as it was read; `config` has the address that is bound."""
+        self.config = config
         self.token = secrets.token_urlsafe(24)
-        """What opens the inspector on loopback, until the gateway is stopped."""
+        """Opens the inspector on loopback, until the gateway is stopped."""
         self.inspector = InspectorAccess(config, self.token)
-        self.config = self._checked(config)
-        self.local = LocalModels(self.config)
-        self.found = self.local.servers
+        self.url = ""
         self._starting: asyncio.Task[None] | None = None
 
     def run(self) -> None:
-        """Serve until told to stop."""
-        settle()
-        with asyncio.Runner(loop_factory=new_loop()) as runner:
+        """Bind the port, and serve until a signal says to stop."""
+        self._listener = _bind(self._file_config)
+        self._host, self._port = self._listener.getsockname()[:2]
+        self.url = _client_url(self._host, self._port)
+        self.config = self._check(self._file_config)
+        self.local = LocalModels(self.config)
+        self._prepare()
+        tune_garbage_collector()
+        with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
             runner.run(self._run())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in ENDS:
-            loop.add_signal_handler(number, self._stop, number)
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self._handle_stop_signal, number)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
         self._starting = loop.create_task(self.local.start())
         try:
@@ -124,101 +137,98 @@ class GatewayRunner(ABC):
         finally:
             await self.local.stop()
 
-    def _stop(self, number: int) -> None:
+    def _handle_stop_signal(self, number: int) -> None:
         if self._starting:
             self._starting.cancel()
-        self._end(number)
+        self._stop(number)
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Set up what `_serve` needs, once the port is bound."""
 
     @abstractmethod
     async def _serve(self) -> None:
-        """Serve until `_end`."""
+        """Serve until `_stop` is called."""
 
     @abstractmethod
-    def _end(self, number: int) -> None:
-        """Stop serving, as that signal asks."""
+    def _stop(self, number: int) -> None:
+        """Stop serving because of that signal."""
 
     @abstractmethod
-    def _take(self, config: Config) -> None:
-        """Serve what comes from now on by that configuration."""
+    def _apply_config(self, config: Config) -> None:
+        """Use a new configuration for all further requests."""
 
     def reload(self) -> None:
-        """Read the configuration again. What is being served goes on as it began."""
+        """Read the configuration again. Requests in progress are not affected."""
         try:
-            given = self._read()
-            config = self._checked(given)
+            file_config = self._read_config()
+            config = self._check(file_config)
         except UsageError as problem:
-            log.error("not reloaded: %s", problem)
+            log.error("the configuration was not reloaded: %s", problem)
             return
-        if changed := list(_changed(self._given, given)):
-            log.warning("%s: changes only when the gateway is started again", ", ".join(changed))
-        self._given, self.config = given, config
-        self._take(config)
+        if changed := list(_restart_settings(self._file_config, file_config)):
+            log.warning("%s: restart the gateway to apply this change", ", ".join(changed))
+        self._file_config, self.config = file_config, config
+        self._apply_config(config)
 
-    def _checked(self, config: Config) -> Config:
-        """A configuration for a gateway that listens already: where that is cannot change."""
-        host = self._given.server.host
+    def _check(self, config: Config) -> Config:
+        """Return the configuration with the address that is bound; raise `ConfigError` if it has
+        problems."""
+        host = self._file_config.server.host
         server = structs.replace(config.server, host=host, port=self._port)
         config = structs.replace(config, server=server)
-        found = [f"{problem.message} - at `{problem.path}`" for problem in find_problems(config)]
-        if found := found or list(self._ways_back(config)):
-            raise ConfigError(found)
+        if problems := [*find_problems(config)] or [*self._find_own_urls(config)]:
+            raise ConfigError([str(problem) for problem in problems])
         return config
 
-    def _ways_back(self, config: Config) -> Iterator[str]:
-        """Upstreams that are this very gateway, by whichever name of this machine."""
+    def _find_own_urls(self, config: Config) -> Iterator[ConfigProblem]:
+        """Yield upstreams that are this gateway, by whatever name of this machine."""
         for name, upstream in config.upstreams.items():
-            address = urlsplit(upstream.base_url)
-            if (address.port or 80) == self._port and self._is_reached_by(address.hostname or ""):
-                where = mask_url(upstream.base_url)
-                yield (
-                    f"{where} is the gateway's own address, so it would send every request to "
-                    f"itself - at `{join_path(join_path('$.upstreams', name), 'base_url')}`"
+            url = urlsplit(upstream.base_url)
+            if (url.port or 80) == self._port and self._is_reached_by(url.hostname or ""):
+                yield ConfigProblem(
+                    f"{mask_url(upstream.base_url)} is the gateway's own address, so it would "
+                    "send every request to itself; set the model server's URL",
+                    join_path(join_path("$.upstreams", name), "base_url"),
                 )
 
     def _is_reached_by(self, host: str) -> bool:
-        everywhere = self._host in _ANYWHERE
+        is_wildcard = self._host in _WILDCARD_HOSTS
         return any(
-            _is_ours(address) if everywhere else address == self._host
-            for address in _addresses(host)
+            _is_local_address(address) if is_wildcard else address == self._host
+            for address in _resolve(host)
         )
 
 
 class SingleProcessRunner(GatewayRunner):
-    """One gateway with its own event loop."""
+    """Runs the gateway in this process."""
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        reload: Callable[[], Config],
-        announce: Callable[[SingleProcessRunner], None],
-    ) -> None:
-        super().__init__(config, reload=reload)
-        self._announce = announce
+    def _prepare(self) -> None:
+        local = self.local
         self._gateway = Gateway(
-            self.config, found=self.local.servers, is_ready=self.local.is_ready, token=self.token
+            self.config, found=local.servers, is_ready=local.is_ready, token=self.token
         )
         self._server = GatewayServer(self._gateway)
 
     async def _serve(self) -> None:
         await self._server.serve(self._listener, lambda: self._announce(self))
 
-    def _end(self, number: int) -> None:
+    def _stop(self, number: int) -> None:
         self._server.stop(number)
 
-    def _take(self, config: Config) -> None:
+    def _apply_config(self, config: Config) -> None:
         self._gateway.reload(config)
 
 
-def settle() -> None:
-    """What was loaded stays: it need not be searched for garbage again and again."""
+def tune_garbage_collector() -> None:
+    """Exclude everything loaded so far from garbage collection, and collect less often."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_ALLOCATIONS, 20, 50)
+    gc.set_threshold(_GC_THRESHOLD, 20, 50)
 
 
-def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's event loop, where there is one."""
+def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's event loop if it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -226,8 +236,8 @@ def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _bound(config: Config) -> socket.socket:
-    """A socket that listens where the configuration says."""
+def _bind(config: Config) -> socket.socket:
+    """Return a socket that listens on the configured address."""
     host, port = config.server.host.strip("[]"), config.server.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -237,21 +247,20 @@ def _bound(config: Config) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as problem:
         listener.close()
-        advice = _ADVICE.get(problem.errno or 0, "")
-        raise UsageError(
-            f"cannot listen on {host}:{port}: {problem.strerror or problem}{advice}"
-        ) from None
+        advice = _BIND_ADVICE.get(problem.errno or 0, "")
+        message = f"cannot listen on {host}:{port}: {problem.strerror or problem}{advice}"
+        raise UsageError(message) from None
     return listener
 
 
-def _url(host: str, port: int) -> str:
-    """Where clients reach a gateway."""
-    host = _ANYWHERE.get(host, host)
+def _client_url(host: str, port: int) -> str:
+    """Return the URL for clients on this machine."""
+    host = _WILDCARD_HOSTS.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _addresses(host: str) -> set[str]:
-    """What a name stands for; nothing if that is not known."""
+def _resolve(host: str) -> set[str]:
+    """Return the addresses of a host name; none if it is unknown."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -259,8 +268,8 @@ def _addresses(host: str) -> set[str]:
     return {str(address[0]) for *_, address in found}
 
 
-def _is_ours(address: str) -> bool:
-    """Whether an address is one of this machine: nobody can listen on another's."""
+def _is_local_address(address: str) -> bool:
+    """Return True if this machine has the address, which is when it can be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
@@ -270,9 +279,9 @@ def _is_ours(address: str) -> bool:
     return True
 
 
-def _changed(before: Config, after: Config) -> Iterator[str]:
-    """Settings that only count when the gateway starts."""
-    for name in ("host", "port", "workers", "log"):
+def _restart_settings(before: Config, after: Config) -> Iterator[str]:
+    """Yield the names of changed settings that need a restart."""
+    for name in ("host", "port", "workers", "log_format"):
         if getattr(before.server, name) != getattr(after.server, name):
             yield f"server.{name}"
     for name in ("store", "embedded", "gguf", "telemetry"):

@@ -1,8 +1,8 @@
 """Several processes that serve one port.
 
-The first process binds the port, runs the embedded model, and looks after the others: one that dies
-is started again. It tells them what they need to know, line by line, and when it ends, so do they.
-What requests have to remember is in the store, and nowhere else.
+The supervisor binds the port, runs the embedded model, and starts the workers; a worker that dies
+is started again. It sends its state to the workers' stdin, as lines of JSON; when its end of the
+pipe closes, they stop. Data that requests share is in the store only.
 
     python -m toolspeak.gateway.workers DESCRIPTOR LEVEL FORMAT
 """
@@ -16,7 +16,6 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
 
 import msgspec
 from msgspec import Struct
@@ -26,129 +25,119 @@ from ..observe.logs import configure_logging
 from ..store.socket import SocketStore, StoreServer
 from ..upstream.catalog import DiscoveredServer
 from .app import Gateway
-from .server import GatewayRunner, GatewayServer, new_loop, settle
+from .server import GatewayRunner, GatewayServer, event_loop_factory, tune_garbage_collector
 
 log = logging.getLogger("toolspeak.gateway")
 _FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 15.0
-_STEADY = 60
-"""A worker that lived for so many seconds died for another reason than the last one."""
-_LOOK_EVERY = 0.25
-_GRACE = 15.0
-_LONGEST_LINE = 2**26
+_MAX_PAUSE = 15.0
+_STABLE_SECONDS = 60
+"""A worker that ran for so long did not die for the same reason as the one before it."""
+_POLL_SECONDS = 0.25
+_GRACE_SECONDS = 15.0
+_MAX_LINE = 2**26
 
 
 class WorkerState(Struct, frozen=True):
-    """What a worker has to know."""
+    """Everything that a worker needs to know."""
 
     config: Config
     found: tuple[DiscoveredServer, ...]
     is_ready: bool
     token: str
     store: str
-    """Where the first process keeps what all of them remember; empty: where the settings say."""
+    """The socket of the supervisor's store; empty if the configuration names another store."""
 
 
 _DECODER = msgspec.json.Decoder(WorkerState)
 
 
 class MultiProcessRunner(GatewayRunner):
-    """The first process."""
+    """The supervisor: runs the gateway in several worker processes."""
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        reload: Callable[[], Config],
-        announce: Callable[[MultiProcessRunner], None],
-    ) -> None:
-        super().__init__(config, reload=reload)
-        self._announce = announce
-        self._stops = asyncio.Event()
+    def _prepare(self) -> None:
+        self._stop_requested = asyncio.Event()
         self._workers: set[Process] = set()
-        self._told = b""
+        self._state_line = b""
         self._store = StoreServer() if self.config.store == "memory" else None
 
     async def _serve(self) -> None:
         if self._store:
             await self._store.start()
         try:
-            await self._look_after()
+            await self._run_workers()
         finally:
             if self._store:
                 await self._store.stop()
 
-    async def _look_after(self) -> None:
-        self._tell()
+    async def _run_workers(self) -> None:
+        self._send_state()
         async with asyncio.TaskGroup() as group:
             for _ in range(self.config.server.workers):
-                group.create_task(self._keep_alive())
-            group.create_task(self._keep_informed())
+                group.create_task(self._keep_worker_alive())
+            group.create_task(self._watch_local_models())
             self._announce(self)
 
-    def _end(self, number: int) -> None:
-        if self._stops.is_set() and number == signal.SIGINT:
+    def _stop(self, number: int) -> None:
+        if self._stop_requested.is_set() and number == signal.SIGINT:
             for worker in self._workers:
                 _kill(worker)
-        self._stops.set()
+        self._stop_requested.set()
         self._listener.close()
 
-    def _take(self, config: Config) -> None:
-        self._tell()
+    def _apply_config(self, config: Config) -> None:
+        self._send_state()
 
-    async def _keep_informed(self) -> None:
-        """Tell the workers when the embedded model moves."""
-        while not await self._stops_within(_LOOK_EVERY):
-            self._tell()
+    async def _watch_local_models(self) -> None:
+        """Send the new state when the embedded model restarts at another address."""
+        while not await self._stops_within(_POLL_SECONDS):
+            self._send_state()
 
-    def _tell(self) -> None:
-        """Tell the workers what is new."""
-        place = self._store.path if self._store else ""
-        state = WorkerState(
-            self.config, self.local.servers(), self.local.is_ready(), self.token, place
-        )
+    def _send_state(self) -> None:
+        """Send the state to all workers if it has changed."""
+        local, store = self.local, self._store.path if self._store else ""
+        state = WorkerState(self.config, local.servers(), local.is_ready(), self.token, store)
         line = msgspec.json.encode(state) + b"\n"
-        if line != self._told:
-            self._told = line
+        if line != self._state_line:
+            self._state_line = line
             for worker in self._workers:
-                _say(worker, line)
+                _send_line(worker, line)
 
-    async def _keep_alive(self) -> None:
-        """One worker, and the next when it dies."""
+    async def _keep_worker_alive(self) -> None:
+        """Run one worker, and start the next when it dies."""
         pause = _FIRST_PAUSE
-        while not self._stops.is_set():
-            began = asyncio.get_running_loop().time()
-            code = await self._work()
-            if self._stops.is_set():
+        clock = asyncio.get_running_loop().time
+        while not self._stop_requested.is_set():
+            started = clock()
+            code = await self._run_worker()
+            if self._stop_requested.is_set():
                 return
-            lived = asyncio.get_running_loop().time() - began
-            pause = _FIRST_PAUSE if lived > _STEADY else pause
-            log.error("a worker ended with %s; another is started in %g s", code, pause)
+            pause = _FIRST_PAUSE if clock() - started > _STABLE_SECONDS else pause
+            log.error("a worker exited with code %s; starting another in %g s", code, pause)
             await self._stops_within(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            pause = min(pause * 2, _MAX_PAUSE)
 
-    async def _work(self) -> int:
-        """The life of a worker; the code that it ends with."""
-        worker = await self._start()
+    async def _run_worker(self) -> int:
+        """Run a worker until it ends or the gateway stops, and return its exit code."""
+        worker = await self._spawn_worker()
         self._workers.add(worker)
-        _say(worker, self._told)
-        ending = asyncio.create_task(worker.wait())
-        stopping = asyncio.create_task(self._stops.wait())
+        _send_line(worker, self._state_line)
+        exiting = asyncio.create_task(worker.wait())
+        stopping = asyncio.create_task(self._stop_requested.wait())
         try:
-            await asyncio.wait((ending, stopping), return_when=asyncio.FIRST_COMPLETED)
-            _hang_up(worker)
-            await asyncio.wait((ending,), timeout=_GRACE)
+            await asyncio.wait((exiting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            _close_stdin(worker)
+            await asyncio.wait((exiting,), timeout=_GRACE_SECONDS)
         finally:
             stopping.cancel()
-            if not ending.done():
+            if not exiting.done():
                 _kill(worker)
             self._workers.discard(worker)
-        return await ending
+        return await exiting
 
-    async def _start(self) -> Process:
+    async def _spawn_worker(self) -> Process:
         descriptor = self._listener.fileno()
         level = logging.getLogger().getEffectiveLevel()
-        # -P: a file of the same name in the current folder is none of our modules.
+        # -P: do not import modules of the same name from the current directory.
         program = [sys.executable, "-P", "-m", "toolspeak.gateway.workers"]
         return await asyncio.create_subprocess_exec(
             *program,
@@ -157,22 +146,22 @@ class MultiProcessRunner(GatewayRunner):
             self.config.server.log_format,
             stdin=PIPE,
             pass_fds=(descriptor,),
-            # Ctrl-C is for the first process, which lets the others end what they have begun.
+            # Only the supervisor gets Ctrl-C; it lets the workers finish their requests.
             start_new_session=True,
         )
 
     async def _stops_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stops.wait(), seconds)
-        return self._stops.is_set()
+            await asyncio.wait_for(self._stop_requested.wait(), seconds)
+        return self._stop_requested.is_set()
 
 
-def _say(worker: Process, line: bytes) -> None:
+def _send_line(worker: Process, line: bytes) -> None:
     if worker.stdin and not worker.stdin.is_closing():
         worker.stdin.write(line)
 
 
-def _hang_up(worker: Process) -> None:
+def _close_stdin(worker: Process) -> None:
     if worker.stdin:
         worker.stdin.close()
 
@@ -183,7 +172,7 @@ def _kill(worker: Process) -> None:
 
 
 class _Worker:
-    """One of the processes that serve."""
+    """The gateway in one worker process."""
 
     def __init__(self, lines: asyncio.StreamReader, state: WorkerState) -> None:
         self._lines = lines
@@ -198,17 +187,16 @@ class _Worker:
         self._server = GatewayServer(self._gateway)
 
     async def serve(self, listener: socket.socket) -> None:
-        """Serve until the first process ends, or says so."""
+        """Serve until the supervisor ends or closes the pipe."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._server.stop, signal.SIGTERM)
-        listening = loop.create_task(self._listen())
+        reading = loop.create_task(self._read_states())
         try:
             await self._server.serve(listener)
         finally:
-            listening.cancel()
+            reading.cancel()
 
-    async def _listen(self) -> None:
-        """Take over what is new."""
+    async def _read_states(self) -> None:
         while line := await self._lines.readline():
             self._state = _DECODER.decode(line)
             if self._state.config != self._gateway.config:
@@ -216,8 +204,8 @@ class _Worker:
         self._server.stop(signal.SIGTERM)
 
 
-async def _work(descriptor: int) -> None:
-    lines = asyncio.StreamReader(limit=_LONGEST_LINE)
+async def _run_worker(descriptor: int) -> None:
+    lines = asyncio.StreamReader(limit=_MAX_LINE)
     protocol = asyncio.StreamReaderProtocol(lines)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     if line := await lines.readline():
@@ -225,15 +213,15 @@ async def _work(descriptor: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve as one of several."""
+    """Run a worker process."""
     for number in (signal.SIGHUP, signal.SIGINT):
-        # They are for the first process, whoever sends them to all.
+        # The supervisor handles them, even if they are sent to all processes.
         signal.signal(number, signal.SIG_IGN)
-    descriptor, level, form = arguments
-    configure_logging("json" if form == "json" else "text", int(level))
-    settle()
-    with asyncio.Runner(loop_factory=new_loop()) as runner:
-        runner.run(_work(int(descriptor)))
+    descriptor, level, log_format = arguments
+    configure_logging("json" if log_format == "json" else "text", int(level))
+    tune_garbage_collector()
+    with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+        runner.run(_run_worker(int(descriptor)))
 
 
 if __name__ == "__main__":

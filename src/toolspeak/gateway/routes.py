@@ -1,0 +1,205 @@
+"""The gateway's endpoints besides chat: models, token counts, stored responses, embeddings, health.
+
+`app.py` sends chat requests to `chat_handler.py` and everything else here or to the inspector.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ..types import Failure
+from ..wires import get_wire
+from ..wires.framing import encode_json
+from ..wires.routes import Route
+from .auth import accepts_html
+from .http import Incoming, Refused, Sender
+from .model_list import OLLAMA_VERSION, ModelList
+from .token_count import count_tokens
+
+if TYPE_CHECKING:
+    from .app import Gateway
+
+Handler = Callable[["RequestContext", "re.Match[str]"], Awaitable[None]]
+RouteRow = tuple[str, str, Handler]
+"""Methods separated by `|`, a pattern for the path, and the handler."""
+
+
+class RequestContext:
+    """A request, the response to it, and the key that the client has sent."""
+
+    def __init__(self, incoming: Incoming, sender: Sender, client_key: str) -> None:
+        self.incoming = incoming
+        self.sender = sender
+        self.client_key = client_key
+
+    async def send_json(self, value: Any, status: int = 200) -> None:
+        await self.sender.whole(status, encode_json(value))
+
+
+class Router:
+    """Finds the handler for a request by its method and path."""
+
+    def __init__(self, rows: Iterable[RouteRow]) -> None:
+        self._routes = [
+            (methods.split("|"), re.compile(path), handler) for methods, path, handler in rows
+        ]
+
+    def find(self, incoming: Incoming, *, is_chat_path: bool) -> tuple[Handler, re.Match[str]]:
+        """Return the handler and the match of its path; raise `Refused` with 404 or 405."""
+        path = incoming.path.rstrip("/") or "/"
+        method = "GET" if incoming.method == "HEAD" else incoming.method
+        allowed_methods = {"POST"} if is_chat_path else set[str]()
+        for methods, pattern, handler in self._routes:
+            match = pattern.fullmatch(path)
+            if match and method in methods:
+                return handler, match
+            allowed_methods.update(methods if match else ())
+        if allowed_methods:
+            allowed = ", ".join(sorted(allowed_methods))
+            message = f"{path} does not support {incoming.method}; use {allowed}"
+            raise Refused(Failure("bad_request", message, 405), {"allow": allowed})
+        message = f"{incoming.method} {path} is not an endpoint of this gateway"
+        raise Refused(Failure("not_found", message, 404))
+
+
+class ApiRoutes:
+    """Handles the requests of every API that are not chats."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    @property
+    def rows(self) -> tuple[RouteRow, ...]:
+        gemini_models = r"(?:/v1(?:alpha|beta)?)?/models"
+        return (
+            ("GET", r"/", self._root),
+            ("GET", r"/health", self._health),
+            ("GET", r"/ready", self._ready),
+            ("GET", r"/metrics", self._metrics),
+            ("GET", r"(?:/v1)?/models", self._list_models),
+            ("GET", r"/v1/models/(?P<model>.+)", self._show_model),
+            ("GET", r"/v1(?:alpha|beta)/models", self._list_gemini_models),
+            ("GET", r"/v1(?:alpha|beta)/models/(?P<model>[^:]+)", self._show_gemini_model),
+            ("GET", r"/api/tags", self._list_ollama_models),
+            ("GET", r"/api/version", self._ollama_version),
+            ("POST", r"/api/show", self._show_ollama_model),
+            ("POST", r"/v1/messages/count_tokens", self._count_anthropic_tokens),
+            ("POST", gemini_models + r"/(?P<model>.+):countTokens", self._count_gemini_tokens),
+            ("GET|DELETE", r"/v1/responses/(?P<id>[\w.\-]+)", self._stored_response),
+            ("POST", r"(?:/v1)?/embeddings", self._embeddings),
+            ("POST", r"/api/embed(?:dings)?", self._embeddings),
+        )
+
+    # The gateway itself.
+
+    async def _root(self, context: RequestContext, _: re.Match[str]) -> None:
+        if accepts_html(context.incoming):
+            await self._gateway.inspector_pages.send_page(context)
+            return
+        await context.send_json({"name": "toolspeak", "health": "/health", "models": "/v1/models"})
+
+    async def _health(self, context: RequestContext, _: re.Match[str]) -> None:
+        await context.send_json({"status": "ok"})
+
+    async def _ready(self, context: RequestContext, _: re.Match[str]) -> None:
+        is_ready = self._gateway.is_ready()
+        status = 200 if is_ready else 503
+        await context.send_json({"status": "ready" if is_ready else "starting"}, status)
+
+    async def _metrics(self, context: RequestContext, _: re.Match[str]) -> None:
+        text = await self._gateway.metrics_text()
+        await context.sender.whole(200, text.encode(), "text/plain; version=0.0.4")
+
+    # Models.
+
+    @property
+    def _models(self) -> ModelList:
+        return ModelList(self._gateway.catalog)
+
+    async def _list_models(self, context: RequestContext, _: re.Match[str]) -> None:
+        models = self._models
+        is_anthropic = "anthropic-version" in context.incoming.headers
+        await context.send_json(models.anthropic_list() if is_anthropic else models.openai_list())
+
+    async def _show_model(self, context: RequestContext, match: re.Match[str]) -> None:
+        models = self._models
+        is_anthropic = "anthropic-version" in context.incoming.headers
+        show = models.anthropic_model if is_anthropic else models.openai_model
+        await context.send_json(show(match["model"]))
+
+    async def _list_gemini_models(self, context: RequestContext, _: re.Match[str]) -> None:
+        await context.send_json(self._models.gemini_list())
+
+    async def _show_gemini_model(self, context: RequestContext, match: re.Match[str]) -> None:
+        await context.send_json(self._models.gemini_model(match["model"]))
+
+    async def _list_ollama_models(self, context: RequestContext, _: re.Match[str]) -> None:
+        await context.send_json(self._models.ollama_list())
+
+    async def _show_ollama_model(self, context: RequestContext, _: re.Match[str]) -> None:
+        body = await self._read_body(context)
+        name = str(body.get("model") or body.get("name") or "")
+        await context.send_json(self._models.ollama_model(name))
+
+    async def _ollama_version(self, context: RequestContext, _: re.Match[str]) -> None:
+        await context.send_json({"version": OLLAMA_VERSION})
+
+    # Token counts.
+
+    async def _count_anthropic_tokens(self, context: RequestContext, _: re.Match[str]) -> None:
+        body = await self._read_body(context)
+        tokens = await self._count_tokens(context, Route("anthropic"), body)
+        await context.send_json({"input_tokens": tokens})
+
+    async def _count_gemini_tokens(self, context: RequestContext, match: re.Match[str]) -> None:
+        body = await self._read_body(context)
+        inner = body.get("generateContentRequest", body)
+        tokens = await self._count_tokens(context, Route("gemini", match["model"]), inner)
+        await context.send_json({"totalTokens": tokens})
+
+    async def _count_tokens(
+        self, context: RequestContext, route: Route, body: dict[str, Any]
+    ) -> int:
+        # Anthropic's chat requests require `max_tokens`, its counting requests have none.
+        complete = {"max_tokens": 1, **body} if route.wire == "anthropic" else body
+        request = get_wire(route.wire).decode_request(complete, model=route.model, stream=False)
+        model = self._gateway.catalog.resolve(request.model)
+        tokens, is_counted = await count_tokens(request, body, model, self._gateway.upstreams)
+        context.sender.headers["x-toolspeak-estimated"] = str(not is_counted).lower()
+        return tokens
+
+    # Stored responses and embeddings.
+
+    async def _stored_response(self, context: RequestContext, match: re.Match[str]) -> None:
+        responses, response_id = self._gateway.responses, match["id"]
+        body = await responses.read_body(context.client_key, response_id)
+        if body is None:
+            message = f"the response {response_id!r} is not stored"
+            raise Refused(Failure("not_found", message, 404))
+        if context.incoming.method == "DELETE":
+            await responses.delete(context.client_key, response_id)
+            await context.send_json({"id": response_id, "object": "response", "deleted": True})
+            return
+        await context.sender.whole(200, body)
+
+    async def _embeddings(self, context: RequestContext, _: re.Match[str]) -> None:
+        """Forward the request to an upstream with the same API."""
+        incoming, sender = context.incoming, context.sender
+        body = await self._read_body(context)
+        model = self._gateway.catalog.resolve(str(body.get("model", "")))
+        wire = "ollama" if incoming.path.startswith("/api/") else "openai_chat"
+        if model.endpoint.wire != wire:
+            message = f"the upstream {model.endpoint.name} does not support {incoming.path}"
+            raise Refused(Failure("not_found", message, 404))
+        path = incoming.path.rstrip("/").removeprefix("/v1")
+        data = encode_json({**body, "model": model.profile.model})
+        with await self._gateway.upstreams.request(model.endpoint, path, data) as response:
+            if response.status >= 300:
+                raise await response.read_error()
+            content_type = response.content_type or "application/json"
+            await sender.whole(response.status, await response.read_body(), content_type)
+
+    async def _read_body(self, context: RequestContext) -> dict[str, Any]:
+        return await context.incoming.value(self._gateway.config.limits)

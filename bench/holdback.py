@@ -34,6 +34,7 @@ from toolspeak import (
     CallEnd,
     CallStart,
     Event,
+    Failure,
     Finish,
     Message,
     Request,
@@ -44,8 +45,9 @@ from toolspeak import (
     ToolCall,
     render_calls,
 )
-from toolspeak.engine import ModelProfile
-from toolspeak.engine.pipeline import Pipeline
+from toolspeak.engine import ModelProfile, Pipeline, ReplyReader
+from toolspeak.engine.pipeline import Steps
+from toolspeak.errors import UpstreamError
 from toolspeak.security.refusals import MAX_UNDECIDED
 from toolspeak.testing import chunks
 
@@ -86,8 +88,14 @@ REQUEST = Request(
 )
 
 
-class _Source(Struct, frozen=True):
-    in_call: bool
+class _Reader(ReplyReader):
+    """A reader whose native calls come as events."""
+
+    is_native_call = False
+
+    @property
+    def in_call(self) -> bool:
+        return self.is_native_call or super().in_call
 
 
 class Waited(Struct, frozen=True):
@@ -128,24 +136,33 @@ def said(text: str, call: ToolCall | None = None, dialect: str = NATIVE) -> list
 
 
 def left(events: Sequence[Event], dialect: str, *, ladder: bool) -> Iterator[tuple[int, str]]:
-    """What text leaves of a reply, and how many characters had come by then."""
+    """Yield the text that is sent, and how many characters had arrived by then."""
     mode = NATIVE if dialect == NATIVE else "prompt"
     named = None if dialect == NATIVE else dialect
-    steps = Pipeline(REQUEST, ModelProfile(model="m", mode=mode, dialect=named), streams=True)
-    exchange = steps.exchange()
-    assert exchange
-    understanding = exchange.reader().understanding
+    profile = ModelProfile(model="m", mode=mode, dialect=named)
+    pipeline = Pipeline(REQUEST, [profile], is_streaming=True)
+    steps = pipeline.run()
+    reader = _Reader(next(steps))
+    pipeline.reader = reader
     came = 0
-    is_native_call = False
     for event in events:
         came += _size(event)
-        understood = understanding.feed([event])
-        is_native_call = isinstance(event, (CallStart, ArgumentsDelta))
-        source = _Source(is_native_call or understanding.in_call)
-        for one in steps.feed(understood, source) if ladder else understood:
+        reader.is_native_call = isinstance(event, (CallStart, ArgumentsDelta))
+        extracted = reader.read_events([event])
+        for one in pipeline.receive(extracted) if ladder else extracted:
             yield came, _text(one)
-    for one in (steps.end() or steps.give_up() or ()) if ladder else ():
+    for one in _finish(steps) if ladder else ():
         yield came, _text(one)
+
+
+def _finish(steps: Steps[list[Event]]) -> list[Event]:
+    """Return the rest of the reply. If the model is asked again, its upstream fails."""
+    try:
+        next(steps)
+        steps.throw(UpstreamError(Failure("upstream", "gone", 502)))
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a failed retry ends the reply")
 
 
 def waits(

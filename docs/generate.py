@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from docs import client_parts, errors_page, observability_tables, scrubbing_tables, walk_picture
-from docs.ladder_picture import picture
-from docs.ladder_tables import tables
+from docs.recovery_picture import picture
+from docs.recovery_tables import tables
 from toolspeak import (
     DIALECTS,
     Dialect,

@@ -28,7 +28,7 @@ STEPS_THERE = (
 )
 STEPS_BACK = (
     ("encode", "in the client's own", "words, as it comes", "wires/*/reply_encoding.py"),
-    ("ladder", "will it do? if not,", "what is asked next", "engine/pipeline.py"),
+    ("recover", "not usable? then", "what to ask next", "engine/recovery.py"),
     ("judge", "is it a tool,", "do arguments fit?", "calls/resolution.py"),
     ("parse", "calls found in text,", f"in {len(DIALECTS)} dialects", "dialects/parser.py"),
 )

@@ -34,7 +34,7 @@ from toolspeak import (
 from toolspeak.agent import AgentTool, ApprovalPolicy, Approvals
 from toolspeak.agent.approvals import Autonomy
 from toolspeak.calls.toolset import Toolset
-from toolspeak.engine import Attempt, ModelProfile
+from toolspeak.engine import ModelProfile, prepare_attempt
 from toolspeak.engine.outcome import classify_reply
 from toolspeak.engine.tool_names import OfferedTools
 from toolspeak.security.refusals import find_refusal
@@ -458,7 +458,7 @@ def test_history_without_tools_is_written_for_a_plain_model(wire: str) -> None:
         body = {"model": "m", "max_tokens": 9, **case["input"]}
         request = WIRES[wire].decode_request(body)
         target = ModelProfile(model="m", mode="prompt", dialect="action")
-        sent = Attempt(request, target).model_request.messages
+        sent = prepare_attempt(request, target).model_request.messages
         wanted = case["expected"]
         assert len(sent) == wanted["message_count"]
         told = ["".join(part.text for part in m.parts if isinstance(part, Text)) for m in sent]

@@ -20,7 +20,7 @@ from .dialects import (
     render_results,
     render_tools,
 )
-from .engine.instructions import augment_system_prompt
+from .engine.prompt import augment_system_prompt
 from .errors import (
     ExtractionProblem,
     ToolspeakError,

@@ -17,6 +17,7 @@ What a model says is no exception otherwise: it becomes calls, text and notes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .types import Failure, Rejection
@@ -74,3 +75,12 @@ class Unrepresentable(ToolspeakError, ValueError):
         self.dialect = dialect
         self.path = path
         self.reason = reason
+
+
+class UpstreamError(ToolspeakError):
+    """An upstream gave no usable reply. `headers` are for the client, such as `retry-after`."""
+
+    def __init__(self, failure: Failure, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.headers = headers or {}

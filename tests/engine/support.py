@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.wires.scenarios import TOOLS
 from toolspeak import Event, Message, Reply, Request, Text, ToolCall, ToolResult, fold
-from toolspeak.engine import Attempt, ModelProfile
+from toolspeak.engine import Attempt, ModelProfile, Pipeline, ReplyReader, prepare_attempt
 from toolspeak.wires import Envelope, get_wire
 
 CALL = ToolCall(id="call_1", name="get_weather", arguments={"city": "Oslo"})
@@ -30,9 +30,30 @@ def ids() -> Callable[[], str]:
     return lambda: f"call_new_{next(numbers)}"
 
 
-def exchange(request: Request, **target: Any) -> Attempt:
-    target.setdefault("model", "plain-7b")
-    return Attempt(request, ModelProfile(**target), new_id=ids())
+def prepare(request: Request, **profile: Any) -> Attempt:
+    profile.setdefault("model", "plain-7b")
+    return prepare_attempt(request, ModelProfile(**profile), new_id=ids())
+
+
+class PipelineRun:
+    """Runs a pipeline by hand: replies are fed as events, attempts end when the test says so."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self._steps = pipeline.run()
+        self.attempt = next(self._steps)
+
+    def feed(self, events: list[Event]) -> list[Event]:
+        """Return what may be sent to the client now."""
+        return self.pipeline.receive(events)
+
+    def end(self) -> list[Event] | None:
+        """End the attempt: return the rest of the reply, or None if there is another attempt."""
+        try:
+            self.attempt = next(self._steps)
+        except StopIteration as end:
+            return end.value
+        return None
 
 
 def seen(sent: Attempt) -> Request:
@@ -48,7 +69,7 @@ def answered(sent: Attempt, events: Sequence[Event], *, piece: int = 0) -> Reply
 def events_of(sent: Attempt, events: Sequence[Event], *, piece: int = 0) -> Iterable[Event]:
     wire = get_wire(sent.profile.wire)
     envelope = Envelope(sent.model_request, "id_1", 1)
-    answer = sent.reader()
+    answer = ReplyReader(sent)
     if not piece:
         return list(answer.read_whole(wire.encode_reply(fold(events), envelope)))
     encoder = wire.stream_encoder(envelope)

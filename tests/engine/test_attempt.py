@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.support import CALL, RESULT, answered, asked, events_of, exchange, seen, user
+from tests.engine.support import CALL, RESULT, answered, asked, events_of, prepare, seen, user
 from tests.wires.scenarios import TOOLS
 from toolspeak import (
     Capabilities,
@@ -48,7 +48,7 @@ def written(sent: Any, call: ToolCall = CALL) -> str:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("piece", STREAMS)
 def test_plain_chat_makes_a_call(wire: str, mode: ToolsMode, piece: int) -> None:
-    sent = exchange(asked(stream=bool(piece)), wire=wire, mode=mode)
+    sent = prepare(asked(stream=bool(piece)), wire=wire, mode=mode)
     reply = answered(sent, says(written(sent)), piece=piece)
     assert [(call.name, call.arguments) for call in reply.calls] == [
         ("get_weather", {"city": "Oslo"})
@@ -59,7 +59,7 @@ def test_plain_chat_makes_a_call(wire: str, mode: ToolsMode, piece: int) -> None
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("mode", MODES)
 def test_no_upstream_hears_of_tools_in_its_own_words(wire: str, mode: ToolsMode) -> None:
-    sent = exchange(asked(*ANSWERED), wire=wire, mode=mode)
+    sent = prepare(asked(*ANSWERED), wire=wire, mode=mode)
     request = seen(sent)
     assert not request.tools
     kinds = {type(part) for message in request.messages for part in message.parts}
@@ -77,7 +77,7 @@ def test_no_upstream_hears_of_tools_in_its_own_words(wire: str, mode: ToolsMode)
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_dialect_can_be_prompted(dialect: str) -> None:
-    sent = exchange(asked(*ANSWERED), mode="prompt", dialect=dialect)
+    sent = prepare(asked(*ANSWERED), mode="prompt", dialect=dialect)
     reply = answered(sent, says(f"Let me see.\n{written(sent)}"), piece=5)
     if DIALECTS[dialect].evidence != "whole":
         assert [call.arguments for call in reply.calls] == [{"city": "Oslo"}]
@@ -86,14 +86,14 @@ def test_every_dialect_can_be_prompted(dialect: str) -> None:
 @pytest.mark.parametrize("piece", STREAMS)
 def test_text_stays_text(piece: int) -> None:
     for mode in MODES:
-        sent = exchange(asked(stream=bool(piece)), mode=mode)
+        sent = prepare(asked(stream=bool(piece)), mode=mode)
         answer = '{"answer": "It\\u2019s \\"7\\" °C\\n😀"}' if mode == "constrained" else ""
         reply = answered(sent, says(answer or 'It’s "7" °C\n😀'), piece=piece)
         assert (reply.text, reply.calls) == ('It’s "7" °C\n😀', ())
 
 
 def test_an_answer_leaves_as_it_comes() -> None:
-    sent = exchange(asked(stream=True), mode="constrained")
+    sent = prepare(asked(stream=True), mode="constrained")
     parts = ['{"ans', 'wer": "It ', "is \\", "u00e", '9 sunny"', "}"]
     said = [TextDelta(part) for part in parts]
     texts = [
@@ -106,7 +106,7 @@ def test_an_answer_leaves_as_it_comes() -> None:
 
 def test_an_answer_in_a_schema_is_json() -> None:
     wanted = ResponseFormat({"type": "object", "properties": {"sky": {"type": "string"}}})
-    sent = exchange(asked(response_format=wanted), mode="constrained")
+    sent = prepare(asked(response_format=wanted), mode="constrained")
     [*_, answer] = sent.outgoing.body["response_format"]["json_schema"]["schema"]["anyOf"]
     assert answer["properties"]["answer"]["properties"] == {"sky": {"type": "string"}}
     assert answered(sent, says('{"answer": {"sky": "grey"}}')).text == '{"sky": "grey"}'
@@ -114,30 +114,30 @@ def test_an_answer_in_a_schema_is_json() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_choice_of_none_offers_and_accepts_nothing(mode: ToolsMode) -> None:
-    sent = exchange(asked(tool_choice=ToolChoice("none")), mode=mode)
+    sent = prepare(asked(tool_choice=ToolChoice("none")), mode=mode)
     assert "get_weather" not in str(sent.outgoing.body)
     assert answered(sent, says(written(sent))).calls == ()
 
 
 def test_a_forced_choice_is_said_and_constrained() -> None:
     choice = ToolChoice("required", ("now",))
-    prompt = exchange(asked(tool_choice=choice), mode="prompt")
+    prompt = prepare(asked(tool_choice=choice), mode="prompt")
     assert "must be a call to now" in str(prompt.outgoing.body)
     assert "get_weather" not in str(prompt.outgoing.body)
-    bound = exchange(asked(tool_choice=choice), mode="constrained")
+    bound = prepare(asked(tool_choice=choice), mode="constrained")
     schema = bound.outgoing.body["response_format"]["json_schema"]["schema"]
     assert schema["properties"]["tool"] == {"const": "now"}
 
 
 def test_a_request_without_tools_is_left_alone() -> None:
-    sent = exchange(asked(user("Give this a title."), tools=None), mode="prompt")
+    sent = prepare(asked(user("Give this a title."), tools=None), mode="prompt")
     assert sent.outgoing.body["messages"] == [{"role": "user", "content": "Give this a title."}]
-    assert sent.plan.reasons == ("no tools are involved",)
+    assert sent.plan.reasons == ("the request involves no tools",)
 
 
 def test_models_without_a_system_role_are_told_in_the_first_turn() -> None:
     request = asked(Message("system", (Text("Be brief."),)), user("How is Oslo?"))
-    sent = exchange(request, mode="prompt", capabilities=Capabilities(system_role=False))
+    sent = prepare(request, mode="prompt", capabilities=Capabilities(system_role=False))
     [only] = sent.outgoing.body["messages"]
     assert only["role"] == "user"
     assert only["content"].startswith("Be brief.")
@@ -149,7 +149,7 @@ def test_errors_and_empty_results_are_said() -> None:
     empty = ToolResult(call_id="call_2", name="now", content="")
     second = ToolCall(id="call_2", name="now", arguments={})
     history = (HISTORY[0], Message("assistant", (CALL, second)), Message("tool", (failed, empty)))
-    text = str(exchange(asked(*history), mode="prompt").outgoing.body["messages"][-1])
+    text = str(prepare(asked(*history), mode="prompt").outgoing.body["messages"][-1])
     assert "Error: no such city" in text
     assert "(no output)" in text
 
@@ -167,7 +167,7 @@ def test_results_stand_in_the_order_of_their_calls(together: bool) -> None:
         else [Message("tool", (result,)) for result in results]
     )
     history = (HISTORY[0], Message("assistant", (CALL, second)), *turns)
-    text = exchange(asked(*history), mode="prompt").outgoing.body["messages"][-1]["content"]
+    text = prepare(asked(*history), mode="prompt").outgoing.body["messages"][-1]["content"]
     assert text.index("rain") < text.index("sun") < text.index("Make the next call")
     assert text.count("Make the next call") == 1
 
@@ -175,16 +175,16 @@ def test_results_stand_in_the_order_of_their_calls(together: bool) -> None:
 @pytest.mark.parametrize("name", ["functions.exec", "a.b", "mcp/files.read", "9 lives", "天气"])
 @pytest.mark.parametrize("dialect", ["tagged", "hermes", "qwen3_coder", "kimi_k2"])
 def test_any_name_can_be_prompted(name: str, dialect: str) -> None:
-    sent = exchange(asked(tools=(Tool(name=name),)), mode="prompt", dialect=dialect)
-    call = ToolCall(id="", name=sent.offered.tools[0].name, arguments={})
-    reply = answered(sent, says(render_calls(dialect, [call], sent.offered.tools)))
+    sent = prepare(asked(tools=(Tool(name=name),)), mode="prompt", dialect=dialect)
+    call = ToolCall(id="", name=sent.tools.tools[0].name, arguments={})
+    reply = answered(sent, says(render_calls(dialect, [call], sent.tools.tools)))
     assert [call.name for call in reply.calls] == [name]
 
 
 def test_tools_that_a_dialect_cannot_write_are_called_in_another() -> None:
     schema = {"type": "object", "properties": {"<x>": {"type": "string"}}, "required": ["<x>"]}
     tools = (Tool(name="look", parameters=schema),)
-    sent = exchange(asked(tools=tools), mode="prompt", dialect="qwen3_coder")
+    sent = prepare(asked(tools=tools), mode="prompt", dialect="qwen3_coder")
     assert sent.plan.dialect == "tagged"
     assert "qwen3_coder cannot carry" in sent.plan.reasons[-1]
     call = ToolCall(id="call_1", name="look", arguments={"<x>": "a"})
@@ -195,7 +195,7 @@ def test_tools_that_a_dialect_cannot_write_are_called_in_another() -> None:
 @pytest.mark.parametrize("mode", ["native", "prompt"])
 @pytest.mark.parametrize("piece", STREAMS)
 def test_no_two_calls_of_a_conversation_have_the_same_id(mode: ToolsMode, piece: int) -> None:
-    sent = exchange(asked(*ANSWERED, stream=bool(piece)), mode=mode)
+    sent = prepare(asked(*ANSWERED, stream=bool(piece)), mode=mode)
     reply = answered(sent, says(render_calls("tagged", [CALL], TOOLS)), piece=piece)
     assert [call.id for call in reply.calls] == ["call_new_1"]
     assert [note.code for note in reply.notes] == ["id-replaced"]
@@ -205,7 +205,7 @@ def test_no_two_calls_of_a_conversation_have_the_same_id(mode: ToolsMode, piece:
 @pytest.mark.parametrize("piece", STREAMS)
 def test_a_client_that_wants_one_call_gets_one(mode: ToolsMode, piece: int) -> None:
     request = asked(stream=bool(piece), parallel_tool_calls=False)
-    sent = exchange(request, mode=mode)
+    sent = prepare(request, mode=mode)
     second = ToolCall(id="call_2", name="now", arguments={})
     reply = answered(sent, says(render_calls("tagged", [CALL, second], TOOLS)), piece=piece)
     assert [(call.name, call.arguments) for call in reply.calls] == [
@@ -225,29 +225,29 @@ class TestMarkup:
 
     @pytest.mark.parametrize("mode", MODES)
     def test_it_is_inert(self, mode: ToolsMode) -> None:
-        sent = exchange(self.request(), mode=mode, dialect="hermes")
+        sent = prepare(self.request(), mode=mode, dialect="hermes")
         said = str(sent.outgoing.body["messages"][-1])
         assert "<tool_call>" not in said.partition("Now make")[0]
         assert "<|im_end|>" not in said
 
     def test_documents_too(self) -> None:
         page = Document(self.page)
-        sent = exchange(asked(Message("user", (page, Text("Sum it up.")))), mode="prompt")
+        sent = prepare(asked(Message("user", (page, Text("Sum it up.")))), mode="prompt")
         assert "<|im_end|>" not in str(sent.outgoing.body["messages"][-1])
 
     @pytest.mark.parametrize("piece", STREAMS)
     def test_a_client_sees_it_as_it_was(self, piece: int) -> None:
-        sent = exchange(self.request(stream=bool(piece)), mode="prompt", dialect="hermes")
-        inert = sent.escaping.escape(self.page)
+        sent = prepare(self.request(stream=bool(piece)), mode="prompt", dialect="hermes")
+        inert = sent.escaper.escape(self.page)
         call = ToolCall(id="", name="get_weather", arguments={"city": inert})
         reply = answered(sent, says(f"It says {inert}\n{written(sent, call)}"), piece=piece)
         assert reply.text.strip() == f"It says {self.page}"
         assert [call.arguments for call in reply.calls] == [{"city": self.page}]
 
     def test_the_mark_is_nowhere_in_the_request(self) -> None:
-        first = exchange(self.request(), mode="prompt").escaping.character
+        first = prepare(self.request(), mode="prompt").escaper.character
         again = asked(user(f"What is {first}?"), *self.request().messages)
-        assert exchange(again, mode="prompt").escaping.character not in ("", first)
+        assert prepare(again, mode="prompt").escaper.character not in ("", first)
 
 
 class TestNative:
@@ -257,7 +257,7 @@ class TestNative:
     @pytest.mark.parametrize("piece", STREAMS)
     def test_a_call_in_the_text_is_rescued(self, wire: str, piece: int) -> None:
         text = 'Let me look.\n<tool_call>{"name": "now", "arguments": {}}</tool_call>'
-        sent = exchange(asked(stream=bool(piece)), wire=wire, mode="native")
+        sent = prepare(asked(stream=bool(piece)), wire=wire, mode="native")
         reply = answered(sent, says(text), piece=piece)
         assert [call.name for call in reply.calls] == ["now"]
         assert (reply.text.strip(), reply.stop_reason) == ("Let me look.", "calls")
@@ -284,7 +284,7 @@ class TestNative:
         patch = Tool(name="apply_patch", freeform=True)
         find = Tool(name="find", namespace="crm", parameters={"type": "object", "properties": {}})
         request = asked(tools=(patch, find))
-        sent = exchange(request, mode="prompt")
+        sent = prepare(request, mode="prompt")
         calls = [
             ToolCall(id="", name="apply_patch", arguments={"input": "*** Begin"}),
             ToolCall(id="", name="crm__find", arguments={}),
@@ -305,13 +305,13 @@ class TestNative:
             CallEnd(0, call),
             Finish("calls"),
         )
-        sent = exchange(asked(stream=bool(piece)), wire=wire, mode="native")
+        sent = prepare(asked(stream=bool(piece)), wire=wire, mode="native")
         return answered(sent, events, piece=piece)
 
 
 def test_notes_of_the_way_are_kept() -> None:
     request = asked(notes=(Note("unsupported", "something"),))
-    assert [note.code for note in exchange(request).outgoing.notes] == ["unsupported"]
+    assert [note.code for note in prepare(request).outgoing.notes] == ["unsupported"]
 
 
 CODEX: dict[str, Any] = {
@@ -336,7 +336,7 @@ CODEX: dict[str, Any] = {
 @pytest.mark.parametrize("mode", ["native", *MODES])
 def test_what_is_lost_is_noted_in_every_mode(mode: ToolsMode) -> None:
     request = get_wire("openai_responses").decode_request(CODEX)
-    notes = exchange(request, mode=mode).outgoing.notes
+    notes = prepare(request, mode=mode).outgoing.notes
     name = "openai_chat" if mode == "native" else "a prompt"
 
     def lost(what: str, by: str = name) -> tuple[str, str]:
@@ -370,7 +370,7 @@ def test_settings_ride_along_to_the_same_api(mode: ToolsMode) -> None:
         "max_completion_tokens": 9,
         "min_p": 0.1,
     }
-    sent = exchange(get_wire("openai_chat").decode_request(given), mode=mode).outgoing
+    sent = prepare(get_wire("openai_chat").decode_request(given), mode=mode).outgoing
     told = ("chat_template_kwargs", "max_completion_tokens", "min_p")
     assert {key: sent.body[key] for key in told} == {key: given[key] for key in told}
     assert not {"tools", "tool_choice"} & sent.body.keys()
@@ -385,7 +385,7 @@ def test_how_to_write_a_text_is_told(wire: str, mode: ToolsMode, compact: bool) 
     about = "Edits files. Do not wrap the patch in JSON."
     patch = Tool(name="apply_patch", description=about, freeform=True, extra={"format": form})
     request = asked(tools=(patch, *TOOLS), wire="openai_responses")
-    understood = seen(exchange(request, wire=wire, mode=mode, compact=compact))
+    understood = seen(prepare(request, wire=wire, mode=mode, compact=compact))
     said = str((understood.messages, understood.tools))
     assert about in said
     assert "*** Begin Patch" in said
@@ -397,5 +397,5 @@ def test_a_list_is_compact_where_it_would_take_much_of_the_context(
 ) -> None:
     long = Tool(name="long", parameters={"type": "object", "description": "word " * 1_500})
     capabilities = Capabilities(context=context)
-    sent = exchange(asked(tools=(long,)), mode="prompt", capabilities=capabilities)
+    sent = prepare(asked(tools=(long,)), mode="prompt", capabilities=capabilities)
     assert ("word word" not in str(sent.outgoing.body)) == is_compact

@@ -10,7 +10,7 @@ import pytest
 
 from toolspeak import DIALECTS, Tool, augment_system_prompt, extract, render_tools
 from toolspeak.calls.tools import get_first_sentence, shorten_text
-from toolspeak.engine.instructions import tool_list_budget
+from toolspeak.engine.prompt import tool_list_budget
 
 TOOLS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "data" / "agent_tools.json").read_text()

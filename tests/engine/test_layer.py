@@ -12,10 +12,10 @@ from tests.engine.test_recovery import Reply, block, calls, made, says
 from tests.gateway.raw_clients import CLIENTS, Client, ask
 from tests.gateway.running_gateway import behind, running
 from toolspeak import Finish, Request, ResponseFormat, Started, TextDelta, Tool, Usage
-from toolspeak.engine.attempt import Attempt
-from toolspeak.engine.context_window import choose_context_window, note_truncated_prompt
+from toolspeak.engine.attempt import prepare_attempt
+from toolspeak.engine.outcome import match_format
 from toolspeak.engine.plan import ModelProfile
-from toolspeak.engine.response_format import match_format
+from toolspeak.engine.upstream_limits import choose_context_window, note_truncated_prompt
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Capabilities, Failure, Message, Text
 from toolspeak.upstream.catalog import is_tiny_model
@@ -121,12 +121,12 @@ class TestWindows:
         asked_for = {"options": {"num_ctx": 3000}}
         turns = (Message("user", (Text("word " * 9000),)),)
         request = Request(model="m", messages=turns, wire="ollama", extra=asked_for)
-        assert Attempt(request, target).outgoing.body["options"]["num_ctx"] == 3000
+        assert prepare_attempt(request, target).outgoing.body["options"]["num_ctx"] == 3000
 
     def test_other_upstreams_have_no_word_for_it(self) -> None:
         assert (
             "options"
-            not in Attempt(question("word " * 9000), ModelProfile(model="m")).outgoing.body
+            not in prepare_attempt(question("word " * 9000), ModelProfile(model="m")).outgoing.body
         )
 
     def test_a_prompt_that_was_cut_is_noted(self) -> None:
@@ -162,7 +162,7 @@ def question(text: str) -> Request:
 
 def options(text: str, context: int | None = None) -> dict[str, Any]:
     target = ModelProfile(model="m", wire="ollama", capabilities=Capabilities(context=context))
-    return Attempt(question(text), target).outgoing.body.get("options", {})
+    return prepare_attempt(question(text), target).outgoing.body.get("options", {})
 
 
 class TestLoops:
@@ -170,7 +170,7 @@ class TestLoops:
         ("settings", "requests"),
         [
             ({}, 2),
-            ({"polling": ("get_*",)}, 1),
+            ({"polling_tools": ("get_*",)}, 1),
             ({"max_repeats": 0}, 1),
             ({"max_repeats": 4}, 1),
         ],
@@ -220,7 +220,9 @@ class TestManyTools:
             assert len(server.requests[-1].tools or ()) == len(NAMES)
             assert heard.headers["x-toolspeak-retries"] == "0"
 
-    @pytest.mark.parametrize("settings", [{}, {"select": 10_000}], ids=["not wished", "few"])
+    @pytest.mark.parametrize(
+        "settings", [{}, {"select_tools_above": 10_000}], ids=["not wished", "few"]
+    )
     def test_otherwise_it_is_asked_once(self, settings: dict[str, Any]) -> None:
         with ScriptedServer(says("Hello.")) as server:
             with running(behind(server.url, tools="native", **settings)) as gateway:
@@ -348,7 +350,7 @@ class TestLed:
 def test_the_choice_among_many_keeps_what_was_used() -> None:
     """The choice among many leaves no tool out that the conversation has used."""
     from toolspeak import ToolCall, ToolResult
-    from toolspeak.engine.tool_selection import Selecting
+    from toolspeak.engine.tool_selection import select_tools
 
     tools = tuple(Tool(name=f"tool_{n}", description="x" * 50) for n in range(20))
     used = ToolCall(id="c", name="tool_3", arguments={})
@@ -358,5 +360,5 @@ def test_the_choice_among_many_keeps_what_was_used() -> None:
         Message("tool", (ToolResult(call_id="c", name="tool_3", content="1"),)),
     )
     request = Request(model="m", messages=turns, tools=tools)
-    chosen = Selecting(request, ModelProfile(model="m", select_tools_above=10)).hear("tool_5")
+    chosen = select_tools(request, "tool_5")
     assert [tool.name for tool in chosen.tools or ()] == ["tool_3", "tool_5"]

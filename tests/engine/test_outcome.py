@@ -17,7 +17,7 @@ from toolspeak import (
     ToolResult,
     fold,
 )
-from toolspeak.engine import Attempt, ModelProfile
+from toolspeak.engine import ModelProfile, ReplyReader, prepare_attempt
 from toolspeak.engine.outcome import OUTCOMES, OutcomeKind, classify_reply, find_repeated_call
 from toolspeak.events import Finish, ReasoningDelta, TextDelta
 
@@ -108,7 +108,7 @@ SAID: dict[OutcomeKind, list[str]] = {
         f"Let me look.\n{OSLO[:55]}",
     ],
     "repeated-call": [OSLO, f"Once more.\n{OSLO}"],
-    "unformed-answer": ["It is 12 °C.", '{"temperature": 12}', "```json\n[1]\n```"],
+    "wrong-format": ["It is 12 °C.", '{"temperature": 12}', "```json\n[1]\n```"],
     "empty": ["", " \n", "<think></think>\n"],
 }
 
@@ -148,10 +148,10 @@ def outcome(kind: OutcomeKind, text: str, *, thought: str = "", stop: Any = "sto
         messages=messages,
         tools=TOOLS,
         tool_choice=ToolChoice("required" if kind == "missing-call" else "auto"),
-        response_format=JSON if kind == "unformed-answer" else None,
+        response_format=JSON if kind == "wrong-format" else None,
     )
-    exchange = Attempt(request, ModelProfile(model="m", mode="prompt", dialect="hermes"))
-    read = exchange.reader().understanding.feed
+    attempt = prepare_attempt(request, ModelProfile(model="m", mode="prompt", dialect="hermes"))
+    read = ReplyReader(attempt).read_events
     thoughts = [ReasoningDelta(thought)] if thought else []
     reply = fold(read([*thoughts, TextDelta(text), Finish(stop)]))
-    return classify_reply(reply, request, exchange.offered, find_repeated_call(messages, 3)).kind
+    return classify_reply(reply, request, attempt.tools, find_repeated_call(messages, 3)).kind

@@ -1,12 +1,13 @@
-"""What leaves of a reply while it comes, and what waits."""
+"""The pipeline: what is held back, when the model is asked again, and which upstream is asked."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from tests.engine.support import asked, user
+from tests.engine.support import PipelineRun, asked, user
 from toolspeak import (
     ArgumentsDelta,
     CallEnd,
@@ -26,10 +27,12 @@ from toolspeak import (
     ToolChoice,
     ToolResult,
     Usage,
+    fold,
 )
 from toolspeak.engine.attempt import Attempt
-from toolspeak.engine.pipeline import NoCallMade, Pipeline
+from toolspeak.engine.pipeline import Observation, Pipeline, run_pipeline
 from toolspeak.engine.plan import ModelProfile
+from toolspeak.errors import UpstreamError
 
 CALL: list[Event] = [
     CallStart(0, "c1", "now"),
@@ -49,79 +52,71 @@ CUT: list[Event] = [
 SORRY = "I'm sorry, I don't have access to the time."
 
 
-def ladder(*messages: Message, choice: str = "auto", **target: Any) -> Pipeline:
+def start(*messages: Message, choice: str = "auto", **profile: Any) -> PipelineRun:
     request = asked(*messages, tool_choice=ToolChoice(choice))  # pyright: ignore[reportArgumentType]
-    target.setdefault("mode", "native")
-    made = Pipeline(request, ModelProfile(model="m", **target), streams=True)
-    made.exchange()
-    return made
+    profile.setdefault("mode", "native")
+    return PipelineRun(Pipeline(request, [ModelProfile(model="m", **profile)], is_streaming=True))
 
 
-def following(made: Pipeline) -> Attempt:
-    exchange = made.exchange()
-    assert exchange
-    return exchange
-
-
-class TestWhatWaits:
-    def test_where_a_call_is_required_all_waits_for_it(self) -> None:
-        waits = ladder(choice="required")
+class TestHoldback:
+    def test_text_before_a_required_call_waits_for_the_call(self) -> None:
+        waits = start(choice="required")
         assert waits.feed(WORDS) == []
         assert waits.feed(CALL[:1]) == [*WORDS, *CALL[:1]]
         assert waits.feed([*CALL[1:], Finish("calls")]) == CALL[1:]
         assert waits.end() == [Finish("calls")]
 
-    def test_words_leave_at_once(self) -> None:
-        free = ladder()
+    def test_text_without_tools_in_doubt_passes_at_once(self) -> None:
+        free = start()
         assert free.feed(WORDS) == WORDS
         assert free.feed([TextDelta(" Well."), Finish("stop")]) == [TextDelta(" Well.")]
         assert free.end() == [Finish("stop")]
 
-    def test_before_anything_has_left_a_failure_is_all_that_the_client_gets(self) -> None:
-        assert ladder(choice="required").feed([*WORDS, FAILURE]) == [FAILURE]
+    def test_failure_before_any_content_drops_held_text(self) -> None:
+        assert start(choice="required").feed([*WORDS, FAILURE]) == [FAILURE]
 
-    def test_after_that_it_lets_go_of_everything(self) -> None:
-        made = ladder()
+    def test_failure_after_content_flushes_held_text(self) -> None:
+        made = start()
         assert made.feed([Started(), TextDelta("In Oslo. ")])
         assert made.feed([*REJECTED, FAILURE]) == [*REJECTED, FAILURE]
 
-    def test_what_may_be_a_refusal_waits_until_it_is_certain(self) -> None:
-        waits = ladder()
-        assert waits.feed([Started(), TextDelta("I")]) == [Started()]
+    def test_opening_that_may_be_a_refusal_waits_until_decided(self) -> None:
+        waits = start()
+        assert waits.feed([Started(), TextDelta("I")]) == []
         late = TextDelta(
             " think that it is time to go home, as it is late, and the sun is low. " * 3
         )
-        assert waits.feed([late]) == [TextDelta("I"), late]
+        assert waits.feed([late]) == [Started(), TextDelta("I"), late]
 
     @pytest.mark.parametrize("said", [[TextDelta(SORRY)], REJECTED], ids=["refusal", "rejected"])
-    def test_nothing_waits_where_nothing_can_be_taken_back(self, said: list[Event]) -> None:
-        assert ladder(retries=0).feed([Started(), *said]) == [Started(), *said]
+    def test_reply_that_cannot_be_retried_passes_at_once(self, said: list[Event]) -> None:
+        assert start(retries=0).feed([Started(), *said]) == [Started(), *said]
         thought = ReasoningDelta("Hm.", "signed")
-        assert ladder().feed([Started(), thought, *said]) == [Started(), thought, *said]
-        assert ladder(choice="none").feed([Started(), *said]) == [Started(), *said]
+        assert start().feed([Started(), thought, *said]) == [Started(), thought, *said]
+        assert start(choice="none").feed([Started(), *said]) == [Started(), *said]
 
-    def test_a_call_that_may_not_be_made_again_leaves_where_nothing_can_be_done(self) -> None:
-        made = ladder(*looped(3), retries=0)
+    def test_repeated_call_without_retries_passes(self) -> None:
+        made = start(*looped(3), retries=0)
         assert made.feed([*CALL, Finish("calls")]) == CALL
         assert made.end() == [Finish("calls")]
 
-    def test_a_call_that_is_not_made_waits_for_the_end(self) -> None:
-        waits = ladder()
+    def test_rejected_call_waits_for_the_end_of_the_reply(self) -> None:
+        waits = start()
         assert waits.feed([*WORDS, *REJECTED, Finish("stop")]) == WORDS
 
-    def test_a_call_after_one_that_is_not_made(self) -> None:
-        waits = ladder()
+    def test_call_after_a_rejected_call_flushes_both(self) -> None:
+        waits = start()
         assert waits.feed([*REJECTED, *CALL, Finish("calls")]) == [*REJECTED, *CALL]
         assert waits.end() == [Finish("calls")]
 
 
-class TestWhatComesNext:
-    def test_the_model_is_told_what_was_wrong(self) -> None:
-        made = ladder()
+class TestRetries:
+    def test_invalid_call_is_retried_with_the_problem(self) -> None:
+        made = start()
         made.feed([*REJECTED, Finish("stop", usage=Usage(input=5, output=2))])
         assert made.end() is None
-        assert [outcome.kind for outcome in made.outcomes] == ["invalid-call"]
-        said, told = following(made).request.messages[-2:]
+        assert [outcome.kind for outcome in made.pipeline.recovery.outcomes] == ["invalid-call"]
+        said, told = made.attempt.request.messages[-2:]
         assert said == Message("assistant", (Text("now(1)"),))
         assert "1 is too much" in str(told)
         assert made.feed([Started(), *CALL, Finish("calls", usage=Usage(input=7, output=1))])
@@ -139,22 +134,21 @@ class TestWhatComesNext:
         ],
         ids=["invalid", "cut off", "missing"],
     )
-    def test_what_it_is_told_the_first_time_and_the_second(
+    def test_second_correction_is_shorter_than_the_first(
         self, said: list[Event], choice: str, first: str, second: str
     ) -> None:
-        made = ladder(choice=choice, retries=4)
+        made = start(choice=choice, retries=4)
         told: list[Message] = []
         made.feed([*said, Finish("stop")])
         while len(told) < 2 and made.end() is None:
-            told += following(made).request.messages[2:]
+            told += made.attempt.request.messages[2:]
             made.feed([*said, Finish("stop")])
         assert [first in str(told[0]), second in str(told[1])] == [True, True]
 
-    def test_only_calls_are_taken_once_it_has_spoken(self) -> None:
-        made = ladder()
+    def test_retry_after_text_contributes_only_its_calls(self) -> None:
+        made = start()
         assert made.feed([*WORDS, *REJECTED, Finish("stop")]) == WORDS
         assert made.end() is None
-        made.exchange()
         assert made.feed([Started(), TextDelta("Of course!"), *CALL, Finish("calls")]) == CALL
         assert [getattr(note, "code", "") for note in made.end() or []] == [
             "retried",
@@ -162,22 +156,21 @@ class TestWhatComesNext:
             "",
         ]
 
-    def test_after_all_attempts_the_first_reply_is_as_good_as_any(self) -> None:
-        made = ladder(retries=1)
+    def test_exhausted_retries_return_the_first_reply(self) -> None:
+        made = start(retries=1)
         made.feed([TextDelta(SORRY), Finish("stop")])
         assert made.end() is None
-        made.exchange()
         made.feed([TextDelta(SORRY + " Really."), Finish("stop")])
         assert (made.end() or [])[0] == TextDelta(SORRY)
 
-    def test_a_call_that_is_required_is_not_given_up_in_silence(self) -> None:
-        made = ladder(choice="required", retries=0)
+    def test_missing_required_call_without_retries_raises(self) -> None:
+        made = start(choice="required", retries=0)
         made.feed([*WORDS, Finish("stop")])
-        with pytest.raises(NoCallMade):
+        with pytest.raises(UpstreamError, match="a tool call was required"):
             made.end()
 
-    def test_nothing_follows_a_signed_thought(self) -> None:
-        made = ladder()
+    def test_signed_reasoning_is_never_followed_by_a_retry(self) -> None:
+        made = start()
         thought = ReasoningDelta("Hm.", "signed")
         assert made.feed([thought, *REJECTED, Finish("stop")]) == [thought, *REJECTED]
         assert made.end() == [Finish("stop")]
@@ -192,14 +185,14 @@ class TestWhatComesNext:
             ("constrained", True, "constrained"),
         ],
     )
-    def test_a_required_call_is_asked_for_in_a_stronger_way(
+    def test_missing_required_call_changes_the_mode(
         self, mode: str, constrained: bool | None, expected: str
     ) -> None:
         able = Capabilities(constrained=constrained)
-        made = ladder(choice="required", mode=mode, capabilities=able)
+        made = start(choice="required", mode=mode, capabilities=able)
         made.feed([*WORDS, Finish("stop")])
         assert made.end() is None
-        assert following(made).plan.mode == expected
+        assert made.attempt.plan.mode == expected
 
 
 def looped(times: int, result: str = "noon") -> list[Message]:
@@ -211,20 +204,115 @@ def looped(times: int, result: str = "noon") -> list[Message]:
     return turns
 
 
-class TestLoops:
+class TestLoopGuard:
     @pytest.mark.parametrize(
         ("times", "result", "stops"), [(3, "noon", True), (2, "noon", False), (3, "", False)]
     )
-    def test_a_call_that_changes_nothing_is_not_made_for_ever(
+    def test_repeated_call_with_the_same_result_is_stopped(
         self, times: int, result: str, stops: bool
     ) -> None:
-        made = ladder(*looped(times, result))
+        made = start(*looped(times, result))
         assert made.feed([*CALL, Finish("calls")]) == ([] if stops else CALL)
         assert (made.end() is None) == stops
         if stops:
-            assert "its result has not changed" in str(following(made).request.messages[-1])
+            assert "its result has not changed" in str(made.attempt.request.messages[-1])
 
-    def test_another_call_is_made(self) -> None:
+    def test_call_with_other_arguments_passes(self) -> None:
         other = CallEnd(0, ToolCall(id="c1", name="now", arguments={"zone": "UTC"}))
-        made = ladder(*looped(3))
+        made = start(*looped(3))
         assert made.feed([*CALL[:2], other, Finish("calls")]) == [*CALL[:2], other]
+
+
+NO_TOOLS = Failure("bad_request", "this model does not support tools", 400)
+BUSY = Failure("overloaded", "try later", 529)
+
+
+def failing(*failures: Failure | None) -> tuple[list[Attempt], Any]:
+    """Return the attempts that were made, and a `send` that fails as told, then calls `now`."""
+    attempts: list[Attempt] = []
+    script = iter(failures)
+
+    async def send(attempt: Attempt) -> None:
+        attempts.append(attempt)
+        if failure := next(script, None):
+            raise UpstreamError(failure)
+
+    return attempts, send
+
+
+async def serve(pipeline: Pipeline, *failures: Failure | None) -> tuple[list[Attempt], list[Event]]:
+    attempts, fail = failing(*failures)
+
+    async def send(attempt: Attempt) -> None:
+        await fail(attempt)
+        pipeline.receive([Started(), *CALL, Finish("calls")])
+
+    return attempts, await run_pipeline(pipeline, send)
+
+
+def two_upstreams(**profile: Any) -> Pipeline:
+    first = ModelProfile(upstream="one", model="m", **profile)
+    second = ModelProfile(upstream="two", model="m2", **profile)
+    return Pipeline(asked(), [first, second], is_streaming=False)
+
+
+class TestFallback:
+    def test_busy_upstream_is_replaced_by_the_next(self) -> None:
+        pipeline = two_upstreams()
+        attempts, rest = asyncio.run(serve(pipeline, BUSY))
+        assert [(one.profile.upstream, one.reason) for one in attempts] == [
+            ("one", ""),
+            ("two", "fallback"),
+        ]
+        assert attempts[1].outgoing.body["model"] == "m2"
+        assert pipeline.failures == [("one", BUSY)]
+        assert CALL[-1] in rest
+
+    def test_bad_request_is_not_sent_to_another_upstream(self) -> None:
+        failure = Failure("bad_request", "no", 400)
+        with pytest.raises(UpstreamError, match="no"):
+            asyncio.run(serve(two_upstreams(), failure))
+
+    def test_last_upstream_that_fails_raises_its_error(self) -> None:
+        pipeline = two_upstreams()
+        with pytest.raises(UpstreamError, match="it is gone"):
+            asyncio.run(serve(pipeline, BUSY, FAILURE))
+        assert pipeline.failures == [("one", BUSY), ("two", FAILURE)]
+
+    def test_upstream_that_breaks_off_after_text_is_not_replaced(self) -> None:
+        first = ModelProfile(upstream="one", model="m", mode="native")
+        other = ModelProfile(upstream="two", model="m")
+        pipeline = Pipeline(asked(), [first, other], is_streaming=True)
+        steps = pipeline.run()
+        next(steps)
+        assert pipeline.receive([Started(), TextDelta("In Oslo it rains. ")])
+        with pytest.raises(StopIteration) as end:
+            steps.throw(UpstreamError(FAILURE))
+        assert end.value.value == [FAILURE]
+
+
+class TestToolRejection:
+    def test_rejected_native_tools_are_sent_in_the_prompt(self) -> None:
+        pipeline = Pipeline(asked(), [ModelProfile(model="m")], is_streaming=False)
+        attempts, rest = asyncio.run(serve(pipeline, NO_TOOLS))
+        assert [(one.plan.mode, one.reason) for one in attempts] == [
+            ("native", ""),
+            ("prompt", "tools rejected"),
+        ]
+        assert pipeline.observe(fold(rest)) == Observation("", "m", True, None)
+
+    def test_rejected_tools_of_a_configured_mode_raise(self) -> None:
+        pipeline = Pipeline(asked(), [ModelProfile(model="m", mode="native")], is_streaming=False)
+        with pytest.raises(UpstreamError, match="does not support tools"):
+            asyncio.run(serve(pipeline, NO_TOOLS))
+
+    def test_second_failure_raises_the_rejection(self) -> None:
+        pipeline = Pipeline(asked(), [ModelProfile(model="m")], is_streaming=False)
+        other = Failure("bad_request", "something else", 400)
+        with pytest.raises(UpstreamError, match="does not support tools"):
+            asyncio.run(serve(pipeline, NO_TOOLS, other))
+
+    def test_native_call_is_observed_as_native(self) -> None:
+        pipeline = Pipeline(asked(), [ModelProfile(model="m")], is_streaming=False)
+        _, rest = asyncio.run(serve(pipeline))
+        assert pipeline.observe(fold(rest)) == Observation("", "m", False, False)

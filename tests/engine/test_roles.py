@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.support import CALL, RESULT, asked, exchange
+from tests.engine.support import CALL, RESULT, asked, prepare
 from toolspeak import Capabilities, Image, Message, Text
 from toolspeak.config.providers import PROVIDERS
 from toolspeak.engine import ModelProfile
@@ -136,7 +136,7 @@ def test_only_openai_is_told_of_developers() -> None:
 
 def test_the_upstream_gets_it_so() -> None:
     request = asked(*talk("S a | D b | U c | A call | T | S d"))
-    sent = exchange(request, mode="native")
+    sent = prepare(request, mode="native")
     assert [
         (message["role"], message["content"]) for message in sent.outgoing.body["messages"]
     ] == [

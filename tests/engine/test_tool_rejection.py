@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from toolspeak import Failure
-from toolspeak.engine.tool_rejection import rejects_all_tools, rejects_tools
+from toolspeak.engine.recovery import rejects_all_tools, rejects_tools
 from toolspeak.wires.errors import classify_failure
 
 LACKS = [

@@ -1,8 +1,4 @@
-"""Events of an agent's run, beside the model's own (`TextDelta`, `ReasoningDelta`, `Note`).
-
-ToolCallRequested -> ApprovalRequested (if somebody is asked) -> ToolCallFinished
-RunFinished        always the last
-"""
+"""What happens while an agent works, beside what its model says (`TextDelta`, `ReasoningDelta`)."""
 
 from __future__ import annotations
 
@@ -16,61 +12,63 @@ from .approvals import ApprovalRequest
 
 RunStop = Literal["answer", "limit", "repeated", "fatal"]
 STOP_MESSAGES: dict[RunStop, str] = {
-    "answer": "the model answered",
-    "limit": "the turn limit was reached; the model answered without tools",
-    "repeated": "the model kept repeating the same calls; it answered without tools",
-    "fatal": "a tool ended the run",
+    "answer": "the model has answered",
+    "limit": "it had no turns left, and was asked for an answer without tools",
+    "repeated": "it made the same calls again and again, and was asked for an answer without tools",
+    "fatal": "a tool has ended it",
 }
+"""Why an agent stops."""
 
 
 class ToolCallRequested(Struct, frozen=True):
-    """The model called a tool."""
+    """The model wants a tool to be run."""
 
     call: ToolCall
 
 
 class ApprovalRequested(Struct, frozen=True):
-    """Somebody is being asked to approve a call."""
+    """Somebody is being asked whether a call may be made."""
 
     request: ApprovalRequest
 
 
 class ToolCallFinished(Struct, frozen=True):
-    """A call has its result: the tool ran, failed, or was not run."""
+    """A tool has run, or was not allowed to."""
 
     call: ToolCall
     result: ToolResult
-    """As the model receives it."""
+    """As the model gets it."""
     display_text: str
-    """As it may be displayed."""
+    """As it may be shown."""
     seconds: float
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
-    """The outcome of a run."""
+    """What an agent has done."""
 
     text: str
-    """The model's answer."""
+    """The answer."""
     stop: RunStop
     messages: tuple[Message, ...]
-    """The whole conversation: `agent.run(…, messages=result.messages)` continues it."""
+    """The whole conversation: `agent.run(…, messages=run.messages)` goes on with it."""
     turns: int
-    """The number of model calls."""
+    """How often the model was asked."""
     usage: Usage | None = None
     notes: tuple[Note, ...] = ()
     error: str = ""
-    """The message of the tool that ended the run."""
+    """What the tool said that has ended it."""
     model_stop_reason: StopReason | None = None
-    """The last reply's stop reason: `length` if it was truncated."""
+    """Why the model has stopped to speak: `length` if it was cut off."""
 
     @property
     def stop_message(self) -> str:
-        """Why the run stopped, as a sentence for people."""
-        message = STOP_MESSAGES[self.stop]
-        if self.error:
-            return f"{message}: {self.error}"
-        is_truncated = self.model_stop_reason in ("length", "filter")
-        return f"{message}; its reply was truncated" if is_truncated else message
+        """Why it has stopped, in words."""
+        cut = "; what it said was cut off" if self.model_stop_reason in ("length", "filter") else ""
+        return (
+            f"{STOP_MESSAGES[self.stop]}: {self.error}"
+            if self.error
+            else f"{STOP_MESSAGES[self.stop]}{cut}"
+        )
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -80,10 +78,17 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 
 class RunFinished(Struct, frozen=True):
-    """The run is over; nothing follows."""
+    """That was all."""
 
     result: RunResult
 
 
-ToolEvent = ToolCallRequested | ApprovalRequested | ToolCallFinished
-AgentEvent = TextDelta | ReasoningDelta | Note | ToolEvent | RunFinished
+AgentEvent = (
+    TextDelta
+    | ReasoningDelta
+    | Note
+    | ToolCallRequested
+    | ApprovalRequested
+    | ToolCallFinished
+    | RunFinished
+)

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec import structs
 
-from ..engine import ModelProfile
-from ..engine.pipeline import NoCallMade, Pipeline
-from ..errors import ToolspeakError, UsageError
+from ..engine import Attempt, ModelProfile, Pipeline, run_pipeline
+from ..errors import ToolspeakError, UpstreamError, UsageError
 from ..events import Event, Finish, Started, TextDelta, unfold
 from ..types import Capabilities, Failure, Reasoning, Reply, Request, Text, ToolCall, ToolsMode
 from .concurrency import EventChannel, run_in_thread
@@ -75,7 +74,7 @@ class FunctionModel:
         polling: tuple[str, ...] = (),
     ) -> None:
         self._function = function
-        self._target = ModelProfile(
+        self._profile = ModelProfile(
             upstream="function",
             model=getattr(function, "__name__", "function"),
             wire="openai_chat",
@@ -86,49 +85,44 @@ class FunctionModel:
         )
 
     async def ask(self, request: Request) -> AsyncGenerator[Event]:
-        ladder = Pipeline(request, self._target, streams=False)
-        rest: list[Event] | None = None
-        while rest is None:
-            exchange = ladder.exchange()
-            if exchange is None:
-                rest = ladder.known()
-                break
-            events = exchange.reader().read_events(
-                _events(await self._said(exchange.model_request))
-            )
-            if failures := ladder.feed(events):
-                raise ModelFailed(next(one for one in failures if isinstance(one, Failure)))
-            try:
-                rest = ladder.end()
-            except NoCallMade as problem:
-                raise ModelFailed(problem.failure) from None
+        pipeline = Pipeline(request, [self._profile], is_streaming=False)
+
+        async def call_function(attempt: Attempt) -> None:
+            value = await self._call(attempt.model_request)
+            if failures := pipeline.receive(pipeline.reader.read_events(_events_of(value))):
+                raise UpstreamError(next(one for one in failures if isinstance(one, Failure)))
+
+        try:
+            rest = await run_pipeline(pipeline, call_function)
+        except UpstreamError as problem:
+            raise ModelFailed(problem.failure) from None
         for event in rest:
             yield event
 
-    async def _said(self, request: Request) -> Any:
-        """What the function gives. One that does not wait on its own may take long."""
+    async def _call(self, request: Request) -> Any:
+        """Call the function; in a thread, if it is not a coroutine function and may block."""
         if inspect.iscoroutinefunction(self._function):
             return await self._function(request)
-        said = await run_in_thread(self._function, request)
-        return await said if inspect.isawaitable(said) else said
+        value = await run_in_thread(self._function, request)
+        return await value if inspect.isawaitable(value) else value
 
     async def close(self) -> None:
         """There is nothing to let go of."""
 
 
-def _events(said: Any) -> list[Event]:
-    match said:
+def _events_of(value: Any) -> list[Event]:
+    match value:
         case str():
-            return [Started(), TextDelta(said), Finish("stop")]
+            return [Started(), TextDelta(value), Finish("stop")]
         case Reply():
-            return list(unfold(said))
+            return list(unfold(value))
         case ToolCall():
-            return _events([said])
-        case list() | tuple() if all(isinstance(part, _PARTS) for part in said):
-            stop = "calls" if any(isinstance(part, ToolCall) for part in said) else "stop"
-            return list(unfold(Reply(parts=tuple(said), stop_reason=stop)))
+            return _events_of([value])
+        case list() | tuple() if all(isinstance(part, _PARTS) for part in value):
+            stop = "calls" if any(isinstance(part, ToolCall) for part in value) else "stop"
+            return list(unfold(Reply(parts=tuple(value), stop_reason=stop)))
         case _:
-            kind = type(said).__name__
+            kind = type(value).__name__
             raise UsageError(f"Expected text, calls or a Reply from the model, got `{kind}`")
 
 
@@ -175,24 +169,20 @@ class _Outlet:
     """Where the pieces of a reply go."""
 
     def __init__(self, relay: EventChannel[list[Event]]) -> None:
-        self.has_spoken = False
         self._relay = relay
 
     async def send(
-        self, events: list[Event], passed: bytes | None = None, now: float | None = None
+        self, events: list[Event], unchanged: bytes | None = None, now: float | None = None
     ) -> None:
-        self.has_spoken = True
         await self._relay.send(events)
 
 
 async def _all_of(asking: ModelCall, relay: EventChannel[list[Event]]) -> None:
-    from ..upstream.errors import UpstreamError
-
     try:
-        rest = await asking.ask()
+        rest = await asking.run()
     except UpstreamError as problem:
         raise ModelFailed(problem.failure) from None
-    await asking.learn(asking.reply(rest))
+    await asking.learn(asking.fold(rest))
     await relay.send(rest)
 
 

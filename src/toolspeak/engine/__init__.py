@@ -1,13 +1,20 @@
-"""One request on its way from a client's words to an upstream's, and back. No I/O.
+"""The engine: one request, from the client's request to the events of its reply. No I/O.
 
-    exchange = Exchange(request, target)      what to send: exchange.outgoing
-    answer = exchange.answer()                what came back: answer.feed(data), answer.finish()
-
-The walk: `plan` decides how, `offered` says which tools there are, `prompting` and `inert` write
-the conversation for a model without tools, `understanding` finds the calls in what it says.
+Read `pipeline.py` first. `attempt.py` and `prompt.py` write what is sent, `reply_reader.py` reads
+what comes back, `recovery.py` decides what to ask next.
 """
 
-from .attempt import Attempt, ReplyReader
+from .attempt import Attempt, prepare_attempt
+from .pipeline import Pipeline, run_pipeline
 from .plan import ModelProfile, plan_request
+from .reply_reader import ReplyReader
 
-__all__ = ["Attempt", "ModelProfile", "ReplyReader", "plan_request"]
+__all__ = [
+    "Attempt",
+    "ModelProfile",
+    "Pipeline",
+    "ReplyReader",
+    "plan_request",
+    "prepare_attempt",
+    "run_pipeline",
+]

@@ -1,7 +1,8 @@
-"""What may leave of a reply while it comes.
+"""Holds back the part of a stream that might have to be taken back.
 
-Nothing is sent that might have to be taken back: a beginning that may be a refusal waits until that
-is certain, and so does a call that was not made. Where a call is required everything waits for it.
+Nothing that was sent can be recalled. So the opening of a reply waits while it may still become a
+refusal, a rejected call waits until it is known whether the model is asked again, and where a call
+is required everything waits for it. All other events pass at once.
 """
 
 from __future__ import annotations
@@ -24,96 +25,123 @@ from ..events import (
 from ..security.refusals import OpeningDetector
 from ..types import Failure, Note, Reply
 
-_MOST_WORDS = 65_536
-"""How many characters of a reply are remembered, for what is said of it."""
-_WORDS = (TextDelta, ReasoningDelta, ArgumentsDelta)
+_MAX_REMEMBERED = 65_536
+"""Characters of a reply that are remembered to classify it."""
+_DELTAS = (TextDelta, ReasoningDelta, ArgumentsDelta)
 
 
-class Source(Protocol):
-    """What events come from."""
+class CallSource(Protocol):
+    """The reader that events come from."""
 
     @property
-    def in_call(self) -> bool:
-        """Whether a call has begun that is not over."""
-        ...
+    def in_call(self) -> bool: ...
 
 
 class SentState:
-    """What the client has had of all replies to a request."""
+    """What the client has received of the replies of one model."""
 
     def __init__(self) -> None:
-        self.has_started = self.has_spoken = self.has_called = False
-        self.is_sealed = False
-        """A thought has left that its maker wants back as it is: no other reply may follow it."""
+        self.has_content = False
+        """Anything but opening events and notes was sent."""
+        self.has_started = self.has_text = self.has_calls = False
+        self.has_signed_reasoning = False
+        """Signed reasoning must come back unchanged: no other reply may follow it."""
+        self.attempt = 0
+        """The index of the attempt that is being read."""
+        self.text_attempt: int | None = None
+        """The attempt that sent the first text."""
+        self._opening: list[Event] = []
+        """Events that wait for the first content: until then another upstream may take over."""
 
-    def add(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
+        """Remember what kind of event has passed."""
         self.has_started = self.has_started or isinstance(event, Started)
-        self.has_spoken = self.has_spoken or isinstance(event, TextDelta)
-        self.has_called = self.has_called or isinstance(event, CallEnd)
-        signed = isinstance(event, ReasoningDelta) and bool(event.signature)
-        self.is_sealed = self.is_sealed or signed
+        self.has_calls = self.has_calls or isinstance(event, CallEnd)
+        if isinstance(event, TextDelta) and not self.has_text:
+            self.has_text, self.text_attempt = True, self.attempt
+        is_signed = isinstance(event, ReasoningDelta) and bool(event.signature)
+        self.has_signed_reasoning = self.has_signed_reasoning or is_signed
+
+    def release(self, events: list[Event]) -> list[Event]:
+        """Return the events to send now. A failure is always among them."""
+        if self.has_content or not events:
+            return events
+        failure = [events.pop()] if isinstance(events[-1], Failure) else []
+        self._opening += events
+        self.has_content = any(map(_is_content, events))
+        return (self.take_opening() if self.has_content else []) + failure
+
+    def take_opening(self) -> list[Event]:
+        """Return the events that still wait."""
+        opening, self._opening = self._opening, []
+        return opening
+
+
+def _is_content(event: Event) -> bool:
+    return not isinstance(event, (Started, Note)) and getattr(event, "text", " ") != ""
 
 
 class Holdback:
-    """Holds back what may have to be taken back, of one reply."""
+    """Holds back events of one reply."""
 
     def __init__(
         self,
         sent: SentState,
         *,
-        is_open: bool = True,
+        is_streaming: bool = True,
         has_tools: bool = True,
-        waits: bool = False,
-        is_last: bool = False,
-        may_speak: bool = True,
-        stuck: CallKey | None = None,
+        is_waiting: bool = False,
+        is_final: bool = False,
+        may_send_text: bool = True,
+        repeated_call: CallKey | None = None,
     ) -> None:
         self._sent = sent
-        self._is_open = is_open
-        """Whether anything leaves before the reply is over."""
-        self._waits = waits
-        """Whether all waits for a call."""
-        self._is_last = is_last
-        """Whether no other reply can take the place of this one: then nothing has to wait."""
-        self._may_speak = may_speak
-        self._stuck = stuck
-        """The call that may not be made once more."""
-        self._beginning = OpeningDetector() if has_tools and is_open else None
+        self._is_streaming = is_streaming
+        """False: nothing passes before the reply is complete."""
+        self._is_waiting = is_waiting
+        """True: everything waits for a call."""
+        self._is_final = is_final
+        """True: no retry can replace this reply, so nothing has to wait."""
+        self._may_send_text = may_send_text
+        self._repeated_call = repeated_call
+        """The call that the loop guard does not let pass again."""
+        self._opening = OpeningDetector() if has_tools and is_streaming else None
         self.events: list[Event] = []
-        """What has come, but for words beyond those that are remembered."""
+        """All events, except the deltas beyond what is remembered."""
         self._held: list[Event] = []
-        self._words = 0
+        self._characters = 0
         self.finish = Finish()
-        """How the reply ends."""
+        """The reply's last event."""
 
     @property
     def reply(self) -> Reply:
-        """What it comes to."""
         return fold(self.events)
 
-    def feed(self, events: list[Event], source: Source | None = None) -> list[Event]:
-        """The events that may leave now. What comes before a call is no refusal: it does not wait
-        for the end of that."""
-        if not self._is_open:
+    def feed(self, events: list[Event], source: CallSource | None = None) -> list[Event]:
+        """Return the events that may pass now.
+
+        Once `source` is inside a call, the text before it cannot be a refusal any more.
+        """
+        if not self._is_streaming:
             self.events += events
             return [event for event in events if isinstance(event, Failure)]
-        free: list[Event] = []
+        passed: list[Event] = []
         for event in events:
             self._remember(event)
-            is_held = self._waits or self._held or self._beginning or not self._may_speak
-            if type(event) is TextDelta and not is_held and self._sent.has_spoken:
-                # Words leave as they come, as some have before.
-                free.append(event)
+            is_held = self._is_waiting or self._held or self._opening or not self._may_send_text
+            if type(event) is TextDelta and not is_held and self._sent.has_text:
+                # The fast path: text follows text that was sent.
+                passed.append(event)
             else:
-                free += self._noted(self._let(event))
-        may_leave = self._held and self._stuck is None and not self._waits
-        if may_leave and source is not None and source.in_call:
-            free += self._noted(self._released())
-        return free
+                passed += self._record(self._pass_or_hold(event))
+        may_flush = self._held and self._repeated_call is None and not self._is_waiting
+        if may_flush and source is not None and source.in_call:
+            passed += self._record(self._flush())
+        return passed
 
-    def rest(self) -> list[Event]:
-        """What has not left, but the end."""
-        if self._is_open:
+    def take_rest(self) -> list[Event]:
+        """Return the events that have not passed, without the last one (`finish`)."""
+        if self._is_streaming:
             held, self._held = self._held, []
             return held
         rest: list[Event] = []
@@ -125,57 +153,60 @@ class Holdback:
         return rest
 
     def _remember(self, event: Event) -> None:
-        """Keep what happens, but not all the words of a long reply."""
-        self._words += len(event.text) if isinstance(event, (TextDelta, ReasoningDelta)) else 0
-        is_kept = self._words <= _MOST_WORDS or not self._may_speak
-        if is_kept or not isinstance(event, _WORDS):
+        self._characters += len(event.text) if isinstance(event, (TextDelta, ReasoningDelta)) else 0
+        is_remembered = self._characters <= _MAX_REMEMBERED or not self._may_send_text
+        if is_remembered or not isinstance(event, _DELTAS):
             self.events.append(event)
 
-    def _let(self, event: Event) -> list[Event]:
+    def _pass_or_hold(self, event: Event) -> list[Event]:
         match event:
             case Finish():
                 self.finish = event
                 return []
             case Failure():
-                # Where nothing has left, the client need not know of this reply.
-                has_left = self._sent.has_spoken or self._sent.has_called
-                return [*self._released(), event] if has_left else [event]
+                # If the client has received nothing, it need not know of this reply.
+                was_sent = self._sent.has_text or self._sent.has_calls
+                return [*self._flush(), event] if was_sent else [event]
             case Started() if self._sent.has_started:
                 return []
-            case TextDelta() if not self._may_speak:
+            case TextDelta() if not self._may_send_text:
                 return []
-            case CallStart() if self._stuck is None:
-                return [*self._released(), event]
-            case CallEnd() if self._waits and not self._is_stuck(event):
-                return [*self._released(), event]
-            case _ if self._is_last or self._sent.is_sealed:
+            case CallStart() if self._repeated_call is None:
+                return [*self._flush(), event]
+            case CallEnd() if self._is_waiting and not self._is_repeated(event):
+                return [*self._flush(), event]
+            case _ if self._is_final or self._sent.has_signed_reasoning:
                 pass
             case CallRejected() | CallStart():
-                self._waits = True
+                self._is_waiting = True
             case Note("truncated") | Note("not-a-call"):
-                # The text of it follows.
-                self._waits = not self._sent.has_spoken or event.code == "truncated"
-            case TextDelta() if self._beginning and not self._waits:
-                self._held.append(event)
-                may_refuse = self._beginning.feed(event.text)
-                self._waits = may_refuse == "yes"
-                return self._released() if may_refuse == "no" else []
+                # The block's text follows this note.
+                self._is_waiting = not self._sent.has_text or event.code == "truncated"
+            case TextDelta() if self._opening and not self._is_waiting:
+                return self._hold_opening(event, self._opening)
             case _:
                 pass
-        if self._waits or self._held:
+        if self._is_waiting or self._held:
             self._held.append(event)
             return []
         return [event]
 
-    def _noted(self, events: list[Event]) -> list[Event]:
+    def _hold_opening(self, event: TextDelta, opening: OpeningDetector) -> list[Event]:
+        """Hold text until it is known whether the reply opens with a refusal."""
+        self._held.append(event)
+        may_refuse = opening.feed(event.text)
+        self._is_waiting = may_refuse == "yes"
+        return self._flush() if may_refuse == "no" else []
+
+    def _record(self, events: list[Event]) -> list[Event]:
         for event in events:
-            self._sent.add(event)
+            self._sent.record(event)
         return events
 
-    def _is_stuck(self, event: CallEnd) -> bool:
-        return call_key(event.call.name, event.call.arguments) == self._stuck
+    def _is_repeated(self, event: CallEnd) -> bool:
+        return call_key(event.call.name, event.call.arguments) == self._repeated_call
 
-    def _released(self) -> list[Event]:
-        self._waits, self._beginning = False, None
+    def _flush(self) -> list[Event]:
+        self._is_waiting, self._opening = False, None
         held, self._held = self._held, []
         return held

@@ -16,11 +16,12 @@ from ..events import ArgumentsDelta, CallEnd, CallStart, Event
 from ..security.escaping import NO_ESCAPER
 from ..security.message_origin import last_user_text
 from ..types import Message, Plan, Request, ResponseFormat, Text, ToolCall, ToolChoice, ToolResult
-from .attempt import Attempt
+from .attempt import Attempt, prepare_attempt
 from .guided import Guide, Step
 from .plan import ModelProfile, plan_request
 from .reply_reader import CallExtractor
 from .tool_names import OfferedTools
+from .tool_selection import PREPARATION
 
 _DECISION = "a small model is led to its calls: one decision at a time"
 _NO_CALL = "a small model is led to its calls, and none of the tools fits what was asked"
@@ -58,14 +59,16 @@ class Led:
     def _step(self) -> Step | None:
         return self._guide.step if self._guide and self._steps < _MOST_STEPS else None
 
-    def exchange(self) -> Attempt:
+    def prepare_next(self) -> Attempt:
         """For the next decision; or for an answer, if there is no call to make. By one that says
         that the calls are known, nobody is asked."""
         step = self._step
         if step is None:
             answer = self._answer()
             if self.calls():
-                answer.plan = Plan("constrained", reasons=(_DECIDED if self._steps else _CLEAR,))
+                plan = Plan("constrained", reasons=(_DECIDED if self._steps else _CLEAR,))
+                reason = "decided" if self._steps else "known"
+                return structs.replace(answer, plan=plan, reason=reason, is_decided=True)
             return answer
         schema = ResponseFormat(step.schema, "arguments", strict=True)
         request = Request(
@@ -75,7 +78,8 @@ class Led:
             max_tokens=_MOST_TOKENS,
             sampling={"temperature": 0.0},
         )
-        return Attempt(request, self._target, Plan("native", reasons=(_DECISION,)))
+        plan = Plan("native", reasons=(_DECISION,))
+        return prepare_attempt(request, self._target, plan, reason=PREPARATION, is_preparation=True)
 
     def hear(self, text: str) -> bool:
         """What the model has decided; False if that cannot be used."""
@@ -99,7 +103,7 @@ class Led:
             call = self._offered.to_client_call(written)
             start = CallStart(at, call.id, call.name, "constrained", call.namespace, call.freeform)
             events += understanding.feed((start, ArgumentsDelta(at, call.input), CallEnd(at, call)))
-        return events if understanding.made else []
+        return events if understanding.count else []
 
     def _begun(self) -> Guide | None:
         """Results are there to be told of, unless a call is required."""
@@ -122,7 +126,7 @@ class Led:
         by_prompt = structs.replace(self._target, mode="prompt", learned_mode=None)
         plan = plan_request(request, by_prompt)
         plan = structs.replace(plan, reasons=(why, *plan.reasons))
-        return Attempt(request, self._target, plan)
+        return prepare_attempt(request, self._target, plan)
 
     def _turns(self, step: Step) -> tuple[Message, ...]:
         if self._target.capabilities.system_role is False:

@@ -1,7 +1,8 @@
-"""What a reply comes to, as a value: whether it will do, and if not, what is wrong with it."""
+"""The outcome of a reply: calls, an answer, or a fault that the model may be asked to correct."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -10,6 +11,8 @@ from typing import Literal
 from msgspec import Struct
 
 from ..calls.drafts import CallKey, call_key
+from ..calls.json_values import strip_code_fence
+from ..calls.schema_validator import get_validator
 from ..dialects import Parser
 from ..events import fold
 from ..security.message_origin import last_user_text
@@ -21,12 +24,12 @@ from ..types import (
     Rejection,
     Reply,
     Request,
+    ResponseFormat,
     Text,
     Tool,
     ToolCall,
     ToolResult,
 )
-from .response_format import match_format
 from .tool_names import OfferedTools
 
 OutcomeKind = Literal[
@@ -39,23 +42,23 @@ OutcomeKind = Literal[
     "false-refusal",
     "truncated-call",
     "repeated-call",
-    "unformed-answer",
+    "wrong-format",
     "empty",
 ]
 OUTCOMES: dict[OutcomeKind, str] = {
-    "calls": "calls that can be made",
+    "calls": "valid calls",
     "answer": "an answer",
-    "refusal": "a refusal that is honest: for safety, or because something is missing",
-    "invalid-call": "a call that cannot be read, or whose arguments do not fit",
-    "unknown-tool": "a call of a tool that was not offered",
-    "missing-call": "no call, though one is required",
-    "false-refusal": "a claim that there are no tools, though a fitting one was offered",
-    "truncated-call": "a call that is cut off",
-    "repeated-call": "a call that has been made again and again, with the same result",
-    "unformed-answer": "an answer that is not in the form that was asked for",
-    "empty": "nothing",
+    "refusal": "an honest refusal: for safety, or because something is missing",
+    "invalid-call": "a call that cannot be parsed, or whose arguments are invalid",
+    "unknown-tool": "a call to a tool that was not offered",
+    "missing-call": "no call, although one is required",
+    "false-refusal": "a claim that tools are missing, although a suitable one was offered",
+    "truncated-call": "a truncated call",
+    "repeated-call": "a call that was already made several times with the same result",
+    "wrong-format": "an answer that is not in the requested format",
+    "empty": "an empty reply",
 }
-_CODES: dict[str, OutcomeKind] = {
+_REJECTION_OUTCOMES: dict[str, OutcomeKind] = {
     "unknown-tool": "unknown-tool",
     "invalid-arguments": "invalid-call",
     "undecodable-arguments": "invalid-call",
@@ -63,82 +66,98 @@ _CODES: dict[str, OutcomeKind] = {
     "too-long": "invalid-call",
     "truncated": "truncated-call",
 }
-"""What a block comes to that tried to be a call. Others are examples, echoes and the like."""
-
-
+"""The outcomes of rejected blocks that were meant as calls. Other rejections are examples, echoes
+and the like. The first kind that a reply has is its outcome."""
 _SHOWN = 60
-_BODY = re.compile(r"[>\])=]\s*[{\[<\"]")
-"""The beginning of what stands between a call's markers."""
+_BODY_START = re.compile(r"[>\])=]\s*[{\[<\"]")
+"""The start of a call's body after its opening marker."""
 
 
 class Outcome(Struct, frozen=True):
-    """What a reply comes to."""
+    """The outcome of one reply."""
 
     kind: OutcomeKind
     rejected: tuple[Rejection, ...] = ()
-    """The blocks that are why; beside calls, those that were not made."""
+    """The rejected blocks that led to it; beside valid calls, the calls that were not made."""
 
 
 def classify_reply(
-    reply: Reply, request: Request, offered: OfferedTools, stuck: CallKey | None = None
+    reply: Reply, request: Request, offered: OfferedTools, repeated_call: CallKey | None = None
 ) -> Outcome:
-    """What a reply to a request comes to. `stuck` is a call that may not be made once more."""
+    """Return the outcome of a reply. `repeated_call` is a call that must not be made again."""
     if calls := reply.calls:
-        is_stuck = stuck and all(call_key(call.name, call.arguments) == stuck for call in calls)
-        rejected = tuple(one for one in reply.rejected if one.code in _CODES)
-        return Outcome("repeated-call" if is_stuck else "calls", rejected)
+        is_repeated = repeated_call and all(
+            call_key(call.name, call.arguments) == repeated_call for call in calls
+        )
+        rejected = tuple(one for one in reply.rejected if one.code in _REJECTION_OUTCOMES)
+        return Outcome("repeated-call" if is_repeated else "calls", rejected)
     if reply.stop_reason == "refusal":
         return Outcome("refusal")
     if any(not isinstance(part, (Text, Reasoning)) for part in reply.parts):
-        # Pictures, and what an API does by itself: its own tools count as calls.
+        # Images, and what an API does by itself: hosted tools count as calls.
         return Outcome("calls" if offered.has_hosted_tools else "answer")
     if offered.tools:
-        blocks = [one for one in reply.rejected if not _is_aside(one, reply.text)]
-        blocks += _unread(reply, offered.tools)
-        blocks += _bare(reply.text.strip(), offered.tools)
-        for code, kind in _CODES.items():
-            if rejected := tuple(one for one in blocks if one.code == code):
-                return Outcome(kind, rejected)
+        if outcome := _classify_blocks(reply, offered.tools):
+            return outcome
         if request.tool_choice.mode == "required":
             return Outcome("missing-call")
     if not reply.text.strip():
-        # What a model only thought is what it has to say, or all that it was allowed to; and it
-        # may have said something for which there are no words here.
-        is_done = reply.reasoning.strip() or reply.stop_reason in ("length", "filter")
-        is_done = is_done or any(note.code == "unsupported" for note in reply.notes)
-        return Outcome("answer" if is_done else "empty")
-    said = _said(reply.text, request, offered.tools) if offered.tools else "answer"
+        return Outcome("answer" if _is_complete_without_text(reply) else "empty")
+    return Outcome(_classify_text(reply, request, offered.tools))
+
+
+def _classify_blocks(reply: Reply, tools: Sequence[Tool]) -> Outcome | None:
+    """Return the outcome of the blocks that were meant as calls and rejected."""
+    blocks = [one for one in reply.rejected if not _is_quoted_data(one, reply.text)]
+    blocks += _find_unparsed_calls(reply, tools)
+    blocks += _find_bare_call(reply.text.strip(), tools)
+    for code, kind in _REJECTION_OUTCOMES.items():
+        if rejected := tuple(one for one in blocks if one.code == code):
+            return Outcome(kind, rejected)
+    return None
+
+
+def _is_complete_without_text(reply: Reply) -> bool:
+    """Return True if reasoning is all of the reply, or something that could not be decoded."""
+    if reply.reasoning.strip() or reply.stop_reason in ("length", "filter"):
+        return True
+    return any(note.code == "unsupported" for note in reply.notes)
+
+
+def _classify_text(reply: Reply, request: Request, tools: tuple[Tool, ...]) -> OutcomeKind:
+    kind = _classify_refusal(reply.text, request, tools) if tools else "answer"
     wanted = request.response_format if request.tools else None
-    is_no = said != "answer" or begins_like_refusal(reply.text)
-    is_cut_off = reply.stop_reason == "length"
-    if wanted and not (is_no or is_cut_off) and match_format(reply.text, wanted) is None:
-        return Outcome("unformed-answer")
-    return Outcome(said)
+    if wanted and reply.stop_reason != "length":
+        is_refusal = kind != "answer" or begins_like_refusal(reply.text)
+        if not is_refusal and match_format(reply.text, wanted) is None:
+            return "wrong-format"
+    return kind
 
 
-def _is_aside(rejection: Rejection, text: str) -> bool:
-    """Whether a block only shows some data: it names no tool, and other words come first."""
+def _is_quoted_data(rejection: Rejection, text: str) -> bool:
+    """Return True if a malformed block names no tool and follows other text."""
     begins = text.lstrip().startswith(rejection.raw.strip()[:_SHOWN])
     return rejection.code == "malformed" and not rejection.name and not begins
 
 
-def _unread(reply: Reply, tools: Sequence[Tool]) -> Iterable[Rejection]:
-    """What only looks like a call, if it is meant to be one: the reply begins with it, or ends in
-    the midst of it."""
+def _find_unparsed_calls(reply: Reply, tools: Sequence[Tool]) -> Iterable[Rejection]:
+    """Find what only looks like a call: the reply begins with it, or ends inside it."""
     for note in reply.notes:
-        if note.code == "truncated" and note.where and is_cut(note, reply.stop_reason):
+        if note.code == "truncated" and note.where and is_truncated(note, reply.stop_reason):
             begins = reply.text.rfind(note.where[:_SHOWN])
             raw = reply.text[max(0, begins) :]
-            # JSON that is cut off may be anything, if it does not name a tool.
+            # Truncated JSON that names no tool may be anything.
             if raw.lstrip()[:1] not in "{[" or any(tool.name in raw for tool in tools):
                 yield Rejection(raw, note.code, note.message)
         elif note.code == "not-a-call" and reply.text.lstrip().startswith(note.where):
             yield Rejection(reply.text, "malformed", note.message)
 
 
-def _bare(text: str, tools: Sequence[Tool]) -> Iterable[Rejection]:
-    """A reply that is nothing but a call in JSON, of a tool that there is, whose arguments do not
-    fit. What else is JSON may be what was asked for."""
+def _find_bare_call(text: str, tools: Sequence[Tool]) -> Iterable[Rejection]:
+    """Find a reply that is one JSON call to a known tool with invalid arguments.
+
+    Other JSON may be the answer that was asked for.
+    """
     if text[:1] not in ("{", "[") or not any(f'"{tool.name}"' in text for tool in tools):
         return ()
     parser = Parser(dialect="raw-json", tools=tools)
@@ -146,12 +165,12 @@ def _bare(text: str, tools: Sequence[Tool]) -> Iterable[Rejection]:
     return (one for one in rejected if one.code == "invalid-arguments" and one.raw == text)
 
 
-def is_cut(note: Note, reason: str | None = None) -> bool:
-    """Whether it is a call that a reply ends in, and not a marker that is only spoken of."""
-    return reason == "length" or _BODY.search(note.where) is not None
+def is_truncated(note: Note, stop_reason: str | None = None) -> bool:
+    """Return True if the reply ends inside a call, and does not only mention a marker."""
+    return stop_reason == "length" or _BODY_START.search(note.where) is not None
 
 
-def _said(text: str, request: Request, tools: tuple[Tool, ...]) -> OutcomeKind:
+def _classify_refusal(text: str, request: Request, tools: tuple[Tool, ...]) -> OutcomeKind:
     last = request.messages[-1].parts if request.messages else ()
     found = find_refusal(
         text,
@@ -164,38 +183,51 @@ def _said(text: str, request: Request, tools: tuple[Tool, ...]) -> OutcomeKind:
     return "false-refusal" if found.kind == "false" else "refusal"
 
 
-def find_repeated_call(
-    messages: Sequence[Message], most: int, polling: Iterable[str] = ()
-) -> CallKey | None:
-    """The call that was made last, if so many times in a row with the same result, and without a
-    word of the user. Tools that are `polling` are there for that."""
-    if not messages or _are_words(messages[-1]):
+def match_format(text: str, wanted: ResponseFormat) -> str | None:
+    """Return the answer without its code fence, or None if it is not in the requested format."""
+    inside = strip_code_fence(text).strip()
+    try:
+        value = json.loads(inside)
+    except (ValueError, RecursionError):
         return None
-    made: dict[str, CallKey] = {}
+    if wanted.schema is None:
+        return inside if isinstance(value, dict) else None
+    return inside if get_validator(wanted.schema).is_valid(value) else None
+
+
+def find_repeated_call(
+    messages: Sequence[Message], max_repeats: int, polling_tools: Iterable[str] = ()
+) -> CallKey | None:
+    """Return the last call if it was made `max_repeats` times in a row with the same result.
+
+    Calls to `polling_tools` may repeat, and a message from the user starts the count anew.
+    """
+    if not messages or _ends_with_user_text(messages[-1]):
+        return None
+    calls: dict[str, CallKey] = {}
     last: tuple[CallKey, object] | None = None
-    runs = 0
+    count = 0
     is_counted = False
-    """Whether the turn's call was: the same one twice in a turn is still one attempt."""
+    """The turn's call was counted: the same call twice in one turn is one attempt."""
     for message in messages:
         for part in message.parts:
             if isinstance(part, ToolCall):
-                made[part.id] = call_key(part.name, part.arguments)
+                calls[part.id] = call_key(part.name, part.arguments)
                 is_counted = False
-            elif isinstance(part, ToolResult) and part.call_id in made:
-                this = (made[part.call_id], part.content)
+            elif isinstance(part, ToolResult) and part.call_id in calls:
+                this = (calls[part.call_id], part.content)
                 if this != last:
-                    runs, last = 1, this
+                    count, last = 1, this
                 elif not is_counted:
-                    runs += 1
+                    count += 1
                 is_counted = True
             elif isinstance(part, Text) and message.role == "user" and part.text.strip():
-                runs, last = 0, None
-    if last is None or runs < most or any(fnmatchcase(last[0][0], name) for name in polling):
+                count, last = 0, None
+    if last is None or count < max_repeats:
         return None
-    return last[0]
+    return None if any(fnmatchcase(last[0][0], name) for name in polling_tools) else last[0]
 
 
-def _are_words(message: Message) -> bool:
-    """Whether a message ends with something that the user says."""
+def _ends_with_user_text(message: Message) -> bool:
     last = message.parts[-1] if message.role == "user" and message.parts else None
     return isinstance(last, Text) and bool(last.text.strip())

@@ -1,325 +1,368 @@
-"""The attempts that are made for one request: what the client gets of each, and what comes next.
+"""How one request is served, from the client's request to the events of its reply. Read this first.
 
-    ladder = Ladder(request, target, streams=True)
-    exchange = ladder.exchange()                   ask by that
-    ladder.feed(events)                            what may leave of what came
-    ladder.end()                                   the rest; None if the model is to be asked again
+    plan        native tools, tools in the prompt, or constrained decoding     plan.py
+    prepare     the request as this model and its API take it                  attempt.py, prompt.py
+    send        by the caller: nothing here does I/O
+    read        bytes to events; every call is found, resolved, validated      reply_reader.py
+    hold back   text that may turn out to be a refusal or a bad call waits     holdback.py
+    classify    valid calls, an answer, or a fault                             outcome.py
+    recover     a fault has a list of steps; each changes the next attempt     recovery.py
+    fall back   if an upstream fails, the next one is asked                    here
 
-The first thing that a model is asked may be another: which tools it needs, or, if it is small, what
-the arguments of a call are. The client hears nothing of that.
+The gateway, the agent and the probe all run a pipeline, each with its own way to send:
+
+    async def send(attempt: Attempt) -> None:
+        async for chunk in post(attempt.outgoing.path, attempt.data):
+            show(pipeline.receive(pipeline.reader.feed(chunk)))
+        show(pipeline.receive(pipeline.reader.finish()))
+
+    pipeline = Pipeline(request, [profile, *fallbacks], is_streaming=True)
+    show(await run_pipeline(pipeline, send))             the rest of the reply
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import TypeVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from ..calls.drafts import CallKey
-from ..errors import ToolspeakError
+from ..errors import UpstreamError
 from ..events import Event, Finish, TextDelta, fold
 from ..notes import NOTES
-from ..types import Failure, Message, Note, Reply, Request, Text, ToolChoice, Usage
+from ..types import Failure, Note, Reply, Request, Usage
 from .attempt import Attempt
-from .context_window import fits_context, note_truncated_prompt
-from .corrections import CONTINUE, write_correction
-from .holdback import Holdback, SentState, Source
+from .holdback import Holdback, SentState
 from .led import Led
-from .outcome import OUTCOMES, Outcome, OutcomeKind, classify_reply, find_repeated_call
-from .plan import ModelProfile, plan_request, plan_with_mode
-from .response_format import match_format
-from .tool_selection import Selecting
+from .outcome import (
+    OUTCOMES,
+    Outcome,
+    OutcomeKind,
+    classify_reply,
+    find_repeated_call,
+    match_format,
+)
+from .plan import ModelProfile, plan_request
+from .recovery import FALLBACK, RECOVERY_STEPS, Recovery, rejects_all_tools
+from .reply_reader import ReplyReader
+from .tool_selection import needs_tool_selection, prepare_tool_selection, select_tools
+from .upstream_limits import fits_context, note_truncated_prompt
 
-Step = Literal["again", "continue", "constrain", "prompt", "form"]
-STEPS: dict[Step, str] = {
-    "again": "asked again, with what was wrong; the second time with nothing but what to write",
-    "continue": "asked to go on where it stopped",
-    "constrain": "held to a JSON schema that only valid calls fit, where the upstream can",
-    "prompt": "told of the tools in the prompt, where it was given them by its API",
-    "form": "held to the form that was asked for, without its tools",
-}
-RECOVERY_STEPS: dict[OutcomeKind, tuple[Step, ...]] = {
-    "invalid-call": ("again", "constrain", "again"),
-    "unknown-tool": ("again", "constrain", "again"),
-    "missing-call": ("constrain", "prompt", "again", "again"),
-    "false-refusal": ("again", "constrain", "again"),
-    "truncated-call": ("continue", "again", "again"),
-    "repeated-call": ("again", "again"),
-    "unformed-answer": ("form",),
-    "empty": ("again", "again"),
-}
-"""What is done about a reply that will not do: the first of these that can be, then the next."""
-
-
-_ARE_CALLS = frozenset[OutcomeKind]({"calls", "repeated-call"})
-
-
-class NoCallMade(ToolspeakError):
-    """A call was required, and the model has made none."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        why = "; ".join(one.problem for one in outcome.rejected) or OUTCOMES[outcome.kind]
-        super().__init__(f"a call was required, and the model has made none: {why}")
-        self.failure = Failure("upstream", str(self), 502, "no_tool_call")
+_Result = TypeVar("_Result")
+Steps = Generator[Attempt, None, _Result]
+"""Yields attempts for the caller to send. If one fails, the caller throws `UpstreamError`."""
+_FALLBACK_FAILURES = frozenset({"upstream", "timeout", "overloaded", "rate_limit"})
+"""Failures after which another upstream may do better."""
+_BUSY_FAILURES = frozenset({"timeout", "overloaded", "rate_limit"})
+"""Failures after which the same upstream would fail again."""
+_HAS_CALLS = frozenset[OutcomeKind]({"calls", "repeated-call"})
 
 
 class Pipeline:
-    """The attempts for one request at one upstream."""
+    """Serves one request by the first of several models that can."""
 
     def __init__(
-        self, request: Request, target: ModelProfile, *, streams: bool, usage: Usage | None = None
+        self, request: Request, profiles: Sequence[ModelProfile], *, is_streaming: bool
     ) -> None:
-        self._request = request
-        self._target = target
-        self._streams = streams
-        self.plan = plan_request(request, target)
-        self._whole_request = request
-        """With all tools: the model may have chosen some of them."""
-        self._asked = request
-        self._is_forming = False
-        """Whether the model is held to the form of its answer."""
-        self._begun = ""
-        """The beginning of a call that the next reply is to go on with."""
-        self.outcomes: list[Outcome] = []
-        """What the replies so far have come to."""
-        self._used: dict[OutcomeKind, int] = {}
-        self.usage = usage
-        """Of all attempts, and of others before."""
-        self._stuck: CallKey | None = None
-        if target.max_repeats:
-            self._stuck = find_repeated_call(
-                request.messages, target.max_repeats, target.polling_tools
-            )
-        self.reply = Reply()
-        """The last one, as far as it was kept."""
-        self._folded: list[Event] = []
-        """What it was made of."""
-        self._first: list[Event] = []
-        """What was held of the first reply, which is as good as any if none will do."""
-        self._sent = SentState()
-        self._speaker: int | None = None
-        """Which attempt it was whose words have left first; None if it is the one that runs."""
+        self.request = request
+        self.is_streaming = is_streaming
+        self.usage: Usage | None = None
+        """Tokens used by all attempts."""
         self.notes: list[Note] = []
-        """Why there were several attempts, and what else there is to be said of them."""
-        self._must = request.tool_choice.mode == "required"
-        is_led = self.plan.mode == "constrained" and target.is_small
-        # What is led sees little of a request. One that is too long for the model shall be refused.
-        is_led = is_led and fits_context(request, target.capabilities.context)
-        self._led = Led(request, target) if is_led else None
-        self._selecting = Selecting(request, target)
+        """Notes about the attempts: why there were several, and what was dropped."""
+        self.failures: list[tuple[str, Failure]] = []
+        """The upstreams that failed."""
+        self.reply = Reply()
+        """The last reply of a model."""
+        self._reply_events: list[Event] = []
+        self.outcome: Outcome | None = None
+        """Its outcome; None for a reply that the client never sees."""
+        self.attempt: Attempt | None = None
+        """The last attempt."""
+        self._profiles = profiles
+        self._must_call = request.tool_choice.mode == "required"
 
-    @property
-    def reason(self) -> str:
-        """Why the model is asked again; "" if that is no fault of its."""
-        return self.outcomes[-1].kind if self.outcomes else ""
+    # The story.
 
-    def exchange(self) -> Attempt | None:
-        """For the next attempt; None if the calls are known without."""
-        self._exchange = self._next_exchange()
-        has_tools = bool(self._exchange.offered.tools)
-        self._may_speak = not self.outcomes or not self._sent.has_spoken
-        if self._sent.has_spoken and self._speaker is None:
-            self._speaker = len(self.outcomes) - 1
-        self._gate = Holdback(
-            self._sent,
-            is_open=self._streams and not self.is_preparing,
-            has_tools=has_tools,
-            waits=self._is_forming or (has_tools and (self._must or self._is_formed())),
-            is_last=not self.outcomes and not (self._target.retries and has_tools),
-            may_speak=self._may_speak,
-            stuck=self._stuck,
-        )
-        return None if self._led and self._led.calls() else self._exchange
+    def run(self) -> Steps[list[Event]]:
+        """Yield the attempts to send; return the events that end the reply.
 
-    @property
-    def last(self) -> Attempt:
-        """The one that was made last, whether or not it is asked by."""
-        return self._exchange
+        Raises `UpstreamError` if no upstream has given a usable reply.
+        """
+        reason = ""
+        for profile in self._profiles:
+            self._begin(profile)
+            try:
+                rest = yield from self._serve(profile, reason)
+                return [*self._sent.take_opening(), *rest]
+            except UpstreamError as problem:
+                self.failures.append((profile.upstream, problem.failure))
+                is_last = profile is self._profiles[-1]
+                if is_last or problem.failure.kind not in _FALLBACK_FAILURES:
+                    raise
+            reason = FALLBACK
+        raise AssertionError("the last upstream has replied or failed")
 
-    @property
-    def is_preparing(self) -> bool:
-        """Whether the client has nothing to hear of what the model is asked now."""
-        return self._led.is_asking if self._led else self._selecting.is_asking
+    def _begin(self, profile: ModelProfile) -> None:
+        self.profile = profile
+        self.notes = []
+        self._sent = SentState()
+        self._first_reply: list[Event] = []
+        """What the client has not received of the first reply: it is used if no retry is better."""
+        self._repeated_call: CallKey | None = None
+        if profile.max_repeats:
+            self._repeated_call = find_repeated_call(
+                self.request.messages, profile.max_repeats, profile.polling_tools
+            )
 
-    def _next_exchange(self) -> Attempt:
-        if self._led and self._must and not (self._led.is_asking or self._led.calls()):
-            # Nothing that it was led to fits: it is left to itself.
-            self._led = None
-        if self._led:
-            return self._led.exchange()
-        if self._selecting.is_asking:
-            return self._selecting.exchange()
-        # What we have said of a reply that would not do repeats what it said, and is no request.
-        said = self._whole_request.messages
-        return Attempt(self._asked, self._target, self.plan, begun=self._begun, context=said)
+    def _serve(self, profile: ModelProfile, reason: str) -> Steps[list[Event]]:
+        """Ask one model until its reply is usable or no recovery step is left."""
+        plan = plan_request(self.request, profile)
+        recovery = self.recovery = Recovery(self.request, profile, plan, reason)
+        first: Attempt | None = None
+        if plan.mode == "constrained" and profile.is_small:
+            calls, first = yield from self._ask_small_model(profile)
+            if calls:
+                return calls
+        if not first:
+            recovery.restart((yield from self._select_tools(profile)))
+        while True:
+            attempt = first or recovery.prepare_next(self.request.messages)
+            first = None
+            try:
+                reply = yield from self._ask(attempt, self._open_holdback(attempt))
+            except UpstreamError as problem:
+                rest = self._after_failure(attempt, problem)
+            else:
+                rest = self._after_reply(attempt, reply)
+            if rest is not None:
+                return rest
 
-    def _is_formed(self) -> bool:
-        """Whether an answer has to have a form that the upstream is not told of."""
-        return self._request.response_format is not None and self.plan.mode != "native"
-
-    def feed(self, events: list[Event], source: Source | None = None) -> list[Event]:
-        """What may leave of what came, and what it comes from, if that is in pieces."""
-        return self._gate.feed(events, source)
-
-    # What comes next.
-
-    def end(self) -> list[Event] | None:
-        """The end of the reply for the client; None if the model is to be asked again."""
-        reply = self.reply = self._gate.reply
-        self._folded = self._gate.events
+    def _ask(self, attempt: Attempt, holdback: Holdback) -> Steps[Reply]:
+        """Have one attempt sent; its reply is what the caller feeds until it resumes."""
+        self.attempt = attempt
+        self._holdback = holdback
+        self.reader = ReplyReader(attempt)
+        yield attempt
+        reply = holdback.reply
+        self.reply, self.outcome = reply, None
+        self._reply_events = holdback.events
         self.usage = add_usage(self.usage, reply.usage)
-        if cut := note_truncated_prompt(
-            self._exchange.outgoing.body, self._exchange.data, reply.usage
-        ):
-            self.notes.append(cut)
-        if self.is_preparing:
-            self._prepared(reply.text)
+        if note := note_truncated_prompt(attempt.outgoing.body, attempt.data, reply.usage):
+            self.notes.append(note)
+        return reply
+
+    def _after_reply(self, attempt: Attempt, reply: Reply) -> list[Event] | None:
+        """Return the rest of the reply; None if the model is asked again."""
+        outcome = classify_reply(reply, self.recovery.request, attempt.tools, self._repeated_call)
+        if self._calls_unselected_tool(outcome):
+            self.recovery.restart(self.request)
             return None
-        outcome = classify_reply(reply, self._request, self._exchange.offered, self._stuck)
-        if self._has_left_out(outcome):
-            # It needs a tool that it has not chosen.
-            self._request = self._asked = self._whole_request
-            return None
-        self.outcomes.append(outcome)
-        action = self._next(outcome)
-        if action is None:
-            return self._last(outcome, reply)
-        if len(self.outcomes) == 1:
-            self._first = [*self._gate.rest(), self._gate.finish]
-        self._prepare(action, outcome, reply)
+        self.outcome = outcome
+        note = self.recovery.plan_retry(outcome, reply, attempt, self._sent)
+        if note is None:
+            return self._finish(outcome, reply, attempt)
+        self.notes.append(note)
+        if len(self.recovery.outcomes) == 1:
+            self._first_reply = [*self._holdback.take_rest(), self._holdback.finish]
         return None
 
-    def reply_of(self, events: list[Event]) -> Reply:
-        """What these events come to: most often to the last reply, of which that is known."""
-        return self.reply if events == self._folded else fold(events)
+    def _after_failure(self, attempt: Attempt, problem: UpstreamError) -> list[Event] | None:
+        """Return the rest of the reply; None if the model is asked again; else raise."""
+        if self._can_use_first_reply:
+            return self._end(self._first_reply)
+        if self._sent.has_content:
+            # Nothing can replace what the client has received.
+            self.failures.append((attempt.profile.upstream, problem.failure))
+            return [problem.failure]
+        if self.recovery.plan_without_native_tools(attempt, problem):
+            return None
+        if problem.failure.kind in _FALLBACK_FAILURES:
+            raise problem
+        raise self.recovery.tools_rejected or problem
 
-    def unprepared(self) -> None:
-        """The upstream does not take what comes before the request: it is made without."""
-        self._led, self._selecting.is_asking = None, False
+    # What the caller does while an attempt is under way.
 
-    def _prepared(self, text: str) -> None:
-        """Hear what the model was asked before the request itself."""
-        if self._led is None:
-            self._request = self._asked = self._selecting.hear(text)
-        elif not self._led.hear(text):
-            # It is left to itself.
-            self._led = None
-
-    def known(self) -> list[Event]:
-        """The calls of a model that has made all decisions which they need."""
-        if self._led and not self._led.was_asked:
-            self.notes.append(Note("no-model-call", NOTES["no-model-call"]))
-        return self._with_usage([*(self._led.calls() if self._led else ()), Finish("calls")])
-
-    def give_up(self) -> list[Event] | None:
-        """The end of the first reply, where another could not be had; None if there is none, or it
-        will not do by any means."""
-        return self._with_usage(self._first) if self._first_will_do else None
+    def receive(self, events: list[Event]) -> list[Event]:
+        """Take events of the reply from `reader`; return those to send to the client now."""
+        return self._sent.release(self._holdback.feed(events, self.reader))
 
     @property
-    def _first_will_do(self) -> bool:
-        """Whether the client can get the first reply, if no other will do either."""
-        has_spoken = self._sent.has_spoken and self._speaker != 0
-        if not self._first or self._sent.has_called or has_spoken:
-            return False
-        return not self._must or self.outcomes[0].kind in _ARE_CALLS
+    def has_content(self) -> bool:
+        """True once the client has been sent something of the reply."""
+        return self._sent.has_content
 
-    def _has_left_out(self, outcome: Outcome) -> bool:
-        """Whether a model has called a tool that is there, but was not among those it chose."""
-        chosen, offered = self._request.tools or (), self._whole_request.tools or ()
-        if outcome.kind != "unknown-tool" or len(chosen) == len(offered) or self._sent.has_spoken:
-            return False
-        return any(one.name == tool.name for one in outcome.rejected for tool in offered)
+    # Before the request itself.
 
-    def _next(self, outcome: Outcome) -> Step | None:
-        """What is to be done about a reply; None if nothing is, or nothing is left to be done."""
-        is_late = self._sent.is_sealed or len(self.outcomes) > self._target.retries
-        if is_late or not self._exchange.offered.tools:
+    def _select_tools(self, profile: ModelProfile) -> Steps[Request]:
+        """Have the model select the tools it needs, if there are very many."""
+        if not needs_tool_selection(self.request, profile):
+            return self.request
+        reply = yield from self._ask_aside(prepare_tool_selection(self.request, profile))
+        return select_tools(self.request, reply.text) if reply else self.request
+
+    def _ask_aside(self, attempt: Attempt) -> Steps[Reply | None]:
+        """Ask something that the client never sees; None if the upstream does not accept it."""
+        try:
+            return (yield from self._ask(attempt, Holdback(self._sent, is_streaming=False)))
+        except UpstreamError as problem:
+            if problem.failure.kind in _BUSY_FAILURES:
+                raise
             return None
-        actions = RECOVERY_STEPS.get(outcome.kind, ())
-        for at in range(self._used.get(outcome.kind, 0), len(actions)):
-            if self._can(actions[at], outcome):
-                self._used[outcome.kind] = at + 1
-                return actions[at]
-        return None
 
-    def _can(self, action: Step, outcome: Outcome) -> bool:
-        match action:
-            case "again":
-                return True
-            case "continue":
-                return self.plan.mode != "native" and bool(outcome.rejected)
-            case "constrain":
-                can = self._target.capabilities.constrained is True
-                return can and self.plan.mode != "constrained"
-            case "prompt":
-                return self.plan.mode == "native"
-            case "form":
-                return not self._sent.has_spoken
+    def _ask_small_model(self, profile: ModelProfile) -> Steps[tuple[list[Event], Attempt | None]]:
+        """Ask a small model for one decision at a time; return its calls, or the next attempt."""
+        if not fits_context(self.request, profile.capabilities.context):
+            # It would see only part of a request that should be rejected as too long.
+            return [], None
+        led = Led(self.request, profile)
+        while led.is_asking:
+            reply = yield from self._ask_aside(led.prepare_next())
+            if reply is None or not led.hear(reply.text):
+                return [], None
+        calls = led.calls()
+        if not calls:
+            return [], None if self._must_call else led.prepare_next()
+        if not led.was_asked:
+            self.notes.append(Note("no-model-call", NOTES["no-model-call"]))
+        self.attempt = led.prepare_next()
+        rest = self._end([*calls, Finish("calls")])
+        self.reply, self.outcome = fold(rest), Outcome("calls")
+        yield self.attempt
+        return rest, None
 
-    def _prepare(self, action: Step, outcome: Outcome, reply: Reply) -> None:
-        told = f"{OUTCOMES[outcome.kind]}: the model was {STEPS[action]}"
-        self.notes.append(Note("retried", told, outcome.kind))
-        self._begun = ""
-        if action == "form":
-            self._is_forming = True
-            self._asked = structs.replace(self._request, tools=None, tool_choice=ToolChoice())
-            return
-        if action in ("constrain", "prompt"):
-            mode = "constrained" if action == "constrain" else "prompt"
-            self.plan = plan_with_mode(self._target, mode, OUTCOMES[outcome.kind])
-            self._asked = self._request
-            return
-        if action == "continue":
-            self._begun, said = outcome.rejected[-1].raw, CONTINUE
-        else:
-            again = "again" in RECOVERY_STEPS[outcome.kind][: self._used[outcome.kind] - 1]
-            dialect = None if self.plan.mode == "native" else self._exchange.dialect
-            offered = self._exchange.offered
-            said = write_correction(outcome, offered, dialect, again=again)
-        turns = (
-            Message("assistant", (Text(reply.text.strip() or "…"),)),
-            Message("user", (Text(said),)),
+    def _calls_unselected_tool(self, outcome: Outcome) -> bool:
+        """Return True if the model called a tool that exists but was not selected."""
+        selected, declared = self.recovery.request.tools or (), self.request.tools or ()
+        if outcome.kind != "unknown-tool" or self._sent.has_text or len(selected) == len(declared):
+            return False
+        return any(one.name == tool.name for one in outcome.rejected for tool in declared)
+
+    # The end of the reply.
+
+    def _open_holdback(self, attempt: Attempt) -> Holdback:
+        has_tools = bool(attempt.tools.tools)
+        outcomes = self.recovery.outcomes
+        self._sent.attempt = len(outcomes)
+        self._may_send_text = not outcomes or not self._sent.has_text
+        # An answer in a format that the upstream is not told of is checked before it is sent.
+        is_format_checked = (
+            self.request.response_format is not None and attempt.plan.mode != "native"
         )
-        self._asked = structs.replace(self._request, messages=(*self._request.messages, *turns))
+        is_waiting = has_tools and (self._must_call or is_format_checked)
+        return Holdback(
+            self._sent,
+            is_streaming=self.is_streaming,
+            has_tools=has_tools,
+            is_waiting=is_waiting or self.recovery.is_reformatting,
+            is_final=not outcomes and not (attempt.profile.retries and has_tools),
+            may_send_text=self._may_send_text,
+            repeated_call=self._repeated_call,
+        )
 
-    def _last(self, outcome: Outcome, reply: Reply) -> list[Event]:
-        if outcome.kind in RECOVERY_STEPS and self._first_will_do:
-            return self._with_usage(self._first)
-        if self._must and outcome.kind not in _ARE_CALLS and self._exchange.offered.tools:
-            raise NoCallMade(outcome)
-        rest = self._in_form(self._gate.rest())
-        if not self._may_speak and (text := reply.text.strip()):
+    @property
+    def _can_use_first_reply(self) -> bool:
+        """True if the first reply is no worse than any other, and can still be sent."""
+        is_other_sent = self._sent.has_text and self._sent.text_attempt != 0
+        if not self._first_reply or self._sent.has_calls or is_other_sent:
+            return False
+        return not self._must_call or self.recovery.outcomes[0].kind in _HAS_CALLS
+
+    def _finish(self, outcome: Outcome, reply: Reply, attempt: Attempt) -> list[Event]:
+        """Return the rest of a reply after which nothing is left to try."""
+        if outcome.kind in RECOVERY_STEPS and self._can_use_first_reply:
+            return self._end(self._first_reply)
+        if self._must_call and outcome.kind not in _HAS_CALLS and attempt.tools.tools:
+            raise _no_call_error(outcome)
+        rest = self._unwrap_format(self._holdback.take_rest())
+        if not self._may_send_text and (text := reply.text.strip()):
             if outcome.kind == "calls":
                 self.notes.append(Note("dropped-text", NOTES["dropped-text"]))
             elif outcome.kind not in RECOVERY_STEPS:
                 # Without it, the client would be left with the beginning of another reply.
                 rest.append(TextDelta(f"\n\n{text}"))
-        return self._with_usage([*rest, self._gate.finish])
+        return self._end([*rest, self._holdback.finish])
 
-    def _in_form(self, events: list[Event]) -> list[Event]:
-        """An answer out of its code fence, where that is not what was asked for."""
-        wanted = self._request.response_format if self._request.tools else None
+    def _unwrap_format(self, events: list[Event]) -> list[Event]:
+        """Take an answer out of its code fence, where a response format was requested."""
+        wanted = self.recovery.request.response_format if self.recovery.request.tools else None
         if wanted is None:
             return events
         text = "".join(one.text for one in events if isinstance(one, TextDelta))
-        form = match_format(text, wanted) if text else None
-        if form is None or form == text:
+        answer = match_format(text, wanted) if text else None
+        if answer is None or answer == text:
             return events
         others = [one for one in events if not isinstance(one, TextDelta)]
-        return [*others, TextDelta(form)]
+        return [*others, TextDelta(answer)]
 
-    def _with_usage(self, events: list[Event]) -> list[Event]:
-        """The end of a reply, with what all attempts have used, and why there were several."""
-        *held, finish = events
+    def _end(self, events: list[Event]) -> list[Event]:
+        """Add the notes and the usage of all attempts to the end of a reply."""
+        *rest, finish = events
         assert isinstance(finish, Finish)
         if finish.usage is not self.usage:
             finish = structs.replace(finish, usage=self.usage)
-        return [*held, *self.notes, finish]
+        return [*rest, *self.notes, finish]
+
+    def fold_reply(self, events: list[Event]) -> Reply:
+        """Fold the events of the final reply: mostly the last reply, which is known already."""
+        return self.reply if events == self._reply_events else fold(events)
+
+    # What the request has shown about the model.
+
+    def observe(self, reply: Reply) -> Observation | None:
+        """Return what the final reply shows about how the model calls tools."""
+        is_native = self.profile.mode == "auto" and self.recovery.plan.mode == "native"
+        problem = self.recovery.tools_rejected
+        lacks_tools = (
+            problem is not None
+            and bool(self.request.tools)
+            and not reply.failure
+            and rejects_all_tools(problem.failure)
+        )
+        if not (is_native and reply.calls) and not lacks_tools:
+            return None
+        is_text_call = any(call.raw for call in reply.calls) if is_native and reply.calls else None
+        return Observation(self.profile.upstream, self.profile.model, lacks_tools, is_text_call)
+
+
+class Observation(Struct, frozen=True):
+    """What one request has shown about a model whose mode is not configured."""
+
+    upstream: str
+    model: str
+    lacks_tools: bool
+    """The upstream rejected native tools, and the same request succeeded without them."""
+    is_text_call: bool | None
+    """A native model wrote its call into the text; None if it made no call."""
+
+
+async def run_pipeline(
+    pipeline: Pipeline, send: Callable[[Attempt], Awaitable[None]]
+) -> list[Event]:
+    """Run a pipeline: `send` sends an attempt and feeds the reply. Return the rest of the reply."""
+    steps = pipeline.run()
+    attempt = next(steps)
+    while True:
+        problem: UpstreamError | None = None
+        try:
+            await send(attempt)
+        except UpstreamError as error:
+            problem = error
+        try:
+            attempt = steps.throw(problem) if problem else next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def _no_call_error(outcome: Outcome) -> UpstreamError:
+    why = "; ".join(one.problem for one in outcome.rejected) or OUTCOMES[outcome.kind]
+    message = f"a tool call was required, and the model made none: {why}"
+    return UpstreamError(Failure("upstream", message, 502, "no_tool_call"))
 
 
 def add_usage(one: Usage | None, other: Usage | None) -> Usage | None:
-    """What all attempts have used."""
+    """Return the sum of two usages."""
     if one is None or other is None:
         return one or other
     return Usage(

@@ -1,6 +1,10 @@
-"""How a request will be served: with the model's own tools, by a prompt, or by constraint.
+"""Plans: how a request gives the model its tools.
 
-All policy is here, and what comes out is a value that can be printed.
+    native         the upstream's API has tools of its own
+    prompt         the tools are described in the prompt; calls are read from the reply's text
+    constrained    a JSON schema admits only valid calls or an answer
+
+A plan is a printable value with the reasons for it. Plans are made here and changed in `recovery`.
 """
 
 from __future__ import annotations
@@ -8,100 +12,105 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..dialects.registry import dialects_for_model
 from ..types import Capabilities, Plan, Quirks, Request, ToolCall, ToolResult, ToolsMode, Trust
 
 DEFAULT_DIALECT = "tagged"
-"""For models that are not known to speak any other."""
+"""The dialect for models that are not known to write another."""
 CONSTRAINED = "constrained"
 
 
 class ModelProfile(Struct, frozen=True, kw_only=True):
-    """A model behind an upstream, and what is known and wanted of it."""
+    """A model behind an upstream: what is known about it, and how it is configured."""
 
     upstream: str = ""
     model: str
-    """What the upstream calls it."""
+    """The upstream's name for the model."""
     wire: str = "openai_chat"
     capabilities: Capabilities = Capabilities()
     mode: ToolsMode | Literal["auto"] = "auto"
-    """How it shall be given tools; "auto" leaves it to what is known and learned."""
+    """The configured mode. "auto" chooses by capabilities and by what was learned."""
     learned_mode: ToolsMode | None = None
-    """What earlier requests have shown."""
+    """The mode that earlier requests to this model have shown to work."""
     dialect: str | None = None
     trust: Trust = "standard"
     compact: bool | Literal["auto"] = "auto"
     retries: int = 2
     max_repeats: int = 3
-    """How often a call may be made in a row with the same result."""
+    """How often in a row the same call may be made with the same result."""
     polling_tools: tuple[str, ...] = ()
-    """Tools that may be called as often as they like: names, or patterns of names."""
+    """Names, or patterns of names, of tools that may repeat a call without limit."""
     select_tools_above: int | None = None
-    """From so many tokens of tools on, the model first chooses those that it needs."""
+    """Above this many tokens of tools, the model first selects the tools it needs."""
     is_small: bool = False
-    """It is so small that it has to be led to its calls, one decision at a time."""
+    """The model is too small to write calls and is asked for one decision at a time."""
     quirks: Quirks = Quirks()
 
 
-def plan_request(request: Request, target: ModelProfile) -> Plan:
-    """How this request is to be served by this model."""
+def plan_request(request: Request, profile: ModelProfile) -> Plan:
+    """Return the plan for the first attempt at a model."""
     if not involves_tools(request):
-        return Plan("native", reasons=("no tools are involved",))
-    return plan_with_mode(target, *_choose_mode(target))
+        return Plan("native", reasons=("the request involves no tools",))
+    return plan_with_mode(profile, *_choose_mode(profile))
 
 
-def plan_with_mode(target: ModelProfile, mode: ToolsMode, reason: str) -> Plan:
-    """The plan of that mode."""
-    known = target.capabilities
-    return _plan(mode, reason, target.dialect, target.model, known.reasoning_open)
+def plan_with_mode(profile: ModelProfile, mode: ToolsMode, reason: str) -> Plan:
+    """Return the plan for `mode`."""
+    reasoning_open = profile.capabilities.reasoning_open
+    return _plan(mode, reason, profile.dialect, profile.model, reasoning_open)
+
+
+def plan_with_default_dialect(plan: Plan, reason: str) -> Plan:
+    """Return `plan` with the default dialect, which can represent every call."""
+    return structs.replace(plan, dialect=DEFAULT_DIALECT, reasons=(*plan.reasons, reason))
 
 
 @lru_cache(maxsize=256)
 def _plan(
-    mode: ToolsMode, reason: str, given: str | None, model: str, reasoning_open: bool | None
+    mode: ToolsMode, reason: str, dialect: str | None, model: str, reasoning_open: bool | None
 ) -> Plan:
-    """Most requests are planned as others before."""
-    dialect, which = _choose_dialect(mode, given, model)
-    reasons = (reason, which) if which else (reason,)
-    return Plan(mode, dialect, reasoning_open, reasons)
+    chosen, why = _choose_dialect(mode, dialect, model)
+    reasons = (reason, why) if why else (reason,)
+    return Plan(mode, chosen, reasoning_open, reasons)
 
 
 def involves_tools(request: Request) -> bool:
-    """Whether a request has tools, or tells of calls that were made."""
+    """Return True if the request declares tools, or its history has calls or results."""
     if request.tools:
         return True
     parts = (part for message in request.messages for part in message.parts)
     return any(isinstance(part, (ToolCall, ToolResult)) for part in parts)
 
 
-def _choose_mode(target: ModelProfile) -> tuple[ToolsMode, str]:
-    if target.mode != "auto":
-        return target.mode, f"the configuration says {target.mode}"
-    if target.learned_mode:
+def _choose_mode(profile: ModelProfile) -> tuple[ToolsMode, str]:
+    """Return the mode and the reason for it."""
+    if profile.mode != "auto":
+        return profile.mode, f"the configuration sets {profile.mode}"
+    if profile.learned_mode:
         return (
-            target.learned_mode,
-            f"earlier requests have shown that {target.learned_mode} is better",
+            profile.learned_mode,
+            f"earlier requests have shown that {profile.learned_mode} works",
         )
-    match target.capabilities.native_tools:
-        case False if target.capabilities.constrained:
-            return "constrained", "the model has no tools of its own, and can be constrained"
+    match profile.capabilities.native_tools:
+        case False if profile.capabilities.constrained:
+            return "constrained", "the model has no native tools and can be constrained"
         case False:
-            return "prompt", "the model has no tools of its own"
+            return "prompt", "the model has no native tools"
         case True:
-            return "native", "the model has tools of its own"
+            return "native", "the model has native tools"
         case None:
-            return "native", "whether the model has tools of its own will be seen"
+            return "native", "it is not known yet whether the model has native tools"
 
 
-def _choose_dialect(mode: ToolsMode, given: str | None, model: str) -> tuple[str | None, str]:
-    """The dialect that a model is asked to speak, or expected to fall into; and why that one."""
+def _choose_dialect(mode: ToolsMode, configured: str | None, model: str) -> tuple[str | None, str]:
+    """Return the dialect to ask for, or to expect in a native model's text, and the reason."""
     if mode == "constrained":
         return CONSTRAINED, ""
-    if given:
-        return given, f"the configuration says {given}"
+    if configured:
+        return configured, f"the configuration sets {configured}"
     known = next(iter(dialects_for_model(model)), None)
     if known:
-        return known.name, f"models of this name speak {known.name}"
+        return known.name, f"models of this name write {known.name}"
     return (DEFAULT_DIALECT, "") if mode == "prompt" else (None, "")

@@ -1,19 +1,29 @@
-"""A conversation with tools, written for a model that has never heard of any.
+"""Writes a conversation with tools for a model that has no native tools.
 
-The tools go into the system prompt, calls into what the assistant said, results into the user's
-turn. What comes out is plain chat, in turns that alternate.
+The tools go into the system prompt, calls into the assistant's turns, results into the user's. The
+result is plain chat in which user and assistant alternate.
+
+    augment_system_prompt("Be helpful.", tools, dialect="tagged", compact="auto", examples=True)
+
+The text is the same for the same tools, so upstreams can cache it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby
+from typing import Any, Literal
 
 from msgspec import structs
 
-from ..dialects import Dialect, render_calls, render_results
+from .._util import encode_json
+from ..calls.tools import as_tools, get_first_sentence, shorten_text
+from ..dialects import Dialect, render_calls, render_results, render_tools
+from ..dialects.registry import get_dialect
+from ..dialects.render import MAX_DESCRIPTION_LENGTH, sample_call, tools_for_examples
 from ..errors import Unrepresentable
 from ..security.escaping import Escaper
 from ..types import (
@@ -35,7 +45,6 @@ from ..types import (
 from ..wires.content import part_type, render_document
 from ..wires.encoding import LossLog
 from ..wires.fields import Json
-from .instructions import augment_system_prompt, tool_list_budget
 from .plan import ModelProfile
 from .roles import (
     INSTRUCTION_ROLES,
@@ -47,33 +56,119 @@ from .roles import (
 )
 from .tool_names import A_PROMPT, OfferedTools
 
-_GO_ON = "Make the next call if you need one. Otherwise answer the user."
-_OF_TOOLS = re.compile("tool|function|mcp|response_format", re.I)
-_MOST_STOPS = 4
-"""How many stop sequences most servers take."""
+COMPACT_FROM = 1_000
+"""Tokens of a full tool list from which `compact="auto"` writes the short one: weak models get lost
+in long prompts."""
+_CONTEXT_SHARE = 8
+"""A full tool list may take one eighth of a known context."""
+_CHARACTERS_PER_TOKEN = 4
+_NEXT_ACTION = "Make the next call if you need one. Otherwise answer the user."
+_TOOL_FIELDS = re.compile("tool|function|mcp|response_format", re.I)
+_MAX_STOPS = 4
+"""The number of stop sequences that most servers accept."""
 
 
-class Prompting:
+# The system prompt.
+
+
+def augment_system_prompt(
+    base: str | None,
+    tools: Iterable[Any],
+    dialect: str | Dialect = "tagged",
+    *,
+    compact: bool | Literal["auto"] = False,
+    examples: bool = False,
+    budget: int = COMPACT_FROM,
+) -> str:
+    """Return `base` followed by the tools and how to call them in `dialect`.
+
+    `compact` writes each tool as one line instead of its schema; "auto" does so if the full list
+    takes more than `budget` tokens. `examples` adds two conversations that use the tools.
+    """
+    chosen = get_dialect(dialect) if isinstance(dialect, str) else dialect
+    declared = as_tools(tools) or ()
+    shown = tuple(
+        (tool.name, tool.description, tool.parameters, tool.freeform) for tool in declared
+    )
+    instructions = _write_instructions(encode_json(shown), chosen, compact, examples, budget)
+    parts = ((base or "").strip() and base, instructions)
+    return "\n\n".join(part for part in parts if part)
+
+
+def tool_list_budget(context: int | None) -> int:
+    """Return the tokens that a full tool list may take of a context."""
+    return context // _CONTEXT_SHARE if context else COMPACT_FROM
+
+
+@lru_cache(maxsize=128)
+def _write_instructions(
+    tools_json: str, dialect: Dialect, compact: bool | Literal["auto"], examples: bool, budget: int
+) -> str:
+    """Write the tools and how to call them. Every turn of a conversation repeats this text."""
+    tools = [
+        Tool(name=name, description=description, parameters=parameters, freeform=freeform)
+        for name, description, parameters, freeform in json.loads(tools_json)
+    ]
+    instructions = render_tools(dialect, tools, compact=compact is True)
+    if compact == "auto" and len(instructions) > budget * _CHARACTERS_PER_TOKEN:
+        instructions = render_tools(dialect, tools, compact=True)
+    conversations = _write_examples(dialect, tools) if examples and tools else ""
+    return "\n\n".join(part for part in (instructions, conversations) if part)
+
+
+def _write_examples(dialect: Dialect, tools: Sequence[Tool]) -> str:
+    """Write one conversation with a single call and one with two dependent calls."""
+    shown = tools_for_examples(tools)
+    first, second = shown[0], shown[1 % len(shown)]
+    return "\n\n".join(
+        (
+            "Example with one call:",
+            _write_example(dialect, tools, [first]),
+            "Example in which the second call depends on the first result:",
+            _write_example(dialect, tools, [first, second]),
+        )
+    )
+
+
+def _write_example(dialect: Dialect, tools: Sequence[Tool], steps: Sequence[Tool]) -> str:
+    turns = [f"User: Please {', then '.join(_write_wish(tool) for tool in steps)}."]
+    for number, tool in enumerate(steps, 1):
+        call = sample_call(tool, f"call_{number}")
+        result = ToolResult(call_id=call.id, name=tool.name, content="ok")
+        turns.append(f"Assistant: {render_calls(dialect, [call], tools)}")
+        turns.append(f"Result: {render_results(dialect, [result])}")
+    return "\n".join((*turns, "Assistant: Done."))
+
+
+def _write_wish(tool: Tool) -> str:
+    description = shorten_text(get_first_sentence(tool.description), MAX_DESCRIPTION_LENGTH)
+    return f"use {tool.name} ({description.rstrip('.!?')})" if description else f"use {tool.name}"
+
+
+# The conversation.
+
+
+class PromptWriter:
     """Writes one request as plain chat."""
 
     def __init__(
-        self, request: Request, offered: OfferedTools, dialect: Dialect, mark: Escaper
+        self, request: Request, tools: OfferedTools, dialect: Dialect, escaper: Escaper
     ) -> None:
         self._request = request
-        self._offered = offered
+        self._tools = tools
         self._dialect = dialect
-        self._mark = mark
+        self._escaper = escaper
 
-    def request(self, target: ModelProfile, *, examples: bool) -> Request:
-        """The request without tools, and with all that has to be said of them."""
+    def write_request(self, profile: ModelProfile, *, examples: bool) -> Request:
+        """Return the request as plain chat, with its tools in the system prompt."""
         request = self._request
-        system = self._system(target, examples=examples)
-        turns = list(self._turns())
-        if system and target.capabilities.system_role is False:
+        system = self._write_system(profile, examples=examples)
+        turns = list(self._write_turns())
+        if system and profile.capabilities.system_role is False:
             turns = list(merge_roles([Message("user", (Text(system),)), *turns]))
         elif system:
             turns = [Message("system", (Text(system),)), *turns]
-        keeps_format = not self._offered.tools and not self._dialect.answer_template
+        keeps_format = not self._tools.tools and not self._dialect.answer_template
         return structs.replace(
             request,
             messages=tuple(turns),
@@ -81,49 +176,47 @@ class Prompting:
             tool_choice=ToolChoice(),
             parallel_tool_calls=True,
             response_format=request.response_format if keeps_format else None,
-            stop=self._stops(),
-            extra=_sorted(request.extra)[0],
+            stop=self._stop_sequences(),
+            extra=_split_fields(request.extra)[0],
         )
 
     def notes(self) -> tuple[Note, ...]:
-        """What is not said any more. The settings are left to the wire, which notes them itself."""
-        unsaid = LossLog(A_PROMPT, "")
-        unsaid.carry(_sorted(self._request.extra)[1], "$")
+        """Return a note for everything that plain chat cannot carry. Wires note their settings."""
+        losses = LossLog(A_PROMPT, "")
+        losses.carry(_split_fields(self._request.extra)[1], "$")
         messages = self._request.messages
         start = count_leading_instructions(messages)
         for index, message in enumerate(messages):
             path = f"$.messages[{index}]"
             if message.role in INSTRUCTION_ROLES and index >= start:
-                unsaid.change(INSTRUCTION_WRAPPED, path)
-            unsaid.carry(message.extra, path)
+                losses.change(INSTRUCTION_WRAPPED, path)
+            losses.carry(message.extra, path)
             for part in message.parts:
-                _lost(part, path, unsaid)
-        return (*unsaid.notes(), *self._offered.notes())
+                _note_losses(part, path, losses)
+        return (*losses.notes(), *self._tools.notes())
 
-    def _stops(self) -> tuple[str, ...]:
-        """Where the model has to stop: before it invents a result."""
+    def _stop_sequences(self) -> tuple[str, ...]:
+        """Return the stop sequences, with the one that keeps the model from inventing a result."""
         stop, end = self._request.stop, self._dialect.turn_end_closer
-        return (*stop, end) if end and self._offered.tools and len(stop) < _MOST_STOPS else stop
+        return (*stop, end) if end and self._tools.tools and len(stop) < _MAX_STOPS else stop
 
-    # The system prompt.
-
-    def _system(self, target: ModelProfile, *, examples: bool) -> str:
+    def _write_system(self, profile: ModelProfile, *, examples: bool) -> str:
         messages = self._request.messages
-        said = "\n\n".join(_texts(messages[: count_leading_instructions(messages)]))
-        tools = self._offered.tools
+        base = "\n\n".join(_iter_texts(messages[: count_leading_instructions(messages)]))
+        tools = self._tools.tools
         if not tools:
-            return said
-        told = augment_system_prompt(
-            said,
+            return base
+        system = augment_system_prompt(
+            base,
             tools,
             self._dialect,
-            compact=target.compact,
+            compact=profile.compact,
             examples=examples,
-            budget=tool_list_budget(target.capabilities.context),
+            budget=tool_list_budget(profile.capabilities.context),
         )
-        return "\n\n".join((told, *self._rules(tools)))
+        return "\n\n".join((system, *self._write_rules(tools)))
 
-    def _rules(self, tools: tuple[Tool, ...]) -> Iterator[str]:
+    def _write_rules(self, tools: tuple[Tool, ...]) -> Iterator[str]:
         request = self._request
         if request.tool_choice.mode == "required":
             which = " or ".join(tool.name for tool in tools) if len(tools) < 4 else "a tool"
@@ -131,70 +224,67 @@ class Prompting:
         if not request.parallel_tool_calls and self._dialect.parallel:
             yield "Make only one call at a time."
         if request.response_format:
-            yield _format_rule(request.response_format)
+            yield _write_format_rule(request.response_format)
 
-    # The conversation.
-
-    def _turns(self) -> Iterator[Message]:
+    def _write_turns(self) -> Iterator[Message]:
         messages = self._request.messages
         rest = messages[count_leading_instructions(messages) :]
-        return merge_roles(turn for turn in self._spoken(rest) if turn.parts)
+        return merge_roles(turn for turn in self._write_sides(rest) if turn.parts)
 
-    def _spoken(self, messages: tuple[Message, ...]) -> Iterator[Message]:
-        """What each side says until the other does: results may come in several messages."""
-        asked_for: list[str] = []
+    def _write_sides(self, messages: tuple[Message, ...]) -> Iterator[Message]:
+        """Write each run of messages of one side: results may come in several messages."""
+        call_ids: list[str] = []
         for is_assistant, run in groupby(messages, lambda message: message.role == "assistant"):
             turn = list(run)
             if is_assistant:
-                asked_for = [part.id for part in _parts(turn) if isinstance(part, ToolCall)]
-                said = (part for message in turn for part in self._said(message.parts))
-                yield Message("assistant", tuple(join_texts(said)))
+                call_ids = [part.id for part in _list_parts(turn) if isinstance(part, ToolCall)]
+                parts = (part for message in turn for part in self._write_assistant(message.parts))
+                yield Message("assistant", tuple(join_texts(parts)))
             else:
-                asked = self._asked(_parts(map(_by_user, turn)), asked_for)
-                yield Message("user", tuple(join_texts(asked)))
+                parts = self._write_user(_list_parts(map(_as_user_message, turn)), call_ids)
+                yield Message("user", tuple(join_texts(parts)))
 
-    def _said(self, parts: tuple[Part, ...]) -> Iterator[Part]:
-        """What the assistant said, with its calls written out."""
-        calls = [self._offered.to_model_call(part) for part in parts if isinstance(part, ToolCall)]
+    def _write_assistant(self, parts: tuple[Part, ...]) -> Iterator[Part]:
+        calls = [self._tools.to_model_call(part) for part in parts if isinstance(part, ToolCall)]
         text = "".join(part.text for part in parts if isinstance(part, Text))
         yield from (part for part in parts if isinstance(part, (Reasoning, Image)))
         if text and self._dialect.answer_template and not calls:
-            text = self._dialect.answer_template.replace(
-                "$text_json", json.dumps(text, ensure_ascii=False)
-            )
-        written = self._written(calls)
-        if text or written:
-            yield Text("\n".join(filter(None, (text, written))))
+            encoded = json.dumps(text, ensure_ascii=False)
+            text = self._dialect.answer_template.replace("$text_json", encoded)
+        rendered = self._render_calls(calls)
+        if text or rendered:
+            yield Text("\n".join(filter(None, (text, rendered))))
 
-    def _written(self, calls: list[ToolCall]) -> str:
-        """The calls as the model would have written them; those that its dialect cannot say, in
-        words."""
+    def _render_calls(self, calls: list[ToolCall]) -> str:
+        """Render calls as the model would have written them; those it cannot write, in words."""
         try:
-            return render_calls(self._dialect, calls, self._offered.all)
+            return render_calls(self._dialect, calls, self._tools.all)
         except Unrepresentable:
             pass
-        written: list[str] = []
+        rendered: list[str] = []
         for call in calls:
             try:
-                written.append(render_calls(self._dialect, [call], self._offered.all))
+                rendered.append(render_calls(self._dialect, [call], self._tools.all))
             except Unrepresentable:
-                written.append(f"(I called {call.name} with {call.arguments_json}.)")
-        return "\n".join(written)
+                rendered.append(f"(I called {call.name} with {call.arguments_json}.)")
+        return "\n".join(rendered)
 
-    def _asked(self, parts: list[Part], asked_for: list[str]) -> Iterator[Part]:
-        """What the user said, with results and documents as text. The results stand in the order of
-        their calls: in most dialects nothing else tells which is whose."""
-        order = {identity: index for index, identity in enumerate(asked_for)}
+    def _write_user(self, parts: list[Part], call_ids: list[str]) -> Iterator[Part]:
+        """Write the user's side, with results and documents as text.
+
+        Results are in the order of their calls: most dialects have no other way to match them.
+        """
+        order = {call_id: index for index, call_id in enumerate(call_ids)}
         results = [part for part in parts if isinstance(part, ToolResult)]
         results.sort(key=lambda result: order.get(result.call_id, len(order)))
         rest = [part for part in parts if not isinstance(part, ToolResult)]
         if results:
-            yield Text(self._results(results, ends=not rest))
-            yield from _pictures(results)
+            yield Text(self._render_results(results, is_last=not rest))
+            yield from _iter_images(results)
         for part in rest:
             match part:
                 case Document() if part.data is None and part.url is None:
-                    yield Text(self._mark.escape(render_document(part)))
+                    yield Text(self._escaper.escape(render_document(part)))
                 case Text():
                     yield Text(part.text)
                 case Image() | Document():
@@ -202,82 +292,76 @@ class Prompting:
                 case _:
                     pass
 
-    def _results(self, results: list[ToolResult], *, ends: bool) -> str:
-        inert = [self._inert(result) for result in results]
-        named = dict.fromkeys(result.name for result in inert if result.name)
-        of = f" of {', '.join(named)}" if named else ""
-        head = f"The result{'s' if len(inert) > 1 else ''}{of}:"
-        return "\n\n".join(
-            (head, render_results(self._dialect, inert), *((_GO_ON,) if ends else ()))
-        )
+    def _render_results(self, results: list[ToolResult], *, is_last: bool) -> str:
+        escaped = [self._escape_result(result) for result in results]
+        names = dict.fromkeys(result.name for result in escaped if result.name)
+        of = f" of {', '.join(names)}" if names else ""
+        head = f"The result{'s' if len(escaped) > 1 else ''}{of}:"
+        rendered = render_results(self._dialect, escaped)
+        return "\n\n".join((head, rendered, *((_NEXT_ACTION,) if is_last else ())))
 
-    def _inert(self, result: ToolResult) -> ToolResult:
-        written = self._offered.to_model_call(
-            ToolCall(id=result.call_id, name=result.name, arguments={})
-        )
-        text = self._mark.escape(result.text)
-        return structs.replace(result, name=written.name, content=text)
+    def _escape_result(self, result: ToolResult) -> ToolResult:
+        call = ToolCall(id=result.call_id, name=result.name, arguments={})
+        name = self._tools.to_model_call(call).name
+        return structs.replace(result, name=name, content=self._escaper.escape(result.text))
 
 
-def _sorted(extra: Json) -> tuple[Json, Json]:
-    """What only the client's own API can say: settings, and what there is no place for in plain
-    chat, as it is about tools or the form of the answer."""
-    rest = {key: value for key, value in extra.items() if _OF_TOOLS.search(key)}
-    return {key: value for key, value in extra.items() if key not in rest}, rest
+def _split_fields(extra: Json) -> tuple[Json, Json]:
+    """Split a client API's extra fields into settings and fields about tools or formats."""
+    of_tools = {key: value for key, value in extra.items() if _TOOL_FIELDS.search(key)}
+    return {key: value for key, value in extra.items() if key not in of_tools}, of_tools
 
 
-def _lost(part: Part, path: str, unsaid: LossLog) -> None:
-    """Note what is not said of a part, or that it is not said at all."""
+def _note_losses(part: Part, path: str, losses: LossLog) -> None:
     match part:
         case Other():
-            unsaid.drop(f"a part of the kind {part_type(part)!r}", path)
+            losses.drop(f"a part of the kind {part_type(part)!r}", path)
         case Text() | ToolCall() | ToolResult():
-            unsaid.carry({key: part.extra[key] for key in part.extra if key != "type"}, path)
+            losses.carry({key: part.extra[key] for key in part.extra if key != "type"}, path)
         case Image() | Document() | Reasoning():
-            pass  # These are left to the wire.
+            pass  # The wire notes these.
     if isinstance(part, ToolResult) and not isinstance(part.content, str):
         for inner in part.content:
             if isinstance(inner, Document) and not inner.text:
-                unsaid.drop("a document in a result", path)
+                losses.drop("a document in a result", path)
             else:
-                _lost(inner, path, unsaid)
+                _note_losses(inner, path, losses)
 
 
 def foreign_texts(request: Request) -> Iterator[str]:
-    """What tools and documents have brought into a conversation."""
+    """Iterate over the texts that tools and documents have brought into a conversation."""
     for message in request.messages:
         for part in message.parts:
             if isinstance(part, (ToolResult, Document)):
                 yield part.text
 
 
-def _format_rule(wanted: ResponseFormat) -> str:
-    """What a model is told of the form of its answers."""
+def _write_format_rule(wanted: ResponseFormat) -> str:
     if wanted.schema is None:
         return "When you answer without a call, answer with one JSON object and nothing else."
     schema = json.dumps(wanted.schema, ensure_ascii=False)
     return (
-        "When you answer without a call, answer with one JSON value and nothing else. It has to "
-        f"fit this JSON Schema:\n{schema}"
+        "When you answer without a call, answer with one JSON value and nothing else. It must "
+        f"match this JSON Schema:\n{schema}"
     )
 
 
-def _texts(messages: Iterable[Message]) -> Iterator[str]:
+def _iter_texts(messages: Iterable[Message]) -> Iterator[str]:
     for message in messages:
         text = "".join(part.text for part in message.parts if isinstance(part, (Text, Document)))
         if text:
             yield text
 
 
-def _by_user(message: Message) -> Message:
+def _as_user_message(message: Message) -> Message:
     return wrap_instruction(message) if message.role in INSTRUCTION_ROLES else message
 
 
-def _parts(messages: Iterable[Message]) -> list[Part]:
+def _list_parts(messages: Iterable[Message]) -> list[Part]:
     return [part for message in messages for part in message.parts]
 
 
-def _pictures(results: list[ToolResult]) -> Iterator[Image]:
+def _iter_images(results: list[ToolResult]) -> Iterator[Image]:
     for result in results:
         if not isinstance(result.content, str):
             yield from (part for part in result.content if isinstance(part, Image))

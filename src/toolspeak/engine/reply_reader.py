@@ -1,7 +1,12 @@
-"""What a model means by what an upstream says: text is read for calls, and every call is checked.
+"""Reads an upstream's reply: bytes to events, with every call found, resolved and validated.
 
-Calls that came as structures and calls that were found in the text leave in the same way: whole,
-of a declared tool, with arguments that fit its schema.
+    reader = ReplyReader(attempt)
+    reader.feed(b'data: {"choices": ...')   ->   [TextDelta(...), CallStart(...), ...]
+    reader.finish()
+
+The upstream's wire decodes the bytes (`StreamDecoder`). `CallExtractor` finds the calls that the
+model wrote into its text, and checks these and the structured ones alike: a call leaves whole, with
+the name of a declared tool and arguments that match its schema.
 """
 
 from __future__ import annotations
@@ -13,6 +18,8 @@ from msgspec import structs
 
 from ..calls.drafts import CallDraft, CallIds
 from ..calls.validation import Judge
+from ..dialects import Parser
+from ..dialects.registry import AUTO
 from ..events import (
     ArgumentsDelta,
     CallEnd,
@@ -20,223 +27,309 @@ from ..events import (
     CallStart,
     Event,
     Finish,
+    PartAdded,
     ReasoningDelta,
     TextDelta,
 )
 from ..notes import NOTES
 from ..security.escaping import Escaper
 from ..types import Failure, Note, Rejection, Request, StopReason, ToolCall
+from ..wires import StreamDecoder
+from .attempt import Attempt
+from .constrained import ConstrainedReader
 from .tool_names import OfferedTools
 
 _SHOWN = 1000
+_CONTENT = frozenset({TextDelta, ReasoningDelta, CallStart, ArgumentsDelta, PartAdded})
 
 
-class TextReader(Protocol):
-    """Finds the calls in text."""
+class ReplyReader:
+    """Reads the reply to one attempt, as bytes in any chunks or as one value."""
 
-    def feed(self, text: str) -> Iterable[Event]:
-        """What is certain by now."""
-        ...
-
-    def finish(self) -> Iterable[Event]:
-        """The text is over."""
-        ...
+    def __init__(self, attempt: Attempt) -> None:
+        self._decoder = StreamDecoder(
+            attempt.wire,
+            attempt.outgoing.names,
+            new_id=attempt.new_id,
+            can_forward=attempt.may_forward if attempt.is_transparent else None,
+        )
+        self._extractor = CallExtractor(
+            attempt.request,
+            attempt.tools,
+            attempt.escaper,
+            _text_readers(attempt),
+            attempt.new_id,
+        )
+        self.parse_body = attempt.wire.parse_reply_body
+        """Decodes the body of a whole reply for `read_whole`."""
+        self.decoded: list[Event] = []
+        """The last chunk's events as the wire decoded them, before calls are extracted."""
+        self.frames = 0
+        """Frames received so far; comments and white space are none."""
+        self.is_complete = False
+        """The reply is complete, even if its stream has not ended."""
 
     @property
     def in_call(self) -> bool:
-        """Whether a call has begun that is not over."""
-        ...
+        """True while a call has started and not ended."""
+        return self._decoder.is_in_call or self._extractor.in_call
+
+    @property
+    def has_content(self) -> bool:
+        """True if the last chunk held content, even if it is not released yet."""
+        return not _CONTENT.isdisjoint(map(type, self.decoded))
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Read the next chunk of a stream."""
+        decoder = self._decoder
+        self.decoded = events = decoder.feed(data)
+        self.frames, self.is_complete = decoder.frame_count, decoder.is_complete
+        return self._extractor.feed(events)
+
+    def finish(self) -> list[Event]:
+        """Read the end of a stream."""
+        decoder = self._decoder
+        self.decoded = events = decoder.finish()
+        self.frames, self.is_complete = decoder.frame_count, decoder.is_complete
+        return self._extractor.feed(events)
+
+    def read_whole(self, value: Any) -> list[Event]:
+        """Read a whole reply, as `parse_body` returned it."""
+        self.decoded = self._decoder.feed_whole(value)
+        return self._extractor.feed(self.decoded)
+
+    def read_events(self, events: Iterable[Event]) -> list[Event]:
+        """Read a reply that needs no decoding."""
+        return self._extractor.feed(events)
+
+    def take_unchanged(self) -> bytes:
+        """Return the frames since the last call that a client may get unchanged."""
+        frames, self._decoder.forwarded = self._decoder.forwarded, []
+        return b"".join(frames)
+
+
+class TextReader(Protocol):
+    """Finds the calls in text: a dialect's `Parser`, or the reader of constrained replies."""
+
+    def feed(self, text: str) -> Iterable[Event]: ...
+
+    def finish(self) -> Iterable[Event]: ...
+
+    @property
+    def in_call(self) -> bool: ...
+
+
+def _text_readers(attempt: Attempt) -> Callable[[], TextReader] | None:
+    """Return a factory of readers for the reply's texts; None if no text can hold a call."""
+    if not attempt.tools.tools and attempt.plan.mode == "native":
+        return None
+    prefix = attempt.prefix
+
+    def open_text_reader() -> TextReader:
+        nonlocal prefix
+        parser = Parser(
+            dialect=attempt.dialect or AUTO,
+            tools=attempt.tools.tools,
+            trust=attempt.profile.trust,
+            context=attempt.context,
+            reasoning_open=attempt.plan.reasoning_open,
+            new_id=attempt.new_id,
+        )
+        if prefix:
+            # A truncated call continues in the first text, if at all.
+            parser.feed(prefix)
+            prefix = ""
+        return ConstrainedReader(parser) if attempt.plan.mode == "constrained" else parser
+
+    return open_text_reader
 
 
 class CallExtractor:
-    """Turns an upstream's events into those that a client is to see."""
+    """Turns decoded events into the events that a client may see."""
 
     def __init__(
         self,
         request: Request,
-        offered: OfferedTools,
-        mark: Escaper,
-        read_text: Callable[[], TextReader] | None,
+        tools: OfferedTools,
+        escaper: Escaper,
+        open_text_reader: Callable[[], TextReader] | None,
         new_id: Callable[[], str],
     ) -> None:
         self._one_call = not request.parallel_tool_calls
-        self._offered = offered
-        self._mark = mark
-        self._read_text = read_text
-        """None: text is text."""
-        self._reader: TextReader | None = None
-        self._judge = Judge(offered.toolset, "lenient")
-        self._ledger = CallIds(new_id)
+        self._tools = tools
+        self._escaper = escaper
+        self._open_text_reader = open_text_reader
+        self._text_reader: TextReader | None = None
+        self._judge = Judge(tools.toolset, "lenient")
+        self._ids = CallIds(new_id)
         # Many models give every first call the id `call_1`, and clients tell calls by their ids.
-        for identity in _ids(request):
-            self._ledger.claim(identity)
+        for call_id in _history_ids(request):
+            self._ids.claim(call_id)
         self._start: CallStart | None = None
         self._arguments: list[str] = []
-        self.made = 0
-        """How many calls were made."""
+        self.count = 0
+        """Calls accepted so far."""
 
     @property
     def in_call(self) -> bool:
-        """Whether a call has begun in the text that is not over."""
-        return self._reader is not None and self._reader.in_call
+        """True while a call in the text has started and not ended."""
+        return self._text_reader is not None and self._text_reader.in_call
 
     def feed(self, events: Iterable[Event]) -> list[Event]:
-        """What these events come to."""
-        understood: list[Event] = []
+        """Return the events that these events amount to."""
+        extracted: list[Event] = []
         for event in events:
-            # By its type, since every piece of a stream comes by here: a match would ask one after
-            # the other.
-            read = self._READS.get(type(event))
-            if read:
-                understood += read(self, event)
+            # Every chunk of a stream passes here: a lookup by type is faster than a match.
+            handle = self._HANDLERS.get(type(event))
+            if handle:
+                extracted += handle(self, event)
             else:
-                understood.append(event)
-        return understood
+                extracted.append(event)
+        return extracted
 
-    def _text(self, event: TextDelta) -> Iterable[Event]:
-        if not self._read_text or event.extra:
-            return self._words(event)
-        self._reader = reader = self._reader or self._read_text()
-        return self._found(reader.feed(event.text))
+    def _handle_text(self, event: TextDelta) -> Iterable[Event]:
+        if not self._open_text_reader or event.extra:
+            return self._handle_words(event)
+        self._text_reader = reader = self._text_reader or self._open_text_reader()
+        return self._finish_text_calls(reader.feed(event.text))
 
-    def _words(self, event: TextDelta | ReasoningDelta) -> Iterable[Event]:
-        return [*self._flush(), self._restored(event)]
+    def _handle_words(self, event: TextDelta | ReasoningDelta) -> Iterable[Event]:
+        return [*self._flush_text(), self._unescape(event)]
 
-    def _begun(self, event: CallStart) -> Iterable[Event]:
+    def _handle_start(self, event: CallStart) -> Iterable[Event]:
         self._start, self._arguments = event, []
-        return self._flush() if self._reader else ()
+        return self._flush_text() if self._text_reader else ()
 
-    def _more(self, event: ArgumentsDelta) -> Iterable[Event]:
+    def _handle_arguments(self, event: ArgumentsDelta) -> Iterable[Event]:
         self._arguments.append(event.json)
         return ()
 
-    def _whole(self, event: CallEnd) -> Iterable[Event]:
-        return self._structured(event.call)
+    def _handle_call(self, event: CallEnd) -> Iterable[Event]:
+        return self._check_structured(event.call)
 
-    def _over(self, event: Finish) -> Iterable[Event]:
-        flushed = self._flush() if self._reader else ()
-        reason = self._reason(event.stop_reason)
+    def _handle_finish(self, event: Finish) -> Iterable[Event]:
+        flushed = self._flush_text() if self._text_reader else ()
+        reason = self._correct_stop_reason(event.stop_reason)
         if reason != event.stop_reason:
             event = structs.replace(event, stop_reason=reason)
         return (*flushed, event)
 
-    def _failed(self, event: Failure) -> Iterable[Event]:
-        return [*self._flush(), event]
+    def _handle_failure(self, event: Failure) -> Iterable[Event]:
+        return [*self._flush_text(), event]
 
-    # Text.
+    # Calls in text.
 
-    def _flush(self) -> list[Event]:
-        """The text so far is over."""
-        reader, self._reader = self._reader, None
-        return self._found(reader.finish()) if reader else []
+    def _flush_text(self) -> list[Event]:
+        """End the text that is being read."""
+        reader, self._text_reader = self._text_reader, None
+        return self._finish_text_calls(reader.finish()) if reader else []
 
-    def _found(self, events: Iterable[Event]) -> list[Event]:
-        """What was found in the text, with calls in one piece."""
-        found: list[Event] = []
-        is_plain = not self._mark.character
+    def _finish_text_calls(self, events: Iterable[Event]) -> list[Event]:
+        """Return a text reader's events, with each call as the client declared it."""
+        finished: list[Event] = []
+        is_unescaped = not self._escaper.character
         for event in events:
-            if is_plain and type(event) is TextDelta:
-                # Of all that there is, nearly all is this.
-                found.append(event)
+            if is_unescaped and type(event) is TextDelta:
+                # Nearly all events are this one.
+                finished.append(event)
                 continue
             match event:
                 case TextDelta() | ReasoningDelta():
-                    found.append(self._restored(event))
+                    finished.append(self._unescape(event))
                 case CallStart():
                     self._start = event
                 case ArgumentsDelta() | Finish():
                     pass
                 case CallEnd():
-                    found += self._made(self._offered.to_client_call(event.call), "")
+                    finished += self._accept(self._tools.to_client_call(event.call), "")
                 case _:
-                    found.append(event)
-        return found
+                    finished.append(event)
+        return finished
 
-    # Calls.
+    # Structured calls.
 
-    def _structured(self, call: ToolCall) -> list[Event]:
-        """A call that came as a structure: its name and arguments are checked."""
-        written = self._offered.to_model_call(call)
+    def _check_structured(self, call: ToolCall) -> list[Event]:
+        """Resolve the name and validate the arguments of a call that came as a structure."""
+        written = self._tools.to_model_call(call)
         text = "".join(self._arguments)
-        verdict = self._judge.weigh(CallDraft(written.name, dict(call.arguments), call.id), text)
-        if verdict.code == "unknown-tool" and self._offered.has_hosted_tools:
-            return self._made(call, text)
-        if verdict.arguments is None:
+        decision = self._judge.weigh(CallDraft(written.name, dict(call.arguments), call.id), text)
+        if decision.code == "unknown-tool" and self._tools.has_hosted_tools:
+            return self._accept(call, text)
+        if decision.arguments is None:
             rejection = Rejection(
-                text[:_SHOWN], verdict.code, verdict.problem, verdict.path, call.name
+                text[:_SHOWN], decision.code, decision.problem, decision.path, call.name
             )
             return [
                 CallRejected(rejection),
-                Note(verdict.code, verdict.problem, text[:_SHOWN]),
+                Note(decision.code, decision.problem, text[:_SHOWN]),
                 TextDelta(f"{call.name}({call.input})"),
             ]
-        if verdict.name == written.name and verdict.arguments == call.arguments:
-            meant = self._offered.to_client_call(written)
+        if decision.name == written.name and decision.arguments == call.arguments:
+            resolved = self._tools.to_client_call(written)
         else:
-            text, arguments = "", dict(verdict.arguments)
-            meant = self._offered.to_client_call(
-                structs.replace(written, name=verdict.name, arguments=arguments)
+            text, arguments = "", dict(decision.arguments)
+            resolved = self._tools.to_client_call(
+                structs.replace(written, name=decision.name, arguments=arguments)
             )
-        remarks = (Note(code, message, where[:_SHOWN]) for code, message, where in verdict.remarks)
-        return [*remarks, *self._made(meant, text)]
+        notes = (Note(code, message, where[:_SHOWN]) for code, message, where in decision.remarks)
+        return [*notes, *self._accept(resolved, text)]
 
-    def _refused(self, event: CallRejected) -> list[Event]:
-        """A structure that is no call: what it says is kept as text."""
+    def _handle_rejected(self, event: CallRejected) -> list[Event]:
+        """Keep as text what a wire could not read as a call."""
         if not event.rejection:
             return [CallRejected(None)]
         text = TextDelta(f"{event.rejection.name or ''}({event.rejection.raw})")
         return [CallRejected(event.rejection), text]
 
-    def _made(self, call: ToolCall, text: str) -> list[Event]:
-        if self._one_call and self.made:
-            told = f"{NOTES['extra-call']} It is one of {call.name!r}."
-            return [Note("extra-call", told, call.id)]
-        made: list[Event] = []
-        identity = self._ledger.claim(call.id)
-        if call.id and identity != call.id:
-            told = f"the id {call.id!r} is taken by another call"
-            made.append(Note("id-replaced", told, call.id))
-        arguments = self._mark.unescape_value(call.arguments)
-        if identity != call.id or arguments is not call.arguments:
-            call = structs.replace(call, id=identity, arguments=arguments)
-        index, self.made = self.made, self.made + 1
-        start = self._start
+    def _accept(self, call: ToolCall, text: str) -> list[Event]:
+        """Return the events of an accepted call; `text` is its arguments' JSON, if unchanged."""
+        if self._one_call and self.count:
+            message = f"{NOTES['extra-call']} It is one of {call.name!r}."
+            return [Note("extra-call", message, call.id)]
+        events: list[Event] = []
+        call_id = self._ids.claim(call.id)
+        if call.id and call_id != call.id:
+            message = f"the id {call.id!r} is taken by another call"
+            events.append(Note("id-replaced", message, call.id))
+        arguments = self._escaper.unescape_value(call.arguments)
+        if call_id != call.id or arguments is not call.arguments:
+            call = structs.replace(call, id=call_id, arguments=arguments)
+        index, self.count = self.count, self.count + 1
+        start, self._start = self._start, None
         extra = start.extra if start else None
         dialect = start.dialect if start else None
-        self._start = None
-        made += (
-            CallStart(index, identity, call.name, dialect, call.namespace, call.freeform, extra),
-            ArgumentsDelta(index, self._mark.unescape(text) or call.input),
+        events += (
+            CallStart(index, call_id, call.name, dialect, call.namespace, call.freeform, extra),
+            ArgumentsDelta(index, self._escaper.unescape(text) or call.input),
             CallEnd(index, call),
         )
-        return made
+        return events
 
-    def _reason(self, reason: StopReason | None) -> StopReason | None:
-        """Why the reply stops: for its calls, if it has any."""
-        if self.made:
+    def _correct_stop_reason(self, reason: StopReason | None) -> StopReason | None:
+        """Return "calls" only for a reply that has calls."""
+        if self.count:
             return "calls" if reason in ("stop", "calls", "stop_sequence", None) else reason
         return "stop" if reason == "calls" else reason
 
-    def _restored(self, event: TextDelta | ReasoningDelta) -> Event:
-        if not self._mark.character:
+    def _unescape(self, event: TextDelta | ReasoningDelta) -> Event:
+        if not self._escaper.character:
             return event
-        return structs.replace(event, text=self._mark.unescape(event.text))
+        return structs.replace(event, text=self._escaper.unescape(event.text))
 
-    _READS: ClassVar[dict[type[Any], Callable[[CallExtractor, Any], Iterable[Event]]]] = {
-        TextDelta: _text,
-        ReasoningDelta: _words,
-        CallStart: _begun,
-        ArgumentsDelta: _more,
-        CallEnd: _whole,
-        CallRejected: _refused,
-        Finish: _over,
-        Failure: _failed,
+    _HANDLERS: ClassVar[dict[type[Any], Callable[[CallExtractor, Any], Iterable[Event]]]] = {
+        TextDelta: _handle_text,
+        ReasoningDelta: _handle_words,
+        CallStart: _handle_start,
+        ArgumentsDelta: _handle_arguments,
+        CallEnd: _handle_call,
+        CallRejected: _handle_rejected,
+        Finish: _handle_finish,
+        Failure: _handle_failure,
     }
-    """What is done about an event; others are what they are."""
+    """Events of other types pass unchanged."""
 
 
-def _ids(request: Request) -> set[str]:
-    """Those of the calls that were made before."""
+def _history_ids(request: Request) -> set[str]:
     return {
         part.id
         for message in request.messages

@@ -104,7 +104,7 @@ class ChatHandler:
     async def _serve_whole(self, model: ResolvedModel) -> None:
         self._call = self._new_call(model, None)
         try:
-            await self._finish(await self._call.ask(), None)
+            await self._finish(await self._call.run(), None)
         except UpstreamError:
             self._set_headers()
             raise
@@ -113,7 +113,7 @@ class ChatHandler:
         stream = self._open_stream()
         self._call = self._new_call(model, stream)
         try:
-            await self._finish(await self._call.ask(), stream)
+            await self._finish(await self._call.run(), stream)
         except UpstreamError as problem:
             if problem.failure.kind not in self._wire.streamed_failures:
                 raise
@@ -132,8 +132,8 @@ class ChatHandler:
             model,
             stream,
             headers=self._incoming.headers,
-            keeps_words=self._gateway.responses.should_store(self._request),
-            may_pass=not self._route.is_array,
+            keeps_deltas=self._gateway.responses.should_store(self._request),
+            may_forward=not self._route.is_array,
             record=self._record,
         )
 
@@ -155,22 +155,21 @@ class ChatHandler:
     async def _finish(self, rest: list[Event], stream: Outflow | None) -> None:
         """Send the rest of the reply, and remember what later requests need."""
         call = self._call
-        reply = call.reply(rest)
+        reply = call.fold(rest)
         self._record.set_reply(reply, call.notes)
         # Before the last byte is sent: the client's next request may need it.
         await self._remember(reply)
         if stream:
-            await stream.send(rest, call.passed)
+            await stream.send(rest, call.unchanged)
             await stream.end()
-        elif call.passed is not None:
+        elif call.unchanged is not None:
             self._set_headers()
-            await self._sender.whole(200, call.passed)
+            await self._sender.whole(200, call.unchanged)
         else:
             self._set_headers((*reply.notes, *self._wire.find_losses(reply)))
             body = self._wire.encode_reply(reply, self._envelope)
             await self._sender.whole(200, encode_json(body))
-        if call.may_learn:
-            await call.learn(reply)
+        await call.learn(reply)
 
     async def _remember(self, reply: Reply) -> None:
         gateway, request = self._gateway, self._request

@@ -7,8 +7,7 @@ from typing import Any
 from msgspec import structs, to_builtins
 
 from ..calls.schema import iter_strings
-from ..engine import Attempt
-from ..engine.pipeline import Pipeline
+from ..engine import Pipeline
 from ..errors import WireError
 from ..types import Request
 from ..upstream.catalog import Endpoint, ResolvedModel
@@ -62,8 +61,8 @@ async def _count_by_llamacpp(
     request: Request, model: ResolvedModel, upstreams: UpstreamClient
 ) -> int | None:
     """Count with llama.cpp's endpoints, which the embedded model's server has too."""
-    first = Pipeline(request, model.profile, streams=False).exchange()
-    body = (first or Attempt(request, model.profile)).outgoing.body
+    pipeline = Pipeline(request, [model.profile], is_streaming=False)
+    body = next(pipeline.run()).outgoing.body
     endpoint = model.endpoint
     root = structs.replace(endpoint, base_url=endpoint.base_url.removesuffix("/v1"))
     rendered = await _post(root, "/apply-template", {"messages": body["messages"]}, upstreams)

@@ -18,9 +18,10 @@ import msgspec
 from msgspec import Struct
 
 from ..calls.drafts import new_call_id
+from ..engine.tool_selection import PREPARATION
 from ..notes import REPAIRS
 from ..store.base import Store
-from ..upstream.record import PREPARING, AttemptRecord, RequestRecord
+from ..upstream.record import AttemptRecord, RequestRecord
 
 # Sums in a store outlive a version: a histogram whose buckets change needs a new name.
 _OVERHEAD_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -317,7 +318,7 @@ def _count_attempt(attempt: AttemptRecord, metrics: MetricRegistry) -> None:
     if attempt.first_byte is not None:
         seconds = attempt.first_byte - attempt.started
         metrics.observe(seconds, "toolspeak_upstream_first_byte_seconds", attempt.server.name)
-    if attempt.outcome and attempt.reason != PREPARING:
+    if attempt.outcome and attempt.reason != PREPARATION:
         metrics.increment("toolspeak_replies_total", attempt.outcome)
         if attempt.outcome in _REFUSAL_KINDS:
             metrics.increment("toolspeak_refusals_total", _REFUSAL_KINDS[attempt.outcome])

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from msgspec import structs
 
 from ..config.settings import PUBLIC_HEADERS, mask_secret, mask_url
-from ..errors import ToolspeakError
+from ..errors import UpstreamError
 from ..types import Failure
 from .catalog import Endpoint, UpstreamServer
 from .http_pool import basic
 
 _SHORTEST_SECRET = 4
 _TEXTS = ("message", "code", "param", "details")
-
-
-class UpstreamError(ToolspeakError):
-    """There is no reply, or no more of it."""
-
-    def __init__(self, failure: Failure, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-        self.headers = headers or {}
-        """What the client has to be told beside it."""
 
 
 def upstream_error(endpoint: Endpoint, what: str, status: int = 502) -> UpstreamError:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 from .._util import memoize_by_identity
+from ..engine.pipeline import Observation
 from ..store.base import Store
 from ..types import Tool
 
@@ -22,6 +23,8 @@ HOUR = 3600.0
 DAY = 24 * HOUR
 OUTCOMES = 10
 """How many of a model's last calls are remembered as made in the text, or not."""
+_MAX_TEXT_CALLS = 3
+"""Text calls among the last ones from which a native model is given its tools in the prompt."""
 _LOOK_BACK = 16
 """How many calls to look up, so that a request full of unknown ones costs little."""
 
@@ -65,6 +68,16 @@ class Memory:
     async def set_learned_mode(self, upstream: str, model: str, mode: str) -> None:
         """Remembers for an hour in which mode this model makes its calls."""
         await self._store.put(_key("verdict", upstream, model), mode.encode(), HOUR)
+
+    async def learn(self, observation: Observation) -> None:
+        """Remember what a request has shown; enough of it makes `prompt` the learned mode."""
+        upstream, model = observation.upstream, observation.model
+        if observation.lacks_tools and not await self.has_called_natively(upstream, model):
+            await self.set_learned_mode(upstream, model, "prompt")
+        if observation.is_text_call is not None:
+            is_text = observation.is_text_call
+            if await self.add_call_observation(upstream, model, is_text) >= _MAX_TEXT_CALLS:
+                await self.set_learned_mode(upstream, model, "prompt")
 
     async def add_call_observation(self, upstream: str, model: str, was_text: bool) -> int:
         """Remembers that a model with native calls made one, in the text or not. Gives how many of

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 CLIENT_CLOSED = 499
 """The status where nobody was there to see one, or to see all of the answer."""
 _GIST = 160
-PREPARING = "preparing"
-"""Why a model is asked for something of which the client hears nothing."""
 
 
 class AttemptRecord(Struct, array_like=True):
@@ -57,12 +55,10 @@ class AttemptRecord(Struct, array_like=True):
     failure: Failure | None = None
 
     def set_failure(self, failure: Failure) -> None:
-        """There is no reply, or no more of it."""
         self.failure = failure
         self.ended = perf_counter()
 
     def set_reply(self, reply: Reply, outcome: str) -> None:
-        """The reply is all there, and this is what it comes to."""
         self.ended = perf_counter()
         self.reply, self.outcome = reply, outcome
 
@@ -149,66 +145,61 @@ class RequestRecord(Struct, array_like=True):
             return self.attempts[-1].server.name
         return self.first_upstream
 
-    def set_request(self, request: Request, served: ResolvedModel) -> None:
-        """What the client wants is known."""
+    def set_request(self, request: Request, model: ResolvedModel) -> None:
+        """Record the decoded request and the model that serves it."""
         if self.capture and not self.capture.body:
-            # There was no room for it, so nobody can read it there.
+            # The body was too large to keep, so the inspector shows this text instead.
             self.capture.user_message = last_user_text(request)
         self.model, self.is_stream = request.model, request.stream
         self.tool_count = len(request.tools or ())
-        self.upstream_model, self.first_upstream = served.profile.model, served.endpoint.name
+        self.upstream_model, self.first_upstream = model.profile.model, model.endpoint.name
 
-    def start_attempt(self, exchange: Attempt, endpoint: Endpoint, why: str) -> AttemptRecord:
-        """An upstream is asked."""
-        question = self._question(exchange, endpoint, why)
-        if self.capture:
-            data = exchange.data
-            question.request_body = (
-                data if len(data) <= LARGE_CHUNK or self.capture.reserve(len(data)) else b""
-            )
+    def start_attempt(self, attempt: Attempt, endpoint: Endpoint) -> AttemptRecord:
+        """Record that an attempt is sent, and why."""
+        record = AttemptRecord(
+            _server(endpoint),
+            attempt.plan,
+            attempt.outgoing.path,
+            attempt.profile.model,
+            attempt.reason,
+            perf_counter(),
+        )
+        self.attempts.append(record)
+        capture = self.capture
+        if capture:
+            record.response_capture = StreamCapture(capture.started, capture.budget)
+        if attempt.is_decided:
+            return record
+        if attempt.reason and not attempt.is_preparation:
+            self.retries.append(attempt.reason)
+        if capture:
+            data = attempt.data
+            is_kept = len(data) <= LARGE_CHUNK or capture.reserve(len(data))
+            record.request_body = data if is_kept else b""
         if self.spans:
-            question.headers = self.spans.asks(question, exchange, endpoint)
-        return question
+            record.headers = self.spans.asks(record, attempt, endpoint)
+        return record
 
     def start_response(
         self, question: AttemptRecord, response: UpstreamResponse, *, is_stream: bool
     ) -> None:
-        """The head of a reply is there."""
+        """Record the status and headers of an upstream's response."""
         question.first_byte = perf_counter()
         question.status = response.status
         if self.capture and question.response_capture:
             question.is_stream = is_stream and response.is_stream
             response.capture_to(question.response_capture, self.capture)
 
-    def add_decided_calls(self, exchange: Attempt, endpoint: Endpoint, reply: Reply) -> None:
-        """The reply is known without a further question: the model was led to it."""
-        why = "decided" if self.attempts else "known"
-        self._question(exchange, endpoint, why).set_reply(reply, "calls")
-
-    def _question(self, exchange: Attempt, endpoint: Endpoint, why: str) -> AttemptRecord:
-        plan, path, model = exchange.plan, exchange.outgoing.path, exchange.profile.model
-        question = AttemptRecord(_server(endpoint), plan, path, model, why, perf_counter())
-        if self.capture:
-            question.response_capture = StreamCapture(self.capture.started, self.capture.budget)
-        self.attempts.append(question)
-        return question
-
-    def add_retry(self, reason: str) -> None:
-        """An upstream has to be asked once more."""
-        self.retries.append(reason)
-
-    def add_failure(self, upstream: str, failure: Failure) -> None:
-        """There is no reply of an upstream, or no more of it."""
-        self.failures.append((upstream, failure.kind))
-        if self.attempts:
-            self.attempts[-1].set_failure(failure)
+    def add_failures(self, failures: list[tuple[str, Failure]]) -> None:
+        """Record the upstreams that failed."""
+        self.failures += [(upstream, failure.kind) for upstream, failure in failures]
 
     def add_holdback(self, seconds: float) -> None:
-        """Something has left that was held back for so long."""
+        """Record for how long content was held back."""
         self.holdback = max(self.holdback or 0.0, seconds)
 
     def set_reply(self, reply: Reply, notes: tuple[Note, ...]) -> None:
-        """What the client gets in the end; the notes are those on how it was asked for."""
+        """Record the reply that the client receives; `notes` are those about its attempts."""
         self.has_replied = True
         if not self.attempts or self.attempts[-1].reply is not reply:
             self.replaced_reply = reply
@@ -216,7 +207,7 @@ class RequestRecord(Struct, array_like=True):
         self.failure = reply.failure
 
     def end(self, status: int, headers: dict[str, str]) -> None:
-        """It is over."""
+        """Record the end of the request."""
         self.status = self.status or status or CLIENT_CLOSED
         self.response_headers = headers
         self.ended = perf_counter()

@@ -1,4 +1,4 @@
-"""A workspace folder with files, links and a secret beside it."""
+"""A folder to work in."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolspeak.agent.workspace import Workspace
-from toolspeak.agent.workspace import folder as folders
+from toolspeak.agent.workspace import Workspace, confined
 
 from .support import SECRET
 
@@ -65,5 +64,5 @@ def workspace(folder: Path) -> Workspace:
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to confine a path; the second is that of Windows."""
     if request.param == "resolved":
-        monkeypatch.setattr(folders, "HAS_OPENAT", False)
+        monkeypatch.setattr(confined, "HAS_OPENAT", False)
     return request.param

@@ -1,4 +1,4 @@
-"""Helpers of the workspace tests."""
+"""What the tests of the workspace share."""
 
 from __future__ import annotations
 

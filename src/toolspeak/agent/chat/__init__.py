@@ -1,4 +1,4 @@
-"""The terminal chat behind `toolspeak chat`."""
+"""An agent in the terminal: what `toolspeak chat` is made of."""
 
 from .session import ChatSession, ChatSettings
 from .terminal import Display, Keyboard

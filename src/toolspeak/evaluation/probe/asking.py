@@ -9,16 +9,14 @@ from typing import Any
 from msgspec import structs
 
 from ...dialects import Parser
-from ...engine import Attempt, ModelProfile, ReplyReader
-from ...engine.pipeline import Pipeline
+from ...engine import Attempt, ModelProfile, Pipeline, ReplyReader, prepare_attempt, run_pipeline
 from ...errors import WireError
 from ...events import Event, Reclassify, fold
 from ...types import Failure, Plan, Reply, Request, ToolsMode
 from ...upstream.catalog import ResolvedModel
 from ...upstream.client import UpstreamClient
 from ...upstream.errors import UpstreamError
-from ...upstream.model_call import at_once
-from ...wires import EncodedRequest
+from ...upstream.model_call import read_reply
 from ...wires.framing import decode_json, encode_json
 from .questions import ProbeQuestion, build_chat_request, build_tool_request, user_message
 
@@ -81,14 +79,15 @@ class ModelProber:
         if key not in self._answers:
             dialect = dialect or self.target.dialect
             target = structs.replace(self.target, mode=mode, dialect=dialect, retries=0)
-            self._answers[key] = await self._walk(build_tool_request(question), target)
+            self._answers[key] = await self._run(build_tool_request(question), target)
         return self._answers[key]
 
     async def send_unchanged(self, request: Request, **fields: Any) -> Reply:
         """What the model says to a request that is sent as it stands, with these fields."""
         quirks = structs.replace(self.target.quirks, roles="any", after_results="")
         target = structs.replace(self.target, quirks=quirks)
-        return fold(await self._ask(Attempt(self._sized(request), target, Plan("native")), fields))
+        attempt = prepare_attempt(self._sized(request), target, Plan("native"))
+        return fold(await self._ask(attempt, ReplyReader(attempt), fields))
 
     async def fetch_json(self, path: str, body: Any = None, *, at_root: bool = False) -> Any:
         """What the upstream tells at a path; None if it tells nothing there."""
@@ -105,41 +104,47 @@ class ModelProber:
         except (UpstreamError, WireError, TimeoutError):
             return None
 
-    async def _walk(self, request: Request, target: ModelProfile) -> Reply:
-        """What comes of a request that nothing is done about; a small model is led all the same."""
-        ladder = Pipeline(self._sized(request), target, streams=False)
-        while exchange := ladder.exchange():
-            events = await self._ask(exchange)
-            if failures := ladder.feed(events):
-                return fold(failures)
-            rest = ladder.end()
-            if rest is not None:
-                return fold(rest)
-        return fold(ladder.known())
+    async def _run(self, request: Request, profile: ModelProfile) -> Reply:
+        """Ask through the engine. A failed reply is a reply too; the profile allows no retries."""
+        pipeline = Pipeline(self._sized(request), [profile], is_streaming=False)
+
+        async def send(attempt: Attempt) -> None:
+            if attempt.is_decided:
+                return
+            if failures := pipeline.receive(await self._ask(attempt, pipeline.reader)):
+                raise UpstreamError(next(one for one in failures if isinstance(one, Failure)))
+
+        try:
+            return fold(await run_pipeline(pipeline, send))
+        except UpstreamError as problem:
+            if problem.failure.status not in _REFUSALS:
+                raise
+            return fold([problem.failure])
 
     def _sized(self, request: Request) -> Request:
         sampling = {**self._sampling, **request.sampling}
         return structs.replace(request, max_tokens=self._room, sampling=sampling)
 
-    async def _ask(self, exchange: Attempt, fields: dict[str, Any] | None = None) -> list[Event]:
-        outgoing = exchange.outgoing
-        if fields:
-            outgoing = structs.replace(outgoing, body={**outgoing.body, **fields})
+    async def _ask(
+        self, attempt: Attempt, reader: ReplyReader, fields: dict[str, Any] | None = None
+    ) -> list[Event]:
+        """Send one attempt, with more fields in its body; return the events of the reply."""
+        body = {**attempt.outgoing.body, **fields} if fields else attempt.outgoing.body
         self.request_count += 1
         self._on_question(self._what)
-        events = await self._said(exchange.reader(), outgoing)
+        events = await self._receive(reader, attempt.outgoing.path, body)
         for event in events:
             if isinstance(event, Failure) and event.status not in _REFUSALS:
                 raise UpstreamError(event)
         return events
 
-    async def _said(self, answer: ReplyReader, outgoing: EncodedRequest) -> list[Event]:
-        """What comes back. There is no use in asking again what is refused, even with a 500."""
+    async def _receive(self, reader: ReplyReader, path: str, body: Any) -> list[Event]:
+        """Return a reply's events, or the failure. A rejected request is not sent again."""
         try:
             response = await self._upstreams.send(
                 self.endpoint,
-                outgoing.path,
-                encode_json(outgoing.body),
+                path,
+                encode_json(body),
                 is_final=lambda failure: failure.status in _REFUSALS,
             )
         except UpstreamError as problem:
@@ -147,7 +152,7 @@ class ModelProber:
         with response:
             if response.status >= 300:
                 return [(await response.read_error()).failure]
-            return at_once(answer, response, await response.read_body())[0]
+            return read_reply(reader, response, await response.read_body())[0]
 
 
 def describe_failure(failure: Failure, longest: int = 100) -> str:

@@ -31,9 +31,9 @@ REASON_TEXTS: dict[str, str] = {
     **OUTCOMES,
     "known": "no model call: the reply was certain without one",
     "decided": "no model call: the model has decided everything that the calls need",
-    "preparing": "tool selection for a small model, before the request itself",
+    "tool selection": "tool selection, before the request itself",
     "fallback": "the previous upstream failed",
-    "tools refused": "the upstream does not support tools; the prompt describes them instead",
+    "tools rejected": "the upstream does not support tools; the prompt describes them instead",
 }
 """Describes the outcomes of attempts, and the reasons for further attempts."""
 _VISIBLE_HEADERS = PUBLIC_HEADERS | {

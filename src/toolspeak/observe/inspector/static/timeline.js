@@ -7,7 +7,7 @@ import { count, duration } from "./format.js";
 /** What a reply comes to if it will not do: docs/reliability.md. */
 const WILL_NOT_DO = new Set([
   "invalid-call", "unknown-tool", "missing-call", "false-refusal",
-  "truncated-call", "repeated-call", "unformed-answer", "empty",
+  "truncated-call", "repeated-call", "wrong-format", "empty",
 ]);
 
 export class Timeline {

@@ -13,8 +13,7 @@ from toolspeak import (
     ToolResult,
     fold,
 )
-from toolspeak.engine import Attempt, ModelProfile
-from toolspeak.engine.corrections import write_correction
+from toolspeak.engine import Attempt, ModelProfile, ReplyReader, prepare_attempt
 from toolspeak.engine.outcome import (
     OUTCOMES,
     Outcome,
@@ -22,7 +21,7 @@ from toolspeak.engine.outcome import (
     classify_reply,
     find_repeated_call,
 )
-from toolspeak.engine.pipeline import RECOVERY_STEPS, STEPS
+from toolspeak.engine.recovery import RECOVERY_STEPS, STEPS, write_correction
 from toolspeak.events import Finish, TextDelta
 
 CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
@@ -36,13 +35,13 @@ EXAMPLES: dict[OutcomeKind, str] = {
     "false-refusal": "I'm sorry, but I don't have access to real-time weather data.",
     "truncated-call": CALL[:48],
     "repeated-call": CALL,
-    "unformed-answer": "It is 12 °C.",
+    "wrong-format": "It is 12 °C.",
     "empty": "",
 }
 TARGET = ModelProfile(model="m", mode="prompt", dialect="hermes")
 CONDITIONS: dict[OutcomeKind, str] = {
     "missing-call": "where `tool_choice` is `required`",
-    "unformed-answer": "where `response_format` asks for JSON",
+    "wrong-format": "where `response_format` asks for JSON",
     "repeated-call": f"after the same call and result {TARGET.max_repeats} times in a row",
 }
 TOOL = Tool(
@@ -74,15 +73,15 @@ def outcome_for(kind: OutcomeKind) -> tuple[Outcome, Attempt]:
     asked = Message("user", (Text("How is the weather in Oslo?"),))
     messages = (asked, *turns * TARGET.max_repeats) if kind == "repeated-call" else (asked,)
     choice = ToolChoice("required" if kind == "missing-call" else "auto")
-    form = ResponseFormat() if kind == "unformed-answer" else None
+    form = ResponseFormat() if kind == "wrong-format" else None
     request = Request(
         model="m", messages=messages, tools=(TOOL,), tool_choice=choice, response_format=form
     )
-    exchange = Attempt(request, TARGET)
-    read = exchange.reader().understanding.feed
+    attempt = prepare_attempt(request, TARGET)
+    read = ReplyReader(attempt).read_events
     reply = fold(read([TextDelta(EXAMPLES[kind]), Finish("stop")]))
     stuck = find_repeated_call(messages, TARGET.max_repeats)
-    return classify_reply(reply, request, exchange.offered, stuck), exchange
+    return classify_reply(reply, request, attempt.tools, stuck), attempt
 
 
 def _outcomes() -> str:
@@ -116,9 +115,9 @@ def _corrections() -> str:
     """What the model is told of two of the examples, the first time and the second."""
     lines: list[str] = []
     for kind in ("invalid-call", "false-refusal"):
-        outcome, exchange = outcome_for(kind)
+        outcome, attempt = outcome_for(kind)
         for again in (False, True):
-            told = write_correction(outcome, exchange.offered, exchange.dialect, again=again)
+            told = write_correction(outcome, attempt.tools, attempt.dialect, is_second=again)
             when = "the second time" if again else "the first time"
             lines += [f"`{kind}`, {when}:", "", "```text", told, "```", ""]
     return "\n".join(lines[:-1])

@@ -1,0 +1,316 @@
+"""Recovery: what the model is asked next when its reply, or its upstream, has failed.
+
+    outcome of the reply     ->  the first step of RECOVERY_STEPS that is possible, then the next
+    upstream rejects tools   ->  the same request once more, with the tools in the prompt
+
+Each step changes the request or the plan of the next attempt; no other module changes a plan. A
+correction tells the model what was wrong: the first one gives the reason, the second only says what
+to do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from msgspec import structs
+
+from .._util import encode_json
+from ..calls.schema import get_properties, get_required
+from ..dialects import Dialect, render_calls
+from ..errors import Unrepresentable, UpstreamError
+from ..types import (
+    Failure,
+    Message,
+    Note,
+    Plan,
+    Rejection,
+    Reply,
+    Request,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+)
+from .attempt import Attempt, prepare_attempt
+from .holdback import SentState
+from .outcome import OUTCOMES, Outcome, OutcomeKind
+from .plan import ModelProfile, involves_tools, plan_request, plan_with_mode
+from .tool_names import OfferedTools
+
+Step = Literal["correct", "continue", "constrain", "prompt", "reformat"]
+STEPS: dict[Step, str] = {
+    "correct": "was told what was wrong; the second time, only what to write",
+    "continue": "was told to continue where it stopped",
+    "constrain": "was constrained to a JSON schema that admits only valid calls",
+    "prompt": "was given its tools in the prompt instead of through its API",
+    "reformat": "was constrained to the requested format, without its tools",
+}
+"""What each step means: "the model …"."""
+RECOVERY_STEPS: dict[OutcomeKind, tuple[Step, ...]] = {
+    "invalid-call": ("correct", "constrain", "correct"),
+    "unknown-tool": ("correct", "constrain", "correct"),
+    "missing-call": ("constrain", "prompt", "correct", "correct"),
+    "false-refusal": ("correct", "constrain", "correct"),
+    "truncated-call": ("continue", "correct", "correct"),
+    "repeated-call": ("correct", "correct"),
+    "wrong-format": ("reformat",),
+    "empty": ("correct", "correct"),
+}
+"""The steps for each outcome that is a fault, in order. Other outcomes need no recovery."""
+FALLBACK = "fallback"
+"""The reason of an attempt at another upstream, because the one before has failed."""
+TOOLS_REJECTED = "tools rejected"
+"""The reason of an attempt without native tools, because the upstream rejected them."""
+
+
+class Recovery:
+    """The attempts at one model: the plan, the outcomes so far, and what to ask next."""
+
+    def __init__(self, request: Request, profile: ModelProfile, plan: Plan, reason: str) -> None:
+        self.request = request
+        """The client's request, with the tools that were selected for it."""
+        self.profile = profile
+        self.plan = plan
+        self.outcomes: list[Outcome] = []
+        self.is_reformatting = False
+        self.tools_rejected: UpstreamError | None = None
+        """The upstream's error when it rejected native tools."""
+        self._reason = reason
+        self._next_request = request
+        self._prefix = ""
+        self._steps_taken: dict[OutcomeKind, int] = {}
+
+    def prepare_next(self, context: tuple[Message, ...]) -> Attempt:
+        """Return the next attempt. Corrections in it quote the model, so they are no context."""
+        return prepare_attempt(
+            self._next_request,
+            self.profile,
+            self.plan,
+            context=context,
+            prefix=self._prefix,
+            reason=self._reason,
+        )
+
+    def restart(self, request: Request) -> None:
+        """Ask again with another request; the reply so far counts as no attempt."""
+        self.request = self._next_request = request
+
+    # After a reply.
+
+    def plan_retry(
+        self, outcome: Outcome, reply: Reply, attempt: Attempt, sent: SentState
+    ) -> Note | None:
+        """Prepare the next attempt and return a note about it; None if there is none."""
+        self.outcomes.append(outcome)
+        step = self._choose_step(outcome, attempt, sent)
+        if step is None:
+            return None
+        self._reason, self._prefix = outcome.kind, ""
+        self._take_step(step, outcome, reply, attempt)
+        return Note("retried", f"{OUTCOMES[outcome.kind]}: the model {STEPS[step]}", outcome.kind)
+
+    def _choose_step(self, outcome: Outcome, attempt: Attempt, sent: SentState) -> Step | None:
+        is_exhausted = len(self.outcomes) > self.profile.retries
+        if is_exhausted or sent.has_signed_reasoning or not attempt.tools.tools:
+            return None
+        steps = RECOVERY_STEPS.get(outcome.kind, ())
+        for index in range(self._steps_taken.get(outcome.kind, 0), len(steps)):
+            if self._can_take(steps[index], outcome, sent):
+                self._steps_taken[outcome.kind] = index + 1
+                return steps[index]
+        return None
+
+    def _can_take(self, step: Step, outcome: Outcome, sent: SentState) -> bool:
+        match step:
+            case "correct":
+                return True
+            case "continue":
+                return self.plan.mode != "native" and bool(outcome.rejected)
+            case "constrain":
+                can = self.profile.capabilities.constrained is True
+                return can and self.plan.mode != "constrained"
+            case "prompt":
+                return self.plan.mode == "native"
+            case "reformat":
+                return not sent.has_text
+
+    def _take_step(self, step: Step, outcome: Outcome, reply: Reply, attempt: Attempt) -> None:
+        match step:
+            case "reformat":
+                self.is_reformatting = True
+                self._next_request = structs.replace(
+                    self.request, tools=None, tool_choice=ToolChoice()
+                )
+            case "constrain" | "prompt":
+                mode = "constrained" if step == "constrain" else "prompt"
+                self.plan = plan_with_mode(self.profile, mode, OUTCOMES[outcome.kind])
+                self._next_request = self.request
+            case "continue":
+                self._prefix = outcome.rejected[-1].raw
+                self._add_turn(reply, CONTINUE)
+            case "correct":
+                taken = RECOVERY_STEPS[outcome.kind][: self._steps_taken[outcome.kind] - 1]
+                dialect = None if self.plan.mode == "native" else attempt.dialect
+                is_second = "correct" in taken
+                self._add_turn(
+                    reply, write_correction(outcome, attempt.tools, dialect, is_second=is_second)
+                )
+
+    def _add_turn(self, reply: Reply, correction: str) -> None:
+        """Append the model's reply and a message about it to the conversation."""
+        turn = (
+            Message("assistant", (Text(reply.text.strip() or "…"),)),
+            Message("user", (Text(correction),)),
+        )
+        messages = (*self.request.messages, *turn)
+        self._next_request = structs.replace(self.request, messages=messages)
+
+    # After a failure of the upstream.
+
+    def plan_without_native_tools(self, attempt: Attempt, problem: UpstreamError) -> bool:
+        """Move the tools into the prompt if the upstream has rejected them, once."""
+        is_first = self.tools_rejected is None and self.profile.mode == "auto"
+        if not is_first or not is_tool_rejection(attempt, problem.failure):
+            return False
+        self.tools_rejected = problem
+        self._reason = TOOLS_REJECTED
+        self.plan = plan_request(self.request, structs.replace(self.profile, learned_mode="prompt"))
+        return True
+
+
+# Upstreams that reject tools.
+
+_ABOUT_TOOLS = re.compile(
+    r"(?:\b|_)(?:tool|function(?!al))|roles must alternate|roles? (?:is|are) (?:not )?supported",
+    re.I,
+)
+"""Error texts about tools, or about the roles that only calls and results need."""
+_ABOUT_THESE_TOOLS = re.compile(
+    r"schema|preced|be followed|match|pattern|maximum|too (?:many|long)|duplicate|unique|_id\b",
+    re.I,
+)
+"""Error texts about the tools or calls of one request: others may be accepted."""
+_REJECTION_STATUSES = frozenset({400, 404, 405, 415, 422, 500, 501})
+
+
+def is_tool_rejection(attempt: Attempt, failure: Failure) -> bool:
+    """Return True if the upstream rejected an attempt because of its native tools."""
+    has_tools = attempt.plan.mode == "native" and involves_tools(attempt.request)
+    return has_tools and rejects_tools(failure)
+
+
+def rejects_tools(failure: Failure) -> bool:
+    """Return True if a failure is about tools. Too many tokens say nothing about tools as such."""
+    if failure.kind == "context_length":
+        return False
+    text = f"{failure.message} {failure.param or ''} {failure.code or ''}"
+    return failure.status in _REJECTION_STATUSES and _ABOUT_TOOLS.search(text) is not None
+
+
+def rejects_all_tools(failure: Failure) -> bool:
+    """Return True if a failure is about tools as such, and not about these ones."""
+    return rejects_tools(failure) and _ABOUT_THESE_TOOLS.search(failure.message) is None
+
+
+# Corrections.
+
+CORRECTIONS: dict[OutcomeKind, tuple[str, str]] = {
+    "invalid-call": (
+        "Your call was not executed. {problems}\nCall the tool again with valid "
+        "arguments.{schemas}",
+        "Your call is still invalid. {problems}",
+    ),
+    "unknown-tool": (
+        "Your call was not executed. {problems} The available tools are: {tools}.\nCall one of "
+        "these tools.",
+        "Only these tools exist: {tools}.",
+    ),
+    "missing-call": (
+        "You must call one of these tools now: {tools}.",
+        "Do not answer in text. Call one of these tools: {tools}.",
+    ),
+    "false-refusal": (
+        "You have working tools for this task: {tools}. They run outside this conversation, so "
+        "you need no access of your own.\nChoose one and call it now.",
+        "Call one of these tools: {tools}.",
+    ),
+    "truncated-call": (
+        "Your call was cut off and not executed.\nCall the tool again with shorter values.",
+        "Your call was cut off again.",
+    ),
+    "repeated-call": (
+        "You have already made this call several times, and its result has not changed. Do not "
+        "repeat it.\nUse the result you have, try something else, or answer the user.",
+        "Do not repeat that call. Answer the user with what you know.",
+    ),
+    "empty": (
+        "Your reply was empty.\nCall a tool or answer the user.",
+        "Answer the user.",
+    ),
+}
+"""The first and the second correction for each outcome."""
+CONTINUE = "Continue exactly where you stopped. Do not repeat or explain anything."
+_NO_PROSE = "Do not explain anything."
+_CALL_ONLY = "Write only the call."
+_CALL_FORM = "Write only the call, in this form, with your own values:\n{form}"
+_ANSWER_ALLOWED = frozenset[OutcomeKind]({"repeated-call", "empty"})
+"""Outcomes after which the model may also answer in text."""
+_MAX_PROBLEMS = 5
+_MAX_SCHEMA_LENGTH = 1500
+
+
+def write_correction(
+    outcome: Outcome, offered: OfferedTools, dialect: Dialect | None, *, is_second: bool
+) -> str:
+    """Return the correction for `outcome`.
+
+    It shows the form of a call in `dialect`; None means that the API has structured calls.
+    """
+    rejected_tools = _find_rejected_tools(outcome.rejected, offered.tools)
+    message = CORRECTIONS[outcome.kind][is_second].format(
+        problems=" ".join(_list_problems(outcome.rejected)),
+        tools=", ".join(tool.name for tool in offered.tools),
+        schemas=_list_schemas(rejected_tools),
+    )
+    if outcome.kind in _ANSWER_ALLOWED:
+        return message
+    lines = [message, _NO_PROSE] if is_second else [message]
+    if dialect:
+        tool = rejected_tools[0] if rejected_tools else None
+        lines.append(_CALL_FORM.format(form=_render_form(tool, offered.tools, dialect)))
+    elif is_second:
+        lines.append(_CALL_ONLY)
+    return "\n".join(lines)
+
+
+def _find_rejected_tools(rejected: Sequence[Rejection], tools: Sequence[Tool]) -> list[Tool]:
+    names = {rejection.name for rejection in rejected}
+    return [tool for tool in tools if tool.name in names]
+
+
+def _list_problems(rejected: Iterable[Rejection]) -> list[str]:
+    problems = (f"{one.name or 'It'}: {one.problem.rstrip('.')}." for one in rejected)
+    return list(dict.fromkeys(problems))[:_MAX_PROBLEMS]
+
+
+def _list_schemas(tools: Sequence[Tool]) -> str:
+    if not tools:
+        return ""
+    schemas = [
+        f"{tool.name}: {encode_json(tool.parameters)[:_MAX_SCHEMA_LENGTH]}" for tool in tools
+    ]
+    return "\n".join(("\nParameters:", *schemas))
+
+
+def _render_form(tool: Tool | None, tools: Sequence[Tool], dialect: Dialect) -> str:
+    """Return a sample call to `tool`. Its values are dots, so that no model copies them."""
+    shown = tool or tools[0]
+    parameters = get_required(shown.parameters) or list(get_properties(shown.parameters))[:1]
+    name = shown.name if tool or len(tools) == 1 else "NAME"
+    call = ToolCall(id="call_1", name=name, arguments=dict.fromkeys(parameters, "..."))
+    try:
+        return render_calls(dialect, [call], tools)
+    except Unrepresentable:
+        return f"a call to {name}"

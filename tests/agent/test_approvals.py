@@ -1,13 +1,13 @@
-"""Approvals: who decides what, for how long, and what is said of it.
+"""Approvals: who decides, for how long a decision holds, and what the model is told.
 
-What the systems did that this grew out of, by the rows of their table:
+Rows of the seed table, and the tests that cover them:
 
-    143  the order of rules            `test_what_needs_a_question`
-    144  y, n, a; all else is a no     `test_what_somebody_types`, `test_anything_else_is_a_no`
-    145  always and once               `test_always_is_for_the_tool_and_the_session`
-    146  nobody to ask: approved       overruled by 7.4: denied, `test_nobody_to_ask`
-    147  "Denied by user."             overruled by 7.4: it says who has decided, and of what
-    148  every decision is logged      `test_every_decision_is_written_down`
+    143  order of the rules            `test_decision_by_policy_follows_precedence`
+    144  y, n, a; anything else is no  `test_unknown_answer_denies`
+    145  always and once               `test_always_allows_the_tool_for_the_session`
+    146  nobody to ask: approved       overruled by 7.4: `test_unattended_denies_by_default`
+    147  "Denied by user."             overruled by 7.4: the text says who decided
+    148  every decision is logged      `test_every_decision_is_audited`
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ NAMED = ApprovalPolicy(always_ask=("delete_*",), auto_approve=("delete_file", "r
         (ApprovalPolicy(), (), READS, "asked"),
     ],
 )
-def test_what_needs_a_question(
+def test_decision_by_policy_follows_precedence(
     policy: ApprovalPolicy, session: tuple[str, ...], tool: AgentTool, decided: str
 ) -> None:
     approvals = Approvals(policy, lambda question: "always")
@@ -105,7 +105,7 @@ def _said(decision: ApprovalDecision | None) -> str:
         ("1", "no"),
     ],
 )
-def test_what_somebody_types(typed: str, answer: ApprovalAnswer) -> None:
+def test_parse_answer_accepts_only_yes_and_always(typed: str, answer: ApprovalAnswer) -> None:
     assert parse_answer(typed) == answer
 
 
@@ -143,14 +143,14 @@ def one(identity: str = "a", **arguments: Any) -> list[ToolCall]:
     return [call("delete_file", identity, **arguments)]
 
 
-def test_yes_is_for_one_call() -> None:
+def test_yes_allows_one_call() -> None:
     asked = Asked("yes", "no")
     heard, _ = run(Approvals(approver=asked), one("a", path="x"), one("b", path="x"))
-    assert heard == ["done", "delete_file was not run: the user has denied it."]
+    assert heard == ["done", "`delete_file` was not run: the user denied it."]
     assert len(asked.questions) == 2
 
 
-def test_always_is_for_the_tool_and_the_session() -> None:
+def test_always_allows_the_tool_for_the_session() -> None:
     asked = Asked("always")
     approvals = Approvals(approver=asked)
     heard, _ = run(approvals, one("a", path="x"), one("b", path="y"))
@@ -159,7 +159,7 @@ def test_always_is_for_the_tool_and_the_session() -> None:
     assert approvals.decide_by_policy(READS) is None
 
 
-def test_always_does_not_last_where_it_is_always_asked() -> None:
+def test_always_on_always_ask_tool_allows_one_call() -> None:
     asked = Asked("always", "always")
     policy = ApprovalPolicy(always_ask=("delete_file",))
     approvals = Approvals(policy, asked)
@@ -169,10 +169,10 @@ def test_always_does_not_last_where_it_is_always_asked() -> None:
     assert approvals.always_allowed == []
 
 
-def test_other_calls_go_on_after_a_no() -> None:
+def test_other_calls_run_after_a_denial() -> None:
     asked = Asked("no", "yes")
     heard, events = run(Approvals(approver=asked), [*one("a", path="x"), *one("b", path="y")])
-    assert heard == ["delete_file was not run: the user has denied it.", "done"]
+    assert heard == ["`delete_file` was not run: the user denied it.", "done"]
     assert names(events)[:6] == [
         "call delete_file",
         "ApprovalRequested",
@@ -184,48 +184,49 @@ def test_other_calls_go_on_after_a_no() -> None:
 
 
 @pytest.mark.parametrize("answer", ["maybe", None, True, 1, "yess"])
-def test_anything_else_is_a_no(answer: Any) -> None:
+def test_unknown_answer_denies(answer: Any) -> None:
     heard, _ = run(Approvals(approver=Asked(answer)), one())
-    assert heard == ["delete_file was not run: the user has denied it."]
+    assert heard == ["`delete_file` was not run: the user denied it."]
 
 
 @pytest.mark.parametrize("answer", ["y", "Yes", "a"])
-def test_what_somebody_types_is_an_answer(answer: Any) -> None:
+def test_typed_answer_is_parsed(answer: Any) -> None:
     assert run(Approvals(approver=Asked(answer)), one())[0] == ["done"]
 
 
 @pytest.mark.parametrize(
     "problem", [ValueError("gone"), EOFError(), TimeoutError(), asyncio.CancelledError()]
 )
-def test_an_approver_that_fails_is_no_user(problem: BaseException) -> None:
+def test_failing_approver_denies_by_nobody(problem: BaseException) -> None:
     records: list[AuditRecord] = []
     approvals = Approvals(approver=Asked(problem), audit=records.append)
     [heard], events = run(approvals, one())
-    assert heard.startswith("delete_file was not run: it needs approval, and asking for it")
+    denied = "`delete_file` was not run: it needs approval and "
+    assert heard in (f"{denied}asking for it failed.", f"{denied}the question was withdrawn.")
     assert [record.by for record in records] == ["nobody"]
     assert names(events)[-1] == "answer"
 
 
-def test_nobody_to_ask() -> None:
+def test_unattended_denies_by_default() -> None:
     heard, _ = run(Approvals(), one())
-    assert heard == ["delete_file was not run: it needs approval, and there is nobody to ask."]
+    assert heard == ["`delete_file` was not run: it needs approval and there is nobody to ask."]
 
 
-def test_nobody_to_ask_and_that_is_allowed() -> None:
+def test_unattended_approve_allows() -> None:
     heard, _ = run(Approvals(ApprovalPolicy(unattended="approve")), one())
     assert heard == ["done"]
 
 
-def test_no_answer_in_time() -> None:
+def test_late_answer_denies() -> None:
     async def never(question: ApprovalRequest) -> ApprovalAnswer:
         await asyncio.sleep(30)
         return "yes"
 
     heard, _ = run(Approvals(ApprovalPolicy(timeout=0.05), never), one())
-    assert heard == ["delete_file was not run: it needs approval, and no answer came in time."]
+    assert heard == ["`delete_file` was not run: it needs approval and nobody answered in time."]
 
 
-def test_an_approver_need_not_be_asynchronous() -> None:
+def test_blocking_approver_is_supported() -> None:
     heard, _ = run(Approvals(approver=lambda question: "yes"), one())
     assert heard == ["done"]
 
@@ -237,7 +238,7 @@ def granted(approvals: Approvals, made: ToolCall) -> ApprovalDecision:
     return asyncio.run(approvals.ask(approvals.build_request(made, WRITES)))
 
 
-def test_a_yes_is_used_up() -> None:
+def test_grant_is_redeemed_once() -> None:
     approvals = Approvals(approver=Asked("yes"))
     [made] = one(path="x")
     decision = granted(approvals, made)
@@ -255,13 +256,13 @@ def test_a_yes_is_used_up() -> None:
         call("delete_file"),
     ],
 )
-def test_a_yes_is_for_these_arguments(other: ToolCall) -> None:
+def test_grant_holds_only_for_its_arguments(other: ToolCall) -> None:
     approvals = Approvals(approver=Asked("yes"))
     [made] = one(path="x")
     assert not approvals.redeem(granted(approvals, made), other)
 
 
-def test_a_yes_expires() -> None:
+def test_grant_expires() -> None:
     now = [1000.0]
     approvals = Approvals(ApprovalPolicy(timeout=60), Asked("yes"), clock=lambda: now[0])
     [made] = one(path="x")
@@ -270,14 +271,14 @@ def test_a_yes_expires() -> None:
     assert not approvals.redeem(decision, made)
 
 
-def test_a_yes_cannot_be_made_up() -> None:
+def test_unknown_grant_is_not_redeemed() -> None:
     approvals = Approvals()
     [made] = one(path="x")
     forged = ApprovalDecision(is_allowed=True, decided_by="user", reason="", grant_id="0" * 16)
     assert not approvals.redeem(forged, made)
 
 
-def test_what_was_approved_is_what_is_run() -> None:
+def test_call_changed_after_approval_runs_as_approved() -> None:
     """Whoever hears of a call has a copy of it, and so has its tool."""
     seen: list[dict[str, Any]] = []
 
@@ -320,7 +321,7 @@ def test_what_was_approved_is_what_is_run() -> None:
         {"unattended": "allow"},
     ],
 )
-def test_a_mistake_does_not_allow_more(wrong: dict[str, Any]) -> None:
+def test_invalid_policy_is_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="approval"):
         ApprovalPolicy(**wrong)
     mistaken: Any = "readonly"
@@ -328,13 +329,13 @@ def test_a_mistake_does_not_allow_more(wrong: dict[str, Any]) -> None:
         Approvals(mistaken)
 
 
-def test_nobody_does_not_approve_what_is_always_asked() -> None:
+def test_unattended_approve_denies_always_ask() -> None:
     policy = ApprovalPolicy(unattended="approve", always_ask=("delete_file",))
     assert "nobody to ask" in run(Approvals(policy), one())[0][0]
     assert Approvals(ApprovalPolicy(unattended="approve")).decide_by_policy(SHELL) is None
 
 
-def test_always_is_for_one_source() -> None:
+def test_always_holds_for_one_source_only() -> None:
     approvals = Approvals(approver=Asked("always"))
     asked = approvals.build_request(
         call("m"), AgentTool(tool=Tool(name="m"), handler=Counted(), source="a")
@@ -347,7 +348,7 @@ def test_always_is_for_one_source() -> None:
     assert not approvals.decide_by_policy(AgentTool(tool=Tool(name="m"), handler=Counted()))
 
 
-def test_questions_come_before_any_call_of_the_turn_begins() -> None:
+def test_parallel_calls_start_after_all_were_asked_about() -> None:
     """Nothing is printed over a question, and a no can still stop what follows."""
     reads = AgentTool(
         tool=Tool(name="delete_file"), handler=Counted(), options=ToolOptions(writes=False)
@@ -364,7 +365,7 @@ def test_questions_come_before_any_call_of_the_turn_begins() -> None:
     ]
 
 
-def test_the_digest_tells_types_apart() -> None:
+def test_digest_differs_for_other_argument_types() -> None:
     said = [1, 1.5, "1", True, None, [], {}, "é", "e\u0301"]
     assert len({digest_call(call("f", x=value)) for value in said}) == len(said)
     assert digest_call(call("f", a=1, b=2)) == digest_call(call("f", "other", b=2, a=1))
@@ -373,7 +374,7 @@ def test_the_digest_tells_types_apart() -> None:
 # What is shown, and what is written down.
 
 
-def test_arguments_are_cut() -> None:
+def test_argument_summary_is_shortened() -> None:
     long = summarize_arguments({"path": "x", "content": "a b\n" * 100})
     assert long.startswith('path: "x", content: "a b\\na b\\n')
     assert long.endswith("… (422 more characters)")
@@ -391,13 +392,11 @@ def test_arguments_are_cut() -> None:
         ({"k" * 6000: 1}, f'"{"k" * 79}… (5922 more characters): 1'),
     ],
 )
-def test_what_is_shown_cannot_look_like_something_else(
-    arguments: dict[str, Any], shown: str
-) -> None:
+def test_argument_summary_quotes_misleading_keys(arguments: dict[str, Any], shown: str) -> None:
     assert summarize_arguments(arguments) == shown
 
 
-def test_every_decision_is_written_down(tmp_path: Path) -> None:
+def test_every_decision_is_audited(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "audit.jsonl"
     asked = Asked("yes", "no", "always")
     approvals = Approvals(approver=asked, audit=log, channel="test")
@@ -416,7 +415,7 @@ def test_every_decision_is_written_down(tmp_path: Path) -> None:
     assert log.stat().st_mode & 0o077 == 0
 
 
-def test_no_secret_is_written_down() -> None:
+def test_audit_log_contains_no_secret() -> None:
     records: list[AuditRecord] = []
     approvals = Approvals("full", audit=records.append)
     run(approvals, one(token="ghp_16C7e42F292c6912E7710c838347Ae178B4a"))
@@ -424,20 +423,20 @@ def test_no_secret_is_written_down() -> None:
     assert "token" in records[0].arguments
 
 
-def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_audit_log_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="audit log"):
         Approvals(audit=tmp_path)
 
 
 @pytest.mark.parametrize("policy", ["full", "read_only", "ask"])
-def test_refusals_are_written_down_too(policy: Any) -> None:
+def test_policy_denials_are_audited(policy: Any) -> None:
     records: list[AuditRecord] = []
     run(Approvals(policy, audit=records.append), one())
     assert len(records) == 1
     assert records[0].decision == ("allowed" if policy == "full" else "denied")
 
 
-def test_a_yes_that_expires_while_others_are_asked_is_not_used() -> None:
+def test_grant_expired_while_others_are_asked_is_not_redeemed() -> None:
     now = [1000.0]
     counted = Counted()
     reads = AgentTool(tool=Tool(name="read"), handler=counted, options=ToolOptions(writes=False))
@@ -453,11 +452,11 @@ def test_a_yes_that_expires_while_others_are_asked_is_not_used() -> None:
     calls = [call("read", str(number), n=number) for number in range(3)]
     heard, _ = run(approvals, calls, tool=reads)
     assert [given["n"] for given in counted.calls] == [1, 2]
-    assert "came too late" in heard[0]
+    assert "its approval expired" in heard[0]
     assert [record.decision for record in records].count("denied") == 1
 
 
-def test_always_is_for_the_tool_as_it_is() -> None:
+def test_always_does_not_hold_for_a_changed_tool() -> None:
     """A server may give the name to another."""
     approvals = Approvals(approver=Asked("always"))
     first = AgentTool(tool=Tool(name="m", description="Get the weather."), handler=Counted())
@@ -467,7 +466,7 @@ def test_always_is_for_the_tool_as_it_is() -> None:
     assert not approvals.decide_by_policy(other)
 
 
-def test_half_a_secret_is_not_written_down() -> None:
+def test_audit_log_scrubs_before_shortening() -> None:
     records: list[AuditRecord] = []
     text = "x" * 60 + " ghp_16C7e42F292c6912E7710c838347Ae178B4a"
     run(Approvals("full", audit=records.append), one(text=text))

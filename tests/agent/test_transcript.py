@@ -1,4 +1,4 @@
-"""Transcripts: what is on the disk when, and how a conversation is gone on with."""
+"""Transcripts: what is on disk when, and how a conversation is continued."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolspeak import Message, Reasoning, Text, Tool, ToolResult, UsageError
 from toolspeak.agent import Agent, AgentTool, ToolOptions, Transcript
 
 
-def tool_from_function(name: str, handler: Any, **options: Any) -> AgentTool:
+def declare(name: str, handler: Any, **options: Any) -> AgentTool:
     return AgentTool(tool=Tool(name=name), handler=handler, options=ToolOptions(**options))
 
 
@@ -23,15 +23,15 @@ def agent(model: Any, *tools: Any) -> Agent:
     return Agent(model, tools, approval="full")
 
 
-def test_what_is_saved_is_what_was_said(tmp_path: Path) -> None:
+def test_saved_transcript_equals_the_conversation(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     script = Script([Reasoning("hm"), Text("Look."), call("count", x=[1, "é\u2028"])], "Done.")
-    run = agent(script, tool_from_function("count", Counted())).run_sync("Go.", transcript=path)
+    run = agent(script, declare("count", Counted())).run_sync("Go.", transcript=path)
     assert Transcript(path).messages == run.messages
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_conversation_is_gone_on_with(tmp_path: Path) -> None:
+def test_transcript_file_is_continued(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     agent(Script("Hello.")).run_sync("Hi.", transcript=path)
     script = Script("Still here.")
@@ -45,7 +45,7 @@ def test_a_conversation_is_gone_on_with(tmp_path: Path) -> None:
     assert len(script.requests[0].messages) == 3
 
 
-def test_without_a_prompt_an_answered_conversation_has_its_answer(tmp_path: Path) -> None:
+def test_answered_transcript_without_prompt_returns_its_answer(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     agent(Script("Hello.")).run_sync("Hi.", transcript=path)
     run = agent(Script()).run_sync(transcript=path)
@@ -81,14 +81,26 @@ Agent(model, [step], approval="full").run_sync("Go.", transcript=sys.argv[1])
         # Between the results and the next turn: nothing is run again, nothing is lost.
         ("model", True, False, ["first", "second"], ["first is done", "second is done"]),
         # In the midst of a tool that writes: nobody knows whether it has.
-        ("second", True, False, ["first", "second"], ["first is done", "It is not known"]),
+        (
+            "second",
+            True,
+            False,
+            ["first", "second"],
+            ["first is done", "`step` may or may not have run"],
+        ),
         # One that may be run twice is, and so is one that only reads.
         ("second", True, True, ["first", "second", "second"], ["first is done", "second is done"]),
         # What was never begun is run.
-        ("first", True, False, ["first", "second"], ["It is not known", "second is done"]),
+        (
+            "first",
+            True,
+            False,
+            ["first", "second"],
+            ["`step` may or may not have run", "second is done"],
+        ),
     ],
 )
-def test_a_crash(
+def test_run_after_crash_repeats_only_safe_calls(
     tmp_path: Path,
     dies_in: str,
     writes: bool,
@@ -108,7 +120,7 @@ def test_a_crash(
 
     script = Script("All done.")
     options = {"writes": writes, "idempotent": idempotent}
-    run = agent(script, tool_from_function("step", step, **options)).run_sync(transcript=talk)
+    run = agent(script, declare("step", step, **options)).run_sync(transcript=talk)
     assert run.text == "All done."
     assert log.read_text().split() == ran
     for said, wanted in zip(results(script.requests[0]), heard, strict=True):
@@ -116,7 +128,7 @@ def test_a_crash(
 
 
 @pytest.mark.parametrize("cut", [1, 5, 30, 120])
-def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path, cut: int) -> None:
+def test_torn_last_line_is_dropped(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "talk.jsonl"
     transcript = Transcript(path)
     transcript.add_user_text("One, " + "very " * 40 + "long.")
@@ -129,15 +141,15 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path, cut: int) -> None:
     assert len(Transcript(path).messages) == kept + 1
 
 
-def test_a_file_that_is_no_transcript(tmp_path: Path) -> None:
+def test_file_without_transcript_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("dear diary\nit rained\n")
-    with pytest.raises(UsageError, match=r"notes\.txt:1 is no line of a transcript"):
+    with pytest.raises(UsageError, match=r"notes\.txt:1 is not a transcript line"):
         Transcript(path)
     assert path.read_text().startswith("dear diary")
 
 
-def test_results_are_in_the_order_of_their_calls(tmp_path: Path) -> None:
+def test_results_follow_the_order_of_their_calls(tmp_path: Path) -> None:
     transcript = Transcript(tmp_path / "talk.jsonl")
     transcript.add_user_text("Go.")
     transcript.add(Message("assistant", (call("f", "a"), call("f", "b"), call("f", "c"))))
@@ -149,7 +161,7 @@ def test_results_are_in_the_order_of_their_calls(tmp_path: Path) -> None:
         assert one.pending_calls == []
 
 
-def test_each_line_is_there_before_the_next_step(tmp_path: Path) -> None:
+def test_each_line_is_written_before_the_next_step(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     seen: list[list[str]] = []
 
@@ -158,12 +170,10 @@ def test_each_line_is_there_before_the_next_step(tmp_path: Path) -> None:
         seen.append([line["message"]["role"] if "message" in line else "running" for line in lines])
         return "ok"
 
-    agent(Script([call("look")], "Done."), tool_from_function("look", look)).run_sync(
-        "Go.", transcript=path
-    )
+    agent(Script([call("look")], "Done."), declare("look", look)).run_sync("Go.", transcript=path)
     assert seen == [["user", "assistant", "running"]]
 
 
-def test_a_device_is_no_file() -> None:
-    with pytest.raises(UsageError, match="/dev/null is no file"):
+def test_device_is_rejected() -> None:
+    with pytest.raises(UsageError, match="/dev/null is not a file"):
         Transcript("/dev/null")

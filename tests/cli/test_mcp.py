@@ -125,7 +125,7 @@ def test_the_tools_over_stdio(tmp_path: Path) -> None:
         ("render", {"value": 5, "dialect": "hermes"}, "render"),
         ("dialects", {"names": ["klingon"]}, "there is no dialect 'klingon'"),
         ("probe", {"model": "nobody"}, "there is no model"),
-        ("fly", {}, "There is no tool 'fly'. The nearest are"),
+        ("fly", {}, "There is no tool 'fly'. Similar tools"),
     ],
 )
 def test_bad_input_is_told(name: str, arguments: dict[str, Any], told: str, bad: Call) -> None:

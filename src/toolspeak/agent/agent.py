@@ -1,8 +1,10 @@
-"""An agent: a model, its tools, and how it is run.
+"""An agent: a model, its tools, and the ways to run it.
 
-agent = Agent("ollama/qwen3:8b", tools=[get_weather], approval="full")
-run = await agent.run("What is the weather in Oslo?")
-run.text, run.stop
+    agent = Agent("ollama/qwen3:8b", tools=[get_weather], approval="full")
+    result = await agent.run("What is the weather in Oslo?")
+    result.text, result.stop
+
+`loop.py` tells what happens in a run.
 """
 
 from __future__ import annotations
@@ -33,12 +35,28 @@ if TYPE_CHECKING:
 log = logging.getLogger("toolspeak.agent")
 
 LAST_TURN_INSTRUCTIONS = (
-    "No more tools can be called now. Answer with what you know, and say what is missing."
+    "You cannot call tools any more. Answer with what you know, and say what is missing."
 )
 
 
+@runtime_checkable
+class ToolSource(Protocol):
+    """A source of tools whose list may change, such as an MCP server."""
+
+    async def open(self) -> None:
+        """Connect. `close` is not called if this raises."""
+        ...
+
+    async def list_tools(self) -> tuple[AgentTool, ...]:
+        """Return the tools available now."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class Agent:
-    """A model with tools. It may be used again and again; in `async with` it stays open between."""
+    """A model with tools. An agent may be run any number of times; `async with` keeps its model
+    and tool sources open between runs."""
 
     def __init__(
         self,
@@ -56,20 +74,11 @@ class Agent:
         sampling: dict[str, float] | None = None,
         config: Config | None = None,
     ) -> None:
-        if max_iterations < 1:
-            raise UsageError(f"Expected at least 1, got {max_iterations} - at `$.max_iterations`")
-        if scrub not in get_args(ScrubMode):
-            allowed = ", ".join(get_args(ScrubMode))
-            raise UsageError(f"Expected one of {allowed}, got {scrub!r} - at `$.scrub`")
-        if isinstance(restore, str):
-            raise UsageError("Expected a list of names of tools - at `$.restore`")
-        for name, number in (("timeout", timeout), ("result_limit", result_limit)):
-            if not isinstance(number, (int, float)) and (name, number) != ("timeout", None):
-                raise UsageError(f"Expected a number, got {number!r} - at `$.{name}`")
-        given = [tools] if isinstance(tools, ToolSource) else tools
-        self._tool_sources = [one for one in _as_list(given) if isinstance(one, ToolSource)]
+        _check_arguments(max_iterations, scrub, restore, timeout, result_limit)
+        listed = _as_list(tools)
+        self._tool_sources = [one for one in listed if isinstance(one, ToolSource)]
         self._own_tools = build_agent_tools(
-            one for one in _as_list(given) if not isinstance(one, ToolSource)
+            one for one in listed if not isinstance(one, ToolSource)
         )
         polling = tuple(one.name for one in self._own_tools if one.options.polling)
         self._create_model = partial(as_model, model, config, polling)
@@ -84,27 +93,23 @@ class Agent:
         )
         self._max_tokens = max_tokens
         self._sampling = sampling or {}
-        self._resources: dict[asyncio.AbstractEventLoop, AgentResources] = {}
-        """What is open, for each event loop that it is used in."""
+        self._resources: dict[asyncio.AbstractEventLoop, _AgentResources] = {}
+        """One per event loop that uses the agent."""
 
     async def __aenter__(self) -> Agent:
         loop = asyncio.get_running_loop()
-        opened = self._resources.setdefault(
-            loop, AgentResources(self._create_model, self._tool_sources)
-        )
-        await opened.acquire()
+        new = _AgentResources(self._create_model, self._tool_sources)
+        await self._resources.setdefault(loop, new).acquire()
         return self
 
-    async def __aexit__(self, *problem: object) -> None:
+    async def __aexit__(self, *error: object) -> None:
         loop = asyncio.get_running_loop()
-        opened = self._resources[loop]
+        resources = self._resources[loop]
         try:
-            await opened.release()
+            await resources.release()
         finally:
-            if not opened.users:
+            if not resources.users:
                 self._resources.pop(loop, None)
-
-    # Three ways to run it.
 
     async def run(
         self,
@@ -113,15 +118,17 @@ class Agent:
         messages: Iterable[Message] = (),
         transcript: Transcript | str | Path | None = None,
     ) -> RunResult:
-        """Work until there is an answer. Without a prompt, an earlier conversation is gone on with:
-        what was called there and has no result is run first, where that can do no harm."""
+        """Run until the model answers.
+
+        Without a prompt, continue an earlier conversation: its pending calls run first, unless
+        repeating them could do harm."""
         events = self.stream(prompt, messages=messages, transcript=transcript)
-        # Whatever was opened for it is closed before its answer is there.
+        # Close everything that was opened for the run before returning.
         async with aclosing(events):
             async for event in events:
                 if isinstance(event, RunFinished):
                     return event.result
-        raise AssertionError("the last event is Done")
+        raise AssertionError("the last event is RunFinished")
 
     def run_sync(
         self,
@@ -130,9 +137,9 @@ class Agent:
         messages: Iterable[Message] = (),
         transcript: Transcript | str | Path | None = None,
     ) -> RunResult:
-        """The same, for programs that are not asynchronous."""
+        """Do the same in a program that is not asynchronous."""
         if _has_running_loop():
-            raise UsageError("run_sync is not for asynchronous code: use `await agent.run()` there")
+            raise UsageError("run_sync cannot be used in async code: use `await agent.run()`")
         return asyncio.run(self.run(prompt, messages=messages, transcript=transcript))
 
     async def stream(
@@ -142,24 +149,24 @@ class Agent:
         messages: Iterable[Message] = (),
         transcript: Transcript | str | Path | None = None,
     ) -> AsyncGenerator[AgentEvent]:
-        """What happens, as it happens; the last is `Done`."""
+        """Yield the events of a run as they happen; the last is `RunFinished`."""
         if not isinstance(transcript, Transcript):
             transcript = Transcript(transcript)
         earlier = tuple(messages)
         if earlier and transcript.messages:
-            raise UsageError("give `messages` or a transcript that has some, and not both")
+            raise UsageError("pass either `messages` or a transcript that has some, not both")
         with transcript.lock():
             for message in earlier:
                 transcript.add(message)
-            relay = EventChannel[AgentEvent]()
+            channel = EventChannel[AgentEvent]()
             async with self:
-                work = AgentLoop(self, transcript, relay.send)
-                async with aclosing(relay.stream(work.run(prompt))) as events:
+                loop = AgentLoop(self, transcript, channel.send)
+                async with aclosing(channel.stream(loop.run(prompt))) as events:
                     async for event in events:
                         yield event
 
     async def check_model(self) -> None:
-        """Make sure that there is such a model."""
+        """Raise if the model does not exist or cannot be loaded."""
         model = self._create_model()
         try:
             if isinstance(model, LiveModel):
@@ -167,35 +174,34 @@ class Agent:
         finally:
             await model.close()
 
-    # What a turn needs.
+    # For the loop.
 
     async def list_tools(self) -> dict[str, AgentTool]:
-        """The tools that there are now, by name. A source that fails brings none, and of two tools
-        with the same name the first counts."""
-        found = {one.name: one for one in self._own_tools}
+        """Return the tools available now, by name. Tools of a source that fails are left out, and
+        so is a tool whose name is taken."""
+        tools = {one.name: one for one in self._own_tools}
         for source in self._tool_sources:
             try:
-                brought = build_agent_tools(await source.list_tools())
+                listed = build_agent_tools(await source.list_tools())
             except Exception as problem:
-                log.warning("%r has no tools now: %s", source, problem)
+                log.warning("cannot list the tools of %r: %s", source, problem)
                 continue
-            for one in brought:
-                if found.setdefault(one.name, one) is not one:
-                    log.warning("there are two tools %r: that of %r is left out", one.name, source)
-        return found
+            for one in listed:
+                if tools.setdefault(one.name, one) is not one:
+                    log.warning("tool %r of %r ignored: the name is taken", one.name, source)
+        return tools
 
     def build_request(
         self, messages: Sequence[Message], tools: Iterable[AgentTool], *, is_last: bool
     ) -> Request:
-        """What the model is asked. In the last turn it hears of its tools, and cannot call them."""
-        told = [self.instructions, LAST_TURN_INSTRUCTIONS] if is_last else [self.instructions]
-        system = "\n\n".join(filter(None, told))
+        """Return the request of a turn. The last turn lists the tools but forbids calls."""
+        instructions = [self.instructions, LAST_TURN_INSTRUCTIONS if is_last else ""]
+        system = "\n\n".join(filter(None, instructions))
         first = (Message("system", (Text(system),)),) if system else ()
-        offered = tuple(one.tool for one in tools)
         return Request(
             model="",
             messages=(*first, *messages),
-            tools=offered or None,
+            tools=tuple(one.tool for one in tools) or None,
             tool_choice=ToolChoice("none" if is_last else "auto"),
             stream=True,
             max_tokens=self._max_tokens,
@@ -203,60 +209,27 @@ class Agent:
         )
 
     def ask_model(self, request: Request) -> AsyncGenerator[Event]:
-        """What the model says."""
+        """Yield the events of the model's reply."""
         return self._resources[asyncio.get_running_loop()].model.ask(request)
 
 
-def _has_running_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+class _AgentResources:
+    """The model and tool sources of an agent, open while it has users."""
 
-
-def _as_list(tools: Any) -> Iterable[Any]:
-    if not isinstance(tools, Iterable) or isinstance(tools, (str, Mapping)):
-        raise UsageError(f"Expected a list of tools, got `{type(tools).__name__}` - at `$.tools`")
-    return list(tools)
-
-
-@runtime_checkable
-class ToolSource(Protocol):
-    """Where tools come from that may change: an MCP server."""
-
-    async def open(self) -> None:
-        """Get ready. What fails here is not closed."""
-        ...
-
-    async def list_tools(self) -> tuple[AgentTool, ...]:
-        """The tools that there are now."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of it."""
-        ...
-
-
-class AgentResources:
-    """Open from the first who uses it until the last leaves."""
-
-    def __init__(self, new_model: Callable[[], Model], sources: Sequence[ToolSource]) -> None:
-        self._create_model = new_model
+    def __init__(self, create_model: Callable[[], Model], sources: Sequence[ToolSource]) -> None:
+        self._create_model = create_model
         self._sources = sources
         self._lock = asyncio.Lock()
         self._stack = AsyncExitStack()
         self.users = 0
 
     async def acquire(self) -> None:
-        """One more uses it."""
         async with self._lock:
             if not self.users:
                 await self._open()
             self.users += 1
 
     async def release(self) -> None:
-        """One of them uses it no more."""
         async with self._lock:
             self.users -= 1
             if not self.users:
@@ -272,9 +245,41 @@ class AgentResources:
             self._stack = stack.pop_all()
 
 
-async def _close(opened: Model | ToolSource) -> None:
-    """Close something. If that fails, what was done is done all the same."""
+async def _close(resource: Model | ToolSource) -> None:
+    """Close a resource. A failure is logged: the run's result is valid all the same."""
     try:
-        await opened.close()
+        await resource.close()
     except Exception:
-        log.warning("%r could not be closed", opened, exc_info=True)
+        log.warning("cannot close %r", resource, exc_info=True)
+
+
+def _check_arguments(
+    max_iterations: int, scrub: str, restore: Any, timeout: Any, result_limit: Any
+) -> None:
+    if max_iterations < 1:
+        raise UsageError(f"Expected at least 1, got {max_iterations} - at `$.max_iterations`")
+    if scrub not in get_args(ScrubMode):
+        allowed = ", ".join(get_args(ScrubMode))
+        raise UsageError(f"Expected one of {allowed}, got {scrub!r} - at `$.scrub`")
+    if isinstance(restore, str):
+        raise UsageError("Expected a list of tool names, got a string - at `$.restore`")
+    if timeout is not None and not isinstance(timeout, (int, float)):
+        raise UsageError(f"Expected a number, got {timeout!r} - at `$.timeout`")
+    if not isinstance(result_limit, (int, float)):
+        raise UsageError(f"Expected a number, got {result_limit!r} - at `$.result_limit`")
+
+
+def _as_list(tools: Any) -> list[Any]:
+    if isinstance(tools, ToolSource):
+        return [tools]
+    if not isinstance(tools, Iterable) or isinstance(tools, (str, Mapping)):
+        raise UsageError(f"Expected a list of tools, got `{type(tools).__name__}` - at `$.tools`")
+    return list(tools)
+
+
+def _has_running_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,11 +1,11 @@
-"""Whether a call may be made, and who has decided that.
+"""Approval of calls: who decides, and for how long a decision holds.
 
-    full          every call is made
-    read_only     those that write are refused, the others are made
-    ask           always_ask > auto_approve > "always" in this session > somebody is asked
+    full          every call runs
+    read_only     calls of tools that write are denied, all others run
+    ask           always_ask > auto_approve > "always" in this session > ask somebody
 
-A yes holds for one call with exactly these arguments, once, and not for long; "always" holds for
-the tool until the session ends. Where nobody can be asked the answer is no.
+A yes holds for one call with exactly these arguments, once, and expires. "Always" holds for the
+tool until the session ends. If nobody can be asked, the call is denied unless configured otherwise.
 """
 
 from __future__ import annotations
@@ -44,85 +44,87 @@ Decider = Literal["policy", "user", "session", "nobody"]
 _ANSWERS: dict[str, ApprovalAnswer] = {"y": "yes", "yes": "yes", "a": "always", "always": "always"}
 _PLAIN_KEY = re.compile(r"[\w.-]{1,40}")
 _MAX_VALUE_LENGTH = 80
-"""How many characters of each argument are shown to somebody who is asked."""
+"""Characters of each argument in a summary."""
+ECHO_FLAG = "~echo"
+"""Key in a call's `extra`: the call only repeats one found in a tool's result."""
 
 
 class ApprovalPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What needs no question, and what always does. Names may be patterns: `files_*`."""
+    """Which calls run without asking. Tool names may be patterns: `files_*`."""
 
     autonomy: Autonomy = "ask"
     always_ask: tuple[str, ...] = ()
     auto_approve: tuple[str, ...] = ()
     unattended: Literal["deny", "approve"] = "deny"
-    """What holds where there is nobody to ask."""
+    """The decision if nobody can be asked."""
     timeout: float = 300.0
-    """Seconds: how long somebody may take to answer, and how long a yes holds."""
+    """Seconds to wait for an answer, and seconds for which a yes holds."""
 
     def __post_init__(self) -> None:
-        # A mistake here must not allow more than was meant.
+        # A typo must not allow more than was meant.
         _require_one_of(self.autonomy, get_args(Autonomy), "$.approval")
-        _require_one_of(self.unattended, ("deny", "approve"), "$.approval.nobody")
-        for name in ("always_ask", "auto_approve"):
-            names = getattr(self, name)
+        _require_one_of(self.unattended, ("deny", "approve"), "$.approval.unattended")
+        for field in ("always_ask", "auto_approve"):
+            names = getattr(self, field)
             if not isinstance(names, tuple) or not all(isinstance(one, str) for one in names):
-                raise UsageError(f"Expected a tuple of names - at `$.approval.{name}`")
-        valid: Any = self.timeout
-        if not isinstance(valid, (int, float)) or not valid > 0:
-            raise UsageError(f"Expected seconds, got {valid!r} - at `$.approval.valid`")
+                raise UsageError(f"Expected a tuple of tool names - at `$.approval.{field}`")
+        timeout: Any = self.timeout
+        if not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise UsageError(f"Expected seconds, got {timeout!r} - at `$.approval.timeout`")
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
-    """Whether a call may be made."""
+    """A call that somebody is asked to approve."""
 
     id: str
     tool: str
     arguments: dict[str, Any]
     source: str = ""
-    """Where the tool comes from, if not from this program: an MCP server's name."""
+    """The MCP server that the tool comes from; "" for a tool of this program."""
     tool_identity: str = ""
-    """Of the tool as it is now: what "always" holds for."""
+    """Hash of the tool's declaration: what "always" is bound to."""
     digest: str
-    """Of the name and the exact arguments: what a yes holds for."""
+    """Hash of the tool name and the exact arguments: what a yes is bound to."""
     expires_at: float
-    """When it is too late to answer, in seconds since 1970."""
+    """Unix time after which an answer is too late."""
     can_always: bool = True
-    """Whether "always" means more than "yes": not where a question is always asked."""
+    """Whether "always" is offered. Not where each call must be asked about."""
     is_echo: bool = False
-    """Whether the model only repeats a call that stands in what a tool has given."""
+    """Whether the call only repeats one found in a tool's result."""
     secrets: tuple[SecretUse, ...] = ()
-    """The secrets that the call would be given, from where, and in which argument."""
+    """The secrets that the call would receive."""
 
     @property
     def summary(self) -> str:
-        """The arguments, each cut to what can be read at a glance."""
+        """The arguments on one line, each shortened."""
         return summarize_arguments(self.arguments)
 
 
 Approver = Callable[[ApprovalRequest], Any]
-"""Asks somebody: gives "yes", "no" or "always", and may be asynchronous. Anything else is a no, and
-so is an exception."""
+"""Asks somebody and returns "yes", "no" or "always"; may be async. Anything else means no, and so
+does an exception."""
 
 
 class ApprovalDecision(Struct, frozen=True, kw_only=True):
-    """What was decided of a call, and by whom."""
+    """Whether a call may run, and who decided that."""
 
     is_allowed: bool
     decided_by: Decider
     reason: str
-    """For the model, if the call is not made: what is true of it."""
+    """The text that the model receives if the call is denied."""
     grant_id: str = ""
-    """What a yes is redeemed with."""
+    """The grant to redeem when the call runs; "" if none is needed."""
 
 
-class ApprovalGrant(Struct, frozen=True):
-    """A yes that somebody has given."""
+class _ApprovalGrant(Struct, frozen=True):
+    """A yes that was not used yet."""
 
     digest: str
     expires_at: float
 
 
 class AuditRecord(Struct, frozen=True, kw_only=True):
-    """A line of the audit log. Secrets are left out of it."""
+    """A line of the audit log. Secrets are scrubbed from it."""
 
     time: str
     tool: str
@@ -150,25 +152,50 @@ class Approvals:
         channel: str = "program",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.policy = (
-            policy if isinstance(policy, ApprovalPolicy) else ApprovalPolicy(autonomy=policy)
-        )
+        is_policy = isinstance(policy, ApprovalPolicy)
+        self.policy = policy if is_policy else ApprovalPolicy(autonomy=policy)
         self.approver = approver
         self._audit = _open_audit_file(Path(audit)) if isinstance(audit, (str, Path)) else audit
         self._channel = channel
         self._clock = clock
-        self._session_grants: dict[str, str] = {}
-        """The tools that somebody has allowed for the session, by what they are exactly."""
-        self._grants: dict[str, ApprovalGrant] = {}
+        self._always_allowed: dict[str, str] = {}
+        """Names of the tools allowed for the session, by tool identity."""
+        self._grants: dict[str, _ApprovalGrant] = {}
+
+    @property
+    def always_allowed(self) -> list[str]:
+        """The names of the tools that somebody allowed for the session."""
+        return sorted(self._always_allowed.values())
+
+    def decide_by_policy(
+        self, tool: AgentTool, uses: tuple[SecretUse, ...] = (), *, is_echo: bool = False
+    ) -> ApprovalDecision | None:
+        """Return the decision that needs no question, or None if somebody must be asked.
+
+        A call that would receive a secret or that only repeats a tool's result is never allowed
+        here."""
+        policy, name = self.policy, tool.name
+        if policy.autonomy == "read_only" and tool.options.writes:
+            return _deny("policy", name, "it may change things and this agent may only read")
+        if uses or is_echo or tool.options.always_ask:
+            return None
+        if policy.autonomy in ("full", "read_only"):
+            return _allow("policy", f"autonomy is {policy.autonomy}")
+        if self._must_ask(tool):
+            return None
+        if _matches_any(name, policy.auto_approve):
+            return _allow("policy", "auto_approve")
+        if identify_tool(tool) in self._always_allowed:
+            return _allow("session", "allowed for the session")
+        return None
 
     def build_request(
         self, call: ToolCall, tool: AgentTool, uses: tuple[SecretUse, ...] = ()
     ) -> ApprovalRequest:
-        """What somebody would be asked about a call."""
         return ApprovalRequest(
             id=secrets.token_hex(8),
             tool=call.name,
-            # Whoever gets it may do with it what they like.
+            # A copy: the approver may change it.
             arguments=copy_call(call).arguments,
             source=tool.source,
             tool_identity=identify_tool(tool),
@@ -179,94 +206,26 @@ class Approvals:
             secrets=uses,
         )
 
-    def decide_by_policy(
-        self, tool: AgentTool, uses: tuple[SecretUse, ...] = (), *, is_echo: bool = False
-    ) -> ApprovalDecision | None:
-        """What is decided without a question; None if somebody has to be asked. No secret is given
-        away without one, and no call made that only repeats what a tool has brought in."""
-        policy, name = self.policy, tool.name
-        if policy.autonomy == "read_only" and tool.options.writes:
-            why = f"{name} was not run: it may change things, and this agent may only read."
-            return ApprovalDecision(is_allowed=False, decided_by="policy", reason=why)
-        if uses or is_echo or tool.options.always_ask:
-            return None
-        if policy.autonomy in ("full", "read_only"):
-            return ApprovalDecision(
-                is_allowed=True, decided_by="policy", reason=f"autonomy is {policy.autonomy}"
-            )
-        if self._must_ask(tool):
-            return None
-        if _matches_any(name, policy.auto_approve):
-            return ApprovalDecision(is_allowed=True, decided_by="policy", reason="auto_approve")
-        if identify_tool(tool) in self._session_grants:
-            return ApprovalDecision(
-                is_allowed=True, decided_by="session", reason="allowed for the session"
-            )
-        return None
-
-    @property
-    def always_allowed(self) -> list[str]:
-        """The tools that somebody has allowed for the session."""
-        return sorted(self._session_grants.values())
-
-    def _must_ask(self, tool: AgentTool) -> bool:
-        return tool.options.always_ask or _matches_any(tool.name, self.policy.always_ask)
-
-    async def ask(self, question: ApprovalRequest) -> ApprovalDecision:
-        """What somebody says to a question."""
+    async def ask(self, request: ApprovalRequest) -> ApprovalDecision:
+        """Ask the approver, and keep what it grants."""
         if self.approver is None:
-            return self._decide_unattended(question)
-        answer, problem = await self._get_answer(question, self.approver)
+            return self._decide_unattended(request)
+        answer, problem = await self._get_answer(request, self.approver)
         if problem:
-            why = f"{question.tool} was not run: it needs approval, and {problem}."
-            return ApprovalDecision(is_allowed=False, decided_by="nobody", reason=why)
+            return _deny("nobody", request.tool, f"it needs approval and {problem}")
         if answer == "no":
-            why = f"{question.tool} was not run: the user has denied it."
-            return ApprovalDecision(is_allowed=False, decided_by="user", reason=why)
-        lasts = answer == "always" and question.can_always
-        if lasts:
-            self._session_grants[question.tool_identity] = question.tool
-        expires = self._clock() + self.policy.timeout
-        self._grants[question.id] = ApprovalGrant(question.digest, expires)
-        why = "allowed for the session" if lasts else "allowed once"
-        return ApprovalDecision(
-            is_allowed=True, decided_by="user", reason=why, grant_id=question.id
-        )
-
-    def _decide_unattended(self, question: ApprovalRequest) -> ApprovalDecision:
-        if self.policy.unattended == "approve" and question.can_always:
-            return ApprovalDecision(
-                is_allowed=True, decided_by="policy", reason="nobody to ask, which is allowed"
-            )
-        log.warning("%s needs approval, and there is nobody to ask: see `approval`", question.tool)
-        why = f"{question.tool} was not run: it needs approval, and there is nobody to ask."
-        return ApprovalDecision(is_allowed=False, decided_by="nobody", reason=why)
-
-    async def _get_answer(
-        self, question: ApprovalRequest, approver: Approver
-    ) -> tuple[ApprovalAnswer, str]:
-        """What the approver says, or why there is no answer."""
-        limit = asyncio.timeout(max(0.0, question.expires_at - self._clock()))
-        try:
-            async with limit:
-                said = await _call_approver(approver, question)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            return "no", "asking for it was given up"
-        except Exception:
-            if limit.expired():
-                return "no", "no answer came in time"
-            log.exception("asking somebody about %s has failed", question.tool)
-            return "no", "asking for it has failed"
-        if self._clock() > question.expires_at:
-            return "no", "no answer came in time"
-        return parse_answer(said) if isinstance(said, str) else "no", ""
+            return _deny("user", request.tool, "the user denied it")
+        is_lasting = answer == "always" and request.can_always
+        if is_lasting:
+            self._always_allowed[request.tool_identity] = request.tool
+        expires_at = self._clock() + self.policy.timeout
+        self._grants[request.id] = _ApprovalGrant(request.digest, expires_at)
+        reason = "allowed for the session" if is_lasting else "allowed once"
+        return _allow("user", reason, grant_id=request.id)
 
     def redeem(self, decision: ApprovalDecision, call: ToolCall) -> bool:
-        """Whether a call may be made now by what was decided: a yes is used up by that, and holds
-        for no other arguments."""
+        """Whether the decision allows this call now. A yes is used up by this, and does not hold
+        for other arguments."""
         if not decision.grant_id:
             return decision.is_allowed
         grant = self._grants.pop(decision.grant_id, None)
@@ -277,7 +236,7 @@ class Approvals:
     def record_decision(
         self, call: ToolCall, decision: ApprovalDecision, uses: tuple[SecretUse, ...] = ()
     ) -> None:
-        """Write down what was decided."""
+        """Write a decision to the log and to the audit log."""
         record = AuditRecord(
             time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock())),
             tool=call.name,
@@ -293,64 +252,101 @@ class Approvals:
         if self._audit:
             self._audit(record)
 
+    def _must_ask(self, tool: AgentTool) -> bool:
+        return tool.options.always_ask or _matches_any(tool.name, self.policy.always_ask)
 
-async def _call_approver(approver: Approver, question: ApprovalRequest) -> Any:
-    """What an approver says. One that does not wait on its own may wait for a person."""
+    def _decide_unattended(self, request: ApprovalRequest) -> ApprovalDecision:
+        if self.policy.unattended == "approve" and request.can_always:
+            return _allow("policy", "nobody to ask; `unattended` is approve")
+        log.warning("%s needs approval and there is nobody to ask: see `approval`", request.tool)
+        return _deny("nobody", request.tool, "it needs approval and there is nobody to ask")
+
+    async def _get_answer(
+        self, request: ApprovalRequest, approver: Approver
+    ) -> tuple[ApprovalAnswer, str]:
+        """Return the approver's answer, and why there is none ("" if there is one)."""
+        limit = asyncio.timeout(max(0.0, request.expires_at - self._clock()))
+        try:
+            async with limit:
+                answer = await _call_approver(approver, request)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return "no", "the question was withdrawn"
+        except Exception:
+            if limit.expired():
+                return "no", "nobody answered in time"
+            log.exception("cannot ask for approval of %s", request.tool)
+            return "no", "asking for it failed"
+        if self._clock() > request.expires_at:
+            return "no", "nobody answered in time"
+        return parse_answer(answer) if isinstance(answer, str) else "no", ""
+
+
+def _allow(decided_by: Decider, reason: str, grant_id: str = "") -> ApprovalDecision:
+    return ApprovalDecision(
+        is_allowed=True, decided_by=decided_by, reason=reason, grant_id=grant_id
+    )
+
+
+def _deny(decided_by: Decider, tool: str, reason: str) -> ApprovalDecision:
+    text = f"`{tool}` was not run: {reason}."
+    return ApprovalDecision(is_allowed=False, decided_by=decided_by, reason=text)
+
+
+async def _call_approver(approver: Approver, request: ApprovalRequest) -> Any:
+    """Call an approver; a blocking one runs in a thread, since it may wait for a person."""
     if inspect.iscoroutinefunction(approver):
-        return await approver(question)
-    said = await run_in_thread(approver, question)
-    return await said if inspect.isawaitable(said) else said
+        return await approver(request)
+    answer = await run_in_thread(approver, request)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
-def parse_answer(said: str) -> ApprovalAnswer:
-    """What somebody has typed: y or yes, a or always; all else is a no."""
-    return _ANSWERS.get(said.strip().lower(), "no")
+def parse_answer(typed: str) -> ApprovalAnswer:
+    """Read a typed answer: y or yes, a or always; anything else means no."""
+    return _ANSWERS.get(typed.strip().lower(), "no")
 
 
 def digest_call(call: ToolCall) -> str:
-    """What tells a call from every other: its tool, and its arguments to the letter."""
-    said = json.dumps([call.name, call.arguments], sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(said.encode()).hexdigest()
+    """Hash the tool name and the exact arguments."""
+    text = json.dumps([call.name, call.arguments], sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-ECHO_FLAG = "~echo"
-"""In the `extra` of a call: it repeats one that stands in what a tool has given."""
+def identify_tool(tool: AgentTool) -> str:
+    """Hash a tool's source and declaration, so that a tool which takes over the name of another
+    does not inherit its approval."""
+    declared = tool.tool
+    fields = [tool.source, declared.name, declared.description, declared.parameters]
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def is_echoed(call: ToolCall) -> bool:
-    """Whether a call only repeats what a tool has brought in."""
+    """Whether a call only repeats one found in a tool's result."""
     return ECHO_FLAG in call.extra
 
 
 def copy_call(call: ToolCall) -> ToolCall:
-    """The same call, whose arguments nobody else can change."""
+    """Copy a call with its arguments, so that nobody else can change them."""
     return structs.replace(call, arguments=json.loads(json.dumps(call.arguments)))
 
 
-def identify_tool(tool: AgentTool) -> str:
-    """What tells a tool from every other, also from one that takes its name later."""
-    made = tool.tool
-    said = [tool.source, made.name, made.description, made.parameters]
-    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
-
-
 def summarize_arguments(arguments: dict[str, Any]) -> str:
-    """Arguments on one line, each cut to what can be read at a glance."""
-    return ", ".join(
-        f"{_format_key(key)}: {_format_value(value)}" for key, value in arguments.items()
-    )
+    """Format arguments on one line, each shortened."""
+    return ", ".join(f"{_format_key(key)}: {_format_value(one)}" for key, one in arguments.items())
 
 
 def _format_key(key: str) -> str:
-    """A key that is no plain word is quoted, so that it cannot look like more than one."""
+    """Quote a key that is not a plain word, so that it cannot pass for several arguments."""
     return key if _PLAIN_KEY.fullmatch(key) else _format_value(key)
 
 
 def _format_value(value: Any) -> str:
-    """A value as JSON: a text in quotes, and with its line breaks to be seen."""
+    """Format a value as JSON, which quotes strings and escapes line breaks."""
     text = json.dumps(value, ensure_ascii=False)
-    left = len(text) - _MAX_VALUE_LENGTH
-    return text if left <= 0 else f"{text[:_MAX_VALUE_LENGTH]}… ({left} more characters)"
+    omitted = len(text) - _MAX_VALUE_LENGTH
+    return text if omitted <= 0 else f"{text[:_MAX_VALUE_LENGTH]}… ({omitted} more characters)"
 
 
 def _require_one_of(value: Any, allowed: tuple[str, ...], path: str) -> None:
@@ -363,12 +359,12 @@ def _matches_any(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _open_audit_file(path: Path) -> AuditSink:
-    """A log of JSON lines, which nobody else may read."""
+    """Return a sink that appends JSON lines to a file readable only by its owner."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
     except OSError as problem:
-        raise UsageError(f"the audit log cannot be written: {problem}") from None
+        raise UsageError(f"cannot write the audit log: {problem}") from None
 
     def write(record: AuditRecord) -> None:
         with path.open("ab") as file:
@@ -377,47 +373,52 @@ def _open_audit_file(path: Path) -> AuditSink:
     return write
 
 
+# Asking in the inspector of a gateway.
+
 _POLL_SECONDS = "2"
-"""How many seconds the gateway may take to say that there is no answer yet."""
+"""Seconds for which the gateway holds a poll before it says that there is no answer yet."""
 
 
 def ask_in_inspector(
     url: str | None = None, key: str | None = None, *, agent: str = "an agent"
 ) -> Approver:
-    """Asks there. Without an address it is the gateway that was started last on this machine; `key`
-    is its admin key, if it has one."""
+    """Return an approver that asks in a gateway's inspector.
+
+    Without `url`, that is the gateway started last on this machine; `key` is its admin key, if it
+    has one. An answer binds exactly as one in the terminal."""
     inspector = InspectorClient.connect(url, key)
 
-    async def approve(question: ApprovalRequest) -> str:
-        asked = await run_in_thread(inspector.post, "approvals", _describe_request(question, agent))
-        place = f"approvals/{asked['id']}"
+    async def approve(request: ApprovalRequest) -> str:
+        description = _describe_request(request, agent)
+        posted = await run_in_thread(inspector.post, "approvals", description)
+        path = f"approvals/{posted['id']}"
         try:
-            while time.time() < question.expires_at:
-                said = await run_in_thread(_poll_answer, inspector, place)
-                if said["answer"]:
-                    return str(said["answer"])
+            while time.time() < request.expires_at:
+                state = await run_in_thread(_poll_answer, inspector, path)
+                if state["answer"]:
+                    return str(state["answer"])
         except BaseException:
-            # Nobody waits any more: an answer would only mislead whoever gives it.
+            # Nobody waits for the answer any more: take the question off the page.
             with suppress(ToolspeakError):
-                await run_in_thread(inspector.post, place, {"answer": "withdrawn"})
+                await run_in_thread(inspector.post, path, {"answer": "withdrawn"})
             raise
         return "no"
 
     return approve
 
 
-def _poll_answer(inspector: InspectorClient, place: str) -> Any:
-    return inspector.get(place, wait=_POLL_SECONDS)
+def _poll_answer(inspector: InspectorClient, path: str) -> Any:
+    return inspector.get(path, wait=_POLL_SECONDS)
 
 
-def _describe_request(question: ApprovalRequest, agent: str) -> dict[str, Any]:
+def _describe_request(request: ApprovalRequest, agent: str) -> dict[str, Any]:
     return {
-        "tool": question.tool,
-        "arguments": question.arguments,
-        "source": question.source,
+        "tool": request.tool,
+        "arguments": request.arguments,
+        "source": request.source,
         "agent": agent,
-        "expires_at": question.expires_at,
-        "can_always": question.can_always,
-        "is_echo": question.is_echo,
-        "secrets": [describe_secret_use(use) for use in question.secrets],
+        "expires_at": request.expires_at,
+        "can_always": request.can_always,
+        "is_echo": request.is_echo,
+        "secrets": [describe_secret_use(use) for use in request.secrets],
     }

@@ -1,10 +1,7 @@
-"""What happens in a task, for somebody who iterates over it.
+"""Runs work beside its consumer: a task that sends events, a function in a thread of its own.
 
-    relay = Relay()
-    async for event in relay.events(work(relay)):       work does `await relay.tell(event)`
-
-Nothing more happens until an event was taken and the next is asked for. Whoever stops to iterate
-ends the task.
+channel = EventChannel()
+async for event in channel.stream(work(channel)):       work does `await channel.send(event)`
 """
 
 from __future__ import annotations
@@ -17,21 +14,24 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
+Returned = TypeVar("Returned")
 
 
 class EventChannel(Generic[Item]):
-    """Between a task and whoever hears of it."""
+    """Passes events from one task to one consumer, in lockstep: the task continues only when the
+    consumer asks for the next event."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[Item | None] = asyncio.Queue()
 
     async def send(self, event: Item) -> None:
-        """Hand over an event, and wait until the next is asked for."""
+        """Hand over an event and wait until the consumer asks for the next."""
         await self._queue.put(event)
         await self._queue.join()
 
     async def stream(self, work: Coroutine[Any, Any, None]) -> AsyncGenerator[Item]:
-        """All that is told. What the work raises is raised here."""
+        """Run `work` and yield the events that it sends. Its exception is raised here; it is
+        cancelled when the consumer stops early."""
         task = asyncio.create_task(self._run_to_end(work))
         try:
             while (event := await self._queue.get()) is not None:
@@ -40,7 +40,7 @@ class EventChannel(Generic[Item]):
             await task
         finally:
             task.cancel()
-            # Unlike `await task`, this does not take our own cancelling for that of the task.
+            # Unlike `await task`, this does not confuse our own cancellation with the task's.
             await asyncio.wait([task])
             if not task.cancelled():
                 task.exception()
@@ -52,35 +52,36 @@ class EventChannel(Generic[Item]):
             self._queue.put_nowait(None)
 
 
-Returned = TypeVar("Returned")
-
-
 async def run_in_thread(function: Callable[..., Returned], *arguments: Any) -> Returned:
-    """What a function returns. Whoever gives up waiting leaves it running."""
+    """Call a blocking function in a new daemon thread.
+
+    A thread pool would let one call that never ends block others and the program's exit. A
+    cancelled caller leaves the thread running."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Returned] = loop.create_future()
     context = contextvars.copy_context()
 
     def run() -> None:
         try:
-            given = context.run(function, *arguments)
+            returned = context.run(function, *arguments)
         except StopIteration as problem:
-            # No future can hold that one.
-            _tell(loop, future.set_exception, future, RuntimeError(f"StopIteration: {problem}"))
+            # A future cannot hold StopIteration.
+            error = RuntimeError(f"StopIteration: {problem}")
+            _complete(loop, future, future.set_exception, error)
         except BaseException as problem:
-            _tell(loop, future.set_exception, future, problem)
+            _complete(loop, future, future.set_exception, problem)
         else:
-            _tell(loop, future.set_result, future, given)
+            _complete(loop, future, future.set_result, returned)
 
     threading.Thread(target=run, daemon=True, name=f"toolspeak {function!r}"[:60]).start()
     return await future
 
 
-def _tell(
+def _complete(
     loop: asyncio.AbstractEventLoop,
-    tell: Callable[[Any], None],
     future: asyncio.Future[Any],
-    value: Any,
+    set_outcome: Callable[[Any], None],
+    outcome: Any,
 ) -> None:
-    with suppress(RuntimeError):  # The loop may be closed by then.
-        loop.call_soon_threadsafe(lambda: None if future.done() else tell(value))
+    with suppress(RuntimeError):  # The loop may be closed already.
+        loop.call_soon_threadsafe(lambda: None if future.done() else set_outcome(outcome))

@@ -1,4 +1,8 @@
-"""What happens while an agent works, beside what its model says (`TextDelta`, `ReasoningDelta`)."""
+"""Events of an agent's run, beside the model's own (`TextDelta`, `ReasoningDelta`, `Note`).
+
+ToolCallRequested -> ApprovalRequested (if somebody is asked) -> ToolCallFinished
+RunFinished        always the last
+"""
 
 from __future__ import annotations
 
@@ -12,63 +16,61 @@ from .approvals import ApprovalRequest
 
 RunStop = Literal["answer", "limit", "repeated", "fatal"]
 STOP_MESSAGES: dict[RunStop, str] = {
-    "answer": "the model has answered",
-    "limit": "it had no turns left, and was asked for an answer without tools",
-    "repeated": "it made the same calls again and again, and was asked for an answer without tools",
-    "fatal": "a tool has ended it",
+    "answer": "the model answered",
+    "limit": "the turn limit was reached; the model answered without tools",
+    "repeated": "the model kept repeating the same calls; it answered without tools",
+    "fatal": "a tool ended the run",
 }
-"""Why an agent stops."""
 
 
 class ToolCallRequested(Struct, frozen=True):
-    """The model wants a tool to be run."""
+    """The model called a tool."""
 
     call: ToolCall
 
 
 class ApprovalRequested(Struct, frozen=True):
-    """Somebody is being asked whether a call may be made."""
+    """Somebody is being asked to approve a call."""
 
     request: ApprovalRequest
 
 
 class ToolCallFinished(Struct, frozen=True):
-    """A tool has run, or was not allowed to."""
+    """A call has its result: the tool ran, failed, or was not run."""
 
     call: ToolCall
     result: ToolResult
-    """As the model gets it."""
+    """As the model receives it."""
     display_text: str
-    """As it may be shown."""
+    """As it may be displayed."""
     seconds: float
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
-    """What an agent has done."""
+    """The outcome of a run."""
 
     text: str
-    """The answer."""
+    """The model's answer."""
     stop: RunStop
     messages: tuple[Message, ...]
-    """The whole conversation: `agent.run(…, messages=run.messages)` goes on with it."""
+    """The whole conversation: `agent.run(…, messages=result.messages)` continues it."""
     turns: int
-    """How often the model was asked."""
+    """The number of model calls."""
     usage: Usage | None = None
     notes: tuple[Note, ...] = ()
     error: str = ""
-    """What the tool said that has ended it."""
+    """The message of the tool that ended the run."""
     model_stop_reason: StopReason | None = None
-    """Why the model has stopped to speak: `length` if it was cut off."""
+    """The last reply's stop reason: `length` if it was truncated."""
 
     @property
     def stop_message(self) -> str:
-        """Why it has stopped, in words."""
-        cut = "; what it said was cut off" if self.model_stop_reason in ("length", "filter") else ""
-        return (
-            f"{STOP_MESSAGES[self.stop]}: {self.error}"
-            if self.error
-            else f"{STOP_MESSAGES[self.stop]}{cut}"
-        )
+        """Why the run stopped, as a sentence for people."""
+        message = STOP_MESSAGES[self.stop]
+        if self.error:
+            return f"{message}: {self.error}"
+        is_truncated = self.model_stop_reason in ("length", "filter")
+        return f"{message}; its reply was truncated" if is_truncated else message
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -78,17 +80,10 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 
 class RunFinished(Struct, frozen=True):
-    """That was all."""
+    """The run is over; nothing follows."""
 
     result: RunResult
 
 
-AgentEvent = (
-    TextDelta
-    | ReasoningDelta
-    | Note
-    | ToolCallRequested
-    | ApprovalRequested
-    | ToolCallFinished
-    | RunFinished
-)
+ToolEvent = ToolCallRequested | ApprovalRequested | ToolCallFinished
+AgentEvent = TextDelta | ReasoningDelta | Note | ToolEvent | RunFinished

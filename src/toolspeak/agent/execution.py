@@ -1,4 +1,4 @@
-"""Runs a tool, and makes a result of whatever comes of it. Nothing but `Fatal` gets through."""
+"""Runs a tool and turns whatever happens into a result. Only `FatalToolError` gets through."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from .tools import AgentTool, FatalToolError, InvalidArguments, ResultContent, i
 
 log = logging.getLogger("toolspeak.agent")
 
-NO_OUTPUT = "(The tool has run, and gave no output.)"
+NO_OUTPUT = "(The tool ran without output.)"
 _PARTS = (Text, Image, Document, Other)
-_TEXTS = (Text, Document)
 
 
 async def run_tool(tool: AgentTool, call: ToolCall, timeout: float | None) -> ToolResult:
-    """What a tool gives for a call, within so many seconds."""
+    """Run a call. The tool's own timeout has precedence over `timeout`."""
     seconds = timeout if tool.options.timeout is None else tool.options.timeout
     limit = asyncio.timeout(seconds)
     try:
@@ -35,31 +34,62 @@ async def run_tool(tool: AgentTool, call: ToolCall, timeout: float | None) -> To
             content = _as_content(await _call_handler(tool, call.arguments))
         return ToolResult(call_id=call.id, name=call.name, content=content)
     except InvalidArguments as problem:
-        return error_result(call, f"{call.name} was not run: {problem}")
+        return error_result(call, f"`{call.name}` was not run: {problem}")
     except asyncio.CancelledError:
-        # Somebody may have cancelled us; a tool may also have raised that itself.
-        if _is_cancelled():
+        # Either this task is being cancelled, or the tool raised the exception itself.
+        if _is_being_cancelled():
             raise
-        return error_result(call, f"{call.name} has failed: it was cancelled")
+        return error_result(call, f"`{call.name}` failed: it was cancelled.")
     except (Exception, SystemExit) as problem:
         if fatal := _find_fatal(problem):
             raise fatal from None
         if limit.expired():
-            return error_result(
-                call, f"{call.name} has not ended in {seconds:g} s{_describe_leftover(tool)}."
-            )
-        # What it says may hold a secret, and so may its traceback.
-        log.info("%s has failed: %s", call.name, type(problem).__name__)
-        return error_result(call, f"{call.name} has failed: {_describe_error(problem)}")
+            return error_result(call, _describe_timeout(tool, call.name, seconds or 0))
+        # The message and the traceback may contain a secret: log neither.
+        log.info("%s failed: %s", call.name, type(problem).__name__)
+        return error_result(call, f"`{call.name}` failed: {_describe_error(problem)}")
 
 
-def _is_cancelled() -> bool:
+def error_result(call: ToolCall, message: str) -> ToolResult:
+    return ToolResult(call_id=call.id, name=call.name, content=message, is_error=True)
+
+
+def unknown_tool_result(call: ToolCall, tools: Toolset) -> ToolResult:
+    names = ", ".join(tools.suggest_names(call.name))
+    advice = f"Similar tools: {names}." if names else "You have no tools."
+    return error_result(call, f"There is no tool {call.name!r}. {advice}")
+
+
+def coerce_call(call: ToolCall, tool: AgentTool) -> tuple[ToolCall, str]:
+    """Return the call with its arguments coerced to the tool's schema, and what is still wrong
+    with them ("" if nothing is)."""
+    coercion = coerce_arguments(call.arguments, tool.tool.parameters)
+    problems = "; ".join(f"{one.problem} - at `{one.path}`" for one in coercion.violations)
+    message = f"`{call.name}` was not run: {problems}." if coercion.violations else ""
+    return structs.replace(call, arguments=coercion.arguments), message
+
+
+async def _call_handler(tool: AgentTool, arguments: dict[str, Any]) -> Any:
+    """Return what the handler gives. A blocking handler runs in a thread."""
+    if is_async_handler(tool.handler):
+        returned = await tool.handler(arguments)
+    else:
+        returned = await run_in_thread(tool.handler, arguments)
+        returned = await returned if inspect.isawaitable(returned) else returned
+    if inspect.isasyncgen(returned):
+        return [one async for one in returned]
+    if inspect.isgenerator(returned):
+        return await run_in_thread(list, returned)
+    return returned
+
+
+def _is_being_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _find_fatal(problem: BaseException) -> FatalToolError | None:
-    """What ends the agent, be it alone or in a group."""
+    """Return the error that ends the run, alone or in an exception group."""
     if isinstance(problem, FatalToolError):
         return problem
     if isinstance(problem, BaseExceptionGroup):
@@ -68,84 +98,52 @@ def _find_fatal(problem: BaseException) -> FatalToolError | None:
     return None
 
 
-def error_result(call: ToolCall, why: str) -> ToolResult:
-    """The result of a call that was not made, or came to nothing."""
-    return ToolResult(call_id=call.id, name=call.name, content=why, is_error=True)
-
-
-def unknown_tool_result(call: ToolCall, tools: Toolset) -> ToolResult:
-    """The result of a call of a tool that does not exist."""
-    names = ", ".join(tools.suggest_names(call.name))
-    there = f"The nearest are: {names}." if names else "There are no tools."
-    return error_result(call, f"There is no tool {call.name!r}. {there}")
-
-
-def coerce_call(call: ToolCall, tool: AgentTool) -> tuple[ToolCall, str]:
-    """A call as its tool wants it, and what is wrong with it, and where; "" if nothing is."""
-    found = coerce_arguments(call.arguments, tool.tool.parameters)
-    told = "; ".join(f"{fault.problem} - at `{fault.path}`" for fault in found.violations)
-    problem = f"{call.name} was not run: {told}." if found.violations else ""
-    return structs.replace(call, arguments=found.arguments), problem
-
-
-async def _call_handler(tool: AgentTool, arguments: dict[str, Any]) -> Any:
-    """What the handler returns. One that does not wait on its own is run in a thread, so that
-    others need not wait for it."""
-    if is_async_handler(tool.handler):
-        given = await tool.handler(arguments)
-    else:
-        given = await run_in_thread(tool.handler, arguments)
-        given = await given if inspect.isawaitable(given) else given
-    if inspect.isasyncgen(given):
-        return [one async for one in given]
-    return await run_in_thread(list, given) if inspect.isgenerator(given) else given
-
-
-def _describe_leftover(tool: AgentTool) -> str:
-    """A thread cannot be ended from outside."""
-    return "" if is_async_handler(tool.handler) else ", and may still be running"
-
-
-def _as_content(given: Any) -> ResultContent:
-    match given:
-        case str():
-            return given or NO_OUTPUT
-        case None:
-            return NO_OUTPUT
-        case Text() | Image() | Document() | Other():
-            return (given,)
-        case list() | tuple() if given and all(isinstance(part, _PARTS) for part in given):
-            return tuple(given)
-        case bytes():
-            return given.decode("utf-8", "replace")
-        case _:
-            return _encode_json(given)
-
-
-def _encode_json(given: Any) -> str:
-    try:
-        return encode_json(msgspec.to_builtins(given, enc_hook=_encode_unknown))
-    except (TypeError, ValueError, RecursionError, OverflowError):
-        return str(given)
-
-
-def _encode_unknown(value: Any) -> Any:
-    """What msgspec does not know: pydantic's models say themselves what they are."""
-    return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
+def _describe_timeout(tool: AgentTool, name: str, seconds: float) -> str:
+    message = f"`{name}` did not finish within {seconds:g} s."
+    # A thread cannot be stopped from outside.
+    return message if is_async_handler(tool.handler) else f"{message} It may still be running."
 
 
 def _describe_error(problem: BaseException) -> str:
     if isinstance(problem, ToolspeakError) and str(problem):
-        # It was worded to be read, and the name of its class would only be in the way.
+        # These messages are written for readers; the class name adds nothing.
         return str(problem)
     return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
 
 
-# What a model gets of a result.
+def _as_content(returned: Any) -> ResultContent:
+    match returned:
+        case str():
+            return returned or NO_OUTPUT
+        case None:
+            return NO_OUTPUT
+        case Text() | Image() | Document() | Other():
+            return (returned,)
+        case list() | tuple() if returned and all(isinstance(one, _PARTS) for one in returned):
+            return tuple(returned)
+        case bytes():
+            return returned.decode("utf-8", "replace")
+        case _:
+            return _encode(returned)
+
+
+def _encode(value: Any) -> str:
+    try:
+        return encode_json(msgspec.to_builtins(value, enc_hook=_encode_unknown))
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return str(value)
+
+
+def _encode_unknown(value: Any) -> Any:
+    """Encode a type that msgspec does not know: a pydantic model, or else its string."""
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
+
+
+# Length limits.
 
 
 def map_text(content: ResultContent, change: Callable[[str], str]) -> ResultContent:
-    """The content with all of its texts changed."""
+    """Apply `change` to every text of the content."""
     if isinstance(content, str):
         return change(content)
     return tuple(
@@ -157,22 +155,22 @@ def map_text(content: ResultContent, change: Callable[[str], str]) -> ResultCont
 
 
 def limit_content(content: ResultContent, limit: int) -> ResultContent:
-    """The content, with no more than so many characters of text in all its parts."""
+    """Shorten the texts of the content to `limit` characters in all."""
     left = limit
 
-    def cut(text: str) -> str:
+    def shorten(text: str) -> str:
         nonlocal left
-        kept = shorten_text(text, left)
-        left = max(0, left - len(kept))
-        return kept
+        shortened = shorten_text(text, left)
+        left = max(0, left - len(shortened))
+        return shortened
 
-    return map_text(content, cut)
+    return map_text(content, shorten)
 
 
 def shorten_text(text: str, limit: int) -> str:
-    """The beginning and the end of a text that is too long."""
+    """Cut the middle out of a text that is longer than `limit`."""
     if len(text) <= limit:
         return text
     head, tail = limit - limit // 4, limit // 4
     end = text[len(text) - tail :]
-    return f"{text[:head]}\n[… {len(text) - head - tail} characters are left out …]\n{end}"
+    return f"{text[:head]}\n[… {len(text) - head - tail} characters omitted …]\n{end}"

@@ -1,7 +1,8 @@
-"""The loop: a model is asked, what it calls is run, it hears what came of that, and is asked again.
+"""The agent loop: model -> calls -> approval -> execution -> results -> model.
 
-It ends with an answer; after too many turns, or the same ones again and again, with one that is
-asked for without tools.
+`AgentLoop` runs the turns until the model answers with text. After `max_iterations` turns, or when
+the same calls keep giving the same results, it asks once more without tools. `ToolRound` runs the
+calls of one turn: it validates each, has it approved, runs it and delivers its result.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from .events import (
     RunStop,
     ToolCallFinished,
     ToolCallRequested,
+    ToolEvent,
 )
 from .execution import coerce_call, error_result, limit_content, run_tool, unknown_tool_result
 from .models import ModelFailed
@@ -56,33 +58,38 @@ if TYPE_CHECKING:
     from .agent import Agent
 
 MAX_REPEATS = 3
-"""A round of calls that comes to the same so often in a row is the last."""
+"""After this many equal rounds in a row the model must answer without tools."""
 _CORRECTABLE = frozenset({"invalid-call", "unknown-tool", "truncated-call"})
-"""Replies after which the model is told what was wrong with its calls, and goes on."""
+"""Outcomes after which the model is told what was wrong with its calls."""
+_NOT_RUN = "`{name}` was not run: the agent stopped before it."
+_INTERRUPTED = "`{name}` was interrupted. It may have done part of its work."
+_UNKNOWN_OUTCOME = (
+    "`{name}` may or may not have run: the program ended while it was running. "
+    "Check before you call it again."
+)
 Prompt = str | Sequence[Part] | Message
 Emit = Callable[[AgentEvent], Awaitable[None]]
+RoundOutcome = tuple[tuple[CallKey, str], ...]
+"""The calls of a round, each with the text of its result."""
 
 
 class AgentLoop:
     """One run of an agent."""
 
-    def __init__(self, agent: Agent, transcript: Transcript, tell: Emit) -> None:
+    def __init__(self, agent: Agent, transcript: Transcript, emit: Emit) -> None:
         self._agent = agent
         self._transcript = transcript
-        self._emit = tell
+        self._emit = emit
         self._turns = 0
         self._usage: Usage | None = None
         self._notes: list[Note] = []
-        self._round_outcomes: list[tuple[tuple[CallKey, str], ...]] = []
-        """What the rounds have come to, one after the other."""
+        self._round_outcomes: list[RoundOutcome] = []
         self._last_text = ""
-        """The last that the model has said."""
-        self._offered_tools: tuple[Tool, ...] | None = None
-        """The tools that the model was told of last."""
         self._stop_reason: StopReason | None = None
-        """And why it has stopped there."""
+        self._offered_tools: tuple[Tool, ...] | None = None
 
     async def run(self, prompt: Prompt | None) -> None:
+        """Emit the events of the run; the last is `RunFinished`."""
         try:
             stop = await self._run_turns(prompt)
         except FatalToolError as problem:
@@ -106,118 +113,119 @@ class AgentLoop:
                 await self._run_calls(reply.calls, tools)
             if outcome.rejected:
                 self._report_rejections(outcome)
+            # An MCP server's list may have changed.
             tools = await self._agent.list_tools()
 
     async def _finish_pending_calls(self, tools: dict[str, AgentTool]) -> None:
-        """Run what an earlier program has not come to. What lies further back is not made any
-        more, but has to have a result."""
+        """Run the calls that an earlier program left without a result. Only the latest message's
+        calls are still wanted; older ones get a result that says so."""
         transcript = self._transcript
         pending = transcript.pending_calls
         for call in pending:
             if not transcript.is_latest(call):
-                transcript.add_result(
-                    error_result(call, f"{call.name} was not run: the agent has stopped.")
-                )
-        if last := [call for call in pending if transcript.is_latest(call)]:
-            await self._run_calls(last, tools)
+                transcript.add_result(error_result(call, _NOT_RUN.format(name=call.name)))
+        if latest := [call for call in pending if transcript.is_latest(call)]:
+            await self._run_calls(latest, tools)
 
     def _is_answered(self) -> bool:
-        """Whether the model has said all there is to say in an earlier conversation."""
+        """Whether the conversation already ends with a complete answer."""
         messages = self._transcript.messages
         if not messages:
-            raise UsageError("there is nothing to answer: give a prompt, or a transcript")
+            raise UsageError("there is nothing to answer: pass a prompt, messages or a transcript")
         if self._transcript.is_partial:
             self._transcript.retract_last()
         if self._transcript.needs_reply:
             return False
-        self._last_text = "".join(
-            part.text for part in messages[-1].parts if isinstance(part, Text)
-        )
+        texts = (part.text for part in messages[-1].parts if isinstance(part, Text))
+        self._last_text = "".join(texts)
         return True
 
     def _find_stop(self, tools: dict[str, AgentTool]) -> RunStop | None:
-        """Why the next turn is the last; None if it is not."""
+        """Return why the next turn must be the last, or None."""
         if self._turns >= self._agent.max_iterations:
             return "limit"
         return "repeated" if self._is_repeating(tools) else None
 
     def _is_repeating(self, tools: dict[str, AgentTool]) -> bool:
-        """Whether the same calls come to the same again and again, and do not just wait."""
-        last = self._round_outcomes[-MAX_REPEATS:]
-        if len(last) < MAX_REPEATS or len({*last}) > 1:
+        """Whether the last rounds were equal, and not all their tools may poll."""
+        latest = self._round_outcomes[-MAX_REPEATS:]
+        if len(latest) < MAX_REPEATS or len({*latest}) > 1:
             return False
-        names = {name for (name, _), _ in last[0]}
+        names = {name for (name, _), _ in latest[0]}
         return not all(name in tools and tools[name].options.polling for name in names)
 
     async def _ask_model(
         self, tools: dict[str, AgentTool], *, is_last: bool
     ) -> tuple[Reply, Outcome]:
-        """Ask the model. What it has said is kept, even if it is stopped in the midst of it."""
-        request = self._agent.build_request(
-            self._transcript.messages, tools.values(), is_last=is_last
-        )
+        """Ask the model and record its reply, even an interrupted one."""
+        messages = self._transcript.messages
+        request = self._agent.build_request(messages, tools.values(), is_last=is_last)
         self._offered_tools = request.tools
-        said: list[Event] = []
-        is_whole = False
+        received: list[Event] = []
+        is_complete = False
         try:
             async with aclosing(self._agent.ask_model(request)) as events:
                 async for event in events:
-                    said.append(event)
+                    received.append(event)
                     if isinstance(event, (TextDelta, ReasoningDelta, Note)):
                         await self._emit(event)
-            is_whole = not any(isinstance(event, Failure) for event in said)
+            is_complete = not any(isinstance(event, Failure) for event in received)
         finally:
-            reply = self._record_reply(fold(said), is_whole=is_whole, may_call=not is_last)
+            reply = self._record_reply(
+                fold(received), is_complete=is_complete, can_call=not is_last
+            )
         if reply.failure:
             raise ModelFailed(reply.failure)
         return reply, classify_reply(reply, request, OfferedTools(request))
 
-    def _record_reply(self, reply: Reply, *, is_whole: bool, may_call: bool) -> Reply:
-        """Take down a reply. Of one that was interrupted, no calls are made."""
+    def _record_reply(self, reply: Reply, *, is_complete: bool, can_call: bool) -> Reply:
+        """Add a reply to the transcript; of an incomplete one only its text."""
         self._turns += 1
         self._usage = add_usage(self._usage, reply.usage)
         self._notes += reply.notes
         self._last_text, self._stop_reason = reply.text, reply.stop_reason
-        if is_whole:
+        if is_complete:
             parts = _prefer_native_calls(self._add_echoed_calls(reply))
             parts = _make_ids_unique(parts, self._transcript.call_ids)
-            if not may_call:
+            if not can_call:
                 parts = tuple(part for part in parts if not isinstance(part, ToolCall))
         else:
             parts = (Text(reply.text),) if reply.text.strip() else ()
         if parts:
-            said = self._transcript.add(Message("assistant", parts), is_partial=not is_whole)
-            parts = said.parts
+            message = Message("assistant", parts)
+            parts = self._transcript.add(message, is_partial=not is_complete).parts
         return structs.replace(reply, parts=parts)
 
     def _add_echoed_calls(self, reply: Reply) -> tuple[Part, ...]:
-        """The parts of a reply. What only repeats a call that a tool has brought in is text to the
-        bridge; here it is a call that somebody is asked about."""
+        """Return the reply's parts with echoed calls as flagged calls.
+
+        The engine leaves a call that only repeats a tool's result as text. Here somebody can be
+        asked about it."""
         if reply.calls or not any(one.code == "echoed" for one in reply.rejected):
             return reply.parts
         parser = Parser(tools=self._offered_tools)
-        read = fold([*parser.feed(reply.text), *parser.finish()]).parts
+        parsed = fold([*parser.feed(reply.text), *parser.finish()]).parts
         others = (part for part in reply.parts if not isinstance(part, Text))
-        return (*others, *map(_mark_echo, read))
+        return (*others, *map(_flag_echo, parsed))
 
     async def _run_calls(self, calls: Sequence[ToolCall], tools: dict[str, AgentTool]) -> None:
-        done = ToolRound(calls, tools, self._agent.settings, self._transcript, self._emit)
-        await done.run()
-        self._round_outcomes.append(done.outcome)
+        tool_round = ToolRound(calls, tools, self._agent.settings, self._transcript, self._emit)
+        await tool_round.run()
+        self._round_outcomes.append(tool_round.outcome)
 
     def _report_rejections(self, outcome: Outcome) -> None:
-        """Tell the model which of its calls were not made, and why."""
+        """Tell the model which of its calls were rejected, and why."""
         problems = [
-            f"{one.name or 'A call'} was not run: {one.problem}" for one in outcome.rejected
+            f"`{one.name}` was not run: {one.problem}"
+            if one.name
+            else f"A call was not run: {one.problem}"
+            for one in outcome.rejected
         ]
-        # It repeats what the model has said, who may have it from elsewhere.
-        told = Message(
-            "user", (Text("\n".join(dict.fromkeys(problems))),), {GENERATED_KEY: "agent"}
-        )
-        self._transcript.add(told)
-        self._round_outcomes.append(
-            tuple(((one.name or "", ""), one.problem) for one in outcome.rejected)
-        )
+        text = "\n".join(dict.fromkeys(problems))
+        # The text may quote the model, and the model may quote a tool: it is not the user's word.
+        self._transcript.add(Message("user", (Text(text),), {GENERATED_KEY: "agent"}))
+        rejected = tuple(((one.name or "", ""), one.problem) for one in outcome.rejected)
+        self._round_outcomes.append(rejected)
 
     def _finish_run(self, stop: RunStop, error: str = "") -> RunFinished:
         return RunFinished(
@@ -234,12 +242,12 @@ class AgentLoop:
         )
 
 
-def _mark_echo(part: Part) -> Part:
+def _flag_echo(part: Part) -> Part:
     return structs.replace(part, extra={ECHO_FLAG: True}) if isinstance(part, ToolCall) else part
 
 
 def _prefer_native_calls(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Where a model has made calls by its API, what looks like one in its text is text."""
+    """Turn calls parsed from text back into text if the model also made native calls."""
     if not any(isinstance(part, ToolCall) and not part.raw for part in parts):
         return parts
     return tuple(
@@ -248,15 +256,15 @@ def _prefer_native_calls(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 
 def _make_ids_unique(parts: tuple[Part, ...], taken: set[str]) -> tuple[Part, ...]:
-    """No two calls of a conversation have the same id."""
-    own: list[Part] = []
+    """Give a new id to every call whose id is missing or already taken."""
+    unique: list[Part] = []
     for part in parts:
         if isinstance(part, ToolCall):
             if not part.id or part.id in taken:
                 part = structs.replace(part, id=new_call_id())
             taken.add(part.id)
-        own.append(part)
-    return tuple(own)
+        unique.append(part)
+    return tuple(unique)
 
 
 def _as_message(prompt: Prompt) -> Message:
@@ -269,15 +277,6 @@ def _as_message(prompt: Prompt) -> Message:
             return Message("user", tuple(prompt))
 
 
-ToolEvent = ToolCallRequested | ApprovalRequested | ToolCallFinished
-_INTERRUPTED = "{name} was interrupted: it is not known how far it has come."
-_NOT_RUN = "{name} was not run: the agent has stopped."
-_UNKNOWN_END = (
-    "It is not known whether {name} was run: the program ended in the midst of it. "
-    "Find out before you call it again."
-)
-
-
 class ToolSettings(Struct, frozen=True, kw_only=True):
     """How an agent runs its tools."""
 
@@ -285,54 +284,48 @@ class ToolSettings(Struct, frozen=True, kw_only=True):
     secrets: SecretFilter
     timeout: float | None = 120.0
     result_limit: int = 60_000
-    """How many characters of a result the model gets."""
+    """Characters of a result that the model receives."""
 
 
 class ToolRound:
-    """Runs the calls of one turn."""
+    """Runs the calls of one turn. Calls of tools that may run in parallel and follow each other
+    run side by side; any other call runs alone, in its place."""
 
     def __init__(
         self,
         calls: Sequence[ToolCall],
         tools: dict[str, AgentTool],
-        rules: ToolSettings,
+        settings: ToolSettings,
         transcript: Transcript,
-        tell: Callable[[ToolEvent], Awaitable[None]],
+        emit: Callable[[ToolEvent], Awaitable[None]],
     ) -> None:
-        # Nobody else has these: what was approved is what is run.
+        # Copies, so that nobody can change a call between its approval and its execution.
         self._calls = [copy_call(call) for call in calls]
         self._tools = tools
-        self._settings = rules
+        self._settings = settings
         self._transcript = transcript
-        self._emit = tell
-        self.results: dict[str, ToolResult] = {}
-        """By the ids of their calls."""
-        self._shared_results: dict[CallKey, asyncio.Future[ToolResult]] = {}
-        """What equal calls of this turn have given, of tools that need not be run twice."""
+        self._emit = emit
+        self._results: dict[str, ToolResult] = {}
+        """By call id."""
+        self._running: dict[CallKey, asyncio.Future[ToolResult]] = {}
+        """Equal calls of an idempotent tool share one execution."""
 
     @property
-    def outcome(self) -> tuple[tuple[CallKey, str], ...]:
-        """What was called and what it gave: a round that comes to the same again leads nowhere."""
-        done = ((call, self.results[call.id]) for call in self._calls)
-        return tuple((call_key(call.name, call.arguments), result.text) for call, result in done)
+    def outcome(self) -> RoundOutcome:
+        return tuple(
+            (call_key(call.name, call.arguments), self._results[call.id].text)
+            for call in self._calls
+        )
 
     async def run(self) -> None:
-        """Run them all. Every call has a result afterwards, even if this is given up."""
+        """Run all calls. Every call has a result afterwards, even if this is cancelled."""
         try:
             for group in self._split_into_groups():
                 await self._run_group(group)
         finally:
-            # Whoever gives up leaves a conversation behind that can be gone on with.
             self._answer_unfinished()
 
-    def _answer_unfinished(self) -> None:
-        for call in self._calls:
-            if call.id not in self.results:
-                why = _INTERRUPTED if self._transcript.was_started(call) else _NOT_RUN
-                self._store_result(error_result(call, why.format(name=call.name)))
-
     def _split_into_groups(self) -> Iterator[list[ToolCall]]:
-        """Calls that may run side by side, as they follow each other."""
         group: list[ToolCall] = []
         for call in self._calls:
             tool = self._tools.get(call.name)
@@ -347,44 +340,33 @@ class ToolRound:
             yield group
 
     async def _run_group(self, group: list[ToolCall]) -> None:
-        """Run calls side by side. None begins before it is known which of them may be made."""
-        allowed = [one for call in group if (one := await self._check_call(call))]
-        running = [
+        """Have all calls of a group approved, then run them side by side."""
+        approved = [one for call in group if (one := await self._check_call(call))]
+        tasks = [
             asyncio.create_task(self._run_call(tool, call))
-            for tool, call, decision in allowed
+            for tool, call, decision in approved
             if await self._redeem_approval(call, decision)
         ]
         try:
-            await asyncio.gather(*running)
+            await asyncio.gather(*tasks)
         finally:
-            for task in running:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-
-    async def _redeem_approval(self, call: ToolCall, decision: ApprovalDecision) -> bool:
-        """Whether what was decided still holds, now that the call is made."""
-        approvals = self._settings.approvals
-        if approvals.redeem(decision, call):
-            return True
-        why = f"{call.name} was not run: the approval was not for this call, or came too late."
-        approvals.record_decision(
-            call, ApprovalDecision(is_allowed=False, decided_by="policy", reason=why)
-        )
-        await self._deliver_result(call, error_result(call, why))
-        return False
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _check_call(
         self, call: ToolCall
     ) -> tuple[AgentTool, ToolCall, ApprovalDecision] | None:
-        """The tool of a call, the call as it wants it, and who has allowed it, if anybody has."""
+        """Validate a call and have it approved. If it may not run, deliver the reason as its
+        result and return None."""
         await self._emit(ToolCallRequested(copy_call(call)))
         tool = self._tools.get(call.name)
         if tool is None:
-            offered = Toolset([one.tool for one in self._tools.values()])
-            await self._deliver_result(call, unknown_tool_result(call, offered))
+            toolset = Toolset([one.tool for one in self._tools.values()])
+            await self._deliver_result(call, unknown_tool_result(call, toolset))
             return None
         call, problem = coerce_call(call, tool)
-        if problem := problem or self._find_uncertain_start(call, tool):
+        if problem := problem or self._find_unknown_outcome(call, tool):
             await self._deliver_result(call, error_result(call, problem))
             return None
         decision = await self._decide(call, tool)
@@ -393,58 +375,76 @@ class ToolRound:
             return None
         return tool, call, decision
 
-    def _find_uncertain_start(self, call: ToolCall, tool: AgentTool) -> str:
-        """Why a call that an earlier program has begun is not made again; "" if it can be."""
-        is_safe = tool.options.idempotent or not tool.options.writes
-        if is_safe or not self._transcript.was_started(call):
+    def _find_unknown_outcome(self, call: ToolCall, tool: AgentTool) -> str:
+        """Return why a call that an earlier program started must not be repeated, or ""."""
+        is_repeatable = tool.options.idempotent or not tool.options.writes
+        if is_repeatable or not self._transcript.was_started(call):
             return ""
-        return _UNKNOWN_END.format(name=call.name)
+        return _UNKNOWN_OUTCOME.format(name=call.name)
 
     async def _decide(self, call: ToolCall, tool: AgentTool) -> ApprovalDecision:
-        """Whether a call is made. It is written down either way."""
+        """Decide by policy or ask somebody. Every decision is recorded."""
         approvals, uses = self._settings.approvals, self._settings.secrets.find_uses(call)
         decision = approvals.decide_by_policy(tool, uses, is_echo=is_echoed(call))
         if decision is None:
-            question = approvals.build_request(call, tool, uses)
-            await self._emit(ApprovalRequested(question))
-            decision = await approvals.ask(question)
+            request = approvals.build_request(call, tool, uses)
+            await self._emit(ApprovalRequested(request))
+            decision = await approvals.ask(request)
         approvals.record_decision(call, decision, uses)
         return decision
 
+    async def _redeem_approval(self, call: ToolCall, decision: ApprovalDecision) -> bool:
+        """Whether the decision still holds at the moment of execution."""
+        approvals = self._settings.approvals
+        if approvals.redeem(decision, call):
+            return True
+        reason = f"`{call.name}` was not run: its approval expired or was for another call."
+        denial = ApprovalDecision(is_allowed=False, decided_by="policy", reason=reason)
+        approvals.record_decision(call, denial)
+        await self._deliver_result(call, error_result(call, reason))
+        return False
+
     async def _run_call(self, tool: AgentTool, call: ToolCall) -> None:
         key = call_key(call.name, call.arguments)
-        if tool.options.idempotent and key in self._shared_results:
-            same = await asyncio.shield(self._shared_results[key])
-            await self._deliver_result(call, structs.replace(same, call_id=call.id))
+        if tool.options.idempotent and key in self._running:
+            shared = await asyncio.shield(self._running[key])
+            await self._deliver_result(call, structs.replace(shared, call_id=call.id))
             return
         self._transcript.mark_started(call)
-        began = perf_counter()
-        running = asyncio.ensure_future(self._execute(tool, call))
-        self._shared_results[key] = running
+        started = perf_counter()
+        self._running[key] = execution = asyncio.ensure_future(self._execute(tool, call))
         try:
-            result = await running
+            result = await execution
         except FatalToolError as problem:
-            await self._deliver_result(
-                call, error_result(call, f"{call.name} has ended all work: {problem}")
-            )
+            message = f"`{call.name}` ended the run: {problem}"
+            await self._deliver_result(call, error_result(call, message))
             raise
-        await self._deliver_result(call, result, perf_counter() - began)
+        await self._deliver_result(call, result, perf_counter() - started)
 
     async def _execute(self, tool: AgentTool, call: ToolCall) -> ToolResult:
-        given = structs.replace(call, arguments=self._settings.secrets.restore_arguments(call))
-        return await run_tool(tool, copy_call(given), self._settings.timeout)
+        arguments = self._settings.secrets.restore_arguments(call)
+        restored = structs.replace(call, arguments=arguments)
+        return await run_tool(tool, copy_call(restored), self._settings.timeout)
 
     async def _deliver_result(
         self, call: ToolCall, result: ToolResult, seconds: float = 0.0
     ) -> None:
-        """A result, without the secrets in it for whom they are not. What is too long is cut after
-        that: half a secret is not known for one."""
-        for_model, shown = await self._settings.secrets.scrub_result(call, result)
+        """Scrub a result, shorten it, store it and emit it. It is scrubbed first: half a secret
+        would not be recognized."""
+        for_model, for_display = await self._settings.secrets.scrub_result(call, result)
         content = limit_content(for_model.content, self._settings.result_limit)
-        kept = self._store_result(structs.replace(for_model, content=content))
-        await self._emit(ToolCallFinished(copy_call(call), kept, shown.text, seconds))
+        stored = self._store_result(structs.replace(for_model, content=content))
+        await self._emit(ToolCallFinished(copy_call(call), stored, for_display.text, seconds))
 
     def _store_result(self, result: ToolResult) -> ToolResult:
-        """Take a result down."""
-        self.results[result.call_id] = kept = self._transcript.add_result(result)
-        return kept
+        self._results[result.call_id] = stored = self._transcript.add_result(result)
+        return stored
+
+    def _answer_unfinished(self) -> None:
+        """Give every call without a result one that says why, so that the conversation can be
+        continued."""
+        for call in self._calls:
+            if call.id not in self._results:
+                was_started = self._transcript.was_started(call)
+                reason = _INTERRUPTED if was_started else _NOT_RUN
+                self._store_result(error_result(call, reason.format(name=call.name)))

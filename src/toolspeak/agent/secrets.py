@@ -1,4 +1,4 @@
-"""The secrets in what tools give: kept from the model, given back to a tool if somebody says so."""
+"""Keeps secrets in tool results from the model, and restores them for tools on an allowlist."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from .execution import map_text, shorten_text
 
 ScrubMode = Literal["model", "display", "both", "off"]
 _MAX_CHARACTERS = 2_000_000
-"""So many characters of a result are looked at; no model gets more of it."""
+"""Characters of a result that are scrubbed; the rest is dropped, no model reads that much."""
 _MAX_INLINE = 50_000
-"""What is longer is scrubbed beside the event loop."""
+"""Longer results are scrubbed in a thread."""
 _MIN_SECRET = 4
-"""A value of fewer characters stands in any text."""
+"""Shorter values occur in any text, so they are not masked."""
 
 
 class SecretFilter:
-    """What an agent does about secrets. `restore` names the tools that may get them back."""
+    """Scrubs results. Tools named in `restore` may get the real values back in their arguments."""
 
-    def __init__(self, scrub: ScrubMode = "model", restore: frozenset[str] = frozenset()) -> None:
-        self._mode = scrub
+    def __init__(self, mode: ScrubMode = "model", restore: frozenset[str] = frozenset()) -> None:
+        self._mode = mode
         self._restore = restore
         self._vault = Vault() if restore else None
         self._released: dict[str, str] = {}
-        """The secrets that tools were given, and the marks that stand for them."""
+        """The secrets that tools received, with their placeholders."""
 
     def find_uses(self, call: ToolCall) -> tuple[SecretUse, ...]:
-        """The secrets that a call would be given."""
+        """Return the secrets that a call would receive."""
         if self._vault is None or call.name not in self._restore:
             return ()
         return tuple(self._vault.find_uses(call.arguments))
 
     def restore_arguments(self, call: ToolCall) -> dict[str, Any]:
-        """The arguments of a call, with the secrets that it may have."""
+        """Return the arguments with placeholders replaced by the secrets that the call may use."""
         uses = self.find_uses(call)
         if self._vault is None or not uses:
             return call.arguments
@@ -49,27 +49,28 @@ class SecretFilter:
     async def scrub_result(
         self, call: ToolCall, result: ToolResult
     ) -> tuple[ToolResult, ToolResult]:
-        """A result as the model gets it, and as it may be shown."""
-        result = structs.replace(result, content=map_text(result.content, _limit_text))
+        """Return a result as the model receives it, and as it is displayed."""
+        content = map_text(result.content, lambda text: shorten_text(text, _MAX_CHARACTERS))
+        result = structs.replace(result, content=content)
         if self._mode == "off":
             return result, result
         if len(result.text) > _MAX_INLINE:
-            clean = await run_in_thread(self._scrub, call, result)
+            scrubbed = await run_in_thread(self._scrub, call, result)
         else:
-            clean = self._scrub(call, result)
-        for_model = clean if self._mode in ("model", "both") else result
-        return for_model, clean if self._mode in ("display", "both") else result
+            scrubbed = self._scrub(call, result)
+        for_model = scrubbed if self._mode in ("model", "both") else result
+        return for_model, scrubbed if self._mode in ("display", "both") else result
 
     def _scrub(self, call: ToolCall, result: ToolResult) -> ToolResult:
         source = shorten_text(f"{call.name}({json.dumps(call.arguments, ensure_ascii=False)})", 100)
 
-        def cleaned(text: str) -> str:
+        def scrub_text(text: str) -> str:
             return self._mask_released(scrub(text, vault=self._vault, source=source).text)
 
-        content = map_text(result.content, cleaned)
+        content = map_text(result.content, scrub_text)
         if not isinstance(content, str):
             content = tuple(
-                structs.replace(part, title=cleaned(part.title))
+                structs.replace(part, title=scrub_text(part.title))
                 if isinstance(part, Document)
                 else part
                 for part in content
@@ -77,21 +78,21 @@ class SecretFilter:
         return structs.replace(result, content=content)
 
     def _mask_released(self, text: str) -> str:
-        """A text without the secrets that some tool was given: it may repeat them anywhere."""
-        for value, mark in self._released.items():
+        """Mask the secrets that a tool received: it may repeat them anywhere."""
+        for value, placeholder in self._released.items():
             for spelling in (value, json.dumps(value)[1:-1]):
                 if len(value) >= _MIN_SECRET:
-                    text = text.replace(spelling, mark)
+                    text = text.replace(spelling, placeholder)
         return text
 
 
 def format_secret_question(use: SecretUse, tool: str) -> str:
-    """What somebody is asked about a secret: which it is, where it comes from, where it goes. All
-    of these words may be others', so they are quoted."""
-    secret, where = use.secret, _quote(use.path)
+    """Return the question to ask before a tool receives a secret: which, from where, and where to.
+    Names may come from untrusted text, so they are quoted."""
+    secret = use.secret
     name = f" {_quote(secret.name)}" if secret.name else ""
-    source = f", which came from {_quote(secret.source)}," if secret.source else ""
-    return f"Give the {secret.kind}{name}{source} to {tool}, in its argument {where}?"
+    source = f" from {_quote(secret.source)}" if secret.source else ""
+    return f"Give the {secret.kind}{name}{source} to `{tool}` in its argument {_quote(use.path)}?"
 
 
 def _quote(text: str) -> str:
@@ -99,19 +100,15 @@ def _quote(text: str) -> str:
 
 
 def describe_secret_use(use: SecretUse) -> str:
-    """The same for the audit log."""
+    """Return the same as a phrase, for the audit log."""
     secret = use.secret
     return f"{secret.kind} {secret.name} from {secret.source} at {use.path}"
 
 
 def scrub_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments without the secrets in them."""
+    """Return the arguments without secrets; {} if they cannot be scrubbed."""
     try:
-        found = json.loads(scrub(json.dumps(arguments)).text)
+        scrubbed = json.loads(scrub(json.dumps(arguments)).text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _limit_text(text: str) -> str:
-    return shorten_text(text, _MAX_CHARACTERS)
+    return scrubbed if isinstance(scrubbed, dict) else {}

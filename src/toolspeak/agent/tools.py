@@ -1,10 +1,10 @@
-"""What an agent can do: functions, tools with handlers, and what they may be trusted with.
+"""Tools of an agent: functions, or tool declarations with handlers, and their options.
 
     @tool(writes=False, timeout=5)
     async def get_weather(city: str) -> str:
         "The weather in a city."
 
-A plain function is a tool too. Nothing is known of it then, so that it counts as one that writes.
+A plain function is a tool too, with the default options: it is assumed to write.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from ..errors import ToolspeakError, UsageError
 from ..types import Document, Image, Other, Text, Tool
 
 ToolHandler = Callable[[dict[str, Any]], Any]
-"""Gets the arguments of a call; what it returns, or its coroutine gives, is the result."""
+"""Takes the arguments of a call and returns its result, or a coroutine that does."""
 ResultContent = str | tuple[Text | Image | Document | Other, ...]
 Function = TypeVar("Function", bound=Callable[..., Any])
 _OPTIONS = "__toolspeak__"
 
 
 class FatalToolError(ToolspeakError):
-    """Raised by a tool: the agent ends, and its model is not asked any more."""
+    """Raised by a tool to end the run; the model is not asked again."""
 
 
 class ToolError(ToolspeakError):
-    """Raised by a tool: the model is told why in just these words, and goes on."""
+    """Raised by a tool to tell the model what went wrong, in exactly these words."""
 
 
 class InvalidArguments(UsageError):
-    """Arguments that are not what a function's parameters are: it was not run."""
+    """The arguments do not match the function's parameters; it was not called."""
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
-    """What there is to know of a tool beside what its model is told."""
+    """How a tool may be run. The model does not see any of it."""
 
     writes: bool = True
-    """Whether it changes anything: such a tool is refused where an agent may only read."""
+    """It changes something. `read_only` refuses such tools."""
     idempotent: bool = False
-    """Whether it is the same to run it once or twice: of equal calls in a turn, one is run."""
+    """Running it twice does no more than running it once: equal calls of a turn run once."""
     parallel: bool | None = None
-    """Whether it may run beside others; None: if it only reads."""
+    """It may run beside other calls. None: if it does not write."""
     polling: bool = False
-    """Whether it may be called again and again, though its result does not change."""
+    """Repeated equal calls are expected, so they do not end the run."""
     always_ask: bool = False
-    """Whether somebody is asked before each call, even where all are allowed."""
+    """Somebody is asked before each call, even under `full`."""
     timeout: float | None = None
-    """Seconds; None: the agent's own."""
+    """Seconds. None: the agent's timeout."""
 
 
 class AgentTool(Struct, frozen=True, kw_only=True):
-    """A tool, and what runs it."""
+    """A tool and the handler that runs it."""
 
     tool: Tool
     handler: ToolHandler
     options: ToolOptions = ToolOptions()
     source: str = ""
-    """Where it comes from, if not from this program: an MCP server's name."""
+    """The name of the MCP server that it comes from; "" for a tool of this program."""
 
     @property
     def name(self) -> str:
@@ -72,9 +72,8 @@ class AgentTool(Struct, frozen=True, kw_only=True):
 
     @property
     def can_run_parallel(self) -> bool:
-        """Whether it may run beside others."""
-        overlaps = self.options.parallel
-        return not self.options.writes if overlaps is None else overlaps
+        parallel = self.options.parallel
+        return not self.options.writes if parallel is None else parallel
 
 
 @overload
@@ -91,63 +90,64 @@ def tool(
     always_ask: bool = False,
     timeout: float | None = None,
 ) -> Callable[[Function], Function]: ...
-def tool(function: Any = None, /, *, name: str = "", description: str = "", **known: Any) -> Any:
-    """Say what an agent may know of a function. It stays a function like any other."""
+def tool(function: Any = None, /, *, name: str = "", description: str = "", **options: Any) -> Any:
+    """Attach tool options to a function. The function itself is unchanged."""
 
     def decorate(decorated: Function) -> Function:
-        # A bound method has its attributes from its function, and takes none itself.
+        # A bound method takes no attributes, but reads them from its function.
         target = getattr(decorated, "__func__", decorated)
-        setattr(target, _OPTIONS, (name, description, ToolOptions(**known)))
+        setattr(target, _OPTIONS, (name, description, ToolOptions(**options)))
         return decorated
 
     return decorate(function) if function else decorate
 
 
-def build_agent_tools(given: Iterable[Any]) -> tuple[AgentTool, ...]:
-    """Tools of an agent: each a function, an `AgentTool`, or a pair of a tool and its handler."""
-    tools = tuple(_build_agent_tool(one, f"$.tools[{index}]") for index, one in enumerate(given))
+def build_agent_tools(declared: Iterable[Any]) -> tuple[AgentTool, ...]:
+    """Build tools from functions, `AgentTool`s, and pairs of a tool and its handler."""
+    tools = tuple(_build_agent_tool(one, f"$.tools[{index}]") for index, one in enumerate(declared))
     seen: set[str] = set()
     for one in tools:
         if one.name in seen:
-            raise UsageError(f"There are two tools of the name {one.name!r} - at `$.tools`")
+            raise UsageError(f"There are two tools named {one.name!r} - at `$.tools`")
         seen.add(one.name)
     return tools
 
 
-def _build_agent_tool(given: Any, path: str) -> AgentTool:
-    match given:
+def _build_agent_tool(declared: Any, path: str) -> AgentTool:
+    match declared:
         case AgentTool():
-            return given
-        case (declared, handler) if callable(handler):
-            made = as_tools([declared]) or ()
-            if len(made) != 1:
-                raise UsageError(f"Expected one tool beside its handler - at `{path}`")
-            return AgentTool(tool=made[0], handler=handler)
-        case _ if callable(given):
-            return _tool_from_function(given, path)
+            return declared
+        case (declaration, handler) if callable(handler):
+            tools = as_tools([declaration]) or ()
+            if len(tools) != 1:
+                raise UsageError(f"Expected one tool with its handler - at `{path}`")
+            return AgentTool(tool=tools[0], handler=handler)
+        case _ if callable(declared):
+            return _tool_from_function(declared, path)
         case _:
-            kind = type(given).__name__
-            wanted = "a function, an AgentTool, or a pair of a tool and its handler"
-            raise UsageError(f"Expected {wanted}, got `{kind}` - at `{path}`")
+            kind = type(declared).__name__
+            expected = "a function, an AgentTool, or a pair of a tool and its handler"
+            raise UsageError(f"Expected {expected}, got `{kind}` - at `{path}`")
 
 
 def _tool_from_function(function: Callable[..., Any], path: str) -> AgentTool:
-    name, description, options = _get_declared(function)
-    made = tool_from_function(function, path, name)
-    made = structs.replace(made, description=description or made.description)
-    return AgentTool(tool=made, handler=_FunctionHandler(function), options=options)
+    name, description, options = _read_options(function)
+    declaration = tool_from_function(function, path, name)
+    if description:
+        declaration = structs.replace(declaration, description=description)
+    return AgentTool(tool=declaration, handler=_FunctionHandler(function), options=options)
 
 
-def _get_declared(function: Any) -> tuple[str, str, ToolOptions]:
-    """What was said of a function, or of the one that a `partial` fills in."""
-    known = getattr(function, _OPTIONS, None)
-    if known is None and isinstance(function, partial):
-        return _get_declared(function.func)
-    return known or ("", "", ToolOptions())
+def _read_options(function: Any) -> tuple[str, str, ToolOptions]:
+    """Return what `@tool` attached to a function, or to the function inside a `partial`."""
+    attached = getattr(function, _OPTIONS, None)
+    if attached is None and isinstance(function, partial):
+        return _read_options(function.func)
+    return attached or ("", "", ToolOptions())
 
 
 class _FunctionHandler:
-    """Calls a function with the arguments of a call, made into what its parameters are."""
+    """Calls a function with a call's arguments, converted to the types of its parameters."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -162,7 +162,7 @@ class _FunctionHandler:
 
 
 def is_async_handler(handler: ToolHandler) -> bool:
-    """Whether a handler waits on its own, and needs no thread to be run in."""
+    """Whether a handler returns a coroutine at once, and so needs no thread."""
     if isinstance(handler, _FunctionHandler):
         return handler.is_async
     if inspect.iscoroutinefunction(handler):

@@ -6,8 +6,8 @@
     {"message": {"role": "tool", "parts": [{"type": "result", "call_id": "call_1", …}]}}
     {"message": {"role": "assistant", "parts": […]}, "partial": true}
 
-Each line is on the disk before anything is done that depends on it: what a tool has given is there
-before the model hears of it, and that a tool was started is there before it is.
+Each line is synced to disk before anything depends on it: a result before the model sees it, and
+the start of a call before its tool runs.
 """
 
 from __future__ import annotations
@@ -30,32 +30,31 @@ StructType = TypeVar("StructType", bound=Struct)
 class _Line(Struct, omit_defaults=True):
     message: Message | None = None
     partial: bool = False
-    """The message was broken off."""
+    """The message was interrupted."""
     running: str | None = None
-    """The call that is about to be made."""
+    """The id of a call that is about to run."""
     retracted: bool = False
-    """The last message counts no more."""
+    """The last message no longer counts."""
 
 
 _DECODER = msgspec.json.Decoder(_Line)
 
 
 class Transcript:
-    """What was said and done so far. A file that exists is read, and gone on with."""
+    """The messages of a conversation. An existing file is read and continued."""
 
     def __init__(self, path: str | Path | None = None, messages: Iterable[Message] = ()) -> None:
         self.path = Path(path) if path else None
         self._messages: list[Message] = []
         self._started_ids: set[str] = set()
         self._is_partial = False
-        """Whether the last message was broken off."""
         self._is_locked = False
         self._truncate_at: int | None = None
-        """Where the file ends, without a line that was cut off."""
+        """Where the file ends without a torn last line; None if it has none."""
         self._separator = b""
-        """What has to be written before the next line."""
+        """Bytes to write before the next line."""
         self._known_size = 0
-        """How long the file was when it was last looked at."""
+        """The size of the file when it was last read or written."""
         if self.path and self.path.exists():
             self._load(self.path)
         for message in messages:
@@ -63,24 +62,24 @@ class Transcript:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """All of them; results stand behind their calls, and in their order."""
+        """All messages; results directly follow their calls, in the calls' order."""
         return tuple(_order_results(self._messages))
 
     @property
     def needs_reply(self) -> bool:
-        """Whether somebody was not answered yet."""
+        """Whether the model has still to answer."""
         if self.pending_calls or self._is_partial:
             return True
         return bool(self._messages) and self._messages[-1].role != "assistant"
 
     @property
     def is_partial(self) -> bool:
-        """Whether the model was interrupted in the last that it said."""
+        """Whether the model's last message was interrupted."""
         return self._is_partial
 
     @property
     def pending_calls(self) -> list[ToolCall]:
-        """The calls that have no result."""
+        """The calls without a result."""
         parts = [part for message in self._messages for part in message.parts]
         answered = {part.call_id for part in parts if isinstance(part, ToolResult)}
         calls = (part for part in parts if isinstance(part, ToolCall))
@@ -88,39 +87,36 @@ class Transcript:
 
     @property
     def call_ids(self) -> set[str]:
-        """The ids of all calls so far."""
         parts = (part for message in self._messages for part in message.parts)
         return {part.id for part in parts if isinstance(part, ToolCall)}
 
     def was_started(self, call: ToolCall) -> bool:
-        """Whether a call without a result may have been made all the same."""
+        """Whether the call may have run, even if it has no result."""
         return call.id in self._started_ids
 
     def is_latest(self, call: ToolCall) -> bool:
-        """Whether nothing was said since that call was made."""
-        said = next((one for one in reversed(self._messages) if one.role != "tool"), None)
-        return said is not None and call in said.parts
+        """Whether the call is in the last message that is not a result."""
+        latest = next((one for one in reversed(self._messages) if one.role != "tool"), None)
+        return latest is not None and call in latest.parts
 
     @contextmanager
     def lock(self) -> Generator[None]:
-        """While somebody goes on with it, nobody else may."""
+        """Let only one task, and only one program, continue the conversation at a time."""
         if self._is_locked:
-            raise UsageError("this conversation is being gone on with already")
+            raise UsageError("this conversation is already in use by another run")
         self._is_locked = True
         try:
             with _lock_file(self.path) as size:
                 if size != self._known_size:
-                    raise UsageError(
-                        f"{self.path} was changed by another program since it was read"
-                    )
+                    raise UsageError(f"{self.path} was changed by another program; load it again")
                 yield
         finally:
             self._is_locked = False
 
-    # Taking down.
+    # Writing.
 
     def add(self, message: Message, *, is_partial: bool = False) -> Message:
-        """Take down what was said."""
+        """Append a message, and return it as it was written."""
         message = make_writable(message)
         self._write(_Line(message=message, partial=is_partial))
         self._messages.append(message)
@@ -128,22 +124,21 @@ class Transcript:
         return message
 
     def add_user_text(self, text: str) -> None:
-        """Take down what the user says."""
         self.add(Message("user", (Text(text),)))
 
+    def add_result(self, result: ToolResult) -> ToolResult:
+        """Append a result, and return it as it was written."""
+        [written] = self.add(Message("tool", (result,))).parts
+        assert isinstance(written, ToolResult)
+        return written
+
     def mark_started(self, call: ToolCall) -> None:
-        """Take down that a tool is about to be run."""
+        """Record that a call is about to run."""
         self._write(_Line(running=call.id))
         self._started_ids.add(call.id)
 
-    def add_result(self, result: ToolResult) -> ToolResult:
-        """Take down what a tool has given; that is given back as it can be written."""
-        [kept] = self.add(Message("tool", (result,))).parts
-        assert isinstance(kept, ToolResult)
-        return kept
-
     def retract_last(self) -> None:
-        """The last message was broken off, and is to be said anew."""
+        """Remove the last message, which was interrupted and will be generated again."""
         self._write(_Line(retracted=True))
         self._drop_last()
 
@@ -151,22 +146,22 @@ class Transcript:
         self._messages.pop()
         self._is_partial = False
 
-    # Files.
+    # The file.
 
     def create_file(self) -> None:
-        """Have the file there, even if nothing was said yet."""
+        """Create the file if it does not exist yet."""
         if self.path:
             os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600))
 
     def _write(self, line: _Line) -> None:
-        """Write a line, or nothing of it."""
+        """Write a line completely or not at all."""
         if self.path is None:
             return
         data = msgspec.json.encode(line) + b"\n"
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             if self._truncate_at is not None:
-                # What was cut off by a crash would spoil this line too.
+                # A line torn by a crash would make this one unreadable too.
                 os.ftruncate(descriptor, self._truncate_at)
             end = os.lseek(descriptor, 0, os.SEEK_END)
             try:
@@ -183,26 +178,26 @@ class Transcript:
 
     def _load(self, path: Path) -> None:
         if not path.is_file():
-            raise UsageError(f"{path} is no file: a transcript cannot be there")
+            raise UsageError(f"{path} is not a file, so it cannot hold a transcript")
         data = path.read_bytes()
         self._known_size = len(data)
         lines = data.split(b"\n")
-        torn = lines.pop()
+        last = lines.pop()
         for number, line in enumerate(lines, 1):
             self._load_line(line, f"{path}:{number}")
         try:
-            if torn:
-                # It may lack nothing but its end.
-                self._load_line(torn, f"{path}:{len(lines) + 1}")
+            if last:
+                # It may lack only its line break.
+                self._load_line(last, f"{path}:{len(lines) + 1}")
                 self._separator = b"\n"
         except UsageError:
-            self._truncate_at = len(data) - len(torn)
+            self._truncate_at = len(data) - len(last)
 
-    def _load_line(self, data: bytes, where: str) -> None:
+    def _load_line(self, data: bytes, location: str) -> None:
         try:
             line = _DECODER.decode(data)
         except msgspec.MsgspecError as problem:
-            raise UsageError(f"{where} is no line of a transcript: {problem}") from None
+            raise UsageError(f"{location} is not a transcript line: {problem}") from None
         if line.message:
             self._messages.append(line.message)
             self._is_partial = line.partial
@@ -213,8 +208,7 @@ class Transcript:
 
 
 def make_writable(value: StructType) -> StructType:
-    """A value that can be written down and sent: without halves of characters, which are no text
-    but do come."""
+    """Return the value with lone surrogates replaced, which cannot be written or sent."""
     try:
         msgspec.json.encode(value)
         return value
@@ -222,7 +216,7 @@ def make_writable(value: StructType) -> StructType:
         cleaned = _replace_surrogates(msgspec.to_builtins(value))
         return msgspec.convert(cleaned, type(value))
     except (TypeError, ValueError, OverflowError, RecursionError) as problem:
-        raise UsageError(f"this cannot be written as JSON: {problem}") from None
+        raise UsageError(f"the message cannot be written as JSON: {problem}") from None
 
 
 def _replace_surrogates(value: Any) -> Any:
@@ -240,15 +234,14 @@ def _replace_surrogates(value: Any) -> Any:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Write all of it: a disk that is nearly full takes less."""
+    """Write everything: `os.write` may write less when the disk is nearly full."""
     while data:
         data = data[os.write(descriptor, data) :]
 
 
 @contextmanager
 def _lock_file(path: Path | None) -> Generator[int]:
-    """Keep other programs from going on with the same file, where the system can do that. Gives how
-    long it is."""
+    """Lock a file against other programs, where the system can, and yield its size."""
     try:
         import fcntl
     except ImportError:
@@ -261,15 +254,15 @@ def _lock_file(path: Path | None) -> Generator[int]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UsageError(f"{path} is being gone on with by another program") from None
+            raise UsageError(f"{path} is in use by another program") from None
         yield os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
 
 
 def _order_results(messages: list[Message]) -> Iterable[Message]:
-    """Results as they come are in the order of their ends, and may come after other words; APIs
-    want them right behind their calls, in the order of those."""
+    """Move results directly behind their calls, in the calls' order, as APIs require. They are
+    recorded in the order in which they arrived, possibly after other messages."""
     results: dict[str, ToolResult] = {}
     for message in messages:
         found = (part for part in message.parts if isinstance(part, ToolResult))
@@ -278,5 +271,5 @@ def _order_results(messages: list[Message]) -> Iterable[Message]:
         if message.role != "tool":
             yield message
         calls = (part for part in message.parts if isinstance(part, ToolCall))
-        given = (results[call.id] for call in calls if call.id in results)
-        yield from (Message("tool", (result,)) for result in given)
+        answers = (results[call.id] for call in calls if call.id in results)
+        yield from (Message("tool", (result,)) for result in answers)

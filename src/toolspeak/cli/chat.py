@@ -1,4 +1,4 @@
-"""Talk to a model that has tools, in the terminal."""
+"""Chat with a model that has tools, in the terminal."""
 
 from __future__ import annotations
 
@@ -15,48 +15,54 @@ from .serve import ConfigSource, add_config_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", default="", help="as clients name it; or the default")
+    parser.add_argument(
+        "model", nargs="?", default="", help="the model as clients name it; default: the default"
+    )
     add_config_arguments(parser)
-    parser.add_argument("--files", type=Path, metavar="FOLDER", help="let it read a folder")
-    parser.add_argument("--edit", action="store_true", help="let it change files there, too")
-    parser.add_argument("--shell", action="store_true", help="let it run commands, each if you say")
-    parser.add_argument("--mcp", type=Path, metavar="CONFIG", help="servers that have more tools")
+    parser.add_argument("--files", type=Path, metavar="FOLDER", help="let it read this folder")
+    parser.add_argument("--edit", action="store_true", help="let it change files in the folder")
+    parser.add_argument("--shell", action="store_true", help="let it run commands, asking for each")
+    parser.add_argument("--mcp", type=Path, metavar="CONFIG", help="a file of MCP servers to use")
     parser.add_argument(
         "--approve",
         choices=("full", "read_only", "ask"),
         default="ask",
-        help="make all calls, refuse those that write, or ask",
+        help="run every call, deny those that write, or ask (default)",
     )
     parser.add_argument(
-        "--always-ask", action="append", default=[], metavar="TOOL", help="ask in any case"
+        "--always-ask", action="append", default=[], metavar="TOOL", help="always ask for this tool"
     )
     parser.add_argument(
-        "--auto-approve", action="append", default=[], metavar="TOOL", help="do not ask"
+        "--auto-approve",
+        action="append",
+        default=[],
+        metavar="TOOL",
+        help="never ask for this tool",
     )
     parser.add_argument(
         "--inspector",
         nargs="?",
         const="",
         metavar="URL",
-        help="ask in the inspector of a gateway that runs, and not here",
+        help="ask in the inspector of a running gateway instead of here",
     )
     parser.add_argument(
-        "--instructions", default="", metavar="TEXT", help="what the model is told first"
+        "--instructions", default="", metavar="TEXT", help="system instructions for the model"
     )
     parser.add_argument(
-        "--max-iterations", type=int, default=10, metavar="N", help="turns for one line"
+        "--max-iterations", type=int, default=10, metavar="N", help="most turns per line (10)"
     )
     parser.add_argument(
         "--scrub",
         choices=("model", "display", "both", "off"),
         default="model",
-        help="from whom secrets in results are kept",
+        help="who does not see secrets in tool results (default: the model)",
     )
     parser.add_argument(
-        "--transcript", type=Path, metavar="FILE", help="where the conversation is kept"
+        "--transcript", type=Path, metavar="FILE", help="keep the conversation in this file"
     )
     parser.add_argument(
-        "--audit", type=Path, metavar="FILE", help="where every approval is written down"
+        "--audit", type=Path, metavar="FILE", help="log every approval to this file"
     )
 
 
@@ -64,22 +70,22 @@ def run(options: argparse.Namespace) -> int:
     try:
         from ..agent.chat import ChatSession
     except ModuleNotFoundError as missing:
-        needed = f"the agent needs {missing.name}"
+        needed = f"`toolspeak chat` needs {missing.name}"
         raise UsageError(f"{needed}: pip install 'toolspeak[agent,local]'") from None
     console = Console(highlight=False)
-    session: ChatSession = _session(options, console)
+    session: ChatSession = _build_session(options, console)
     asyncio.run(session.run())
     return 0
 
 
-def _session(options: argparse.Namespace, console: Console) -> Any:
+def _build_session(options: argparse.Namespace, console: Console) -> Any:
     from ..agent import Approvals, Transcript, ask_in_inspector
     from ..agent.chat import ChatSession, ChatSettings, Display, Keyboard
 
     config = ConfigSource(options, Console(stderr=True, highlight=False)).read_config()
-    setup = ChatSettings(
+    settings = ChatSettings(
         model=options.model,
-        tools=_tools(options),
+        tools=_build_tools(options),
         instructions=options.instructions,
         max_iterations=options.max_iterations,
         scrub=options.scrub,
@@ -88,20 +94,20 @@ def _session(options: argparse.Namespace, console: Console) -> Any:
     transcript = Transcript(options.transcript)
     transcript.create_file()
     return ChatSession(
-        setup,
+        settings,
         Approvals(
-            _policy(options),
+            _build_policy(options),
             None if options.inspector is None else ask_in_inspector(options.inspector or None),
             audit=options.audit,
             channel="chat" if options.inspector is None else "inspector",
         ),
         transcript,
         Display(console),
-        Keyboard(_history()),
+        Keyboard(_history_file()),
     )
 
 
-def _policy(options: argparse.Namespace) -> Any:
+def _build_policy(options: argparse.Namespace) -> Any:
     from ..agent import ApprovalPolicy
 
     return ApprovalPolicy(
@@ -111,8 +117,8 @@ def _policy(options: argparse.Namespace) -> Any:
     )
 
 
-def _tools(options: argparse.Namespace) -> tuple[Any, ...]:
-    """Nothing is there that was not allowed."""
+def _build_tools(options: argparse.Namespace) -> tuple[Any, ...]:
+    """Return only the tools that the options allow."""
     from ..agent.workspace import SHELL, workspace_tools
 
     if options.edit and not options.files:
@@ -129,9 +135,9 @@ def _tools(options: argparse.Namespace) -> tuple[Any, ...]:
     return tuple(tools)
 
 
-def _history() -> Path | None:
+def _history_file() -> Path | None:
     try:
         return state_directory() / "history"
     except RuntimeError:
-        # Nobody's home: what is typed is remembered for this time only.
+        # There is no home directory: the history lasts for this session only.
         return None

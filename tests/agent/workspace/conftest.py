@@ -1,4 +1,4 @@
-"""A folder to work in."""
+"""A workspace folder with files, links and a secret beside it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from toolspeak.agent.workspace import Workspace, confined
+from toolspeak.agent.workspace import Workspace
+from toolspeak.agent.workspace import folder as folders
 
 from .support import SECRET
 
@@ -64,5 +65,5 @@ def workspace(folder: Path) -> Workspace:
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to confine a path; the second is that of Windows."""
     if request.param == "resolved":
-        monkeypatch.setattr(confined, "HAS_OPENAT", False)
+        monkeypatch.setattr(folders, "HAS_OPENAT", False)
     return request.param

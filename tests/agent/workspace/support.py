@@ -1,4 +1,4 @@
-"""What the tests of the workspace share."""
+"""Helpers of the workspace tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes to files: to the letter, whole or not at all."""
+"""Edits: exact, complete or not at all."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EDITS = [
 
 
 @pytest.mark.parametrize(("data", "old", "new", "result"), EDITS)
-def test_edits(
+def test_edit_changes_only_the_matched_text(
     folder: Path,
     workspace: Workspace,
     either_way: str,
@@ -54,24 +54,24 @@ def test_edits(
     assert temporary_files(folder) == []
 
 
-def test_several_places(folder: Path, workspace: Workspace) -> None:
+def test_ambiguous_edit_is_refused_unless_all(folder: Path, workspace: Workspace) -> None:
     (folder / "file").write_bytes(b"x = 1\r\ny = 1\r\nz = 2\r\nw = 1\r\n")
     said = problem_of(lambda: workspace.edit_file("file", "= 1", "= 3"))
-    assert said.startswith("`old` stands 3 times in file (lines 1, 2, 4).")
+    assert said.startswith("`old` occurs 3 times in file (lines 1, 2, 4).")
     told = workspace.edit_file("file", "= 1\n", "= 3\n", all=True)
-    assert told == "[file was changed in lines 1, 2, 4.]"
+    assert told == "[Changed file, lines 1, 2, 4.]"
     assert (folder / "file").read_bytes() == b"x = 3\r\ny = 3\r\nz = 2\r\nw = 3\r\n"
 
 
-def test_places_that_share_letters(folder: Path, workspace: Workspace) -> None:
+def test_overlapping_matches_are_ambiguous(folder: Path, workspace: Workspace) -> None:
     """It is not clear which of them is meant."""
     (folder / "file").write_text("}\n}\n}\n")
-    assert "stands 2 times" in problem_of(lambda: workspace.edit_file("file", "}\n}", "}"))
+    assert "occurs 2 times" in problem_of(lambda: workspace.edit_file("file", "}\n}", "}"))
     workspace.edit_file("file", "}\n}", "]", all=True)
     assert (folder / "file").read_text() == "]\n}\n"
 
 
-def test_many_places_take_no_long_time(folder: Path, workspace: Workspace) -> None:
+def test_many_matches_are_fast(folder: Path, workspace: Workspace) -> None:
     (folder / "file").write_text("a" * 400_000 + "\r\n")
     began = time.monotonic()
     said = problem_of(lambda: workspace.edit_file("file", "a" * 10_000, "b"))
@@ -81,7 +81,9 @@ def test_many_places_take_no_long_time(folder: Path, workspace: Workspace) -> No
     assert (folder / "file").read_bytes() == b"b" * 200_000 + b"\r\n"
 
 
-def test_a_file_that_would_become_too_large(folder: Path, workspace: Workspace) -> None:
+def test_edit_that_would_exceed_the_size_limit_is_refused(
+    folder: Path, workspace: Workspace
+) -> None:
     (folder / "file").write_text("a" * 1_000_000)
     for call in (
         lambda: workspace.edit_file("file", "a", "b" * 1000, all=True),
@@ -94,38 +96,41 @@ def test_a_file_that_would_become_too_large(folder: Path, workspace: Workspace) 
 NEAR = [
     (
         "def main():\n  return 1",
-        "The nearest is this, from line 1 on. Only the spaces differ.\ndef main():\n    return 1",
+        "The most similar text starts at line 1. Only the spaces differ."
+        "\ndef main():\n    return 1",
     ),
-    ("    return 2", "The nearest is this, from line 2 on.\n    return 1"),
-    ("def  main()  :", "The nearest is this, from line 1 on.\ndef main():"),
-    ("class Whatever:", "No line is like it: read the file again."),
-    ("\n\n\n", "No line is like it: read the file again."),
+    ("    return 2", "The most similar text starts at line 2.\n    return 1"),
+    ("def  main()  :", "The most similar text starts at line 1.\ndef main():"),
+    ("class Whatever:", "No line is similar. Read the file again."),
+    ("\n\n\n", "No line is similar. Read the file again."),
 ]
 
 
 @pytest.mark.parametrize(("old", "told"), NEAR)
-def test_a_near_miss(workspace: Workspace, old: str, told: str) -> None:
+def test_edit_without_match_quotes_similar_lines(workspace: Workspace, old: str, told: str) -> None:
     said = problem_of(lambda: workspace.edit_file("src/main.py", old, "x"))
-    assert said == f"`old` does not stand in src/main.py. {told}"
+    assert said == f"`old` does not occur in src/main.py. {told}"
 
 
-def test_a_near_miss_in_a_long_file(folder: Path, workspace: Workspace) -> None:
+def test_similar_lines_in_long_file_are_found_fast(folder: Path, workspace: Workspace) -> None:
     chosen = random.Random(2)
     lines = ["".join(chosen.choices("abcdefgh (){}=", k=150)) for _ in range(20_000)]
     (folder / "long").write_text("\n".join(lines))
     began = time.monotonic()
-    assert "from line 31 on" in problem_of(lambda: workspace.edit_file("long", lines[30] + "!", ""))
+    assert "starts at line 31" in problem_of(
+        lambda: workspace.edit_file("long", lines[30] + "!", "")
+    )
     assert time.monotonic() - began < SOON
 
 
-def test_files_are_created(folder: Path, workspace: Workspace, either_way: str) -> None:
-    assert workspace.edit_file("new/er/file.txt", "", "a\r\nb") == "[new/er/file.txt was created.]"
+def test_edit_without_old_creates_file(folder: Path, workspace: Workspace, either_way: str) -> None:
+    assert workspace.edit_file("new/er/file.txt", "", "a\r\nb") == "[Created new/er/file.txt.]"
     assert (folder / "new/er/file.txt").read_bytes() == b"a\r\nb"
     usual = folder / "usual"
     usual.touch()
     assert (folder / "new/er/file.txt").stat().st_mode == usual.stat().st_mode
     assert "exists already" in problem_of(lambda: workspace.edit_file("new/er/file.txt", "", "c"))
-    assert workspace.edit_file("usual", "", "d") == "[usual was empty, and is written.]"
+    assert workspace.edit_file("usual", "", "d") == "[Wrote usual, which was empty.]"
     assert usual.read_text() == "d"
     workspace.edit_file("dangling", "", "through a link that stays inside")
     assert (folder / "src" / "nothing").exists()
@@ -133,30 +138,30 @@ def test_files_are_created(folder: Path, workspace: Workspace, either_way: str) 
     assert said == "nothing does not exist. To create it, leave `old` empty."
     assert "is a folder" in problem_of(lambda: workspace.edit_file("src", "", "x"))
     assert "no" in problem_of(lambda: workspace.edit_file("picture.png", "P", "x"))
-    assert "half a character" in problem_of(lambda: workspace.edit_file("half", "", "\ud800"))
+    assert "invalid character" in problem_of(lambda: workspace.edit_file("half", "", "\ud800"))
     assert not (folder / "half").exists()
 
 
-def test_no_folder_is_made_for_a_path_that_leads_out(folder: Path, workspace: Workspace) -> None:
+def test_no_folder_is_created_for_path_outside(folder: Path, workspace: Workspace) -> None:
     problem_of(lambda: workspace.edit_file("made/../../x", "", "new"))
     assert not (folder / "made").exists()
 
 
-def test_a_file_that_appears_is_not_overwritten(
+def test_file_that_appears_meanwhile_is_not_overwritten(
     folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = files.create
+    real = files.create_file
 
     def appearing(*given: Any) -> str:
         (folder / "new").write_text("theirs")
         return real(*given)
 
-    monkeypatch.setattr("toolspeak.agent.workspace.editing.create", appearing)
+    monkeypatch.setattr("toolspeak.agent.workspace.editing.create_file", appearing)
     assert "exists already" in problem_of(lambda: workspace.edit_file("new", "", "ours"))
     assert (folder / "new").read_text() == "theirs"
 
 
-def test_a_change_by_somebody_else_is_kept(
+def test_change_by_somebody_else_is_kept(
     folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.fsync
@@ -167,7 +172,7 @@ def test_a_change_by_somebody_else_is_kept(
 
     monkeypatch.setattr(os, "fsync", changing)
     said = problem_of(lambda: workspace.edit_file("README.md", "things", "nothing"))
-    assert "read it again" in said
+    assert "Read it again" in said
     assert (folder / "README.md").read_text() == "theirs"
     assert temporary_files(folder) == []
 
@@ -175,7 +180,7 @@ def test_a_change_by_somebody_else_is_kept(
 @pytest.mark.parametrize("moment", ["open", "fchmod", "fsync", "replace"])
 @pytest.mark.parametrize("problem", [OSError(28, "No space"), KeyboardInterrupt()])
 @pytest.mark.parametrize(("path", "old"), [("README.md", "things"), ("new", "")])
-def test_what_fails_leaves_all_as_it_was(
+def test_failed_edit_leaves_everything_unchanged(
     folder: Path,
     workspace: Workspace,
     monkeypatch: pytest.MonkeyPatch,
@@ -207,13 +212,13 @@ Workspace(sys.argv[1]).edit_file("README.md", "things", "nothing")
 """
 
 
-def test_a_crash_leaves_the_old_file(folder: Path) -> None:
+def test_crash_leaves_the_old_file(folder: Path) -> None:
     """The process is gone in the midst of it, and cannot clean up."""
     assert subprocess.run([sys.executable, "-c", CRASH, folder]).returncode == 9
     assert (folder / "README.md").read_text() == "# Project\n\nIt does things.\n"
 
 
-def test_the_mode_is_kept(folder: Path, workspace: Workspace) -> None:
+def test_edit_keeps_the_mode(folder: Path, workspace: Workspace) -> None:
     for mode, kept in ((0o755, 0o755), (0o640, 0o640), (0o4755, 0o755)):
         file = folder / f"mode{mode}"
         file.write_text("a")
@@ -223,19 +228,19 @@ def test_the_mode_is_kept(folder: Path, workspace: Workspace) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-def test_a_file_that_may_not_be_written(folder: Path, workspace: Workspace) -> None:
+def test_read_only_file_is_not_edited(folder: Path, workspace: Workspace) -> None:
     (folder / "README.md").chmod(0o444)
     said = problem_of(lambda: workspace.edit_file("README.md", "things", "nothing"))
-    assert said == "README.md may not be used: permission denied."
+    assert said == "README.md cannot be used: permission denied."
 
 
-def test_a_link_inside_stays_a_link(folder: Path, workspace: Workspace) -> None:
-    assert workspace.edit_file("chain", "1", "2") == "[src/main.py was changed in line 2.]"
+def test_edit_through_link_keeps_the_link(folder: Path, workspace: Workspace) -> None:
+    assert workspace.edit_file("chain", "1", "2") == "[Changed src/main.py, line 2.]"
     assert (folder / "chain").is_symlink()
     assert "return 2" in (folder / "src" / "main.py").read_text()
 
 
-def test_a_hard_link_is_broken_by_an_edit(folder: Path, workspace: Workspace) -> None:
+def test_edit_breaks_a_hard_link(folder: Path, workspace: Workspace) -> None:
     """It cannot be told from a file. What it shares with a file outside can be read, but not
     changed."""
     os.link(folder.parent / "secret.txt", folder / "hard")
@@ -243,19 +248,19 @@ def test_a_hard_link_is_broken_by_an_edit(folder: Path, workspace: Workspace) ->
     assert (folder.parent / "secret.txt").read_text() == SECRET
 
 
-def test_git_is_not_edited(folder: Path, workspace: Workspace, either_way: str) -> None:
+def test_git_folder_is_not_edited(folder: Path, workspace: Workspace, either_way: str) -> None:
     (folder / ".git" / "hooks").mkdir(parents=True)
     (folder / ".git" / "config").write_text("[core]\n")
     (folder / "innocent").symlink_to(".git")
     for path in (".git/config", "innocent/config", "src/../.git/config"):
         said = problem_of(lambda path=path: workspace.edit_file(path, "core", "x"))
-        assert said == "What is in .git is not changed by this tool."
+        assert said == "This tool does not change anything in .git."
     for path in (".git/hooks/pre-commit", "innocent/hooks/x", "sub/.git/config", ".GIT/x", ".git"):
         problem_of(lambda path=path: workspace.edit_file(path, "", "x"))
     assert not (folder / "sub" / ".git").exists()
     assert workspace.read_file(".git/config") == "[core]"
 
 
-def test_an_edit_that_changes_nothing(workspace: Workspace) -> None:
+def test_edit_without_change_is_refused(workspace: Workspace) -> None:
     said = problem_of(lambda: workspace.edit_file("README.md", "things", "things"))
-    assert said == "`old` and `new` are the same: there is nothing to change."
+    assert said == "`old` and `new` are the same. Nothing was changed."

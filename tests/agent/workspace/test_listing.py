@@ -1,4 +1,4 @@
-"""What is in a folder."""
+"""Listing folders and matching globs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from toolspeak.agent.workspace import Workspace, WorkspaceError, listing
-from toolspeak.agent.workspace.listing import Glob
+from toolspeak.agent.workspace import Workspace, WorkspaceError, search
+from toolspeak.agent.workspace.search import compile_glob
 
 from .support import SOON
 
 
-def test_a_folder_is_listed(workspace: Workspace, either_way: str) -> None:
+def test_folder_is_listed(workspace: Workspace, either_way: str) -> None:
     assert workspace.list_files("src") == "\n".join(
         ["src/deep/", "src/main.py", "src/root (a link)"]
     )
     assert workspace.list_files("inner/deep") == "src/deep/up (a link)\nsrc/deep/util.py"
-    assert "pipe (no file)" in workspace.list_files()
+    assert "pipe (not a file)" in workspace.list_files()
     assert workspace.list_files("README.md") == "README.md"
 
 
-def test_a_list_has_an_end(folder: Path, workspace: Workspace) -> None:
+def test_long_list_is_shortened(folder: Path, workspace: Workspace) -> None:
     many = folder / "many"
     many.mkdir()
     assert workspace.list_files("many") == "[The folder is empty.]"
@@ -32,7 +32,7 @@ def test_a_list_has_an_end(folder: Path, workspace: Workspace) -> None:
         (many / f"{number:03}").touch()
     lines = workspace.list_files("many").splitlines()
     assert lines[0] == "many/000"
-    assert lines[199:] == ["many/199", "[50 more are left out. Name a folder or a pattern.]"]
+    assert lines[199:] == ["many/199", "[50 more. Name a folder or a pattern.]"]
 
 
 GLOBS = [
@@ -57,13 +57,15 @@ GLOBS = [
 
 
 @pytest.mark.parametrize(("pattern", "path", "fits"), GLOBS)
-def test_patterns_of_names(pattern: str, path: str, fits: bool) -> None:
+def test_glob_matches_paths(pattern: str, path: str, fits: bool) -> None:
     began = time.monotonic()
-    assert Glob(pattern, ".").fits(path) is fits
+    assert compile_glob(pattern, ".")(path) is fits
     assert time.monotonic() - began < SOON
 
 
-def test_files_are_found_by_a_pattern(folder: Path, workspace: Workspace, either_way: str) -> None:
+def test_pattern_finds_files_in_subfolders(
+    folder: Path, workspace: Workspace, either_way: str
+) -> None:
     (folder / "node_modules").mkdir()
     (folder / "node_modules" / "x.py").touch()
     found = workspace.list_files(".", "**/*.py").splitlines()
@@ -71,14 +73,14 @@ def test_files_are_found_by_a_pattern(folder: Path, workspace: Workspace, either
         "inner.py (a link)",
         "src/deep/util.py",
         "src/main.py",
-        "[Not looked into: node_modules.]",
+        "[Folders skipped: node_modules.]",
     ]
     assert workspace.list_files("src", "*/util.py") == "src/deep/util.py"
     assert workspace.list_files("node_modules", "*.py") == "node_modules/x.py"
-    assert workspace.list_files("src", "*.rs") == "[Nothing fits '*.rs'.]"
+    assert workspace.list_files("src", "*.rs") == "[Nothing matches '*.rs'.]"
 
 
-def test_names_that_are_no_text(folder: Path, workspace: Workspace) -> None:
+def test_unprintable_names_are_escaped(folder: Path, workspace: Workspace) -> None:
     """Nor can a name pretend to be a line of its own."""
     names = workspace.list_files().splitlines()
     with open(os.fsencode(folder) + b"/caf\xe9", "w") as file:
@@ -93,21 +95,23 @@ def test_names_that_are_no_text(folder: Path, workspace: Workspace) -> None:
     assert workspace.read_file("caf\udce9") == "found"
 
 
-def test_a_tree_that_takes_too_long(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "SECONDS", -1.0)
-    assert "Not all was looked at" in workspace.list_files(".", "*")
-    assert "Not all was looked at" in workspace.search("def")
-
-
-def test_a_folder_that_may_not_be_read(
+def test_walk_stops_at_its_time_limit(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = listing.entries
+    monkeypatch.setattr(search, "MAX_SECONDS", -1.0)
+    assert "[Stopped after" in workspace.list_files(".", "*")
+    assert "[Stopped after" in workspace.search("def")
+
+
+def test_unreadable_folder_is_reported(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = search.list_folder
 
     def forbidding(folder: Any, path: str) -> Any:
         if path == "src/deep":
             raise WorkspaceError("permission denied")
         return real(folder, path)
 
-    monkeypatch.setattr(listing, "entries", forbidding)
+    monkeypatch.setattr(search, "list_folder", forbidding)
     assert "[Not readable: src/deep.]" in workspace.search("def")

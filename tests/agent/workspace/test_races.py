@@ -1,4 +1,4 @@
-"""Somebody changes things between a look and the next step."""
+"""Files and links that change between a check and its use."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SWAPS = [
 
 @pytest.mark.parametrize(("call", "name", "place", "target"), SWAPS)
 @pytest.mark.parametrize("use", range(4))
-def test_a_link_that_is_swapped_in_leads_nowhere(
+def test_link_swapped_in_does_not_lead_outside(
     folder: Path,
     workspace: Workspace,
     monkeypatch: pytest.MonkeyPatch,
@@ -80,7 +80,7 @@ def test_a_link_that_is_swapped_in_leads_nowhere(
 
 
 @pytest.mark.parametrize("moment", ["fsync", "replace"])
-def test_an_edit_never_writes_through_a_link(
+def test_edit_never_writes_through_a_swapped_link(
     folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """Even one that is swapped in right before the last step."""
@@ -97,7 +97,7 @@ def test_an_edit_never_writes_through_a_link(
     assert (folder.parent / "secret.txt").read_text() == SECRET
 
 
-def test_a_file_that_becomes_a_pipe_does_not_hang(
+def test_file_that_becomes_a_pipe_does_not_block(
     folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def swap() -> None:
@@ -108,7 +108,7 @@ def test_a_file_that_becomes_a_pipe_does_not_hang(
     assert "a pipe" in problem_of(lambda: workspace.read_file("README.md"))
 
 
-def test_links_that_change_all_the_time_never_lead_out(folder: Path, workspace: Workspace) -> None:
+def test_constantly_changing_links_never_lead_outside(folder: Path, workspace: Workspace) -> None:
     """The real thing: another process puts one link after the other under one name."""
     (folder / "src" / "secret.txt").write_text("public")
     flicker = subprocess.Popen([sys.executable, "-c", FLICKER, folder])

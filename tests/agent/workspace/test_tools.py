@@ -1,4 +1,4 @@
-"""The tools of a folder, as an agent has them."""
+"""The workspace tools in an agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolspeak.agent import Agent, ApprovalPolicy, Approvals
 from toolspeak.agent.workspace import SHELL, workspace_tools
 
 
-def test_which_tools_there_are(folder: Path) -> None:
+def test_tools_depend_on_options(folder: Path) -> None:
     reading = ["read_file", "list_files", "search"]
     assert [one.name for one in workspace_tools(folder)] == reading
     everything = workspace_tools(folder, writes=True, shell=True)
@@ -44,7 +44,7 @@ def results(agent: Agent) -> list[str]:
     ]
 
 
-def test_an_agent_works_in_a_folder(folder: Path) -> None:
+def test_agent_works_in_a_folder(folder: Path) -> None:
     model = scripted(
         [call("search", pattern="return"), call("read_file", path="src/main.py")],
         [call("edit_file", path="src/main.py", old="return 1", new="return 2")],
@@ -56,20 +56,20 @@ def test_an_agent_works_in_a_folder(folder: Path) -> None:
     told = results(Agent(model, tools=tools, approval=Approvals("full", lambda _: "yes")))
     assert told[0].startswith("src/main.py:2:     return 1")
     assert told[1] == "def main():\n    return 1"
-    assert told[2] == "[src/main.py was changed in line 2.]"
-    assert told[3].startswith("read_file has failed: ../secret.txt leads out of the folder")
+    assert told[2] == "[Changed src/main.py, line 2.]"
+    assert told[3].startswith("`read_file` failed: ../secret.txt leads out of the workspace folder")
     assert told[4] == "def main():\n    return 2\n[Exit code 0.]"
 
 
-def test_the_shell_is_asked_for_always(folder: Path) -> None:
+def test_shell_is_always_asked_about(folder: Path) -> None:
     model = scripted([call(SHELL, command="touch made")], "Done.")
     policy = ApprovalPolicy(auto_approve=("*",), always_ask=(SHELL,))
     (told,) = results(Agent(model, tools=workspace_tools(folder, shell=True), approval=policy))
-    assert told == "shell was not run: it needs approval, and there is nobody to ask."
+    assert told == "`shell` was not run: it needs approval and there is nobody to ask."
     assert not (folder / "made").exists()
 
 
-def test_an_agent_that_may_only_read(folder: Path) -> None:
+def test_read_only_agent_does_not_edit(folder: Path) -> None:
     model = scripted([call("edit_file", path="a", old="", new="x"), call("list_files")], "Done.")
     tools = workspace_tools(folder, writes=True)
     told = results(Agent(model, tools=tools, approval="read_only"))

@@ -1,4 +1,4 @@
-"""An agent in the terminal: what `toolspeak chat` is made of."""
+"""The terminal chat behind `toolspeak chat`."""
 
 from .session import ChatSession, ChatSettings
 from .terminal import Display, Keyboard

@@ -1,4 +1,4 @@
-"""A conversation at the terminal: lines in, an agent's work out, until somebody leaves."""
+"""A chat session: reads lines, runs the agent or a slash command, and shows the events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from msgspec import Struct, structs
 
@@ -26,32 +26,39 @@ from ..approvals import Autonomy
 from ..secrets import ScrubMode
 from .terminal import Display, Interrupted, Keyboard
 
+_MODES: tuple[Autonomy, ...] = get_args(Autonomy)
+_MODE_DESCRIPTIONS = {
+    "full": "every call runs",
+    "read_only": "calls that may change something are denied, all others run",
+    "ask": "you are asked before each call, unless you answered always",
+}
+
 
 class ChatSettings(Struct, frozen=True, kw_only=True):
-    """What a session is made of."""
+    """How the agent of a session is built."""
 
     model: str = ""
-    """"" is the default one."""
+    """"" is the default model."""
     tools: tuple[Any, ...] = ()
     instructions: str = ""
     max_iterations: int = 10
     scrub: ScrubMode = "model"
     config: Any = None
-    """A `Config`, which only the gateway's own modules need to know."""
+    """A `Config`."""
 
 
 class ChatSession:
-    """One person, one agent, one conversation at a time."""
+    """One user, one agent, one conversation at a time."""
 
     def __init__(
         self,
-        setup: ChatSettings,
+        settings: ChatSettings,
         approvals: Approvals,
         transcript: Transcript,
         display: Display,
         keyboard: Keyboard,
     ) -> None:
-        self.settings = setup
+        self.settings = settings
         self.approvals = approvals
         self.transcript = transcript
         self.display = display
@@ -63,19 +70,19 @@ class ChatSession:
         self.agent = self._create_agent()
 
     def _create_agent(self) -> Agent:
-        setup = self.settings
+        settings = self.settings
         return Agent(
-            setup.model,
-            setup.tools,
-            setup.instructions,
-            max_iterations=setup.max_iterations,
+            settings.model,
+            settings.tools,
+            settings.instructions,
+            max_iterations=settings.max_iterations,
             approval=self.approvals,
-            scrub=setup.scrub,
-            config=setup.config,
+            scrub=settings.scrub,
+            config=settings.config,
         )
 
     async def run(self) -> None:
-        """Talk until it is over."""
+        """Read and handle lines until the user leaves."""
         await self.agent.__aenter__()
         try:
             await self._show_greeting()
@@ -87,15 +94,15 @@ class ChatSession:
             await self.agent.__aexit__()
 
     async def use_model(self, name: str) -> None:
-        """Go on with another model, if there is such a one; else everything stays as it is."""
-        before, self.settings = self.settings, structs.replace(self.settings, model=name)
+        """Continue with another model; if it does not exist, raise and change nothing."""
+        previous, self.settings = self.settings, structs.replace(self.settings, model=name)
         agent = self._create_agent()
         try:
             await agent.check_model()
         except BaseException:
-            self.settings = before
+            self.settings = previous
             raise
-        # What it has open, the other opens too: an MCP server is not there twice.
+        # Close first: both agents use the same MCP servers.
         await self.agent.__aexit__()
         self.agent = agent
         await agent.__aenter__()
@@ -103,10 +110,10 @@ class ChatSession:
     async def _show_greeting(self) -> None:
         tools = await self.agent.list_tools()
         count = f"{len(tools)} tools" if len(tools) != 1 else "1 tool"
-        model = self.settings.model or "the default model"
+        model = self.settings.model or "default model"
         mode = self.approvals.policy.autonomy
         self.display.print_line(
-            f"{model}, {count}, approval: {mode}. /help lists the commands.", "dim"
+            f"{model}, {count}, approval: {mode}. Type /help for commands.", "dim"
         )
 
     async def _read_line(self) -> str | None:
@@ -114,7 +121,7 @@ class ChatSession:
             try:
                 return await self._keyboard.read_line()
             except Interrupted:
-                self.display.print_line("(Ctrl-D leaves)", "dim")
+                self.display.print_line("(press Ctrl-D to leave)", "dim")
 
     async def _handle_line(self, line: str) -> None:
         if line.startswith("/"):
@@ -123,7 +130,7 @@ class ChatSession:
             await self._run_interruptible(self._run_agent(line))
 
     async def _run_interruptible(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let somebody work. Ctrl-C ends that, and nothing else."""
+        """Run something that Ctrl-C interrupts. Errors are shown and the session continues."""
         self._running_task = asyncio.create_task(work)
         with _cancel_on_ctrl_c(self._running_task):
             try:
@@ -131,7 +138,7 @@ class ChatSession:
             except asyncio.CancelledError:
                 self.display.print_line("(interrupted)", "yellow")
             except ModelFailed as problem:
-                self.display.print_line(f"The model has failed: {problem}", "red")
+                self.display.print_line(f"The model failed: {problem}", "red")
             except Exception as problem:
                 self.display.print_line(_describe_problem(problem), "red")
             finally:
@@ -144,42 +151,42 @@ class ChatSession:
             async for event in events:
                 self.display.show_event(event)
 
-    async def _ask_user(self, question: ApprovalRequest) -> ApprovalAnswer:
+    async def _ask_user(self, request: ApprovalRequest) -> ApprovalAnswer:
+        """Ask the user to approve a call. Ctrl-C means no, and ends the turn."""
         self.display.stop_waiting()
         try:
-            answer = parse_answer(await self._prompt_user(question))
+            answer = parse_answer(await self._prompt_user(request))
         except Interrupted:
             if self._running_task:
                 self._running_task.cancel()
             return "no"
-        if answer == "always" and question.can_always:
+        if answer == "always" and request.can_always:
             self.display.print_line(
-                f"{question.tool} is allowed for the rest of this session.", "yellow"
+                f"{request.tool} is allowed for the rest of this session.", "yellow"
             )
         return answer
 
-    async def _prompt_user(self, question: ApprovalRequest) -> str:
-        """What somebody says, who may want to see all of it first."""
-        has_more = self.display.show_question(question)
-        more = ", s)how all" if has_more else ""
-        lasts = ", a)lways in this session" if question.can_always else ""
-        words = f"y)es, n)o{lasts}{more}: "
-        said = await self._keyboard.read_answer(words)
-        while has_more and said.strip().lower() in ("s", "show"):
-            self.display.show_question(question, whole=True)
-            said = await self._keyboard.read_answer(words)
-        return said
+    async def _prompt_user(self, request: ApprovalRequest) -> str:
+        """Show a request and return the typed answer. The user may first show all of it."""
+        is_shortened = self.display.show_question(request)
+        always = ", a)lways in this session" if request.can_always else ""
+        show = ", s)how all" if is_shortened else ""
+        prompt = f"y)es, n)o{always}{show}: "
+        typed = await self._keyboard.read_answer(prompt)
+        while is_shortened and typed.strip().lower() in ("s", "show"):
+            self.display.show_question(request, whole=True)
+            typed = await self._keyboard.read_answer(prompt)
+        return typed
 
 
 def _describe_problem(problem: Exception) -> str:
-    """What has gone wrong. The talk goes on, whatever it is."""
-    is_ours = isinstance(problem, (ToolspeakError, OSError)) and str(problem)
-    return str(problem) if is_ours else f"{type(problem).__name__}: {problem}"
+    is_readable = isinstance(problem, (ToolspeakError, OSError)) and str(problem)
+    return str(problem) if is_readable else f"{type(problem).__name__}: {problem}"
 
 
 @contextmanager
 def _cancel_on_ctrl_c(task: asyncio.Task[None]) -> Generator[None]:
-    """While this lasts, Ctrl-C ends a task, and not the program."""
+    """Let Ctrl-C cancel a task instead of ending the program."""
     loop = asyncio.get_running_loop()
     try:
         loop.add_signal_handler(signal.SIGINT, task.cancel)
@@ -192,35 +199,25 @@ def _cancel_on_ctrl_c(task: asyncio.Task[None]) -> Generator[None]:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-if TYPE_CHECKING:
-    pass
-
-_MODES: tuple[Autonomy, ...] = get_args(Autonomy)
-_MODE_DESCRIPTIONS = {
-    "full": "every call is made",
-    "read_only": "what may change things is refused, all else is made",
-    "ask": "you are asked, unless you have said always",
-}
+# Slash commands. A new command is a function and a row of COMMANDS.
 
 
 class ChatCommand(Struct, frozen=True):
-    """A command, and what `/help` says of it."""
-
     usage: str
     description: str
     run: Callable[[ChatSession, str], Awaitable[None]]
 
 
 async def run_command(session: ChatSession, line: str) -> None:
-    """Do what a line says that begins with a slash."""
-    name, _, rest = line[1:].partition(" ")
+    """Run a line that begins with a slash."""
+    name, _, argument = line[1:].partition(" ")
     command = COMMANDS.get(name)
     if command is None:
-        near = difflib.get_close_matches(name, COMMANDS, 1)
-        hint = f"; did you mean /{near[0]}?" if near else ": /help lists them"
+        similar = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f"; did you mean /{similar[0]}?" if similar else "; type /help for a list"
         session.display.print_line(f"There is no command /{name}{hint}", "yellow")
         return
-    await command.run(session, rest.strip())
+    await command.run(session, argument.strip())
 
 
 async def _show_help(session: ChatSession, _: str) -> None:
@@ -231,30 +228,31 @@ async def _show_help(session: ChatSession, _: str) -> None:
 async def _show_tools(session: ChatSession, _: str) -> None:
     tools = await session.agent.list_tools()
     if not tools:
-        session.display.print_line("There are none. --files, --shell and --mcp bring some.")
+        session.display.print_line("There are no tools. Add some with --files, --shell or --mcp.")
     rows: list[tuple[str, str]] = []
     for tool in tools.values():
-        known = session.approvals.decide_by_policy(tool)
-        rule = "asks" if known is None else "allowed" if known.is_allowed else "refused"
-        about = tool.tool.description.strip().partition("\n")[0]
-        rows.append((tool.name, f"[{rule}] {about}"))
+        decision = session.approvals.decide_by_policy(tool)
+        rule = "asks" if decision is None else "allowed" if decision.is_allowed else "denied"
+        description = tool.tool.description.strip().partition("\n")[0]
+        rows.append((tool.name, f"[{rule}] {description}"))
     session.display.print_table(rows)
 
 
-async def _set_mode(session: ChatSession, wanted: str) -> None:
+async def _set_mode(session: ChatSession, argument: str) -> None:
     approvals = session.approvals
-    chosen = next((one for one in _MODES if one == wanted), None)
-    if wanted and chosen is None:
-        session.display.print_line(f"Expected one of {', '.join(_MODES)}, got {wanted!r}", "yellow")
+    chosen = next((one for one in _MODES if one == argument), None)
+    if argument and chosen is None:
+        session.display.print_line(
+            f"Expected one of {', '.join(_MODES)}, got {argument!r}", "yellow"
+        )
         return
     if chosen:
         approvals.policy = structs.replace(approvals.policy, autonomy=chosen)
-    now = approvals.policy.autonomy
-    session.display.print_line(f"{now}: {_MODE_DESCRIPTIONS[now]}")
-    if approvals.always_allowed and now == "ask":
-        session.display.print_line(
-            f"always in this session: {', '.join(sorted(approvals.always_allowed))}"
-        )
+    mode = approvals.policy.autonomy
+    session.display.print_line(f"{mode}: {_MODE_DESCRIPTIONS[mode]}")
+    if approvals.always_allowed and mode == "ask":
+        allowed = ", ".join(approvals.always_allowed)
+        session.display.print_line(f"always allowed in this session: {allowed}")
 
 
 async def _set_model(session: ChatSession, name: str) -> None:
@@ -264,27 +262,29 @@ async def _set_model(session: ChatSession, name: str) -> None:
             await session.use_model(name)
         finally:
             session.display.stop_waiting()
-    session.display.print_line(f"The model is {session.settings.model or 'the default one'}.")
+    session.display.print_line(f"The model is {session.settings.model or 'the default model'}.")
 
 
 async def _save_transcript(session: ChatSession, name: str) -> None:
     path = Path(name).expanduser() if name else session.transcript.path
     if path is None:
-        session.display.print_line("Where to? /save FILE", "yellow")
+        session.display.print_line("Name a file: /save FILE", "yellow")
         return
     if path != session.transcript.path:
         if path.exists():
-            session.display.print_line(f"{path} exists already: it is left as it is", "yellow")
+            session.display.print_line(f"{path} exists already; nothing was saved.", "yellow")
             return
         session.transcript = Transcript(path, session.transcript.messages)
     session.transcript.create_file()
-    said = f"The conversation is in {path}, and so will be what follows."
-    session.display.print_line(f"{said} `toolspeak chat --transcript {path}` goes on with it.")
+    session.display.print_line(
+        f"Saved to {path}; new messages are added to it. "
+        f"Continue later with `toolspeak chat --transcript {path}`."
+    )
 
 
 async def _start_new(session: ChatSession, _: str) -> None:
     session.transcript = Transcript()
-    session.display.print_line("A new conversation.")
+    session.display.print_line("New conversation.")
 
 
 async def _quit(session: ChatSession, _: str) -> None:
@@ -292,13 +292,13 @@ async def _quit(session: ChatSession, _: str) -> None:
 
 
 COMMANDS = {
-    "help": ChatCommand("/help", "this list", _show_help),
-    "tools": ChatCommand("/tools", "the tools, and which of them need your approval", _show_tools),
-    "mode": ChatCommand("/mode [full|read_only|ask]", "what is done without asking you", _set_mode),
-    "model": ChatCommand("/model [NAME]", "the model, or another one", _set_model),
+    "help": ChatCommand("/help", "list the commands", _show_help),
+    "tools": ChatCommand("/tools", "list the tools, and whether you are asked", _show_tools),
+    "mode": ChatCommand("/mode [full|read_only|ask]", "show or set the approval mode", _set_mode),
+    "model": ChatCommand("/model [NAME]", "show or change the model", _set_model),
     "save": ChatCommand(
-        "/save [FILE]", "write the conversation down, and go on doing so", _save_transcript
+        "/save [FILE]", "save the conversation, now and from here on", _save_transcript
     ),
-    "clear": ChatCommand("/clear", "begin a new conversation", _start_new),
+    "clear": ChatCommand("/clear", "start a new conversation", _start_new),
     "quit": ChatCommand("/quit", "leave", _quit),
 }

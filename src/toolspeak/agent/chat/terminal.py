@@ -1,4 +1,7 @@
-"""What is shown of an agent's work. It reads without colours, and in a file too."""
+"""The terminal of a chat: `Display` shows an agent's events, `Keyboard` reads lines and answers.
+
+The output reads well without colours and in a file.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,15 @@ from .. import (
 )
 from ..approvals import summarize_arguments
 from ..concurrency import run_in_thread
-from ..secrets import format_secret_question as secret_question
+from ..secrets import format_secret_question
 
-_MOST_LINES, _MOST_CHARACTERS = 12, 1200
-_MOST_ASKED, _WIDEST = 30, 600
-"""How much of a question is shown at first: lines, and characters of each."""
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+
+_MAX_RESULT_LINES, _MAX_RESULT_CHARACTERS = 12, 1200
+_MAX_QUESTION_LINES, _MAX_LINE_LENGTH = 30, 600
 _SHOWN_NOTES = frozenset({"retried"})
+_PROMPT = "› "
 
 
 class Display:
@@ -41,42 +47,44 @@ class Display:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._open_line = ""
-        """What the line that is not ended yet belongs to: "said" or "thought"."""
+        """The kind of text in the unfinished line: "text", "reasoning", or "" for none."""
         self._status = console.status("waiting for the model")
 
     def print_line(self, text: str, style: str = "") -> None:
-        """A line of the program's own."""
         self.end_line()
         self._console.print(Text(escape_for_terminal(text), style), soft_wrap=True)
 
     def print_table(self, rows: list[tuple[str, str]]) -> None:
-        """Names, and what there is to say of them."""
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-        for name, about in rows:
-            table.add_row(Text(escape_for_terminal(name), "bold"), Text(escape_for_terminal(about)))
+        for name, description in rows:
+            table.add_row(
+                Text(escape_for_terminal(name), "bold"), Text(escape_for_terminal(description))
+            )
         self._console.print(table)
 
     def start_waiting(self) -> None:
-        """Nothing has come yet."""
         if self._console.is_terminal:
             self._status.start()
 
     def stop_waiting(self) -> None:
-        """Something has."""
         self._status.stop()
 
+    def end_line(self) -> None:
+        """End the unfinished line, if there is one."""
+        if self._open_line:
+            self._console.print()
+        self._open_line = ""
+
     def show_event(self, event: AgentEvent) -> None:
-        """What has just happened."""
         self.stop_waiting()
         match event:
             case TextDelta():
-                self._write_delta(event.text, "said", "")
+                self._write_delta(event.text, "text", "")
             case ReasoningDelta():
-                self._write_delta(event.text, "thought", "dim italic")
+                self._write_delta(event.text, "reasoning", "dim italic")
             case ToolCallRequested():
-                self.print_line(
-                    f"● {event.call.name}({summarize_arguments(event.call.arguments)})", "cyan"
-                )
+                arguments = summarize_arguments(event.call.arguments)
+                self.print_line(f"● {event.call.name}({arguments})", "cyan")
             case ToolCallFinished():
                 self._show_result(event)
             case Note() if event.code in _SHOWN_NOTES:
@@ -86,55 +94,53 @@ class Display:
             case ApprovalRequested() | Note():
                 pass
 
-    def end_line(self) -> None:
-        """End the line that is open, if there is one."""
-        if self._open_line:
-            self._console.print()
-        self._open_line = ""
-
-    def show_question(self, question: ApprovalRequest, *, whole: bool = False) -> bool:
-        """What somebody is asked about a call; whether there is more of it than is shown."""
-        lines = [line for pair in question.arguments.items() for line in _argument_lines(*pair)]
-        shown = lines if whole else [line[:_WIDEST] for line in lines[:_MOST_ASKED]]
-        asked = [secret_question(use, question.tool) for use in question.secrets]
+    def show_question(self, request: ApprovalRequest, *, whole: bool = False) -> bool:
+        """Show a call that needs approval; return whether it was shortened."""
+        lines = [line for pair in request.arguments.items() for line in _format_argument(*pair)]
+        shown = lines
+        if not whole:
+            shown = [line[:_MAX_LINE_LENGTH] for line in lines[:_MAX_QUESTION_LINES]]
         body = Text("\n".join(map(escape_for_terminal, shown or ["(no arguments)"])))
-        if question.is_echo:
-            asked.append("Nobody but a tool's result asks for this: the model only repeats it.")
-        for one in asked:
-            body.append(f"\n{escape_for_terminal(one)}", "bold")
-        from_ = f" (of {escape_for_terminal(question.source)})" if question.source else ""
-        title = Text(f"Run {escape_for_terminal(question.tool)}{from_}?")
+        warnings = [format_secret_question(use, request.tool) for use in request.secrets]
+        if request.is_echo:
+            warnings.append(
+                "You did not ask for this: the model repeats a call from a tool result."
+            )
+        for warning in warnings:
+            body.append(f"\n{escape_for_terminal(warning)}", "bold")
+        source = f" (from {escape_for_terminal(request.source)})" if request.source else ""
+        title = Text(f"Run {escape_for_terminal(request.tool)}{source}?")
         self.end_line()
         self._console.print(Panel(body, title=title, title_align="left"))
         return shown != lines
 
-    def _write_delta(self, text: str, whose: str, style: str) -> None:
-        if self._open_line and self._open_line != whose:
+    def _write_delta(self, text: str, kind: str, style: str) -> None:
+        if self._open_line and self._open_line != kind:
             self.end_line()
-        self._open_line = whose
+        self._open_line = kind
         self._console.print(Text(escape_for_terminal(text), style), end="", soft_wrap=True)
 
     def _show_result(self, event: ToolCallFinished) -> None:
         self.end_line()
         is_error = event.result.is_error
-        took = f" {event.seconds:.1f} s" if event.seconds >= 0.1 else ""
-        title = f"{escape_for_terminal(event.call.name)} {'✗' if is_error else '✓'}{took}"
-        shown = Text(escape_for_terminal(shorten_output(event.display_text)))
+        duration = f" {event.seconds:.1f} s" if event.seconds >= 0.1 else ""
+        title = f"{escape_for_terminal(event.call.name)} {'✗' if is_error else '✓'}{duration}"
+        body = Text(escape_for_terminal(shorten_output(event.display_text)))
         style = "red" if is_error else "green"
-        self._console.print(Panel(shown, title=Text(title), title_align="left", border_style=style))
+        self._console.print(Panel(body, title=Text(title), title_align="left", border_style=style))
 
     def _show_end(self, event: RunFinished) -> None:
         self.end_line()
-        run = event.result
-        if run.stop != "answer":
-            self.print_line(f"({run.stop_message})", "yellow")
-        elif not run.text:
-            self.print_line("(the model has said nothing)", "yellow")
+        result = event.result
+        if result.stop != "answer":
+            self.print_line(f"({result.stop_message})", "yellow")
+        elif not result.text:
+            self.print_line("(the model answered with no text)", "yellow")
 
 
-def _argument_lines(key: str, value: Any) -> list[str]:
-    """An argument as it is: JSON, or a text of several lines, each behind a bar that no text can
-    have made."""
+def _format_argument(key: str, value: Any) -> list[str]:
+    """Format an argument as JSON, or a text of several lines with a bar before each line. The bar
+    shows which lines belong to the text."""
     name = summarize_arguments({key: None}).removesuffix(": null")
     if not isinstance(value, str) or "\n" not in value:
         return [f"{name}: {json.dumps(value, ensure_ascii=False)}"]
@@ -142,36 +148,30 @@ def _argument_lines(key: str, value: Any) -> list[str]:
 
 
 def shorten_output(text: str) -> str:
-    """The beginning of a long text, and how much is left out."""
-    lines = text[:_MOST_CHARACTERS].splitlines()[:_MOST_LINES]
-    kept = "\n".join(lines)
-    left = len(text) - len(kept)
-    return f"{kept}\n… {left} more characters" if left > 20 else text
-
-
-if TYPE_CHECKING:
-    from prompt_toolkit import PromptSession
-
-_PROMPT = "› "
+    """Return the beginning of a long text, and how much is omitted."""
+    lines = text[:_MAX_RESULT_CHARACTERS].splitlines()[:_MAX_RESULT_LINES]
+    beginning = "\n".join(lines)
+    omitted = len(text) - len(beginning)
+    return f"{beginning}\n… {omitted} more characters" if omitted > 20 else text
 
 
 class Interrupted(Exception):
-    """Ctrl-C, at a line that is being typed."""
+    """Ctrl-C while a line was being typed."""
 
 
 class Keyboard:
-    """Reads from whoever is there."""
+    """Reads lines from a terminal, with history, or from a pipe."""
 
     def __init__(self, history: Path | None = None) -> None:
         self.is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         self._history = history
         self._session: PromptSession[str] | None = None
-        self._piped = _PipeReader()
+        self._pipe = _PipeReader()
 
     async def read_line(self) -> str | None:
-        """The next line; None if there is none any more."""
+        """Return the next line, or None at the end of the input."""
         if not self.is_terminal:
-            return await run_in_thread(self._piped.read_line)
+            return await run_in_thread(self._pipe.read_line)
         try:
             return await self._get_session().prompt_async(_PROMPT, handle_sigint=False)
         except EOFError:
@@ -179,14 +179,13 @@ class Keyboard:
         except KeyboardInterrupt:
             raise Interrupted from None
 
-    async def read_answer(self, words: str) -> str:
-        """What somebody says to a question; "" if they say nothing."""
+    async def read_answer(self, prompt: str) -> str:
+        """Return the answer to a question, which is kept out of the history; "" at Ctrl-D."""
         from prompt_toolkit import PromptSession
 
         _discard_typed()
         try:
-            # Answers to questions are no lines to come back to.
-            return await PromptSession[str]().prompt_async(words, handle_sigint=False)
+            return await PromptSession[str]().prompt_async(prompt, handle_sigint=False)
         except EOFError:
             return ""
         except KeyboardInterrupt:
@@ -204,14 +203,13 @@ class Keyboard:
 
 
 class _PipeReader:
-    """The lines of standard input, in whatever encoding they are. Python's own buffer is not used:
-    a thread that waits for more would keep it locked when the program ends."""
+    """Reads lines from standard input without Python's buffer: a thread waiting in it would keep
+    its lock while the program exits."""
 
     def __init__(self) -> None:
         self._buffer = b""
 
     def read_line(self) -> str | None:
-        """The next line; None if there is none any more."""
         while b"\n" not in self._buffer:
             data = os.read(0, 65_536)
             if not data:
@@ -224,7 +222,7 @@ class _PipeReader:
 
 
 def _discard_typed() -> None:
-    """What was typed before a question was seen is no answer to it."""
+    """Discard what was typed before the question was shown: it cannot be the answer."""
     with suppress(ImportError, OSError):
         import termios
 
@@ -232,7 +230,7 @@ def _discard_typed() -> None:
 
 
 def _prepare_history(path: Path | None) -> Path | None:
-    """The file for the history, which nobody else may read; None if there can be none."""
+    """Create the history file, readable only by its owner; None if that is not possible."""
     if path is None:
         return None
     try:

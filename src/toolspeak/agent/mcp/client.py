@@ -1,7 +1,7 @@
 """An MCP server as a source of tools for an agent.
 
-One that dies is connected to again when it is next needed. Until then its tools stay in the list,
-and a call of one says what is the matter: an agent goes on without a server.
+A server that dies is connected to again when it is next needed. Until then its tools stay listed,
+and a call of one reports the problem: the agent continues without the server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .endpoints import (
     StdioEndpoint,
     check_headers,
 )
-from .tools import assign_names
+from .tools import assign_names, read_content
 
 if TYPE_CHECKING:
     from mcp_types import Tool as SdkTool
@@ -34,23 +34,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("toolspeak.agent")
 
+MAX_BACKOFF = 30.0
 _MAX_WAIT = 5.0
-"""Seconds that a call waits for a server to be tried again; it fails if there are more to go."""
+"""Seconds that a call waits for a reconnection; it fails if the backoff is longer."""
 _TIMEOUT_MARGIN = 5.0
+_GO_ON = "Continue without it, or tell the user."
 
 
 class McpServer:
-    """A server's tools, named `server__tool`. It belongs to one agent at a time.
+    """The tools of a server, named `server__tool`. Belongs to one agent at a time.
 
-    A server says of its tools which only read. That is believed only with `trust_hints`: anybody
-    may write a server. Otherwise all of them count as tools that write, which are asked about, or
-    refused where an agent may only read.
+    Anybody can write a server, so its hints about which tools only read count only with
+    `trust_hints`. Otherwise all its tools count as tools that write.
     """
 
     def __init__(
         self,
         name: str,
-        place: McpEndpoint,
+        endpoint: McpEndpoint,
         *,
         required: bool = True,
         trust_hints: bool = False,
@@ -58,9 +59,9 @@ class McpServer:
         timeout: float | None = None,
     ) -> None:
         self.name = name
-        self.endpoint = place
+        self.endpoint = endpoint
         self.required = required
-        """Whether an agent cannot do without it. If not, it is left out when it does not start."""
+        """Whether the agent fails if the server does not start; else it is left out."""
         self.trust_hints = trust_hints
         self._startup_timeout = startup_timeout
         self._timeout = timeout
@@ -82,27 +83,25 @@ class McpServer:
         cwd: str | Path | None = None,
         **options: Any,
     ) -> McpServer:
-        """One that is started by a command. It does not get the environment of this program, only
-        what every program needs (PATH, HOME …) and what `env` says."""
-        place = StdioEndpoint(
+        """Describe a server that is started by a command. It does not inherit this program's
+        environment, only what every program needs (PATH, HOME …) and `env`."""
+        endpoint = StdioEndpoint(
             command=command,
             args=tuple(args),
             env=dict(env or {}),
             cwd=str(cwd) if cwd is not None else None,
         )
-        return cls(name, place, **options)
+        return cls(name, endpoint, **options)
 
     @classmethod
     def http(
         cls, name: str, url: str, *, headers: Mapping[str, str] | None = None, **options: Any
     ) -> McpServer:
-        """One that is running, and speaks streamable HTTP."""
+        """Describe a running server that speaks streamable HTTP."""
         return cls(name, HttpEndpoint(url=url, headers=check_headers(headers or {})), **options)
 
     def __repr__(self) -> str:
         return f"McpServer({self.name!r}, {self.endpoint})"
-
-    # As a source of tools.
 
     async def open(self) -> None:
         async with self._lock:
@@ -113,7 +112,7 @@ class McpServer:
             except ServerNotStarted as problem:
                 if self.required:
                     raise
-                log.warning("%s\n  The agent goes on without it.", problem)
+                log.warning("%s\n  The agent continues without it.", problem)
                 return
             self._is_open = True
 
@@ -131,62 +130,60 @@ class McpServer:
         self._is_open = False
         self._tools = self._declared = ()
         self._backoff.reset()
-        # The next time it may be opened in another loop.
+        # The next `open` may be in another event loop.
         self._lock = asyncio.Lock()
         if session:
             await session.close()
 
-    # Its tools.
+    # Tools.
 
-    def _update_tools(self, listed: tuple[SdkTool, ...]) -> None:
-        if listed is not self._declared or not self._tools:
-            names = assign_names(self.name, (tool.name for tool in listed))
-            self._tools = tuple(self._build_tool(tool, names[tool.name]) for tool in listed)
-            self._declared = listed
+    def _update_tools(self, declared: tuple[SdkTool, ...]) -> None:
+        if declared is not self._declared or not self._tools:
+            names = assign_names(self.name, (tool.name for tool in declared))
+            self._tools = tuple(self._build_tool(tool, names[tool.name]) for tool in declared)
+            self._declared = declared
 
-    def _build_tool(self, told: SdkTool, name: str) -> AgentTool:
+    def _build_tool(self, declared: SdkTool, name: str) -> AgentTool:
         return AgentTool(
             tool=Tool(
                 name=name,
-                description=told.description or told.title or "",
-                parameters=dict(told.input_schema),
+                description=declared.description or declared.title or "",
+                parameters=dict(declared.input_schema),
             ),
-            handler=self._build_handler(told.name),
-            options=self._read_options(told),
+            handler=self._build_handler(declared.name),
+            options=self._read_options(declared),
             source=self.name,
         )
 
-    def _read_options(self, told: SdkTool) -> ToolOptions:
-        """What may be believed of a tool. Its time ends after the server's own, which says more."""
-        hints = told.annotations if self.trust_hints else None
+    def _read_options(self, declared: SdkTool) -> ToolOptions:
+        hints = declared.annotations if self.trust_hints else None
         return ToolOptions(
             writes=not (hints and hints.read_only_hint),
             idempotent=bool(hints and hints.idempotent_hint),
+            # The session's own timeout comes first: its message says more.
             timeout=self._timeout + _TIMEOUT_MARGIN if self._timeout else None,
         )
 
     def _build_handler(self, tool: str) -> ToolHandler:
         async def call(arguments: dict[str, Any]) -> ResultContent:
             try:
-                return await self._call(tool, arguments)
+                return await self._call_tool(tool, arguments)
             except RequestNotSent:
-                # The server has gone since it was last asked, and never heard of this.
-                return await self._call(tool, arguments)
+                # The server ended since it was last used and has not seen this call.
+                return await self._call_tool(tool, arguments)
 
         return call
 
-    async def _call(self, tool: str, arguments: dict[str, Any]) -> ResultContent:
-        from .tools import read_content
-
+    async def _call_tool(self, tool: str, arguments: dict[str, Any]) -> ResultContent:
         session = await self._get_session()
         result = await session.call_tool(tool, arguments, self._timeout)
         self._backoff.reset()
         return read_content(result)
 
-    # Its connection.
+    # The connection.
 
     async def _get_session(self) -> McpSession:
-        """The connection that there is, or a new one."""
+        """Return the current session if it is usable, or a new one."""
         async with self._lock:
             if self._session and await self._session.is_usable():
                 return self._session
@@ -197,26 +194,26 @@ class McpServer:
             session = await self._reconnect()
             if not self._is_open:
                 await session.close()
-                raise McpServerError(f"the MCP server {self.name!r} was closed")
+                raise McpServerError(f"MCP server {self.name!r} was closed.")
             self._session = session
             return session
 
     async def _reconnect(self) -> McpSession:
         if not self._is_open:
-            raise McpServerError(f"the MCP server {self.name!r} is not open")
-        left = self._backoff.seconds_left
-        if left > _MAX_WAIT:
+            raise McpServerError(f"MCP server {self.name!r} is not open.")
+        seconds = self._backoff.seconds_left
+        if seconds > _MAX_WAIT:
             raise McpServerError(
-                f"the MCP server {self.name!r} has failed several times, and is left alone for "
-                f"{left:.0f} s. Go on without it, or tell the user."
+                f"MCP server {self.name!r} failed several times. "
+                f"It is tried again in {seconds:.0f} s. {_GO_ON}"
             )
-        await asyncio.sleep(left)
+        await asyncio.sleep(seconds)
         try:
             return await self._connect()
         except ServerNotStarted as problem:
             self._backoff.record_failure()
             log.warning("%s", problem)
-            raise McpServerError(f"{problem.short}. Go on without it, or tell the user.") from None
+            raise McpServerError(f"{problem.short}. {_GO_ON}") from None
 
     async def _connect(self) -> McpSession:
         try:
@@ -230,11 +227,8 @@ class McpServer:
         return session
 
 
-MAX_BACKOFF = 30.0
-
-
 class Backoff:
-    """Counts failures in a row: 0, 1, 2, 4 … seconds have to pass after them."""
+    """How long to wait after failures in a row: 0, 1, 2, 4 … seconds."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -243,16 +237,13 @@ class Backoff:
 
     @property
     def seconds_left(self) -> float:
-        """The seconds until it may be tried again."""
         return max(0.0, self._until - self._clock())
 
     def record_failure(self) -> None:
-        """It has failed once more."""
         self._failures += 1
         wait = min(MAX_BACKOFF, 2.0 ** (self._failures - 2)) if self._failures > 1 else 0.0
         self._until = self._clock() + wait
 
     def reset(self) -> None:
-        """It works: the next failure is the first again."""
         self._failures = 0
         self._until = 0.0

@@ -1,4 +1,7 @@
-"""Where a server is: a command that starts it, or an address. Neither prints its secrets."""
+"""How to reach an MCP server, and the errors on the way. Importing this does not import the SDK.
+
+The `repr` of an endpoint hides its secrets.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,21 @@ _HEADER_VALUE = re.compile(r"[\t -~]*")
 
 
 class StdioEndpoint(Struct, frozen=True, kw_only=True):
-    """A program that speaks over its standard input and output."""
+    """A program to start, which speaks MCP over stdin and stdout."""
 
     command: str
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
-    """What it gets beside the few variables that every program needs."""
+    """Variables in addition to the few that every program needs."""
     cwd: str | None = None
 
     def __repr__(self) -> str:
-        where = f" in {self.cwd}" if self.cwd else ""
-        return f"`{scrub(shlex.join([self.command, *self.args])).text}`{where}"
+        directory = f" in {self.cwd}" if self.cwd else ""
+        return f"`{scrub(shlex.join([self.command, *self.args])).text}`{directory}"
 
 
 class HttpEndpoint(Struct, frozen=True, kw_only=True):
-    """A server that is running, and speaks HTTP."""
+    """A running server, which speaks MCP over streamable HTTP."""
 
     url: str
     headers: dict[str, str] = {}
@@ -46,12 +49,13 @@ McpEndpoint = StdioEndpoint | HttpEndpoint
 
 
 def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers, if they can be sent. No message shows a value: it may be a key."""
+    """Return the headers stripped, or raise if one cannot be sent. No message shows a value: it
+    may be a key."""
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
-            raise UsageError(f"{name!r} is not the name of a header")
+            raise UsageError(f"{name!r} is not a valid header name")
         if not _HEADER_VALUE.fullmatch(value.strip()):
-            raise UsageError(f"no header can carry the value of {name!r}: it is more than ASCII")
+            raise UsageError(f"the value of header {name!r} must be printable ASCII")
     return {name: value.strip() for name, value in headers.items()}
 
 
@@ -60,25 +64,24 @@ class McpServerError(ToolError):
 
 
 class ServerNotStarted(McpServerError):
-    """The same, at its beginning. What it was started with, and what it complained of, is for its
-    user; `short` is for a model."""
+    """The server could not be started or reached. The message is for the user and shows the
+    command and its last output; `short` is for the model."""
 
-    def __init__(self, told: str, short: str) -> None:
-        super().__init__(told)
+    def __init__(self, message: str, short: str) -> None:
+        super().__init__(message)
         self.short = short
 
 
 class RequestNotSent(McpServerError):
-    """The same, and it is certain that the server has not begun with the call."""
+    """The server certainly has not received the call, so it may be sent again."""
 
 
 def find_root_error(problem: BaseException) -> BaseException:
-    """The first of the problems that tasks have failed with together."""
+    """Return the first error inside nested exception groups."""
     while isinstance(problem, BaseExceptionGroup):
         problem = problem.exceptions[0]
     return problem
 
 
 def describe_error(problem: BaseException) -> str:
-    """What an exception says, or what it is if it says nothing."""
     return str(problem).strip() or type(problem).__name__

@@ -1,12 +1,12 @@
-"""A folder to work in: tools that read, list, search and edit below it, and a shell.
+"""Workspace tools: read, list, search and edit the files of one folder, and run shell commands.
 
 workspace_tools("~/project")                              read_file, list_files, search
-workspace_tools("~/project", writes=True, shell=True)     edit_file and shell beside them
+workspace_tools("~/project", writes=True, shell=True)     also edit_file and shell
 
-`docs/workspace.md` says what they are safe against, and what not.
+`docs/workspace.md` says what they protect against, and what not.
 """
 
-from .problems import WorkspaceError
+from .folder import WorkspaceError
 from .tools import SHELL, Workspace, workspace_tools
 
 __all__ = ["SHELL", "Workspace", "WorkspaceError", "workspace_tools"]

@@ -1,7 +1,7 @@
-"""Changes a text in a file, exactly where it stands.
+"""Replaces a text in a file, exactly where it occurs.
 
-What cannot be done is told so that the next try can be right: where the text stands if it stands
-there more than once, and which lines are most like it if it does not stand there at all.
+An error tells the model how to succeed next time: where the text occurs if it does so more than
+once, and the most similar lines if it does not occur at all.
 """
 
 from __future__ import annotations
@@ -11,151 +11,150 @@ from difflib import SequenceMatcher
 from heapq import nlargest
 from itertools import islice
 
-from .confined import Folder
-from .files import LARGEST, Content, create, read, replace
-from .problems import Missing, WorkspaceError, shown
-from .text import FileText, cut, lines_of
+from .files import (
+    MAX_FILE_SIZE,
+    FileContent,
+    FileText,
+    create_file,
+    read_content,
+    replace_file,
+    shorten_line,
+    split_lines,
+)
+from .folder import ConfinedFolder, FileMissing, WorkspaceError, show_path
 
-_MOST = 1000
-"""How often a text is looked for that should stand there once."""
-_MOST_PLACES = 10
-_MOST_LINES = 12
-_MOST_LOOKED_AT = 10_000
-_MOST_COMPARED = 50
-_LONGEST_COMPARED = 200
-_ALIKE = 0.6
+_MAX_MATCHES = 1000
+_MAX_LISTED = 10
+_MAX_QUOTED_LINES = 12
+_MAX_SCANNED_LINES = 10_000
+_MAX_COMPARED_LINES = 50
+_MAX_COMPARED_LENGTH = 200
+_MIN_SIMILARITY = 0.6
 
 
-def edit(folder: Folder, path: str, old: str, new: str, *, everywhere: bool) -> str:
-    """Replace `old` by `new`; without `old`, make a new file."""
-    data = _encoded(new)
+def edit_file(folder: ConfinedFolder, path: str, old: str, new: str, *, everywhere: bool) -> str:
+    """Replace `old` by `new`; without `old`, create a file. Return what was done."""
+    data = _encode(new)
     try:
-        content = read(folder, path, to_change=True)
-    except Missing as problem:
+        content = read_content(folder, path, to_change=True)
+    except FileMissing as problem:
         if old:
-            raise Missing(f"{problem} To create it, leave `old` empty.") from None
-        return f"[{shown(create(folder, path, data))} was created.]"
+            raise FileMissing(f"{problem} To create it, leave `old` empty.") from None
+        return f"[Created {show_path(create_file(folder, path, data))}.]"
     if old:
-        return _replaced(folder, content, old, new, everywhere)
+        return _replace_text(folder, content, old, new, everywhere)
     if content.data:
-        problem = "exists already. Say in `old` which text of it is to be replaced"
-        raise WorkspaceError(f"{shown(content.path)} {problem}.")
-    replace(folder, content, data)
-    return f"[{shown(content.path)} was empty, and is written.]"
+        advice = "Put the text to replace in `old`"
+        raise WorkspaceError(f"{show_path(content.path)} exists already. {advice}.")
+    replace_file(folder, content, data)
+    return f"[Wrote {show_path(content.path)}, which was empty.]"
 
 
-def _replaced(folder: Folder, content: Content, old: str, new: str, everywhere: bool) -> str:
+def _replace_text(
+    folder: ConfinedFolder, content: FileContent, old: str, new: str, everywhere: bool
+) -> str:
     file = FileText(content)
-    old, new = _plain(old), _plain(new)
-    places = list(islice(_places(file.text, old, apart=everywhere), None if everywhere else _MOST))
-    if not places:
-        raise WorkspaceError(_not_found(file, old))
-    if len(places) > 1 and not everywhere:
-        raise WorkspaceError(_too_often(file, places))
+    old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+    matches = _find_matches(file.text, old, can_overlap=not everywhere)
+    positions = list(matches if everywhere else islice(matches, _MAX_MATCHES))
+    if not positions:
+        raise WorkspaceError(_describe_no_match(file, old))
+    if len(positions) > 1 and not everywhere:
+        raise WorkspaceError(_describe_ambiguity(file, positions))
     if old == new:
-        raise WorkspaceError("`old` and `new` are the same: there is nothing to change.")
-    _check_size(len(file.original) + len(places) * (len(new) - len(old)))
-    changed = _spliced(file, places, len(old), new)
-    replace(folder, content, changed.encode("utf-8", "surrogateescape"))
-    return f"[{shown(file.path)} was changed in {_lines(file, places)}.]"
+        raise WorkspaceError("`old` and `new` are the same. Nothing was changed.")
+    _check_size(len(file.original) + len(positions) * (len(new) - len(old)))
+    edited = _splice(file, positions, len(old), new)
+    replace_file(folder, content, edited.encode("utf-8", "surrogateescape"))
+    return f"[Changed {show_path(file.path)}, {_format_lines(file, positions)}.]"
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     _check_size(len(text))
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise WorkspaceError("`new` has half a character in it: it cannot be written.") from None
+        raise WorkspaceError("`new` contains an invalid character (a lone surrogate).") from None
 
 
 def _check_size(size: int) -> None:
-    """What could not be read again is not written."""
-    if size > LARGEST:
-        raise WorkspaceError(f"The file would become larger than {LARGEST >> 20} MB.")
+    """Refuse to write what could not be read again."""
+    if size > MAX_FILE_SIZE:
+        raise WorkspaceError(f"The file would become larger than {MAX_FILE_SIZE >> 20} MB.")
 
 
-def _plain(text: str) -> str:
-    return text.replace("\r\n", "\n")
+def _find_matches(text: str, old: str, *, can_overlap: bool) -> Iterator[int]:
+    """Yield where `old` occurs. Overlapping matches count when only one is allowed: it would not
+    be clear which is meant."""
+    position = text.find(old)
+    while position >= 0:
+        yield position
+        position = text.find(old, position + (1 if can_overlap else len(old)))
 
 
-def _places(text: str, old: str, *, apart: bool) -> Iterator[int]:
-    """Where a text stands. Two places may share letters, unless they are to be replaced: it is not
-    clear which of them is meant."""
-    place = text.find(old)
-    while place >= 0:
-        yield place
-        place = text.find(old, place + (len(old) if apart else 1))
-
-
-def _spliced(file: FileText, places: list[int], length: int, new: str) -> str:
-    """The file with a text in place of another; all else stays to the letter."""
+def _splice(file: FileText, positions: list[int], length: int, new: str) -> str:
+    """Return the file's original text with `new` at the positions; every other byte is kept."""
     parts: list[str] = []
     done = 0
-    for place in places:
-        start, end = file.in_original(place), file.in_original(place + length)
-        line_break = file.line_break(place, place + length)
+    for position in positions:
+        start, end = file.original_position(position), file.original_position(position + length)
+        line_break = file.find_line_break(position, position + length)
         parts += [file.original[done:start], new.replace("\n", line_break)]
         done = end
     return "".join([*parts, file.original[done:]])
 
 
-def _lines(file: FileText, places: list[int]) -> str:
-    numbers = sorted({file.line_of(place) for place in places[:_MOST_PLACES]})
-    more = f" and {len(places) - _MOST_PLACES} more places" if len(places) > _MOST_PLACES else ""
+def _format_lines(file: FileText, positions: list[int]) -> str:
+    numbers = sorted({file.line_number(one) for one in positions[:_MAX_LISTED]})
+    more = f" and {len(positions) - _MAX_LISTED} more" if len(positions) > _MAX_LISTED else ""
     word = "line" if len(numbers) == 1 and not more else "lines"
     return f"{word} {', '.join(map(str, numbers))}{more}"
 
 
-def _too_often(file: FileText, places: list[int]) -> str:
-    often = f"{_MOST} times or more" if len(places) == _MOST else f"{len(places)} times"
+def _describe_ambiguity(file: FileText, positions: list[int]) -> str:
+    is_capped = len(positions) == _MAX_MATCHES
+    count = f"{_MAX_MATCHES} times or more" if is_capped else f"{len(positions)} times"
     return (
-        f"`old` stands {often} in {shown(file.path)} ({_lines(file, places)}). "
-        "Add lines around it until it stands there once, or set `all`."
+        f"`old` occurs {count} in {show_path(file.path)} ({_format_lines(file, positions)}). "
+        "Add lines around it until it occurs once, or set `all`."
     )
 
 
-def _not_found(file: FileText, old: str) -> str:
-    """What is most like a text that is not there."""
-    told = f"`old` does not stand in {shown(file.path)}."
-    lines, wanted = lines_of(file.shown), lines_of(old)
-    near = _nearest(lines, wanted)
-    if near is None:
-        return f"{told} No line is like it: read the file again."
-    there = lines[near : near + min(len(wanted), _MOST_LINES)]
-    is_spaced = [line.split() for line in there] == [line.split() for line in wanted]
-    why = " Only the spaces differ." if is_spaced else ""
-    quoted = "\n".join(cut(line, _LONGEST_COMPARED) for line in there)
-    return f"{told} The nearest is this, from line {near + 1} on.{why}\n{quoted}"
+def _describe_no_match(file: FileText, old: str) -> str:
+    problem = f"`old` does not occur in {show_path(file.path)}."
+    lines, wanted = split_lines(file.shown), split_lines(old)
+    start = _find_similar(lines, wanted)
+    if start is None:
+        return f"{problem} No line is similar. Read the file again."
+    found = lines[start : start + min(len(wanted), _MAX_QUOTED_LINES)]
+    has_other_spaces = [line.split() for line in found] == [line.split() for line in wanted]
+    reason = " Only the spaces differ." if has_other_spaces else ""
+    quoted = "\n".join(shorten_line(line, _MAX_COMPARED_LENGTH) for line in found)
+    return f"{problem} The most similar text starts at line {start + 1}.{reason}\n{quoted}"
 
 
-def _nearest(lines: list[str], wanted: list[str]) -> int | None:
-    """Where the lines begin that are most like those that are wanted. The longest of them says
-    most of all where that is."""
+def _find_similar(lines: list[str], wanted: list[str]) -> int | None:
+    """Return the index where the most similar lines start, located by the longest wanted line."""
     longest = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
-    likeness = _Likeness(wanted[longest])
-    candidates = nlargest(_MOST_COMPARED, enumerate(lines[:_MOST_LOOKED_AT]), key=likeness.at_most)
+    matcher = SequenceMatcher(None)
+    matcher.set_seq2(_trim(wanted[longest]))
+
+    def bound_similarity(index: int) -> float:
+        matcher.set_seq1(_trim(lines[index]))
+        return matcher.quick_ratio()
+
+    def measure_similarity(index: int) -> float:
+        matcher.set_seq1(_trim(lines[index]))
+        return matcher.ratio()
+
+    # The upper bound is much faster than the ratio itself.
+    scanned = range(min(len(lines), _MAX_SCANNED_LINES))
+    candidates = nlargest(_MAX_COMPARED_LINES, scanned, key=bound_similarity)
     if not candidates:
         return None
-    number, line = max(candidates, key=likeness.of)
-    return max(0, number - longest) if likeness.of((number, line)) >= _ALIKE else None
+    best = max(candidates, key=measure_similarity)
+    return max(0, best - longest) if measure_similarity(best) >= _MIN_SIMILARITY else None
 
 
-class _Likeness:
-    """How much lines are like one line, apart from the spaces around them."""
-
-    def __init__(self, line: str) -> None:
-        self._matcher = SequenceMatcher(None)
-        self._matcher.set_seq2(_compared(line))
-
-    def at_most(self, numbered: tuple[int, str]) -> float:
-        """A limit, which is found much faster."""
-        self._matcher.set_seq1(_compared(numbered[1]))
-        return self._matcher.quick_ratio()
-
-    def of(self, numbered: tuple[int, str]) -> float:
-        self._matcher.set_seq1(_compared(numbered[1]))
-        return self._matcher.ratio()
-
-
-def _compared(line: str) -> str:
-    return line.strip()[:_LONGEST_COMPARED]
+def _trim(line: str) -> str:
+    return line.strip()[:_MAX_COMPARED_LENGTH]

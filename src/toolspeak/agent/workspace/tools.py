@@ -1,8 +1,8 @@
-"""The tools of a folder, as a model sees them.
+"""The workspace tools, as a model sees them.
 
     agent = Agent(model, tools=workspace_tools("~/project", writes=True), approval="ask")
 
-None is there unless it was asked for: reading always, changing and the shell each by their word.
+Only reading is always included; editing and the shell must be asked for.
 """
 
 from __future__ import annotations
@@ -11,112 +11,109 @@ import os
 from typing import Annotated
 
 from ..tools import AgentTool, build_agent_tools, tool
-from .commands import Ended, run
-from .confined import Folder
-from .editing import edit
-from .files import read
-from .listing import list_entries
-from .problems import WorkspaceError
-from .searching import search_files
-from .text import FileText, page
+from .editing import edit_file
+from .files import FileText, format_page, read_content
+from .folder import ConfinedFolder, WorkspaceError
+from .search import list_files, search_files
+from .shell import CommandResult, run_command
 
 SHELL = "shell"
-"""The name of the tool that can do anything: somebody is asked before each of its calls."""
-SECONDS = 60.0
-MOST_SECONDS = 600.0
-PathInside = Annotated[str, "seen from the folder, as in src/main.py"]
+"""The name of the tool that can do anything; each of its calls is asked about."""
+DEFAULT_SECONDS = 60.0
+MAX_SECONDS = 600.0
+WorkspacePath = Annotated[str, "relative to the workspace folder, such as src/main.py"]
 
 
 class Workspace:
     """A folder that a model may work in."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder = Folder(os.path.expanduser(folder))
+        self._folder = ConfinedFolder(os.path.expanduser(folder))
 
     @property
     def root(self) -> str:
-        """The folder's own path, without links."""
+        """The folder's path without links."""
         return self._folder.root
 
     def tools(self, *, writes: bool = False, shell: bool = False) -> tuple[AgentTool, ...]:
-        """The tools that read; with `writes` the one that edits, and with `shell` the shell."""
-        given = [self.read_file, self.list_files, self.search]
-        given += [self.edit_file] if writes else []
-        return build_agent_tools([*given, *([self.shell] if shell else [])])
+        """Return the tools that read; with `writes` also `edit_file`, with `shell` also `shell`."""
+        functions = [self.read_file, self.list_files, self.search]
+        functions += [self.edit_file] if writes else []
+        return build_agent_tools([*functions, *([self.shell] if shell else [])])
 
     @tool(writes=False)
     def read_file(
         self,
-        path: PathInside,
-        offset: Annotated[int | None, "the first line, from 1 on"] = None,
-        limit: Annotated[int | None, "how many lines"] = None,
+        path: WorkspacePath,
+        offset: Annotated[int | None, "the first line, counted from 1"] = None,
+        limit: Annotated[int | None, "the number of lines"] = None,
     ) -> str:
-        """Read a text file. A long one comes in parts."""
-        return page(FileText(read(self._folder, path)), offset, limit)
+        """Read a text file. A long file comes in parts."""
+        return format_page(FileText(read_content(self._folder, path)), offset, limit)
 
     @tool(writes=False)
     def list_files(
         self,
-        path: PathInside = ".",
+        path: WorkspacePath = ".",
         pattern: Annotated[
-            str | None, "looks into all folders below: *.py for names, src/**/*.py for paths"
+            str | None, "also searches all subfolders: *.py for names, src/**/*.py for paths"
         ] = None,
     ) -> str:
         """List the files of a folder. Folders end with a slash."""
-        return list_entries(self._folder, path, pattern)
+        return list_files(self._folder, path, pattern)
 
     @tool(writes=False)
     def search(
         self,
-        pattern: Annotated[str, "a regular expression or plain text, to be found in one line"],
-        path: PathInside = ".",
-        glob: Annotated[str | None, "only in files like these: *.py, src/**/*.py"] = None,
+        pattern: Annotated[str, "a regular expression or plain text, matched against each line"],
+        path: WorkspacePath = ".",
+        glob: Annotated[str | None, "only files like these: *.py, src/**/*.py"] = None,
     ) -> str:
-        """Search in files. Gives lines as `path:line number: text`."""
+        """Search in files. Returns lines as `path:line number: text`."""
         return search_files(self._folder, pattern, path, glob)
 
     @tool(writes=True)
     def edit_file(
         self,
-        path: PathInside,
+        path: WorkspacePath,
         old: Annotated[
-            str, "the text to be replaced, exactly as it stands there; empty to create a file"
+            str, "the text to replace, exactly as it is in the file; empty to create a file"
         ],
-        new: Annotated[str, "the text to stand there instead"],
-        all: Annotated[bool, "replace it wherever it stands"] = False,  # noqa: A002 - models know it so
+        new: Annotated[str, "the text to put there instead"],
+        all: Annotated[bool, "replace every occurrence"] = False,  # noqa: A002 - models know it so
     ) -> str:
-        """Replace a text in a file, or create a file. `old` must stand there exactly once."""
-        return edit(self._folder, path, old, new, everywhere=all)
+        """Replace a text in a file, or create a file. `old` must occur exactly once."""
+        return edit_file(self._folder, path, old, new, everywhere=all)
 
-    # It gives up by itself before an agent does, so that what it has said so far is told.
-    @tool(name=SHELL, writes=True, always_ask=True, timeout=MOST_SECONDS + 10)
+    # Its own timeout ends before the agent's, so that the output so far is returned.
+    @tool(name=SHELL, writes=True, always_ask=True, timeout=MAX_SECONDS + 10)
     async def shell(
         self,
         command: str,
-        timeout: Annotated[float, f"seconds, {MOST_SECONDS:g} at most"] = SECONDS,
+        timeout: Annotated[float, f"seconds, {MAX_SECONDS:g} at most"] = DEFAULT_SECONDS,
     ) -> str:
-        """Run a shell command in the folder. It gets no input, and no variables that look like
-        secrets. What it starts in the background ends with it."""
+        """Run a shell command in the workspace folder. It gets no input, and no variables that
+        look like secrets. Its background processes end with it."""
         if not timeout > 0:
             raise WorkspaceError(f"Expected seconds above 0, got {timeout:g} - at `$.timeout`")
-        seconds = min(timeout, MOST_SECONDS)
-        return _told(await run(command, self.root, seconds, os.environ), seconds)
+        seconds = min(timeout, MAX_SECONDS)
+        return _format_result(await run_command(command, self.root, seconds, os.environ), seconds)
 
 
 def workspace_tools(
     folder: str | os.PathLike[str], *, writes: bool = False, shell: bool = False
 ) -> tuple[AgentTool, ...]:
-    """Tools that read, list and search in a folder; with `writes` one that edits, and with `shell`
-    one that runs commands, which nothing confines."""
+    """Return tools that read, list and search a folder; with `writes` one that edits, and with
+    `shell` one that runs commands, which are not confined to the folder."""
     return Workspace(folder).tools(writes=writes, shell=shell)
 
 
-def _told(ended: Ended, seconds: float) -> str:
-    output = (
-        ended.output if not ended.output or ended.output.endswith("\n") else f"{ended.output}\n"
-    )
-    if ended.code is None:
-        return f"{output}[Killed after {seconds:g} s, with all that it had started.]"
-    if ended.code < 0:
-        return f"{output}[Ended by signal {-ended.code}.]"
-    return f"{output}[Exit code {ended.code}.]"
+def _format_result(result: CommandResult, seconds: float) -> str:
+    output = result.output
+    if output and not output.endswith("\n"):
+        output += "\n"
+    if result.exit_code is None:
+        return f"{output}[Killed after {seconds:g} s with everything it started.]"
+    if result.exit_code < 0:
+        return f"{output}[Ended by signal {-result.exit_code}.]"
+    return f"{output}[Exit code {result.exit_code}.]"

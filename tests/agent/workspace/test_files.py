@@ -1,4 +1,4 @@
-"""Reading files, and what is told of them."""
+"""Reading files, and how their text is shown."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ READ = [
     (
         b"caf\xe9",
         {},
-        "caf\ufffd\n[Some bytes are no UTF-8. They are shown as \ufffd, and edits keep them.]",
+        "caf\ufffd\n[Invalid UTF-8 is shown as \ufffd. Edits keep the original bytes.]",
     ),
     (
         b"1\n2\n3\n4\n",
         {"offset": 2, "limit": 2},
-        "2\n3\n[Lines 2 to 3 of 4. Read on with offset=4.]",
+        "2\n3\n[Lines 2 to 3 of 4. Continue with offset=4.]",
     ),
     (b"1\n2\n3\n4\n", {"offset": 4}, "4\n[Lines 4 to 4 of 4.]"),
     (b"1\n2\n", {"offset": 0}, "1\n2"),
-    (b"1\n2\n", {"offset": -5, "limit": -1}, "1\n[Lines 1 to 1 of 2. Read on with offset=2.]"),
+    (b"1\n2\n", {"offset": -5, "limit": -1}, "1\n[Lines 1 to 1 of 2. Continue with offset=2.]"),
     (b"1\x0c2\xe2\x80\xa83\n", {}, "1\x0c2\u20283"),
 ]
 
 
 @pytest.mark.parametrize(("data", "how", "told"), READ)
-def test_reading(
+def test_file_is_read(
     folder: Path, workspace: Workspace, either_way: str, data: bytes, how: Any, told: str
 ) -> None:
     (folder / "file").write_bytes(data)
     assert workspace.read_file("file", **how) == told
 
 
-def test_reading_behind_the_end(workspace: Workspace) -> None:
+def test_offset_behind_the_end_is_refused(workspace: Workspace) -> None:
     said = problem_of(lambda: workspace.read_file("README.md", offset=9))
     assert said == "README.md has only 3 lines."
 
 
-def test_a_long_file_is_read_in_parts(folder: Path, workspace: Workspace) -> None:
+def test_long_file_is_read_in_parts(folder: Path, workspace: Workspace) -> None:
     lines = [f"line {number} {'x' * (number % 300)}" for number in range(1, 1001)]
     (folder / "long").write_text("\n".join(lines))
     seen: list[str] = []
@@ -61,12 +61,12 @@ def test_a_long_file_is_read_in_parts(folder: Path, workspace: Workspace) -> Non
     assert seen == lines
 
 
-def test_a_line_without_an_end(folder: Path, workspace: Workspace) -> None:
+def test_long_line_is_shortened(folder: Path, workspace: Workspace) -> None:
     (folder / "line").write_text("x" * 50_000)
     assert workspace.read_file("line") == "x" * 20_000 + "… [30000 more characters]"
 
 
-def test_a_large_file_is_not_read(folder: Path, workspace: Workspace) -> None:
+def test_large_file_is_not_read(folder: Path, workspace: Workspace) -> None:
     with (folder / "large").open("wb") as file:
         file.truncate(1 << 40)
     assert "larger than 8 MB" in problem_of(lambda: workspace.read_file("large"))
@@ -74,14 +74,14 @@ def test_a_large_file_is_not_read(folder: Path, workspace: Workspace) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
-def test_a_file_that_says_it_is_empty_is_read_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_reports_no_size_is_read_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such files are in /proc."""
     assert Workspace("/proc/self").read_file("status").startswith("Name:")
-    monkeypatch.setattr(files, "LARGEST", 10)
+    monkeypatch.setattr(files, "MAX_FILE_SIZE", 10)
     assert "larger than" in problem_of(lambda: Workspace("/proc/self").read_file("status"))
 
 
-def test_the_lines_of_a_private_key_are_not_told(tmp_path: Path) -> None:
+def test_private_key_lines_are_masked(tmp_path: Path) -> None:
     """In whatever part of the file they are asked for."""
     body = "\n".join(["MIIEowIBAAKCAQEAx0secret"] * 8)
     key = f"-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----"

@@ -1,4 +1,4 @@
-"""Lines that are found in files."""
+"""Searching lines in files."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from toolspeak.agent.workspace import Workspace, listing, searching
+from toolspeak.agent.workspace import Workspace, search
 
 from .support import SOON, problem_of
 
 
-def test_lines_are_found(workspace: Workspace, either_way: str) -> None:
+def test_search_finds_lines(workspace: Workspace, either_way: str) -> None:
     told = workspace.search(r"def \w+\(\)")
     assert told.splitlines() == [
         "src/deep/util.py:1: def helper():",
         "src/main.py:1: def main():",
-        "[1 binary files were not searched.]",
+        "[Binary files skipped: 1.]",
     ]
     assert workspace.search("return", "src/main.py") == "src/main.py:2:     return 1"
     assert workspace.search("return", "inner.py") == "src/main.py:2:     return 1"
     assert workspace.search("def", "src", "deep/*") == "src/deep/util.py:1: def helper():"
-    assert workspace.search("DEF", "src") == "[Nothing was found in 2 files.]"
+    assert workspace.search("DEF", "src") == "[No match in 2 files.]"
 
 
 LINES = [
@@ -46,7 +46,7 @@ LINES = [
 
 
 @pytest.mark.parametrize(("pattern", "line", "is_found"), LINES)
-def test_what_is_found(
+def test_pattern_matches_line(
     folder: Path, workspace: Workspace, pattern: str, line: str, is_found: bool
 ) -> None:
     (folder / "lines").write_text(f"first\n{line}\nlast\n")
@@ -54,22 +54,22 @@ def test_what_is_found(
 
 
 NO_EXPRESSIONS = {
-    "print(": "no regular expression (missing )",
-    "[a": "no regular expression (unterminated character set",
-    "*a": "no regular expression (nothing to repeat",
+    "print(": "not a regular expression (missing )",
+    "[a": "not a regular expression (unterminated character set",
+    "*a": "not a regular expression (nothing to repeat",
     r"a(?=b)": "look-around",
     r"(a)\1": "look-around",
     "(.{1000}){1000}": "too large",
     "[[a]]\ud800": "",
-    "(" * 5000: "no regular expression",
+    "(" * 5000: "not a regular expression",
 }
 
 
 @pytest.mark.parametrize("pattern", NO_EXPRESSIONS)
-def test_a_pattern_that_is_no_expression_is_told(workspace: Workspace, pattern: str) -> None:
+def test_invalid_pattern_is_searched_as_plain_text(workspace: Workspace, pattern: str) -> None:
     told = workspace.search(pattern, "src")
     assert NO_EXPRESSIONS[pattern] in told
-    assert "it was searched for as plain text.]" in told
+    assert "it was searched as plain text.]" in told
 
 
 CATASTROPHES = [
@@ -84,10 +84,10 @@ CATASTROPHES = [
 
 
 @pytest.mark.parametrize("pattern", CATASTROPHES)
-def test_no_pattern_takes_for_ever(
+def test_catastrophic_pattern_is_fast(
     folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, pattern: str
 ) -> None:
-    monkeypatch.setattr(listing, "SECONDS", 0.2)
+    monkeypatch.setattr(search, "MAX_SECONDS", 0.2)
     chosen = random.Random(1)
     (folder / "x").write_text("x" * 100_000 + "\n" + "a" * 5000)
     (folder / "ab").write_text("".join(chosen.choice("ab") for _ in range(200_000)))
@@ -96,7 +96,7 @@ def test_no_pattern_takes_for_ever(
     assert time.monotonic() - began < SOON
 
 
-def test_a_huge_line_is_shown_where_it_matters(folder: Path, workspace: Workspace) -> None:
+def test_huge_line_is_shown_around_the_match(folder: Path, workspace: Workspace) -> None:
     (folder / "huge").write_text("x" * 123_456 + "needle" + "y" * 50_000)
     for pattern in ("needle", "n[e]+dle"):
         told = workspace.search(pattern, "huge")
@@ -106,25 +106,25 @@ def test_a_huge_line_is_shown_where_it_matters(folder: Path, workspace: Workspac
         assert len(told) < 300
 
 
-def test_long_lines_have_no_gaps() -> None:
+def test_pieces_of_long_line_overlap() -> None:
     """Something short is in one piece wherever it stands."""
     line = "".join(chr(0x4E00 + number) for number in range(20_000))
-    pieces = list(searching._pieces(line))  # pyright: ignore[reportPrivateUsage]
+    pieces = list(search.split_long_line(line))
     for start in range(0, len(line) - 100, 7):
         assert any(line[start : start + 100] in piece for piece in pieces)
 
 
-def test_a_search_has_an_end(folder: Path, workspace: Workspace) -> None:
+def test_many_matches_are_limited(folder: Path, workspace: Workspace) -> None:
     (folder / "many").write_text("same\n" * 500)
     lines = workspace.search("same", "many").splitlines()
     assert lines[99:] == [
         "many:100: same",
-        "[There is more than these 100 lines. Search for less.]",
+        "[Only the first 100 matches are shown. Narrow the search.]",
     ]
     (folder / "some").write_text("same\n" * 100)
     assert len(workspace.search("same", "some").splitlines()) == 100
 
 
-def test_nothing_to_search_for(workspace: Workspace) -> None:
-    assert "Expected something" in problem_of(lambda: workspace.search(""))
-    assert "one by one" in problem_of(lambda: workspace.search("two\nlines"))
+def test_empty_or_multiline_pattern_is_refused(workspace: Workspace) -> None:
+    assert "Expected a text" in problem_of(lambda: workspace.search(""))
+    assert "must not contain a line break" in problem_of(lambda: workspace.search("two\nlines"))

@@ -1,4 +1,4 @@
-"""Commands of the shell: what is told of them, and that nothing of them is left."""
+"""Shell commands: their results, and that nothing of them is left running."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from toolspeak.agent.workspace import Workspace, commands
-from toolspeak.agent.workspace.commands import HEAD, TAIL, Output
-from toolspeak.agent.workspace.environment import without_secrets
+from toolspeak.agent.workspace import Workspace
+from toolspeak.agent.workspace import shell as shells
+from toolspeak.agent.workspace.shell import HEAD_SIZE, TAIL_SIZE, OutputBuffer, remove_secrets
 
 from .support import SOON, problem_of
 
@@ -38,28 +38,30 @@ TOLD = [
 
 
 @pytest.mark.parametrize(("command", "told"), TOLD)
-def test_what_is_told(workspace: Workspace, command: str, told: str | None) -> None:
+def test_result_shows_output_and_exit_code(
+    workspace: Workspace, command: str, told: str | None
+) -> None:
     said = shell(workspace, command)
     assert said == told if told else said.startswith("none\n")
 
 
-def test_it_runs_in_the_folder(folder: Path, workspace: Workspace) -> None:
+def test_command_runs_in_the_workspace_folder(folder: Path, workspace: Workspace) -> None:
     assert shell(workspace, "pwd -P") == f"{folder}\n[Exit code 0.]"
 
 
 UNUSABLE = [
-    ("a\0b", "characters that no command can have"),
-    ("\ud800", "characters that no command can have"),
+    ("a\0b", "contains invalid characters"),
+    ("\ud800", "contains invalid characters"),
     ("x" * 1_000_000, "cannot be started: Argument list too long"),
 ]
 
 
 @pytest.mark.parametrize(("command", "told"), UNUSABLE)
-def test_what_cannot_be_started(workspace: Workspace, command: str, told: str) -> None:
+def test_invalid_command_is_reported(workspace: Workspace, command: str, told: str) -> None:
     assert told in problem_of(lambda: shell(workspace, command))
 
 
-def test_seconds_that_are_none(workspace: Workspace) -> None:
+def test_invalid_timeout_is_refused(workspace: Workspace) -> None:
     for timeout in (0, -1, float("nan")):
         assert "Expected seconds" in problem_of(
             lambda timeout=timeout: shell(workspace, "ls", timeout)
@@ -101,21 +103,17 @@ def _running_in(folder: Path) -> list[str]:
 
 @needs_proc
 @pytest.mark.parametrize("command", STAYING.values(), ids=STAYING.keys())
-def test_nothing_is_left_when_the_time_is_over(
-    folder: Path, workspace: Workspace, command: str
-) -> None:
+def test_timeout_kills_everything(folder: Path, workspace: Workspace, command: str) -> None:
     began = time.monotonic()
     told = shell(workspace, command, 0.8)
-    assert told == "here\n[Killed after 0.8 s, with all that it had started.]"
+    assert told == "here\n[Killed after 0.8 s with everything it started.]"
     assert time.monotonic() - began < SOON
     assert left(folder) == []
 
 
 @needs_proc
 @pytest.mark.parametrize("command", STAYING.values(), ids=STAYING.keys())
-def test_nothing_is_left_when_it_is_given_up(
-    folder: Path, workspace: Workspace, command: str
-) -> None:
+def test_cancellation_kills_everything(folder: Path, workspace: Workspace, command: str) -> None:
     async def give_up() -> None:
         running = asyncio.create_task(workspace.shell(command, 60))
         await asyncio.sleep(0.3)
@@ -129,7 +127,7 @@ def test_nothing_is_left_when_it_is_given_up(
 
 
 @needs_proc
-def test_nothing_is_left_when_it_is_given_up_at_once(folder: Path, workspace: Workspace) -> None:
+def test_immediate_cancellation_kills_everything(folder: Path, workspace: Workspace) -> None:
     async def give_up(turns: int) -> None:
         running = asyncio.create_task(workspace.shell("sleep 98765 & sleep 98765", 60))
         for _ in range(turns):
@@ -144,7 +142,7 @@ def test_nothing_is_left_when_it_is_given_up_at_once(folder: Path, workspace: Wo
 
 
 @needs_proc
-def test_the_background_ends_with_the_command(folder: Path, workspace: Workspace) -> None:
+def test_background_processes_end_with_the_command(folder: Path, workspace: Workspace) -> None:
     began = time.monotonic()
     told = shell(workspace, "sleep 98765 & setsid sleep 98765 & echo started")
     assert told == "started\n[Exit code 0.]"
@@ -155,29 +153,29 @@ def test_the_background_ends_with_the_command(folder: Path, workspace: Workspace
 # How much it says.
 
 
-def test_output_without_an_end(workspace: Workspace) -> None:
+def test_endless_output_is_shortened(workspace: Workspace) -> None:
     told = shell(workspace, "echo first; yes", 0.4)
     assert told.startswith("first\ny\ny\n")
-    assert "bytes are left out …]\n" in told
-    assert told.endswith("y\n[Killed after 0.4 s, with all that it had started.]")
-    assert len(told) < HEAD + TAIL + 200
+    assert "bytes omitted …]\n" in told
+    assert told.endswith("y\n[Killed after 0.4 s with everything it started.]")
+    assert len(told) < HEAD_SIZE + TAIL_SIZE + 200
 
 
-def test_the_end_of_much_output(workspace: Workspace) -> None:
+def test_end_of_long_output_is_kept(workspace: Workspace) -> None:
     told = shell(workspace, "seq 1 100000; exit 1")
     assert told.startswith("1\n2\n3\n")
     assert told.endswith("99999\n100000\n[Exit code 1.]")
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000, 100_000])
-def test_output_is_kept_however_it_comes(size: int) -> None:
+def test_output_buffer_is_independent_of_chunk_size(size: int) -> None:
     data = b"".join(b"%d\n" % number for number in range(10_000))
-    output = Output()
+    output = OutputBuffer()
     for start in range(0, len(data), size):
         output.add(data[start : start + size])
-    head, tail = data[:HEAD].decode(), data[-TAIL:].decode()
-    left_out = len(data) - HEAD - TAIL
-    assert output.text() == f"{head}\n[… {left_out} bytes are left out …]\n{tail}"
+    head, tail = data[:HEAD_SIZE].decode(), data[-TAIL_SIZE:].decode()
+    left_out = len(data) - HEAD_SIZE - TAIL_SIZE
+    assert output.text() == f"{head}\n[… {left_out} bytes omitted …]\n{tail}"
 
 
 # What it knows.
@@ -210,16 +208,18 @@ VARIABLES = {
 
 
 @pytest.mark.parametrize(("name", "is_passed"), VARIABLES.items())
-def test_names_of_secrets(name: str, is_passed: bool) -> None:
-    assert (name in without_secrets({name: "some value"})) is is_passed
+def test_variable_with_secret_name_is_removed(name: str, is_passed: bool) -> None:
+    assert (name in remove_secrets({name: "some value"})) is is_passed
 
 
-def test_values_that_are_secrets() -> None:
+def test_variable_with_secret_value_is_removed() -> None:
     secret = "postgres://me:" + "hunter2hunter2" + "@db/main"
-    assert without_secrets({"DATABASE_URL": secret, "HOST": "db"}) == {"HOST": "db"}
+    assert remove_secrets({"DATABASE_URL": secret, "HOST": "db"}) == {"HOST": "db"}
 
 
-def test_a_command_gets_no_secret(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_gets_no_secret_variables(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SOME_API_KEY", "sesame-1234")
     monkeypatch.setenv("SOMETHING_ELSE", "is passed")
     told = shell(workspace, "env")
@@ -227,9 +227,9 @@ def test_a_command_gets_no_secret(workspace: Workspace, monkeypatch: pytest.Monk
     assert "SOMETHING_ELSE=is passed" in told
 
 
-def test_without_bash_there_is_sh(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sh_is_used_without_bash(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(name: str) -> Any:
         return None
 
-    monkeypatch.setattr(commands.shutil, "which", nothing)
+    monkeypatch.setattr(shells.shutil, "which", nothing)
     assert shell(workspace, "echo $0") == "/bin/sh\n[Exit code 0.]"

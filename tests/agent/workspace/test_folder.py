@@ -1,4 +1,4 @@
-"""Where paths lead: inside, or nowhere."""
+"""Path confinement: what is inside is read, everything else is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from toolspeak.agent.workspace import Workspace, WorkspaceError, confined, files
+from toolspeak.agent.workspace import Workspace, WorkspaceError, files
+from toolspeak.agent.workspace import folder as folders
 from toolspeak.errors import UsageError
 
 from .support import SOON, all_of, problem_of
@@ -34,8 +35,10 @@ INSIDE = {
 
 
 @pytest.mark.parametrize("path", INSIDE)
-def test_paths_inside(folder: Path, workspace: Workspace, either_way: str, path: str) -> None:
-    read = files.read(confined.Folder(folder), path.format(root=folder))
+def test_path_inside_is_read(
+    folder: Path, workspace: Workspace, either_way: str, path: str
+) -> None:
+    read = files.read_content(folders.ConfinedFolder(folder), path.format(root=folder))
     assert read.path == INSIDE[path]
     assert read.data == (folder / INSIDE[path]).read_bytes()
 
@@ -68,24 +71,24 @@ OUTSIDE = [
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
-def test_paths_outside(folder: Path, workspace: Workspace, path: str) -> None:
+def test_path_outside_is_refused(folder: Path, workspace: Workspace, path: str) -> None:
     path = path.format(root=folder, above=folder.parent)
     before = all_of(folder.parent)
     for call in _every_use(workspace, path):
-        assert "leads out of the folder" in problem_of(call)
+        assert "leads out of the workspace folder" in problem_of(call)
     assert all_of(folder.parent) == before
 
 
 @pytest.mark.parametrize("path", [one for one in OUTSIDE if one != "out_and_back"])
-def test_paths_outside_where_links_are_resolved_first(
+def test_path_outside_without_openat_is_refused(
     folder: Path, workspace: Workspace, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The way of Windows refuses the same; only a link that leads back in is seen through."""
-    monkeypatch.setattr(confined, "HAS_OPENAT", False)
+    monkeypatch.setattr(folders, "HAS_OPENAT", False)
     path = path.format(root=folder, above=folder.parent)
     before = all_of(folder.parent)
     for call in _every_use(workspace, path):
-        assert "leads out of the folder" in problem_of(call)
+        assert "leads out of the workspace folder" in problem_of(call)
     assert all_of(folder.parent) == before
 
 
@@ -114,17 +117,17 @@ UNUSABLE = {
     "src/main.py/x": "not a folder",
     "src/main.py/../main.py": "not a folder",
     "nothing/x": "does not exist",
-    "a\0b": "not a path",
+    "a\0b": "not a valid path",
     "x" * 300: "File name too long",
-    "x/" * 3000: "not a path",
-    "\ud800": "not a name",
-    "picture.png": "not text, but 7 bytes of binary data",
+    "x/" * 3000: "not a valid path",
+    "\ud800": "not a valid file name",
+    "picture.png": "not text (7 bytes of binary data)",
     "~/x": "does not exist",
 }
 
 
 @pytest.mark.parametrize("path", UNUSABLE)
-def test_what_cannot_be_read(
+def test_unusable_path_is_reported(
     folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     monkeypatch.chdir(folder)  # The name of a socket may not be long.
@@ -135,14 +138,14 @@ def test_what_cannot_be_read(
         assert time.monotonic() - began < SOON
 
 
-def test_a_deep_path_does_not_use_up_all_files(folder: Path, workspace: Workspace) -> None:
+def test_too_deep_path_is_refused(folder: Path, workspace: Workspace) -> None:
     deep = "/".join(["d"] * 99)
     workspace.edit_file(f"{deep}/x", "", "here")
     assert workspace.read_file(f"{deep}/x") == "here"
     assert "too deep" in problem_of(lambda: workspace.edit_file(f"{deep}/d/d/d/x", "", "y"))
 
 
-def test_every_file_is_closed_again(workspace: Workspace) -> None:
+def test_every_descriptor_is_closed(workspace: Workspace) -> None:
     before = len(os.listdir("/dev/fd"))
     for path in [*UNUSABLE, *OUTSIDE]:
         if path != "socket":
@@ -153,28 +156,28 @@ def test_every_file_is_closed_again(workspace: Workspace) -> None:
     assert len(os.listdir("/dev/fd")) == before
 
 
-def test_a_missing_file_is_told_with_names_like_it(workspace: Workspace) -> None:
+def test_missing_file_is_reported_with_similar_names(workspace: Workspace) -> None:
     said = problem_of(lambda: workspace.read_file("src/mian.py"))
-    assert said == "src/mian.py does not exist. Its folder has: main.py."
+    assert said == "src/mian.py does not exist. Similar names there: main.py."
 
 
-def test_a_folder_that_is_none(folder: Path) -> None:
+def test_workspace_that_is_not_a_folder_is_rejected(folder: Path) -> None:
     for path in ("README.md", "nothing"):
         with pytest.raises(UsageError, match=r"Expected a folder"):
             Workspace(folder / path)
 
 
-def test_a_folder_that_is_replaced_is_refused(folder: Path, workspace: Workspace) -> None:
+def test_replaced_workspace_folder_is_refused(folder: Path, workspace: Workspace) -> None:
     folder.rename(folder.parent / "moved")
     assert "does not exist" in problem_of(lambda: workspace.read_file("README.md"))
     (folder.parent / "outside").rename(folder)
-    assert "replaced by another" in problem_of(lambda: workspace.read_file("secret.txt"))
+    assert "replaced by another folder" in problem_of(lambda: workspace.read_file("secret.txt"))
     folder.rename(folder.parent / "outside")
     folder.symlink_to("outside")
     problem_of(lambda: workspace.read_file("secret.txt"))
 
 
-def test_a_folder_may_be_named_by_a_link(folder: Path) -> None:
+def test_workspace_folder_may_be_a_link(folder: Path) -> None:
     link = folder.parent / "link"
     link.symlink_to(folder)
     assert "def main" in Workspace(link).read_file(f"{link}/src/main.py")
@@ -182,7 +185,7 @@ def test_a_folder_may_be_named_by_a_link(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_links_lead_where_the_system_says(tmp_path: Path, seed: int) -> None:
+def test_random_links_lead_where_the_system_says(tmp_path: Path, seed: int) -> None:
     """Random trees of folders, files and links: what the system would open is opened if it is
     inside, and nothing else is."""
     chosen = random.Random(seed)
@@ -193,13 +196,13 @@ def test_links_lead_where_the_system_says(tmp_path: Path, seed: int) -> None:
         (place / "file").write_text(str(place))
     for number in range(12):
         (chosen.choice(places) / f"link{number}").symlink_to(_somewhere(chosen, root))
-    folder = confined.Folder(root)
+    folder = folders.ConfinedFolder(root)
     for _ in range(60):
         path = f"{_somewhere(chosen, root)}/file"
         real = os.path.realpath(root / path)
         is_inside = real.startswith(f"{root}/") and os.path.isfile(root / path)
         try:
-            found = files.read(folder, path).data.decode()
+            found = files.read_content(folder, path).data.decode()
         except WorkspaceError as problem:
             # Of what is inside, only a way that leads out and back in again is refused.
             found = None if "leads out" in str(problem) or not is_inside else "refused"

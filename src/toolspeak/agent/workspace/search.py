@@ -1,0 +1,307 @@
+"""Lists files, and searches their lines.
+
+    list_files(path="src", pattern="**/*.{js,ts}")
+    search(r"def \\w+_name", path="src")     ->     src/names.py:12: def first_name() -> str:
+
+Python's own regular expressions can take years for a short line, and nothing can stop them. So
+patterns run on an engine that is linear in the length of the line: that of the JSON Schema
+validator, which Toolspeak needs anyway. It has no look-around and no back references.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from time import monotonic
+
+import jsonschema_rs
+
+from .files import (
+    FileContent,
+    FileEntry,
+    FileText,
+    find_entry,
+    is_binary,
+    list_folder,
+    read_content,
+    split_lines,
+)
+from .folder import ConfinedFolder, WorkspaceError, show_path
+
+MAX_LISTED = 200
+MAX_FOUND = 100
+MAX_SECONDS = 10.0
+"""The time limit of a walk through a tree of files."""
+SKIPPED_FOLDERS = {
+    *(".git", ".hg", ".svn", ".venv", "venv", ".tox", "node_modules", "__pycache__"),
+    *(".mypy_cache", ".pytest_cache", ".ruff_cache"),
+}
+"""Folders that a walk does not enter unless it starts there."""
+_MAX_SHOWN_LINE = 240
+_PIECE, _OVERLAP = 10_000, 500
+"""Longer lines are searched in overlapping pieces, to check the time in between."""
+_MAX_REGEX_SIZE = 512 << 10
+"""Bytes of a compiled pattern: the time per character is proportional to it."""
+_LINES_PER_CHECK = 100
+_PLAIN_TEXT = re.compile(r"[\w\s\"'`#%&,:;<=>@/!~-]*")
+_GLOB_TOKEN = re.compile(
+    r"(?P<folders>(?<![^/])\*\*/)|(?P<rest>(?<![^/])\*\*$)|(?P<set>\[!?\]?[^\]/]*\])"
+    r"|(?P<choices>\{(?=[^{}]*,[^{}]*\}))|(?P<character>.)",
+    re.S,
+)
+_GLOB_REGEX = {"*": "[^/]*", "?": "[^/]"}
+_KIND_SUFFIXES = {"folder": "/", "link": " (a link)", "file": "", "other": " (not a file)"}
+Matcher = Callable[[str], bool]
+
+
+# Walking.
+
+
+class FileWalk:
+    """Everything below a folder, in order, or a single file. Links are not followed: their targets
+    are visited in their own place, or are outside."""
+
+    def __init__(self, folder: ConfinedFolder, path: str) -> None:
+        self._folder = folder
+        self.start = find_entry(folder, path)
+        self._deadline = monotonic() + MAX_SECONDS
+        self._skipped: set[str] = set()
+        self._unreadable: list[str] = []
+        self._is_timed_out = False
+
+    def has_time(self) -> bool:
+        """Whether to continue. Long work between two entries should ask too."""
+        self._is_timed_out = self._is_timed_out or monotonic() > self._deadline
+        return not self._is_timed_out
+
+    def __iter__(self) -> Iterator[FileEntry]:
+        """Yield entries, each named by its path from the root."""
+        if self.start.kind != "folder":
+            yield self.start
+            return
+        remaining = _list_paths(self._folder, self.start.name)[::-1]
+        while remaining and self.has_time():
+            entry = remaining.pop()
+            yield entry
+            if entry.kind == "folder":
+                remaining += reversed(self._enter(entry.name))
+
+    def _enter(self, path: str) -> list[FileEntry]:
+        name = path.rpartition("/")[2]
+        if name in SKIPPED_FOLDERS:
+            self._skipped.add(name)
+            return []
+        try:
+            return _list_paths(self._folder, path)
+        except WorkspaceError:
+            self._unreadable.append(path)
+            return []
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what the walk left out, and why."""
+        if self._skipped:
+            yield f"[Folders skipped: {', '.join(sorted(self._skipped))}.]"
+        if self._unreadable:
+            yield f"[Not readable: {_format_paths(self._unreadable)}.]"
+        if self._is_timed_out:
+            yield f"[Stopped after {MAX_SECONDS:g} s. Name a smaller folder.]"
+
+
+def _list_paths(folder: ConfinedFolder, path: str) -> list[FileEntry]:
+    prefix = "" if path == "." else f"{path}/"
+    return [FileEntry(prefix + one.name, one.kind) for one in list_folder(folder, path)]
+
+
+def _format_paths(paths: list[str], limit: int = 5) -> str:
+    more = f" and {len(paths) - limit} more" if len(paths) > limit else ""
+    return ", ".join(map(show_path, paths[:limit])) + more
+
+
+# Listing.
+
+
+def list_files(folder: ConfinedFolder, path: str, pattern: str | None) -> str:
+    """List the entries of a folder, or everything below it that matches a glob pattern."""
+    walk = FileWalk(folder, path)
+    if not pattern:
+        is_folder = walk.start.kind == "folder"
+        entries = _list_paths(folder, walk.start.name) if is_folder else [walk.start]
+        return _format_entries(entries, "The folder is empty.", [])
+    matches = compile_glob(pattern, walk.start.name)
+    entries = [one for one in walk if matches(one.name)]
+    return _format_entries(entries, f"Nothing matches {pattern!r}.", walk.remarks())
+
+
+def _format_entries(entries: list[FileEntry], if_empty: str, remarks: Iterable[str]) -> str:
+    lines = [show_path(one.name) + _KIND_SUFFIXES[one.kind] for one in entries[:MAX_LISTED]]
+    omitted = len(entries) - MAX_LISTED
+    more = [f"[{omitted} more. Name a folder or a pattern.]"] if omitted > 0 else []
+    return "\n".join([*(lines or [f"[{if_empty}]"]), *more, *remarks])
+
+
+def compile_glob(pattern: str, start: str) -> Matcher:
+    """Return a test for paths. `*.py` matches a name at any depth, `src/**/*.{js,ts}` a path
+    relative to `start`."""
+    prefix = "" if start == "." else f"{start}/"
+    pattern = _replace_invalid(pattern.removeprefix("./").strip("/"))
+    is_name = "/" not in pattern
+    matches = _compile_regex(_translate_glob(pattern)) or pattern.__eq__
+
+    def matches_path(path: str) -> bool:
+        path = path.removeprefix(prefix)
+        return matches(_replace_invalid(path.rpartition("/")[2] if is_name else path))
+
+    return matches_path
+
+
+def _translate_glob(pattern: str) -> str:
+    """Translate a glob pattern into a regular expression. `**` is any number of names."""
+    parts: list[str] = []
+    depth = 0
+    for token in _GLOB_TOKEN.finditer(pattern):
+        text = token[0]
+        match token.lastgroup:
+            case "folders":
+                parts.append("(?:[^/]+/)*")
+            case "rest":
+                parts.append("(?:[^/]+/)*[^/]*")
+            case "set":
+                is_negated = text.startswith("[!")
+                inner = re.sub(r"([\\\[\]&~^])", r"\\\1", text[2 if is_negated else 1 : -1])
+                parts.append(f"[{'^' if is_negated else ''}{inner}]")
+            case "choices":
+                depth += 1
+                parts.append("(?:")
+            case _ if depth and text in ",}":
+                depth -= text == "}"
+                parts.append("|" if text == "," else ")")
+            case _:
+                parts.append(_GLOB_REGEX.get(text) or re.escape(text))
+    return f"^{''.join(parts)}$"
+
+
+def _replace_invalid(text: str) -> str:
+    """Replace lone surrogates, which stand for invalid UTF-8 in a name."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _compile_regex(pattern: str) -> Matcher | None:
+    """Compile a pattern for the linear engine, or return None if it cannot."""
+    options = jsonschema_rs.RegexOptions(size_limit=_MAX_REGEX_SIZE)
+    try:
+        schema = {"pattern": pattern}
+        return jsonschema_rs.validator_for(schema, pattern_options=options).is_valid
+    except (ValueError, jsonschema_rs.ValidationError):
+        return None
+
+
+# Searching.
+
+
+def search_files(folder: ConfinedFolder, pattern: str, path: str, glob: str | None) -> str:
+    """Return the lines that match a pattern, as `path:line number: text`."""
+    if not pattern:
+        raise WorkspaceError("Expected a text to search for - at `$.pattern`")
+    if "\n" in pattern:
+        raise WorkspaceError("`pattern` must not contain a line break: lines are searched singly.")
+    matcher, problem = compile_search(pattern)
+    search = _FileSearch(folder, path, glob, matcher)
+    found = list(islice(search.find_lines(), MAX_FOUND + 1))
+    lines = found[:MAX_FOUND] or [f"[No match in {search.file_count} files.]"]
+    if len(found) > MAX_FOUND:
+        lines.append(f"[Only the first {MAX_FOUND} matches are shown. Narrow the search.]")
+    return "\n".join([*lines, *filter(None, [problem]), *search.remarks()])
+
+
+def compile_search(pattern: str) -> tuple[Matcher, str]:
+    """Return a test for lines, and a remark if the pattern is not a valid expression. Such a
+    pattern is searched as plain text: models write `print(` and mean that."""
+    if _PLAIN_TEXT.fullmatch(pattern):
+        return (lambda line: pattern in line), ""
+    if matcher := _compile_regex(pattern):
+        return matcher, ""
+    remark = f"[{_describe_invalid(pattern)}; it was searched as plain text.]"
+    return (lambda line: pattern in line), remark
+
+
+def _describe_invalid(pattern: str) -> str:
+    """Say what is wrong with a pattern. Python's message is better, where it sees a problem."""
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError, Warning) as problem:
+        return f"The pattern is not a regular expression ({problem})"
+    return "The pattern is too large or uses something unsupported, such as look-around"
+
+
+class _FileSearch:
+    """Searches files, and counts those that were left out."""
+
+    def __init__(
+        self, folder: ConfinedFolder, path: str, glob: str | None, matcher: Matcher
+    ) -> None:
+        self._folder = folder
+        self._walk = FileWalk(folder, path)
+        self._matches_glob = compile_glob(glob or "*", self._walk.start.name)
+        self._matches = matcher
+        self._binary_count = 0
+        self._unread: list[str] = []
+        self.file_count = 0
+
+    def find_lines(self) -> Iterator[str]:
+        for content in self._read_files():
+            for number, line in enumerate(split_lines(FileText(content).shown), 1):
+                if (excerpt := self._find_excerpt(line)) is not None:
+                    yield f"{show_path(content.path)}:{number}: {excerpt}"
+                elif not number % _LINES_PER_CHECK and not self._walk.has_time():
+                    return
+
+    def _read_files(self) -> Iterator[FileContent]:
+        for entry in self._walk:
+            if entry.kind != "file" or not self._matches_glob(entry.name):
+                continue
+            try:
+                content = read_content(self._folder, entry.name)
+            except WorkspaceError:
+                self._unread.append(entry.name)
+                continue
+            if is_binary(content.data):
+                self._binary_count += 1
+            else:
+                self.file_count += 1
+                yield content
+
+    def _find_excerpt(self, line: str) -> str | None:
+        """Return what to show of a line that matches, or None."""
+        if len(line) <= _MAX_SHOWN_LINE:
+            return line if self._matches(line) else None
+        for piece in split_long_line(line):
+            if self._matches(piece):
+                return _cut_around_match(piece, self._matches)
+            if len(line) > _PIECE and not self._walk.has_time():
+                return None
+        return None
+
+    def remarks(self) -> Iterator[str]:
+        if self._binary_count:
+            yield f"[Binary files skipped: {self._binary_count}.]"
+        if self._unread:
+            yield f"[Too large or not readable: {_format_paths(self._unread)}.]"
+        yield from self._walk.remarks()
+
+
+def split_long_line(line: str) -> Iterator[str]:
+    """Yield overlapping pieces of a line."""
+    for start in range(0, max(1, len(line) - _OVERLAP), _PIECE - _OVERLAP):
+        yield line[start : start + _PIECE]
+
+
+def _cut_around_match(piece: str, matches: Matcher) -> str:
+    """Return the part of a long line around its match. The engine does not say where the match
+    is, but bisecting finds the shortest beginning that matches, and with it the end."""
+    end = bisect_left(range(len(piece)), True, key=lambda length: matches(piece[:length]))
+    start = max(0, end - _MAX_SHOWN_LINE * 3 // 4)
+    stop = start + _MAX_SHOWN_LINE
+    before, after = "…" if start else "", "…" if stop < len(piece) else ""
+    return f"{before}{piece[start:stop]}{after}"

@@ -1,4 +1,4 @@
-"""The command line, as a user meets it."""
+"""The commands `parse`, `render` and `dialects`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def run(
 
 @pytest.mark.parametrize("stream", [[], ["--stream", "1"], ["--stream", "7"]])
 @pytest.mark.parametrize("dialect", ["auto", "hermes"])
-def test_parse(capsys: Any, monkeypatch: Any, stream: list[str], dialect: str) -> None:
+def test_parse_prints_calls_text_and_dialect(
+    capsys: Any, monkeypatch: Any, stream: list[str], dialect: str
+) -> None:
     code, out, _ = run(
         capsys, monkeypatch, "parse", "--dialect", dialect, *stream, stdin=f"Hi {CALL}"
     )
@@ -43,7 +45,7 @@ def test_parse(capsys: Any, monkeypatch: Any, stream: list[str], dialect: str) -
     assert reply["dialect"] == "hermes"
 
 
-def test_parse_with_tools(capsys: Any, monkeypatch: Any, tmp_path: Path) -> None:
+def test_parse_with_tools_validates_calls(capsys: Any, monkeypatch: Any, tmp_path: Path) -> None:
     tools = tmp_path / "tools.json"
     tools.write_text(json.dumps([{"type": "function", "function": {"name": "g"}}]))
     _, out, _ = run(capsys, monkeypatch, "parse", "--tools", str(tools), stdin=CALL)
@@ -58,25 +60,25 @@ def test_parse_with_tools(capsys: Any, monkeypatch: Any, tmp_path: Path) -> None
     assert [note["code"] for note in reply["notes"]] == ["unknown-tool"]
 
 
-def test_parse_bytes_that_are_no_text(capsys: Any, monkeypatch: Any) -> None:
+def test_parse_invalid_utf8_keeps_the_bytes(capsys: Any, monkeypatch: Any) -> None:
     code, out, _ = run(capsys, monkeypatch, "parse", stdin="a\udcffb")
     assert code == 0
     assert json.loads(out)["text"] == "a\udcffb"
 
 
-def test_parse_events(capsys: Any, monkeypatch: Any) -> None:
+def test_parse_with_events_prints_one_per_line(capsys: Any, monkeypatch: Any) -> None:
     _, out, _ = run(capsys, monkeypatch, "parse", "--events", "--stream", "5", stdin=f"Hi {CALL}")
     kinds = [json.loads(line)["type"] for line in out.splitlines()]
     assert kinds == ["text", "call_start", "arguments", "call_end", "finish"]
 
 
-def test_parse_for_a_model(capsys: Any, monkeypatch: Any) -> None:
+def test_parse_with_model_uses_its_dialects(capsys: Any, monkeypatch: Any) -> None:
     text = "[TOOL_CALLS]f[ARGS]{}"
     _, out, _ = run(capsys, monkeypatch, "parse", "--model", "mistralai/Devstral-2", stdin=text)
     assert json.loads(out)["dialect"] == "mistral_args"
 
 
-def test_render_and_parse_back(capsys: Any, monkeypatch: Any) -> None:
+def test_render_output_parses_back(capsys: Any, monkeypatch: Any) -> None:
     calls = json.dumps([{"name": "f", "arguments": {"a": "x"}}])
     code, text, _ = run(capsys, monkeypatch, "render", "--dialect", "glm45", stdin=calls)
     assert code == 0
@@ -84,13 +86,13 @@ def test_render_and_parse_back(capsys: Any, monkeypatch: Any) -> None:
     assert json.loads(out)["calls"][0]["arguments"] == {"a": "x"}
 
 
-def test_what_parse_prints_can_be_rendered(capsys: Any, monkeypatch: Any) -> None:
+def test_render_accepts_the_output_of_parse(capsys: Any, monkeypatch: Any) -> None:
     _, out, _ = run(capsys, monkeypatch, "parse", stdin=CALL)
     code, text, _ = run(capsys, monkeypatch, "render", "--dialect", "functionary_v3_1", stdin=out)
     assert (code, text) == (0, '<function=f>{"a": 1}</function>\n')
 
 
-def test_render_results_and_tools(capsys: Any, monkeypatch: Any) -> None:
+def test_render_writes_results_and_tools(capsys: Any, monkeypatch: Any) -> None:
     result = json.dumps({"call_id": "c1", "name": "f", "content": "ok"})
     _, out, _ = run(
         capsys, monkeypatch, "render", "--dialect", "hermes", "--what", "results", stdin=result
@@ -120,7 +122,7 @@ def test_render_results_and_tools(capsys: Any, monkeypatch: Any) -> None:
         ),
     ],
 )
-def test_errors_name_what_and_where(
+def test_error_names_the_problem_and_its_place(
     capsys: Any, monkeypatch: Any, arguments: list[str], stdin: str, message: str
 ) -> None:
     code, out, err = run(capsys, monkeypatch, *arguments, stdin=stdin)
@@ -129,16 +131,18 @@ def test_errors_name_what_and_where(
 
 
 @pytest.mark.parametrize("size", ["0", "-1", "²", "x", "", "9" * 5000])
-def test_sizes_that_are_none(capsys: Any, monkeypatch: Any, size: str) -> None:
+def test_parse_with_invalid_stream_size_is_an_error(
+    capsys: Any, monkeypatch: Any, size: str
+) -> None:
     with pytest.raises(SystemExit):
         run(capsys, monkeypatch, "parse", "--stream", size)
-    assert f"{size!r} is not a number from 1 on" in capsys.readouterr().err
+    assert f"{size!r} is not a positive number" in capsys.readouterr().err
 
 
-def test_dialects(capsys: Any, monkeypatch: Any) -> None:
+def test_dialects_with_check_parses_every_sample(capsys: Any, monkeypatch: Any) -> None:
     code, out, _ = run(capsys, monkeypatch, "dialects", "--check")
     assert code == 0
-    assert f"{len(DIALECTS)} of {len(DIALECTS)} samples read back" in out
+    assert f"{len(DIALECTS)} of {len(DIALECTS)} samples parse" in out
     _, out, _ = run(capsys, monkeypatch, "dialects", "--json")
     assert [row["name"] for row in json.loads(out)] == list(DIALECTS)
     _, out, _ = run(capsys, monkeypatch, "dialects", "--json", "--model", "Qwen3-Coder-30B")

@@ -37,7 +37,9 @@ def convert(tmp_path: Path, text: str | bytes, *arguments: str) -> str:
 TO_ANTHROPIC = ("--from", "openai_chat", "--to", "anthropic")
 
 
-def test_a_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_request_prints_it_in_the_other_api(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     body = {"model": "m", "messages": MESSAGES, "logit_bias": {"1": 2}}
     found = json.loads(convert(tmp_path, json.dumps(body, indent=1), *TO_ANTHROPIC))
     assert found["system"] == "Be brief."
@@ -45,7 +47,7 @@ def test_a_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "logit_bias" in capsys.readouterr().err
 
 
-def test_lines_of_requests(tmp_path: Path) -> None:
+def test_convert_json_lines_converts_each_request(tmp_path: Path) -> None:
     lines = (
         "\n".join(json.dumps({"messages": MESSAGES[1:2], "model": name}) for name in "ab") + "\n"
     )
@@ -54,7 +56,7 @@ def test_lines_of_requests(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", WIRES)
-def test_a_transcript_there_and_back(tmp_path: Path, target: str) -> None:
+def test_convert_transcript_round_trips(tmp_path: Path, target: str) -> None:
     lines = "\n".join(map(json.dumps, MESSAGES))
     there = convert(tmp_path, lines, "--from", "openai_chat", "--to", target)
     back = convert(tmp_path, there, "--from", target, "--to", "openai_chat")
@@ -64,7 +66,7 @@ def test_a_transcript_there_and_back(tmp_path: Path, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", WIRES)
-def test_replies_and_streams(tmp_path: Path, target: str) -> None:
+def test_convert_replies_and_streams_keeps_the_call(tmp_path: Path, target: str) -> None:
     for scenario in SCENARIOS[:4]:
         envelope = Envelope(Request(model="m", messages=()), "1")
         reply = fold(scenario.reply)
@@ -86,10 +88,10 @@ def test_replies_and_streams(tmp_path: Path, target: str) -> None:
         ('{"messages": []}\n{"messages": [3]}', "value 2: Expected `object`, got `integer`"),
         ('{"messages": []}\nnope', "line 2: not valid JSON"),
         ("nope", "not valid JSON"),
-        ("3", "Expected an object: a request, a reply or a message"),
+        ("3", "Expected a JSON object: a request, a reply or a message"),
     ],
 )
-def test_problems_say_where(
+def test_convert_error_names_the_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, problem: str
 ) -> None:
     given = tmp_path / "in"
@@ -98,7 +100,7 @@ def test_problems_say_where(
     assert problem in capsys.readouterr().err
 
 
-def test_a_file_may_be_its_own_output(tmp_path: Path) -> None:
+def test_convert_file_onto_itself_works(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text(json.dumps({"model": "m", "messages": MESSAGES}))
     assert main(["convert", str(path), "-o", str(path), *TO_ANTHROPIC]) == 0
@@ -109,7 +111,7 @@ def test_a_file_may_be_its_own_output(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_is_lost_of_a_reply_is_said(
+def test_convert_reply_prints_notes_on_losses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     thought = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
@@ -118,7 +120,7 @@ def test_what_is_lost_of_a_reply_is_said(
     assert "signature" in capsys.readouterr().err
 
 
-def test_a_stream_in_an_array_is_one_reply(tmp_path: Path) -> None:
+def test_convert_gemini_array_is_one_reply(tmp_path: Path) -> None:
     chunks = [
         {"candidates": [{"content": {"parts": [{"text": text}]}, "finishReason": reason}]}
         for text, reason in (("Hel", None), ("lo", "STOP"))
@@ -127,7 +129,7 @@ def test_a_stream_in_an_array_is_one_reply(tmp_path: Path) -> None:
     assert json.loads(found)["choices"][0]["message"]["content"] == "Hello"
 
 
-def test_lists_and_dumps(tmp_path: Path) -> None:
+def test_convert_lists_and_indented_files(tmp_path: Path) -> None:
     two = json.dumps([{"messages": MESSAGES[:2], "model": name} for name in "ab"])
     found = json.loads(convert(tmp_path, two, *TO_ANTHROPIC))
     assert [body["model"] for body in found] == ["a", "b"]
@@ -138,12 +140,12 @@ def test_lists_and_dumps(tmp_path: Path) -> None:
     assert json.loads(answer)["choices"][0]["message"]["content"] == "Hello."
 
 
-def test_unknown_wires_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_with_unknown_api_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", "-", "--from", "soap", "--to", "anthropic"]) == 2
     assert "there is no wire 'soap'; known are openai_chat" in capsys.readouterr().err
 
 
-def test_standard_input(
+def test_convert_reads_standard_input(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     body = json.dumps({"messages": MESSAGES}).encode()
@@ -157,7 +159,7 @@ def test_standard_input(
 # Providers.
 
 
-def test_every_provider_speaks_a_wire() -> None:
+def test_every_provider_has_a_known_wire() -> None:
     for name, provider in PROVIDERS.items():
         assert provider.wire in WIRES, name
         assert not provider.base_url.endswith("/")
@@ -165,7 +167,7 @@ def test_every_provider_speaks_a_wire() -> None:
         assert format_tools(name, [{"name": "f"}])
 
 
-def test_providers_are_listed(
+def test_providers_prints_every_provider(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GROQ_API_KEY", "a secret")
@@ -177,11 +179,11 @@ def test_providers_are_listed(
     assert json.loads(capsys.readouterr().out).keys() == PROVIDERS.keys()
 
 
-def test_openrouter_is_told_who_asks() -> None:
+def test_openrouter_requests_name_the_application() -> None:
     assert find_provider("openrouter").headers.keys() == {"HTTP-Referer", "X-Title"}
 
 
-def test_quirks() -> None:
+def test_provider_quirks_are_read() -> None:
     body = {
         "model": "m",
         "max_tokens": 5,

@@ -119,7 +119,7 @@ def test_the_tools_over_stdio(tmp_path: Path) -> None:
         ("parse", {"text": "x", "trust": "blind"}, "at `$.trust`"),
         ("parse", {"text": "x", "tools": [5]}, "Expected a tool, got `int` - at `$[0]`"),
         ("parse", {"text": "x", "context": [5]}, "at `$.context[0]`"),
-        ("convert", {"value": 5, "source": "gemini", "target": "gemini"}, "Expected an object"),
+        ("convert", {"value": 5, "source": "gemini", "target": "gemini"}, "Expected a JSON object"),
         ("convert", {"value": {}, "source": "smtp", "target": "gemini"}, "no wire 'smtp'"),
         ("convert", {"value": "{", "source": "gemini", "target": "gemini"}, "JSON"),
         ("render", {"value": 5, "dialect": "hermes"}, "render"),
@@ -236,7 +236,7 @@ def test_beyond_this_machine_only_with_a_key(tmp_path: Path) -> None:
         command, capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=_PATIENCE
     )
     assert done.returncode == 2
-    assert "can be reached from other machines, so clients need keys" in done.stderr
+    assert "so clients need keys" in done.stderr
     with served(tmp_path, everywhere, **KEYS) as url:
         assert over_http(url, authorization="Bearer a-key-for-tests") == "hermes"
         with httpx2.Client(trust_env=False) as client:

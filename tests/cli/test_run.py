@@ -104,31 +104,31 @@ def answering(answers: Mapping[str, Any]) -> Generator[str, None, None]:
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
-def test_a_client_is_told_where_the_gateway_is(
+def test_run_starts_the_client_with_the_gateway_url(
     name: str, environment: dict[str, str], url: str
 ) -> None:
     done = ran(environment, name, "--url", url, "--key", "k1", "--", "-p", "--model", "a b")
     assert done.returncode == 7
     assert done.stderr == ""
-    told = json.loads(done.stdout)
-    assert told["argv"][-3:] == ["-p", "--model", "a b"]
-    new = {key: value for key, value in told["env"].items() if environment.get(key) != value}
-    said = json.dumps([told["argv"], new])
+    output = json.loads(done.stdout)
+    assert output["argv"][-3:] == ["-p", "--model", "a b"]
+    new = {key: value for key, value in output["env"].items() if environment.get(key) != value}
+    said = json.dumps([output["argv"], new])
     assert url in said
     assert "large:30b" in said
     assert "k1" in json.dumps(new)
-    assert "k1" not in json.dumps(told["argv"]), "everybody could see it"
-    assert not {*RUNNABLE[name].unset} & {*told["env"]}
+    assert "k1" not in json.dumps(output["argv"]), "everybody could see it"
+    assert not {*RUNNABLE[name].unset} & {*output["env"]}
 
 
-def test_the_model_and_the_key_may_be_said(environment: dict[str, str], url: str) -> None:
+def test_run_with_model_and_key_passes_them_on(environment: dict[str, str], url: str) -> None:
     done = ran(environment, "--url", url, "--model", "gpt-5", "claude", TOOLSPEAK_KEYS="k2,k3")
     env = json.loads(done.stdout)["env"]
     assert (env["ANTHROPIC_MODEL"], env["ANTHROPIC_AUTH_TOKEN"]) == ("gpt-5", "k2")
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
-def test_what_is_printed_can_be_pasted_and_holds_no_key(
+def test_printed_command_runs_in_a_shell_and_hides_the_key(
     name: str, environment: dict[str, str], url: str
 ) -> None:
     words = (name, "--url", url, "--key", "k1", "--print", "--", "-p", "it's here")
@@ -143,13 +143,13 @@ def test_what_is_printed_can_be_pasted_and_holds_no_key(
         check=False,
     )
     started = ran(environment, *(word for word in words if word != "--print"))
-    pasted_told, told = json.loads(pasted.stdout), json.loads(started.stdout)
-    assert pasted_told["argv"] == told["argv"]
-    same = [name for name in told["env"] if name not in ("_", "PWD", "SHLVL", "LC_CTYPE")]
-    assert {key: pasted_told["env"].get(key) for key in same} == {k: told["env"][k] for k in same}
+    pasted_told, output = json.loads(pasted.stdout), json.loads(started.stdout)
+    assert pasted_told["argv"] == output["argv"]
+    same = [name for name in output["env"] if name not in ("_", "PWD", "SHLVL", "LC_CTYPE")]
+    assert {key: pasted_told["env"].get(key) for key in same} == {k: output["env"][k] for k in same}
 
 
-def test_nothing_of_the_users_is_touched(environment: dict[str, str], url: str) -> None:
+def test_run_changes_no_file_of_the_user(environment: dict[str, str], url: str) -> None:
     for name in RUNNABLE:
         ran(environment, name, "--url", url)
     home = Path(environment["HOME"])
@@ -158,13 +158,13 @@ def test_nothing_of_the_users_is_touched(environment: dict[str, str], url: str) 
     assert made == {".local/state/toolspeak/gemini/.gemini/settings.json"}
 
 
-def test_printing_writes_nothing(environment: dict[str, str], url: str) -> None:
+def test_print_writes_no_file(environment: dict[str, str], url: str) -> None:
     home = Path(environment["HOME"])
     before = {*home.rglob("*")}
     for name in RUNNABLE:
         assert ran(environment, name, "--url", url, "--print").returncode == 0
     assert {*home.rglob("*")} == before
-    # What is pasted makes what the client needs, and leaves alone what is there.
+    # The printed line creates the settings file, unless it exists.
     line = ran(environment, "gemini", "--url", url, "--print").stdout
     settings = home / ".local/state/toolspeak/gemini/.gemini/settings.json"
     subprocess.run(["sh", "-c", line], env=environment, capture_output=True, check=False)
@@ -174,7 +174,7 @@ def test_printing_writes_nothing(environment: dict[str, str], url: str) -> None:
     assert settings.read_text() == "{}"
 
 
-def test_a_signal_ends_the_client(environment: dict[str, str], url: str) -> None:
+def test_signal_reaches_the_client(environment: dict[str, str], url: str) -> None:
     process = subprocess.Popen(
         [*RUN, "--url", url, "claude", "--", "wait"],
         env=environment,
@@ -188,32 +188,32 @@ def test_a_signal_ends_the_client(environment: dict[str, str], url: str) -> None
     process.stdout.close()
 
 
-def test_a_model_that_is_too_small_for_a_client(environment: dict[str, str], url: str) -> None:
+def test_model_with_small_context_is_warned_about(environment: dict[str, str], url: str) -> None:
     done = ran(environment, "claude", "--url", url, "--model", "small")
     assert done.returncode == 7
-    assert "begins with about 29000 tokens, and small takes 8192" in done.stderr
+    assert "starts with about 29000 tokens, but small has a context of 8192" in done.stderr
 
 
-# What cannot be done.
+# Errors.
 
 
-def test_no_gateway(environment: dict[str, str]) -> None:
-    told = refused(environment, "claude", "--url", "http://127.0.0.1:9")
-    assert "nothing answers at http://127.0.0.1:9" in told
-    assert "`toolspeak serve`" in told
+def test_missing_gateway_is_an_error(environment: dict[str, str]) -> None:
+    output = refused(environment, "claude", "--url", "http://127.0.0.1:9")
+    assert "no gateway responds at http://127.0.0.1:9" in output
+    assert "`toolspeak serve`" in output
 
 
 @pytest.mark.parametrize(
     "address",
     ["nonsense", "file:///etc", "http://", "http://127.0.0.1:abc", "http://[", "http://h:1/\n"],
 )
-def test_no_address(environment: dict[str, str], address: str) -> None:
-    assert "Expected an address such as" in refused(environment, "claude", "--url", address)
+def test_invalid_url_is_an_error(environment: dict[str, str], address: str) -> None:
+    assert "Expected a URL such as" in refused(environment, "claude", "--url", address)
 
 
-def test_something_else_that_answers(environment: dict[str, str], url: str) -> None:
-    told = refused(environment, "claude", "--url", f"{url}/v1")
-    assert f"{url}/v1/health says 404" in told
+def test_server_without_health_endpoint_is_an_error(environment: dict[str, str], url: str) -> None:
+    output = refused(environment, "claude", "--url", f"{url}/v1")
+    assert f"{url}/v1/health returned 404" in output
 
 
 OTHERS = [
@@ -227,23 +227,23 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("listed", OTHERS, ids=str)
-def test_a_server_that_is_as_healthy(environment: dict[str, str], listed: Any) -> None:
+def test_server_of_another_kind_is_an_error(environment: dict[str, str], listed: Any) -> None:
     with answering({"/health": {"status": "ok"}, "/v1/models": listed}) as address:
-        told = refused(environment, "claude", "--url", address)
-    assert told == f"toolspeak: what answers at {address} is no gateway of Toolspeak\n"
+        output = refused(environment, "claude", "--url", address)
+    assert output == f"toolspeak: the server at {address} is not a Toolspeak gateway: check --url\n"
 
 
 @pytest.mark.parametrize("model", ["a\nb", "\x1b[2J", "--yolo", "a\x7f", "\u202eb"])
-def test_a_model_whose_name_no_client_can_be_told(
-    environment: dict[str, str], url: str, model: str
-) -> None:
+def test_unsafe_model_name_is_an_error(environment: dict[str, str], url: str, model: str) -> None:
     for more in ([], ["--print"]):
-        told = refused(environment, "claude", "--url", url, f"--model={model}", *more)
-        assert told == (f"toolspeak: no client can be told of a model that is named {model!r}\n")
+        output = refused(environment, "claude", "--url", url, f"--model={model}", *more)
+        assert f"the model name {model!r} cannot be passed to a client" in output
 
 
-def test_nobodys_home(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As under a number that no account has."""
+def test_missing_home_is_an_error_only_for_clients_with_files(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user id without an account has no home folder."""
 
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -255,10 +255,10 @@ def test_nobodys_home(environment: dict[str, str], monkeypatch: pytest.MonkeyPat
     assert main(["run", "gemini", *words]) == 2
 
 
-def test_a_note_of_a_gateway_that_was_killed(
+def test_run_skips_gateways_that_were_killed(
     environment: dict[str, str], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its number is that of another process by now."""
+    """Its process id belongs to another process by now."""
     folder = Path(environment["HOME"]) / ".local/state/toolspeak/gateways"
     folder.mkdir(parents=True)
     with answering({}) as other:
@@ -271,7 +271,7 @@ def test_a_note_of_a_gateway_that_was_killed(
     assert json.loads(done.stdout)["env"]["ANTHROPIC_BASE_URL"] == url
 
 
-def test_a_key_that_is_wrong(environment: dict[str, str]) -> None:
+def test_wrong_key_is_an_error(environment: dict[str, str]) -> None:
     locked = Config(
         default="large:30b",
         upstreams={"far": FAR},
@@ -280,37 +280,37 @@ def test_a_key_that_is_wrong(environment: dict[str, str]) -> None:
     )
     with running(locked) as gateway:
         for key in ([], ["--key", "wrong"]):
-            told = refused(environment, "claude", "--url", gateway.url, *key)
-            assert "wants a key that it knows: --key, or TOOLSPEAK_KEYS" in told
+            output = refused(environment, "claude", "--url", gateway.url, *key)
+            assert "rejected the key: set --key or TOOLSPEAK_KEYS" in output
         assert ran(environment, "claude", "--url", gateway.url, "--key", "right").returncode == 7
 
 
-def test_no_model(environment: dict[str, str]) -> None:
+def test_gateway_without_models_is_an_error(environment: dict[str, str]) -> None:
     with running(Config()) as gateway:
         assert "has no model" in refused(environment, "claude", "--url", gateway.url)
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
-def test_no_program(name: str, environment: dict[str, str], url: str) -> None:
-    told = refused(environment, name, "--url", url, PATH="/nowhere")
+def test_missing_program_is_an_error(name: str, environment: dict[str, str], url: str) -> None:
+    output = refused(environment, name, "--url", url, PATH="/nowhere")
     program, install = RUNNABLE[name].program, RUNNABLE[name].install
-    assert told == f"toolspeak: there is no program `{program}` here: {install}\n"
+    assert output == f"toolspeak: `{program}` is not installed: {install}\n"
 
 
-def test_words_for_the_client_that_stand_before_the_dashes(environment: dict[str, str]) -> None:
-    told = refused(environment, "claude", "-p", "hi")
-    assert "goes behind --: toolspeak run claude -- -p hi" in told
+def test_client_arguments_without_dashes_are_an_error(environment: dict[str, str]) -> None:
+    output = refused(environment, "claude", "-p", "hi")
+    assert "after --: toolspeak run claude -- -p hi" in output
 
 
-def test_a_client_that_is_not_known(environment: dict[str, str]) -> None:
-    assert "there is no client 'cursor'; there are claude, codex" in refused(environment, "cursor")
+def test_unknown_client_is_an_error(environment: dict[str, str]) -> None:
+    assert "unknown client 'cursor': choose from claude, codex" in refused(environment, "cursor")
 
 
-# The table.
+# The clients' settings.
 
 
-def test_codex_is_told_the_same_as_in_its_file() -> None:
-    """But for the key, which is in a variable."""
+def test_codex_options_equal_its_file() -> None:
+    """Only the key differs: it is in an environment variable."""
     client = CLIENTS["codex"]
     assert client.file
     [file] = build_snippets(client, GATEWAY)
@@ -321,17 +321,17 @@ def test_codex_is_told_the_same_as_in_its_file() -> None:
 
 
 def set_by(args: Sequence[str]) -> dict[str, Any]:
-    """What Codex's options come to, but for the variable that has the key."""
-    told: dict[str, Any] = {}
+    """Return the settings that Codex's options make, without the variable of the key."""
+    output: dict[str, Any] = {}
     for option, setting in zip(args[::2], args[1::2], strict=True):
         assert option == "-c"
         *path, last = setting.partition("=")[0].split(".")
-        at = told
+        at = output
         for key in path:
             at = at.setdefault(key, {})
         at[last] = tomllib.loads(f"a={setting.partition('=')[2]}")["a"]
-    assert told["model_providers"]["toolspeak"].pop("env_key") == "GATEWAY_KEY"
-    return told
+    assert output["model_providers"]["toolspeak"].pop("env_key") == "GATEWAY_KEY"
+    return output
 
 
 ODD = [
@@ -348,13 +348,13 @@ ODD = [
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_a_models_name_stays_one(name: str) -> None:
+def test_model_name_is_escaped_in_every_format(name: str) -> None:
     odd = GatewayAddress("http://127.0.0.1:7878", name, 'k"1')
-    told = json.loads(build_launch(CLIENTS["claude"], odd).argv[2])
-    assert {*told} == {"env"}
-    assert told["env"].pop("ANTHROPIC_BASE_URL") == odd.url
-    assert len(told["env"]) == 4
-    assert {*told["env"].values()} == {name}
+    output = json.loads(build_launch(CLIENTS["claude"], odd).argv[2])
+    assert {*output} == {"env"}
+    assert output["env"].pop("ANTHROPIC_BASE_URL") == odd.url
+    assert len(output["env"]) == 4
+    assert {*output["env"].values()} == {name}
     provider = {"name": "toolspeak", "base_url": f"{odd.url}/v1", "wire_api": "responses"}
     assert set_by(build_launch(CLIENTS["codex"], odd).argv[1:]) == {
         "model": name,
@@ -370,15 +370,15 @@ def test_a_models_name_stays_one(name: str) -> None:
 
 
 NO_MODEL = {"open-webui", "openai-sdk", "anthropic-sdk", "ollama-sdk", "gemini-sdk"}
-"""They ask for one, or the program says it with each request."""
+"""They ask the user for a model, or the program names one in each request."""
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_every_client_can_be_told(name: str) -> None:
+def test_snippets_of_every_client_are_valid(name: str) -> None:
     odd = GatewayAddress("http://127.0.0.1:7878", 'a "b" $c', "secret")
-    told = [*build_snippets(CLIENTS[name], odd)]
-    assert odd.url in "".join(one.text for one in told)
-    for one in told:
+    output = [*build_snippets(CLIENTS[name], odd)]
+    assert odd.url in "".join(one.text for one in output)
+    for one in output:
         match one.language:
             case "json":
                 assert json.loads(one.text)
@@ -392,5 +392,5 @@ def test_every_client_can_be_told(name: str) -> None:
                 compile(one.text, name, "exec")
             case _:
                 assert one.language == "js"
-    models = [word for one in told for word in re.findall(r"a .{0,2}b.{0,2} \$c", one.text)]
+    models = [word for one in output for word in re.findall(r"a .{0,2}b.{0,2} \$c", one.text)]
     assert models or name in NO_MODEL

@@ -173,6 +173,6 @@ def test_check_of_a_bad_file(capsys: Any) -> None:
 
 def test_check_of_nothing(capsys: Any) -> None:
     assert main(["check"]) == 0
-    assert "no file: the defaults" in capsys.readouterr().out
+    assert "defaults (no file)" in capsys.readouterr().out
     assert main(["check", "--config", "nowhere.toml"]) == 1
     assert "nowhere.toml cannot be read" in capsys.readouterr().err

@@ -96,10 +96,10 @@ def test_it_says_so_to_people(tmp_path: Path, config: Path) -> None:
     )
     assert process.stdout
     said = [process.stdout.readline() for _ in range(2)]
-    assert said[0].startswith("Toolspeak listens on http://127.0.0.1:")
+    assert said[0].startswith("Toolspeak is listening on http://127.0.0.1:")
     assert said[1] == "  m  (default)\n"
     process.send_signal(signal.SIGINT)
-    assert "Stop with Ctrl-C." in process.stdout.read()
+    assert "Press Ctrl-C to stop." in process.stdout.read()
     process.stdout.close()
     assert process.wait(10) == 0
 
@@ -363,7 +363,7 @@ def test_the_lines_to_paste_are_those_that_work_here(
     lines = dict(cli_serve._list_client_lines(keyed))  # pyright: ignore[reportPrivateUsage]
     where = "--url http://127.0.0.1:1 --key YOUR_KEY"
     assert lines["Claude Code"] == f"'a folder/toolspeak' run claude {where}"
-    assert all("YOUR_KEY" in text for name, text in lines.items() if name != "others")
+    assert all("YOUR_KEY" in text for name, text in lines.items() if name != "other clients")
     monkeypatch.setenv("PATH", str(program.parent))
     open_ = GatewayAddress(DEFAULT_URL, "m")
     lines = dict(cli_serve._list_client_lines(open_))  # pyright: ignore[reportPrivateUsage]

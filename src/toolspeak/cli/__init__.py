@@ -1,12 +1,14 @@
-"""The command line: one module for each command."""
+"""The command line: one module per command, each with `add_arguments` and `run`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from io import TextIOWrapper
 from types import ModuleType
+from typing import Any
 
 from .. import __version__
 from .._util import escape_for_terminal
@@ -28,10 +30,10 @@ from . import (
     scrub,
     serve,
 )
-from .parser import CommandParser
+from .io import INTERRUPTED
 
-_INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
+_HELP_COLUMN = 28
+_USAGE_FORMS = {"?": "[{}]", "*": "[{} …]", "+": "{} …"}
 COMMANDS = (
     *(chat, check, completion, convert, dialects, eval, explain, mcp, parse, probe, providers),
     *(render, run, scrub, serve),
@@ -39,60 +41,94 @@ COMMANDS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code."""
+    """Run a command and return its exit code."""
     parser, _ = build_parser()
     options = parser.parse_args(arguments)
     if isinstance(sys.stdout, TextIOWrapper):
-        # A terminal that lacks a letter shows its number instead.
+        # Escape characters that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return options.run(options)
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     except (ToolspeakError, OSError) as error:
-        # A server may have said what is wrong.
+        # The message may quote an upstream.
         print(f"toolspeak: {escape_for_terminal(str(error))}", file=sys.stderr)
         return 2
 
 
 def build_parser() -> tuple[argparse.ArgumentParser, dict[str, CommandParser]]:
-    """What reads the command line, and what reads that of each command."""
+    """Return the parser of the command line, and those of the commands by name."""
     parser = argparse.ArgumentParser(
         prog="toolspeak",
         usage="toolspeak [-h] [--version] COMMAND …",
-        description="\n".join(_overview()),
+        description="\n".join(_list_commands()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"toolspeak {__version__}")
-    # The overview has a line for each command; argparse would make two of some.
-    added = parser.add_subparsers(
+    # The description lists the commands, one per line; argparse's own list would wrap some.
+    subparsers = parser.add_subparsers(
         required=True, metavar="COMMAND", help=argparse.SUPPRESS, parser_class=CommandParser
     )
     commands: dict[str, CommandParser] = {}
     for command in COMMANDS:
-        name = _name(command)
-        # The program's name is told, or argparse would make one of the usage above.
-        about = _summary(command)
-        made = added.add_parser(name, prog=f"toolspeak {name}", help=about, description=about)
-        command.add_arguments(made)
-        made.set_defaults(run=command.run)
-        commands[name] = made
+        name, summary = _get_name(command), _get_summary(command)
+        # Without `prog`, argparse would derive the program's name from the usage above.
+        added = subparsers.add_parser(
+            name, prog=f"toolspeak {name}", help=summary, description=summary
+        )
+        command.add_arguments(added)
+        added.set_defaults(run=command.run)
+        commands[name] = added
     return parser, commands
 
 
-def _overview() -> Iterator[str]:
+def _list_commands() -> Iterator[str]:
     yield "Reliable tool calling for any chat model, for any client."
     yield ""
     for command in COMMANDS:
-        yield f"  {_name(command):<11} {_summary(command)}"
+        yield f"  {_get_name(command):<11} {_get_summary(command)}"
 
 
-def _name(command: ModuleType) -> str:
+def _get_name(command: ModuleType) -> str:
     return command.__name__.rpartition(".")[2]
 
 
-def _summary(command: ModuleType) -> str:
-    """What it does, in a line: the first of its docstring."""
+def _get_summary(command: ModuleType) -> str:
+    """Return the first line of the command's docstring."""
     return (command.__doc__ or "").strip().partition("\n")[0]
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of one command: a short usage line, and a list of the command's arguments."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.actions: list[argparse.Action] = []
+        settings["formatter_class"] = partial(
+            argparse.HelpFormatter, max_help_position=_HELP_COLUMN
+        )
+        super().__init__(**settings)
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        action = super().add_argument(*names, **settings)
+        self.actions.append(action)
+        return action
+
+    def format_usage(self) -> str:
+        return f"usage: {self.prog} {' '.join(self._list_usage_words())}\n"
+
+    def format_help(self) -> str:
+        # The options are listed below the usage line, so it does not repeat them.
+        self.usage = f"{self.prog} {' '.join(self._list_usage_words())}".replace("%", "%%")
+        return super().format_help()
+
+    def _list_usage_words(self) -> Iterator[str]:
+        yield "[options]"
+        for action in self.actions:
+            name = str(action.metavar or action.dest.upper())
+            if not action.option_strings:
+                yield _USAGE_FORMS.get(str(action.nargs), "{}").format(name)
+            elif action.required:
+                yield f"{action.option_strings[0]} {name}"

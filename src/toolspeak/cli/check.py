@@ -1,6 +1,6 @@
-"""Check the gateway's configuration, and show what it would serve.
+"""Check the configuration and show the models it would serve.
 
-It asks nobody.
+No upstream is contacted.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ..config.document import ConfigError
 from ..config.loading import LoadedConfig, read_config
 from ..config.model_names import find_model
 from ..config.settings import Config, mask_secret, mask_settings, mask_url
-from .io import write_json
+from .io import build_table, open_console, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="TOML, or LiteLLM's YAML; toolspeak.toml or $TOOLSPEAK_CONFIG if left out",
+        help="TOML, or LiteLLM's YAML (default: $TOOLSPEAK_CONFIG or toolspeak.toml)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -47,58 +45,56 @@ def _report(
 ) -> None:
     if as_json:
         config = mask_settings(loaded.config) if loaded else None
-        told = {"problems": problems, "warnings": warnings, "config": config}
-        write_json({"ok": not problems, **told})
+        result = {"problems": problems, "warnings": warnings, "config": config}
+        write_json({"ok": not problems, **result})
         return
     if loaded:
-        _show(loaded)
+        _print_config(loaded)
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for problem in problems:
         print(f"toolspeak: {problem}", file=sys.stderr)
 
 
-def _show(loaded: LoadedConfig) -> None:
+def _print_config(loaded: LoadedConfig) -> None:
     config = loaded.config
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    titles = ("upstream", "wire", "base URL", "key", "fallbacks")
-    _print(console, titles, _upstreams(config))
-    _print(console, ("model", "asked of", "tools", "dialect", "trust"), _models(config))
-    _print(console, ("alias", "model"), config.aliases.items())
+    console = open_console()
+    upstream_columns = ("upstream", "wire", "base URL", "key", "fallbacks")
+    model_columns = ("model", "sent to", "tools", "dialect", "trust")
+    for columns, rows in (
+        (upstream_columns, _list_upstreams(config)),
+        (model_columns, _list_models(config)),
+        (("alias", "model"), config.aliases.items()),
+    ):
+        table = build_table(columns, rows)
+        if table.row_count:
+            console.print(table)
     server = config.server
-    console.print(Text(f"settings  {loaded.source or 'no file: the defaults'}"))
-    console.print(Text(f"listens   {server.host}, port {server.port}, {_keys(config)}"))
-    console.print(
-        Text(f"default   {config.default or 'none set: a model of this machine, if it has one'}")
-    )
-    console.print(Text(f"store     {mask_url(config.store)}"))
+    lines = {
+        "settings": loaded.source or "defaults (no file)",
+        "listens": f"{server.host}, port {server.port}, {_count_keys(config)}",
+        "default": config.default or "not set: a model found on this machine",
+        "store": mask_url(config.store),
+    }
+    for name, value in lines.items():
+        console.print(Text(f"{name:<9} {value}"))
 
 
-def _print(console: Console, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    table = Table()
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    if table.row_count:
-        console.print(table)
-
-
-def _upstreams(config: Config) -> Iterable[Sequence[str]]:
+def _list_upstreams(config: Config) -> Iterable[Sequence[str]]:
     for name, upstream in config.upstreams.items():
-        address = mask_url(upstream.base_url) or "in the box"
+        base_url = mask_url(upstream.base_url) or "embedded"
         key = mask_secret(upstream.key) or "none"
-        yield name, upstream.wire, address, key, ", ".join(upstream.fallbacks)
+        yield name, upstream.wire, base_url, key, ", ".join(upstream.fallbacks)
 
 
-def _models(config: Config) -> Iterable[Sequence[str]]:
+def _list_models(config: Config) -> Iterable[Sequence[str]]:
     for name, model in config.models.items():
-        target = find_model(config, name)
-        attempts = target.locations if target else ()
-        asked = "\n".join(f"{one.upstream}: {one.model}" for one in attempts)
-        yield name, asked, model.tools, model.dialect or "auto", model.trust
+        found = find_model(config, name)
+        locations = found.locations if found else ()
+        sent_to = "\n".join(f"{location.upstream}: {location.model}" for location in locations)
+        yield name, sent_to, model.tools, model.dialect or "auto", model.trust
 
 
-def _keys(config: Config) -> str:
+def _count_keys(config: Config) -> str:
     count = len(config.server.keys)
-    return f"{count} client key{'s' * (count != 1)}" if count else "without client keys"
+    return f"{count} client key{'s' * (count != 1)}" if count else "no client keys"

@@ -1,4 +1,4 @@
-"""Turn requests, replies and streams of one API into another's."""
+"""Convert requests, replies and streams from one API to another."""
 
 from __future__ import annotations
 
@@ -29,57 +29,67 @@ _NO_REQUEST = Request(model="", messages=(), extra={"stream_options": {"include_
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     wires = ", ".join(WIRES)
-    parser.add_argument("file", nargs="?", default="-", help="JSON, JSON lines, or a stream")
     parser.add_argument(
-        "--from", dest="source", required=True, metavar="API", help=f"the API it is in: {wires}"
+        "file",
+        nargs="?",
+        default="-",
+        help="JSON, JSON lines or a stream (default: standard input)",
     )
     parser.add_argument(
-        "--to", dest="target", required=True, metavar="API", help="the API it shall be in"
+        "--from", dest="source", required=True, metavar="API", help=f"the API of the input: {wires}"
     )
     parser.add_argument(
-        "-o", "--output", default="-", metavar="FILE", help="a file; standard output if left out"
+        "--to", dest="target", required=True, metavar="API", help="the API of the output"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        default="-",
+        metavar="FILE",
+        help="write to a file (default: standard output)",
     )
     parser.add_argument(
         "--kind",
         choices=KINDS,
         default="auto",
-        help="what each value is; lines of messages are one conversation",
+        help="the kind of each JSON value; lines of messages are one conversation",
     )
-    parser.add_argument("--quiet", action="store_true", help="do not print the notes")
+    parser.add_argument(
+        "--quiet", action="store_true", help="do not print notes about changed or dropped fields"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    convert = Converter(options.source, options.target, options.kind)
+    converter = Converter(options.source, options.target, options.kind)
     if options.file == "-":
-        written = convert.convert_lines(sys.stdin.buffer)
-        _write_output(written, options.output)
+        _write_output(converter.convert_lines(sys.stdin.buffer), options.output)
     else:
         with Path(options.file).open("rb") as file:
-            _write_output(convert.convert_lines(_watched(file)), options.output)
+            _write_output(converter.convert_lines(_read_with_progress(file)), options.output)
     if not options.quiet:
-        for note in convert.notes:
+        for note in converter.notes:
             print(f"note: {note.code}: {note.message} - at `{note.where}`", file=sys.stderr)
     return 0
 
 
-def _write_output(pieces: Iterable[bytes], path: str) -> None:
-    """Write to standard output, or to a file that is there only when all of it is."""
+def _write_output(chunks: Iterable[bytes], path: str) -> None:
+    """Write to standard output, or to a file that appears only when it is complete."""
     if path == "-":
-        for piece in pieces:
-            sys.stdout.buffer.write(piece)
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
         sys.stdout.flush()
         return
     unfinished = Path(f"{path}.part")
     try:
         with unfinished.open("wb") as file:
-            file.writelines(pieces)
+            file.writelines(chunks)
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
-def _watched(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file, with a bar that shows how far it is where somebody looks."""
+def _read_with_progress(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file, with a progress bar on a terminal."""
     size = Path(file.name).stat().st_size
     columns = (
         TextColumn("{task.description}"),
@@ -96,7 +106,7 @@ def _watched(file: BinaryIO) -> Iterator[bytes]:
 
 
 class Converter:
-    """Turns lines of one API into lines of another."""
+    """Converts JSON values or a stream from one wire to another, and collects the notes."""
 
     def __init__(self, source: str, target: str, kind: str = "auto") -> None:
         self._source, self._target = get_wire(source), get_wire(target)
@@ -104,7 +114,7 @@ class Converter:
         self.notes: dict[Note, None] = {}
 
     def convert_lines(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        """Everything in a file: one value, a value on each line, or a stream."""
+        """Convert a file: one JSON value, one per line, or a stream."""
         iterator = iter(lines)
         first = next((line for line in iterator if line.strip()), b"")
         if first.startswith(_STREAM):
@@ -113,7 +123,7 @@ class Converter:
         try:
             value = decode_json(first)
         except WireError:
-            # Not all of it stands on one line: then it is one value.
+            # The first line is incomplete, so the file is one value over several lines.
             value = decode_json(b"".join(chain([first], iterator)))
             yield _encode_indented(self.convert_value(value))
             return
@@ -138,7 +148,7 @@ class Converter:
                 yield encode_json(self.convert_value(_decode_line(line, number), number)) + b"\n"
 
     def convert_value(self, value: Any, number: int = 1) -> Any:
-        """A request, a reply, a conversation, a list of tools, or of the first two."""
+        """Convert a request, a reply, messages, tools, or a list of requests or replies."""
         try:
             match self._detect_kind(value):
                 case "request":
@@ -158,22 +168,22 @@ class Converter:
 
     def _detect_kind(self, value: Any) -> str:
         if self._kind == "tools":
-            # They are told from messages by nothing that is certain.
+            # Tools cannot be told apart from messages reliably.
             return "tools"
         if isinstance(value, list) and value:
             kind = self._detect_kind(value[0])
             parts_of_one = kind == "reply" and self._source.name == "gemini"
             return kind if kind == "message" or parts_of_one else "list"
         if not isinstance(value, dict):
-            raise UsageError("Expected an object: a request, a reply or a message")
+            raise UsageError("Expected a JSON object: a request, a reply or a message")
         if self._kind != "auto":
             return self._kind
-        said = {key for key, item in value.items() if item is not None}
-        if said & _REPLY:
+        keys = {key for key, item in value.items() if item is not None}
+        if keys & _REPLY:
             return "reply"
-        if said & _REQUEST:
+        if keys & _REQUEST:
             return "request"
-        return "message" if said & {"role", "type"} else "reply"
+        return "message" if keys & {"role", "type"} else "reply"
 
     def _add_notes(self, *notes: Note) -> None:
         self.notes |= dict.fromkeys(notes)
@@ -183,7 +193,7 @@ class Converter:
         outgoing = self._target.encode_request(request)
         self._add_notes(*request.notes, *outgoing.notes)
         if request.model and "model" not in outgoing.body:
-            message = f"the model stands in the path: {outgoing.path}"
+            message = f"the model is part of the path: {outgoing.path}"
             self._add_notes(Note("converted", message, "$.model"))
         return outgoing.body
 
@@ -198,29 +208,28 @@ class Converter:
         outgoing = self._target.encode_request(
             Request(model="", messages=(), tools=as_tools(tools), wire=self._source.name)
         )
-        # What a request would need beside its tools is not asked for here.
+        # Only the tools are converted, so notes on other fields do not apply.
         self._add_notes(*(note for note in outgoing.notes if note.where.startswith("$.tools")))
         return outgoing.body.get("tools", [])
 
     def _convert_messages(self, messages: list[Any]) -> list[Any]:
-        """A conversation without anything around it. Instructions that a request would keep apart
-        are its first message."""
+        """Convert a list of messages; a separate system prompt becomes the first message."""
         body = self._convert_request({self._source.messages_field: messages})
-        said = list(body[self._target.messages_field])
+        converted = list(body[self._target.messages_field])
         if system := body.get("system"):
-            said.insert(0, {"role": "system", "content": system})
+            converted.insert(0, {"role": "system", "content": system})
         if instruction := body.get("systemInstruction"):
-            said.insert(0, {**instruction, "role": "system"})
-        return said
+            converted.insert(0, {**instruction, "role": "system"})
+        return converted
 
     def _convert_stream(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         decoder = StreamDecoder(self._source, arguments="incremental")
         encoder = self._target.stream_encoder(Envelope(_NO_REQUEST))
         events: list[Event] = []
         for line in lines:
-            heard = decoder.feed(line)
-            yield from map(encoder.feed, heard)
-            events += heard
+            decoded = decoder.feed(line)
+            yield from map(encoder.feed, decoded)
+            events += decoded
         last = decoder.finish()
         yield from map(encoder.feed, last)
         reply = fold([*events, *last])

@@ -1,4 +1,4 @@
-"""`toolspeak explain`: show a request as the inspector does, in a terminal."""
+"""Show what happened to a request, as the inspector does."""
 
 from __future__ import annotations
 

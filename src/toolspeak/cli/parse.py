@@ -1,4 +1,4 @@
-"""Read the calls out of a model's text, as one JSON object."""
+"""Parse the tool calls in a model's text and print them as JSON."""
 
 from __future__ import annotations
 
@@ -15,37 +15,43 @@ from .io import read_json, read_text, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", default="-", help="the text; standard input if left out")
-    parser.add_argument("--dialect", default="auto", help="a dialect's name, or auto (the default)")
+    parser.add_argument(
+        "file", nargs="?", default="-", help="the model's text (default: standard input)"
+    )
+    parser.add_argument("--dialect", default="auto", help="a dialect's name, or auto (default)")
     parser.add_argument("--model", help="try the dialects of this model first")
-    parser.add_argument("--tools", help="a JSON file with the tools that were offered")
+    parser.add_argument("--tools", help="a JSON file with the tools offered to the model")
     parser.add_argument(
         "--types-only",
         action="store_true",
-        help="make calls of other tools too, and calls that do not fit: tools only give types",
+        help="use --tools for types only: accept unknown tools and invalid arguments",
     )
     parser.add_argument(
         "--trust",
         choices=("strict", "standard", "lenient"),
         default="standard",
-        help="what may become a call; lenient reads calls in prose",
+        help="how much may count as a call; lenient accepts calls within prose",
     )
-    parser.add_argument("--context", help="a JSON file with the messages so far, to find echoes")
+    parser.add_argument(
+        "--context", help="a JSON file with earlier messages: calls quoted from them are ignored"
+    )
     parser.add_argument(
         "--stream", type=parse_positive, metavar="N", help="feed N characters at a time"
     )
-    parser.add_argument("--events", action="store_true", help="print the events, one on each line")
+    parser.add_argument(
+        "--events", action="store_true", help="print the events, one JSON object per line"
+    )
     parser.add_argument(
         "--reasoning-open",
         choices=("yes", "no", "unknown"),
         default="unknown",
-        help="whether the text starts inside reasoning that the prompt has opened",
+        help="yes if the prompt opened the reasoning and the text continues it",
     )
     parser.add_argument(
         "--arguments",
         choices=("validated", "incremental"),
         default="validated",
-        help="arguments whole, or as they arrive",
+        help="emit arguments once validated, or as they arrive",
     )
 
 
@@ -55,13 +61,13 @@ def parse_positive(text: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return number
 
 
 def run(options: argparse.Namespace) -> int:
     if options.model and not dialects_for_model(options.model):
-        print(f"toolspeak: nothing is known of model {options.model!r}", file=sys.stderr)
+        print(f"toolspeak: no dialect is known for the model {options.model!r}", file=sys.stderr)
     parser = build_text_parser(
         options.model,
         options.dialect,
@@ -85,13 +91,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def build_text_parser(model: str | None, dialect: str = "auto", **settings: Any) -> Parser:
-    """A parser for the dialects of a model, where nothing else is asked for."""
-    spoken = dialects_for_model(model) if model else ()
-    return Parser(dialect=spoken if spoken and dialect == "auto" else dialect, **settings)
+    """Return a parser for `dialect`, or for the model's dialects if it is "auto"."""
+    known = dialects_for_model(model) if model else ()
+    return Parser(dialect=known if known and dialect == "auto" else dialect, **settings)
 
 
 def describe_reply(reply: Reply) -> dict[str, Any]:
-    """A reply for programs."""
     return {
         "text": reply.text,
         "reasoning": reply.reasoning,

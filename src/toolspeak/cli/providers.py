@@ -1,17 +1,15 @@
-"""List the providers: API, address, and the variable of the key."""
+"""List the providers with their API, base URL and key variable."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ..config.providers import PROVIDERS, Provider
-from .io import write_json
+from .io import build_table, open_console, write_json
+
+_COLUMNS = ("provider", "wire", "native tools", "base URL", "key")
+_TOOL_SUPPORT = {True: "yes", False: "no", "model": "some models"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,24 +20,17 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         write_json(PROVIDERS)
         return 0
-    table = Table(title=f"{len(PROVIDERS)} providers")
-    for column in ("provider", "wire", "native tools", "base URL", "key"):
-        table.add_column(column, overflow="fold")
-    for name, provider in PROVIDERS.items():
-        table.add_row(*map(Text, _row(name, provider)))
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    rows = [_build_row(name, provider) for name, provider in PROVIDERS.items()]
+    open_console().print(build_table(_COLUMNS, rows, title=f"{len(PROVIDERS)} providers"))
     return 0
 
 
-_TOOLS = {True: "yes", False: "no", "model": "some models"}
+def _build_row(name: str, provider: Provider) -> tuple[str, ...]:
+    base_url = provider.base_url or "set base_url"
+    return name, provider.wire, _TOOL_SUPPORT[provider.tools], base_url, _describe_key(provider)
 
 
-def _row(name: str, provider: Provider) -> tuple[str, ...]:
-    where = provider.base_url or "you say where"
-    return name, provider.wire, _TOOLS[provider.tools], where, _key(provider)
-
-
-def _key(provider: Provider) -> str:
-    """The variable that holds the key: never the key."""
+def _describe_key(provider: Provider) -> str:
+    """Return the variable that holds the key, never the key itself."""
     found = next((name for name in provider.keys if os.environ.get(name)), None)
     return f"{found} (set)" if found else " or ".join(provider.keys) or "none needed"

@@ -1,4 +1,4 @@
-"""Write calls, results or a tool list in a dialect, from JSON."""
+"""Render tool calls, results or tools as text in a dialect."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from .io import read_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", default="-", help="JSON; standard input if left out")
+    parser.add_argument(
+        "file", nargs="?", default="-", help="a JSON file (default: standard input)"
+    )
     parser.add_argument("--dialect", required=True, help="the dialect's name")
-    parser.add_argument("--tools", help="a JSON file with the tools, for their schemas")
+    parser.add_argument("--tools", help="a JSON file with the tools; their schemas give types")
     parser.add_argument(
         "--what",
         choices=("calls", "results", "tools"),
         default="calls",
-        help="what the JSON holds: calls (the default), results, or tools",
+        help="the content of the JSON (default: calls)",
     )
 
 
@@ -33,7 +35,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def render_value(value: Any, what: str, dialect: str, tools: Any = None) -> str:
-    """Calls, results or tools, as that dialect writes them."""
     match what:
         case "calls":
             return render_calls(dialect, _read_calls(value), as_tools(tools))
@@ -45,7 +46,7 @@ def render_value(value: Any, what: str, dialect: str, tools: Any = None) -> str:
 
 def _read_calls(value: Any) -> list[ToolCall]:
     if isinstance(value, dict) and isinstance(value.get("calls"), list):
-        value = value["calls"]  # As `toolspeak parse` prints them.
+        value = value["calls"]  # The output of `toolspeak parse`.
     calls: list[ToolCall] = []
     for index, draft in enumerate(read_drafts(value)):
         arguments, problem, _ = decode_arguments(draft)

@@ -1,4 +1,4 @@
-"""Start Claude Code, Codex or another client on the gateway."""
+"""Start Claude Code, Codex or another client with the gateway."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .clients import CLIENTS, DEFAULT_URL, Client, GatewayAddress, LaunchCommand
 
 RUNNABLE = {name: client for name, client in CLIENTS.items() if client.is_runnable}
 _TIMEOUT = 10
-"""How long a gateway may take to say that it is there."""
+"""Seconds to wait for the gateway's response."""
 _NO_KEY, _HIDDEN = "none", "YOUR_KEY"
 
 
@@ -33,34 +33,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_options(parser)
     parser.add_argument(
         "command",
-        # Options may stand behind the name too, which argparse would not see otherwise.
+        # Options may also follow the client's name, where argparse would miss them.
         nargs=argparse.PARSER,
         metavar="CLIENT [-- …]",
-        help=f"{', '.join(RUNNABLE)}; what stands behind -- is for the client itself",
+        help=f"{', '.join(RUNNABLE)}; words after -- are passed to the client",
     )
 
 
 def _add_options(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
-    """The options; if they are read again, what was read before stays."""
+    """Add the options; in a second pass, options that are absent keep their values."""
 
-    def otherwise(value: Any) -> Any:
+    def default_to(value: Any) -> Any:
         return argparse.SUPPRESS if again else value
 
     parser.add_argument(
         "--url",
-        default=otherwise(""),
-        help=f"the gateway; the last that was started here, or {DEFAULT_URL}",
+        default=default_to(""),
+        help=f"the gateway (default: the last one started here, or {DEFAULT_URL})",
     )
     parser.add_argument(
         "--model",
-        default=otherwise(""),
-        help="as clients name it; the gateway's default if left out",
+        default=default_to(""),
+        help="the model's name (default: the gateway's default)",
     )
     parser.add_argument(
-        "--key", default=otherwise(""), help="a client key; the first of TOOLSPEAK_KEYS if left out"
+        "--key", default=default_to(""), help="a client key (default: the first of TOOLSPEAK_KEYS)"
     )
     parser.add_argument(
-        "--print", action="store_true", default=otherwise(False), help="only say what would be run"
+        "--print",
+        action="store_true",
+        default=default_to(False),
+        help="print the command and do not run it",
     )
 
 
@@ -68,15 +71,20 @@ def run(options: argparse.Namespace) -> int:
     name, args = _split_command(options)
     client = RUNNABLE[name]
     key = options.key or os.environ.get("TOOLSPEAK_KEYS", "").partition(",")[0].strip()
-    running = _GatewayChecker(options.url or _find_gateway_url(), key)
+    checker = _GatewayChecker(options.url or _find_gateway_url(), key)
     model = options.model
     if not (model and options.print):
-        model = running.choose_model(client, model)
+        model = checker.choose_model(client, model)
     if not model.isprintable() or model.startswith("-"):
-        raise UsageError(f"no client can be told of a model that is named {model!r}")
-    shown = _HIDDEN if key and options.print else key or _NO_KEY
+        raise UsageError(
+            f"the model name {model!r} cannot be passed to a client: configure an alias for it"
+        )
+    shown_key = _HIDDEN if key and options.print else key or _NO_KEY
     launched = build_launch(
-        client, GatewayAddress(running.url, model, shown), args, _get_client_folder(name, client)
+        client,
+        GatewayAddress(checker.url, model, shown_key),
+        args,
+        _get_client_folder(name, client),
     )
     if options.print:
         print(launched.shell_line)
@@ -87,40 +95,42 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _find_gateway_url() -> str:
-    """The gateway that was started last on this machine."""
+    """Return the URL of the gateway that was started last on this machine."""
     return next((one.url for one in list_responding()), DEFAULT_URL)
 
 
 def _get_client_folder(name: str, client: Client) -> Path:
-    """A folder for one client, which is not the user's."""
+    """Return the folder for a client's settings, apart from the user's own."""
     if not (client.run_settings and client.run_settings.home):
         return Path()
     try:
         return state_directory() / name
     except RuntimeError:
-        raise UsageError(f"{client.title} needs a folder: set HOME, or XDG_STATE_HOME") from None
+        raise UsageError(
+            f"{client.title} needs a settings folder: set HOME or XDG_STATE_HOME"
+        ) from None
 
 
 def _write_if_missing(path: Path, text: str) -> None:
-    """Write a file, if it is not there: the client may have changed it since."""
+    """Write a file unless it exists: the client may have changed it since."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
 
 
 def _split_command(options: argparse.Namespace) -> tuple[str, list[str]]:
-    """The client, and what it is told; our own options in between are taken out."""
+    """Return the client's name and arguments; our own options between them are read."""
     name, *words = options.command
     at = words.index("--") if "--" in words else len(words)
     own = argparse.ArgumentParser(prog="toolspeak run", add_help=False, allow_abbrev=False)
     _add_options(own, again=True)
     _, unknown = own.parse_known_args(words[:at], options)
     if name not in RUNNABLE:
-        raise UsageError(f"there is no client {name!r}; there are {', '.join(RUNNABLE)}")
+        raise UsageError(f"unknown client {name!r}: choose from {', '.join(RUNNABLE)}")
     if unknown:
-        told = " ".join(unknown)
+        passed = " ".join(unknown)
         raise UsageError(
-            f"what is for {name} itself goes behind --: toolspeak run {name} -- {told}"
+            f"put arguments for {name} itself after --: toolspeak run {name} -- {passed}"
         )
     return name, words[at + 1 :]
 
@@ -135,44 +145,44 @@ class _ModelList(Struct):
 
 
 class _GatewayChecker:
-    """A gateway that is there already."""
+    """Asks a running gateway for its models."""
 
     def __init__(self, url: str, key: str) -> None:
         self.url = url.rstrip("/")
         address = parse_gateway_url(self.url)
         self._key = key
-        # No proxy leads to this machine itself.
-        is_near = address.hostname in ("localhost", "127.0.0.1", "::1")
-        self._opener = build_opener(*([ProxyHandler({})] if is_near else []))
+        # A proxy cannot reach this machine's loopback address.
+        is_local = address.hostname in ("localhost", "127.0.0.1", "::1")
+        self._opener = build_opener(*([ProxyHandler({})] if is_local else []))
 
     def choose_model(self, client: Client, model: str) -> str:
-        """Make sure that the gateway is there and has the model; returns its name."""
+        """Check that the gateway responds; return `model`, or its default model."""
         health = self._get_json("/health")
         if not isinstance(health, dict) or health.get("status") != "ok":
             raise self._not_a_gateway()
         listed = self._list_models()
         if not (model or listed):
             raise UsageError(
-                f"the gateway at {self.url} has no model: start a local server, or set a "
-                "provider's key, before `toolspeak serve`; or name one with --model"
+                f"the gateway at {self.url} has no models: start a local model server or set a "
+                "provider's key before `toolspeak serve`, or name a model with --model"
             )
         model = model or next(iter(listed))
         context = listed.get(model)
         if context and context < client.prompt_tokens:
             print(
-                f"toolspeak: {client.title} begins with about {client.prompt_tokens} tokens, and "
-                f"{escape_for_terminal(model)} takes {context}: "
-                "docs/clients/README.md says which model fits",
+                f"toolspeak: {client.title} starts with about {client.prompt_tokens} tokens, but "
+                f"{escape_for_terminal(model)} has a context of "
+                f"{context}: see docs/clients/README.md for models that fit",
                 file=sys.stderr,
             )
         return model
 
     def _list_models(self) -> dict[str, int | None]:
-        """What it has, the default first, and how much each takes."""
+        """Return the context size of each model, the default model first."""
         try:
             listed = msgspec.convert(self._get_json("/v1/models"), _ModelList)
         except msgspec.ValidationError:
-            # llama.cpp's server is as healthy, but it lists its models in another way.
+            # llama.cpp has /health as well, but lists its models differently.
             raise self._not_a_gateway() from None
         return {one.slug: one.context_window for one in listed.models}
 
@@ -185,32 +195,32 @@ class _GatewayChecker:
         except HTTPError as error:
             if error.code == 401:
                 raise UsageError(
-                    f"the gateway at {self.url} wants a key that it knows: --key, or TOOLSPEAK_KEYS"
+                    f"the gateway at {self.url} rejected the key: set --key or TOOLSPEAK_KEYS"
                 ) from None
-            raise UsageError(f"{self.url}{path} says {error.code} {error.reason}") from None
+            raise UsageError(f"{self.url}{path} returned {error.code} {error.reason}") from None
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise UsageError(
-                f"nothing answers at {self.url} ({reason}): start a gateway with `toolspeak serve` "
-                "in another terminal, or say with --url where one is"
+                f"no gateway responds at {self.url} ({reason}): start one with `toolspeak serve` "
+                "in another terminal, or name its address with --url"
             ) from None
         except ValueError:
             raise self._not_a_gateway() from None
 
     def _not_a_gateway(self) -> UsageError:
-        return UsageError(f"what answers at {self.url} is no gateway of Toolspeak")
+        return UsageError(f"the server at {self.url} is not a Toolspeak gateway: check --url")
 
 
 def _replace_process(client: Client, launched: LaunchCommand) -> int:
-    """Become the client: then its exit code, its signals and its terminal are its own."""
+    """Replace this process by the client, which then owns the terminal, signals and exit code."""
     program = shutil.which(client.program)
     if program is None:
-        raise UsageError(f"there is no program `{client.program}` here: {client.install}")
-    kept = {name: value for name, value in os.environ.items() if name not in launched.unset}
-    env = {**kept, **launched.env}
+        raise UsageError(f"`{client.program}` is not installed: {client.install}")
+    inherited = {name: value for name, value in os.environ.items() if name not in launched.unset}
+    env = {**inherited, **launched.env}
     argv = [program, *launched.argv[1:]]
     sys.stderr.flush()
     if os.name != "nt":
         os.execve(program, argv, env)  # noqa: S606 - that is what the command is for
-    # There, a program that is replaced ends at once for whoever has started it.
+    # On Windows, exec would return to the shell at once.
     return subprocess.call(argv, env=env)  # noqa: S603

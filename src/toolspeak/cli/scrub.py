@@ -1,4 +1,4 @@
-"""Take secrets out of files, logs and standard input."""
+"""Replace secrets in files, logs or piped text by placeholders."""
 
 from __future__ import annotations
 
@@ -19,97 +19,99 @@ from ..security.scrubbing import Scrubber, SecretFinding
 from .io import write_json
 
 _CHUNK = 1 << 16
-_ENOUGH = 4
-_MANY = 4
-"""Where more than each fourth byte is zero, there is no UTF-8."""
-_MARKS = (
+_BOM_SIZE = 4
+_ZERO_SHARE = 4
+"""If more than one byte in four is zero, the file is not UTF-8."""
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-"""What a file begins with, and how it is written then."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="*", default=["-"], help="standard input if left out")
+    parser.add_argument(
+        "files", nargs="*", default=["-"], help="files to scrub (default: standard input)"
+    )
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print what was found instead of the text, an object on each line; never the secrets",
+        help="print one JSON object per finding instead of the text, without the secret",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="print where secrets are instead of the text; the exit code is 1 if there are any",
+        help="print the places of secrets instead of the text; exit code 1 if there are any",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Each file; one that can not be read does not keep the others from being read."""
-    some = failed = False
+    """Scrub every file, even if one of them cannot be read."""
+    has_secrets = has_failed = False
     for path in options.files:
         try:
-            with _opened(path) as file:
-                some |= _scrub(path, _watched(file, path), options)
+            with _open_input(path) as file:
+                has_secrets |= _scrub_file(path, _read_with_progress(file, path), options)
         except BrokenPipeError:
             raise
         except (UsageError, OSError) as error:
             print(f"toolspeak: {error}", file=sys.stderr)
-            failed = True
-    if failed:
+            has_failed = True
+    if has_failed:
         return 2
-    return 1 if options.check and some else 0
+    return 1 if options.check and has_secrets else 0
 
 
-def _scrub(path: str, chunks: Iterator[bytes], options: argparse.Namespace) -> bool:
-    """One file to standard output, or the report of it; whether something was found."""
-    some = False
+def _scrub_file(path: str, chunks: Iterator[bytes], options: argparse.Namespace) -> bool:
+    """Write a scrubbed file, or its findings, to standard output; return True if it has any."""
+    has_secrets = False
     scrubber = Scrubber(source=path)
-    first = _first(chunks)
-    encoding, errors = _encoding(first, path)
-    for text in _scrubbed(scrubber, _decoded(itertools.chain([first], chunks), encoding, errors)):
-        some |= bool(scrubber.findings)
+    start = _read_start(chunks)
+    encoding, errors = _detect_encoding(start, path)
+    texts = _decode_chunks(itertools.chain([start], chunks), encoding, errors)
+    for text in _scrub_texts(scrubber, texts):
+        has_secrets |= bool(scrubber.findings)
         if options.json or options.check:
             _report(path, scrubber.findings, options.json)
         else:
             sys.stdout.buffer.write(text.encode(encoding, errors))
             sys.stdout.buffer.flush()
         scrubber.findings.clear()
-    return some
+    return has_secrets
 
 
-def _first(chunks: Iterator[bytes]) -> bytes:
-    """The beginning of a file: enough of it to tell its encoding."""
-    first = b""
-    while len(first) < _ENOUGH and (chunk := next(chunks, b"")):
-        first += chunk
-    return first
+def _read_start(chunks: Iterator[bytes]) -> bytes:
+    """Read enough of a file to detect its encoding."""
+    start = b""
+    while len(start) < _BOM_SIZE and (chunk := next(chunks, b"")):
+        start += chunk
+    return start
 
 
-def _encoding(first: bytes, path: str) -> tuple[str, str]:
-    """How a file is written, and what to do with bytes that are no text: in UTF-8 they come out as
-    they went in. UTF-16 is known by its first two bytes; without them nobody can tell."""
-    for mark, encoding in _MARKS:
-        if first.startswith(mark):
+def _detect_encoding(start: bytes, path: str) -> tuple[str, str]:
+    """Return the encoding and the error handler, which keeps invalid bytes of UTF-8 unchanged."""
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if start.startswith(mark):
             return encoding, "surrogatepass"
-    if first.count(0) * _MANY > len(first):
-        raise UsageError(f"{path} can not be read: it is no text, or UTF-16 that does not say so")
+    if start.count(0) * _ZERO_SHARE > len(start):
+        raise UsageError(
+            f"{path} is binary, or UTF-16 without a byte order mark: convert it to UTF-8"
+        )
     return "utf-8", "surrogateescape"
 
 
-def _decoded(chunks: Iterable[bytes], encoding: str, errors: str) -> Iterator[str]:
+def _decode_chunks(chunks: Iterable[bytes], encoding: str, errors: str) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder(encoding)(errors)
     try:
         for chunk in chunks:
             yield decoder.decode(chunk)
         yield decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        raise UsageError(f"this is no {encoding}: {error.reason}") from None
+        raise UsageError(f"the file is not valid {encoding}: {error.reason}") from None
 
 
-def _scrubbed(scrubber: Scrubber, texts: Iterator[str]) -> Iterator[str]:
-    """The text as it can be given on."""
+def _scrub_texts(scrubber: Scrubber, texts: Iterator[str]) -> Iterator[str]:
     for text in texts:
         yield scrubber.feed(text)
     yield scrubber.finish()
@@ -124,7 +126,7 @@ def _report(path: str, found: list[SecretFinding], as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Generator[BinaryIO]:
+def _open_input(path: str) -> Generator[BinaryIO]:
     if path == "-":
         yield sys.stdin.buffer
         return
@@ -132,23 +134,22 @@ def _opened(path: str) -> Generator[BinaryIO]:
         yield file
 
 
-def _watched(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """The chunks of a file as they come, with a bar that shows how far it is where somebody looks
-    and nothing else is shown."""
+def _read_with_progress(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """Yield a file in chunks, with a progress bar if only standard error is a terminal."""
     console = Console(stderr=True)
-    is_seen = console.is_terminal and not sys.stdout.isatty()
+    is_shown = console.is_terminal and not sys.stdout.isatty()
     size = Path(path).stat().st_size if path != "-" else None
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
     with Progress(
-        *columns, TimeRemainingColumn(), console=console, disable=not is_seen
+        *columns, TimeRemainingColumn(), console=console, disable=not is_shown
     ) as progress:
         task = progress.add_task(path, total=size)
-        while chunk := _read(file):
+        while chunk := _read_available(file):
             yield chunk
             progress.advance(task, len(chunk))
 
 
-def _read(file: BinaryIO) -> bytes:
-    """What is there, and not more: a pipe may go on for days."""
+def _read_available(file: BinaryIO) -> bytes:
+    """Return the bytes at hand without waiting for more: a pipe may stay open for days."""
     read = getattr(file, "read1", file.read)
     return read(_CHUNK)

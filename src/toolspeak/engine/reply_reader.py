@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Protocol
 
 from msgspec import structs
 
-from ..calls.drafts import CallDraft, CallIds
-from ..calls.validation import Judge
+from ..calls.drafts import CallDraft
+from ..calls.resolution import CallResolver
 from ..dialects import Parser
 from ..dialects.registry import AUTO
 from ..events import (
@@ -33,13 +33,12 @@ from ..events import (
 )
 from ..notes import NOTES
 from ..security.escaping import Escaper
-from ..types import Failure, Note, Rejection, Request, StopReason, ToolCall
+from ..types import Failure, Note, Request, StopReason, ToolCall
 from ..wires import StreamDecoder
 from .attempt import Attempt
 from .constrained import ConstrainedReader
 from .tool_names import OfferedTools
 
-_SHOWN = 1000
 _CONTENT = frozenset({TextDelta, ReasoningDelta, CallStart, ArgumentsDelta, PartAdded})
 
 
@@ -160,11 +159,10 @@ class CallExtractor:
         self._escaper = escaper
         self._open_text_reader = open_text_reader
         self._text_reader: TextReader | None = None
-        self._judge = Judge(tools.toolset, "lenient")
-        self._ids = CallIds(new_id)
+        self._resolver = CallResolver(tools.toolset, new_id=new_id)
         # Many models give every first call the id `call_1`, and clients tell calls by their ids.
         for call_id in _history_ids(request):
-            self._ids.claim(call_id)
+            self._resolver.ids.claim(call_id)
         self._start: CallStart | None = None
         self._arguments: list[str] = []
         self.count = 0
@@ -252,27 +250,19 @@ class CallExtractor:
         """Resolve the name and validate the arguments of a call that came as a structure."""
         written = self._tools.to_model_call(call)
         text = "".join(self._arguments)
-        decision = self._judge.weigh(CallDraft(written.name, dict(call.arguments), call.id), text)
-        if decision.code == "unknown-tool" and self._tools.has_hosted_tools:
-            return self._accept(call, text)
-        if decision.arguments is None:
-            rejection = Rejection(
-                text[:_SHOWN], decision.code, decision.problem, decision.path, call.name
-            )
-            return [
-                CallRejected(rejection),
-                Note(decision.code, decision.problem, text[:_SHOWN]),
-                TextDelta(f"{call.name}({call.input})"),
-            ]
-        if decision.name == written.name and decision.arguments == call.arguments:
-            resolved = self._tools.to_client_call(written)
-        else:
-            text, arguments = "", dict(decision.arguments)
-            resolved = self._tools.to_client_call(
-                structs.replace(written, name=decision.name, arguments=arguments)
-            )
-        notes = (Note(code, message, where[:_SHOWN]) for code, message, where in decision.remarks)
-        return [*notes, *self._accept(resolved, text)]
+        draft = CallDraft(written.name, dict(call.arguments), call.id)
+        checked = self._resolver.check(draft, text)
+        if rejection := checked.rejection:
+            if rejection.code == "unknown-tool" and self._tools.has_hosted_tools:
+                return self._accept(call, text)
+            rejection = structs.replace(rejection, name=call.name)
+            note = Note(rejection.code, rejection.problem, rejection.raw)
+            return [CallRejected(rejection), note, TextDelta(f"{call.name}({call.input})")]
+        if checked.name != written.name or checked.arguments != call.arguments:
+            # The arguments' text is no longer what the call says.
+            text, arguments = "", dict(checked.arguments)
+            written = structs.replace(written, name=checked.name, arguments=arguments)
+        return [*checked.notes, *self._accept(self._tools.to_client_call(written), text)]
 
     def _handle_rejected(self, event: CallRejected) -> list[Event]:
         """Keep as text what a wire could not read as a call."""
@@ -286,11 +276,7 @@ class CallExtractor:
         if self._one_call and self.count:
             message = f"{NOTES['extra-call']} It is one of {call.name!r}."
             return [Note("extra-call", message, call.id)]
-        events: list[Event] = []
-        call_id = self._ids.claim(call.id)
-        if call.id and call_id != call.id:
-            message = f"the id {call.id!r} is taken by another call"
-            events.append(Note("id-replaced", message, call.id))
+        call_id, notes = self._resolver.claim_id(call.id)
         arguments = self._escaper.unescape_value(call.arguments)
         if call_id != call.id or arguments is not call.arguments:
             call = structs.replace(call, id=call_id, arguments=arguments)
@@ -298,12 +284,12 @@ class CallExtractor:
         start, self._start = self._start, None
         extra = start.extra if start else None
         dialect = start.dialect if start else None
-        events += (
+        return [
+            *notes,
             CallStart(index, call_id, call.name, dialect, call.namespace, call.freeform, extra),
             ArgumentsDelta(index, self._escaper.unescape(text) or call.input),
             CallEnd(index, call),
-        )
-        return events
+        ]
 
     def _correct_stop_reason(self, reason: StopReason | None) -> StopReason | None:
         """Return "calls" only for a reply that has calls."""

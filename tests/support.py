@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import tomllib
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +57,10 @@ TOOLBOX = (
 
 
 def cases() -> list[Any]:
-    """Every row of every table, as `dialect, case`."""
+    """Every dialect with the rows of its table, as `dialect, rows`."""
     return [
-        pytest.param(path.stem, case, id=f"{path.stem}: {case['name']}")
+        pytest.param(path.stem, tomllib.loads(path.read_text())["case"], id=path.stem)
         for path in sorted(CASES.glob("*.toml"))
-        for case in tomllib.loads(path.read_text())["case"]
     ]
 
 
@@ -86,3 +88,35 @@ def corpus() -> Path:
     if not folder:
         pytest.skip("TOOLSPEAK_CORPUS does not name the folder of recorded cases")
     return Path(folder)
+
+
+class Rows:
+    """Checks many small rows in one test: every row runs, and all failures are reported.
+
+    rows = Rows()
+    for name, value in TABLE:
+        with rows.row(name):
+            assert ...
+    rows.assert_passed()
+    """
+
+    def __init__(self) -> None:
+        self._failures: list[str] = []
+        self._count = 0
+
+    @contextmanager
+    def row(self, name: object) -> Generator[None]:
+        self._count += 1
+        try:
+            yield
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            shown = "".join(traceback.format_exception_only(error))[:1500]
+            self._failures.append(f"{name}\n  {place.filename}:{place.lineno}: {shown}")
+
+    def assert_passed(self) -> None:
+        assert self._count, "no rows were checked"
+        if self._failures:
+            failed = "\n".join(self._failures[:20])
+            count = f"{len(self._failures)} of {self._count} rows failed:"
+            pytest.fail(f"{count}\n{failed}", pytrace=False)

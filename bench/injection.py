@@ -247,11 +247,16 @@ BEYOND: dict[str, Says] = {
 
 
 def payloads() -> Iterator[Payload]:
-    """Every dialect in every carrier."""
+    """Yield every dialect in every carrier."""
     for dialect in DIALECTS:
-        call = render_calls(dialect, [CALL], TOOLS)
-        for carrier, carry in CARRIERS.items():
-            yield Payload(dialect, carrier, call, carry(call))
+        yield from payloads_of(dialect)
+
+
+def payloads_of(dialect: str) -> Iterator[Payload]:
+    """Yield a call in one dialect in every carrier."""
+    call = render_calls(dialect, [CALL], TOOLS)
+    for carrier, carry in CARRIERS.items():
+        yield Payload(dialect, carrier, call, carry(call))
 
 
 def some_payloads() -> list[Payload]:

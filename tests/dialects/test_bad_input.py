@@ -215,28 +215,30 @@ def cost(text: str, size: int, dialect: str, trust: Trust = "standard") -> float
 @pytest.mark.parametrize("repeated", REPEATED)
 @pytest.mark.parametrize("dialect", ["auto", "own"])
 def test_time_is_linear(repeated: str, dialect: str) -> None:
-    """Eight times the text may take up to sixteen times as long, and a little more for noise."""
-    names = (
-        ["auto"]
-        if dialect == "auto"
-        else [n for n, d in DIALECTS.items() if speaks(d.name, repeated)]
-    )
-    for name in names:
+    own = [name for name in DIALECTS if speaks(name, repeated)]
+    text = repeated * (2_000 // len(repeated) + 1)
+    for name in ["auto"] if dialect == "auto" else own:
         for size in (10**9, 5):
-            text = repeated * (4_000 // len(repeated) + 1)
-            small = cost(text, size, name)
-            limit = 16 * small + 0.15
-            # Once is enough; three times, because a garbage collection may fall into any one.
-            assert any(cost(text * 8, size, name) < limit for _ in range(3)), (name, size)
+            assert is_linear(text, text * 8, size, name), (name, size)
+
+
+def is_linear(text: str, long: str, size: int, dialect: str, trust: Trust = "standard") -> bool:
+    """Return True if eight times the text takes at most sixteen times as long.
+
+    A short time passes without comparison. The comparison is repeated, because a garbage collection
+    may happen at any time.
+    """
+    for _ in range(3):
+        seconds = cost(long, size, dialect, trust)
+        if seconds < 0.05 or seconds < 16 * cost(text, size, dialect, trust) + 0.05:
+            return True
+    return False
 
 
 @pytest.mark.parametrize("repeated", [*REPEATED, "then t(a={n}) ", '{{"name": "t", "n": {n}}}'])
-def test_time_is_linear_in_prose_too(repeated: str) -> None:
-    pieces = [repeated.replace("{n}", str(n)) for n in range(64_000 // len(repeated) + 1)]
-    text = "".join(pieces)
-    small = cost(text[: len(text) // 8], 10**9, "auto", "lenient")
-    limit = 16 * small + 0.25
-    assert any(cost(text, 10**9, "auto", "lenient") < limit for _ in range(3))
+def test_time_is_linear_in_lenient_prose(repeated: str) -> None:
+    text = "".join(repeated.replace("{n}", str(n)) for n in range(24_000 // len(repeated) + 1))
+    assert is_linear(text[: len(text) // 8], text, 10**9, "auto", "lenient")
 
 
 def speaks(name: str, text: str) -> bool:
@@ -244,15 +246,15 @@ def speaks(name: str, text: str) -> bool:
     return any(not form.opener or text.startswith(form.opener) for form in forms)
 
 
-def test_fifty_megabytes_of_angle_brackets() -> None:
+def test_time_is_linear_in_megabytes_of_angle_brackets() -> None:
     def seconds(size: int) -> float:
         start, parser = time.process_time(), Parser()
         found = [*parser.feed("<" * size), *parser.finish()]
         assert sum(len(event.text) for event in found if isinstance(event, TextDelta)) == size
         return time.process_time() - start
 
-    few = seconds(5_000_000)
-    assert seconds(50_000_000) < 25 * few
+    few = seconds(500_000)
+    assert seconds(5_000_000) < 25 * few
 
 
 def test_deep_nesting_is_text() -> None:

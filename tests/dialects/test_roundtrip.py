@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from tests.support import said
+from tests.support import Rows, said
 from toolspeak import DIALECTS, Tool, ToolCall, Unrepresentable, render_calls
 from toolspeak.calls.placeholders import find_placeholder
 from toolspeak.testing import chunks, parse
@@ -95,88 +95,100 @@ def rendered(dialect: str, calls: list[ToolCall], tools: list[Tool]) -> str | Un
         return error
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+GROUPS = [list(DIALECTS)[start::5] for start in range(5)]
+"""The dialects of a group share the examples, which take longer to generate than to read."""
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group[0])
 @settings(max_examples=120)
 @given(calls=CALLS, size=st.integers(1, 40))
-def test_what_is_written_reads_back(dialect: str, calls: list[ToolCall], size: int) -> None:
+def test_rendered_calls_read_back(group: list[str], calls: list[ToolCall], size: int) -> None:
     assume(not any(find_placeholder(call.arguments) for call in calls))
-    text = rendered(dialect, calls, TOOLS)
-    if isinstance(text, Unrepresentable):
-        assert PATH.fullmatch(text.path), text.path
-        return
-    reply = parse(chunks(text, size), dialect=dialect, tools=TOOLS)
-    assert said(reply) == [(call.name, call.arguments) for call in calls], text
-    assert not reply.text.strip()
-    assert not reply.rejected
+    for dialect in group:
+        text = rendered(dialect, calls, TOOLS)
+        if isinstance(text, Unrepresentable):
+            assert PATH.fullmatch(text.path), (dialect, text.path)
+            continue
+        reply = parse(chunks(text, size), dialect=dialect, tools=TOOLS)
+        written = [(call.name, call.arguments) for call in calls]
+        assert said(reply) == written, (dialect, text)
+        assert not reply.text.strip(), dialect
+        assert not reply.rejected, dialect
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize(
-    "value",
-    [
-        "plain",
-        "two\nlines",
-        "\nedges\n",
-        "  spaces  ",
-        "",
-        "quotes \" and ' and \\",
-        "Ærø 東京 🎉",
-        "{braces} [brackets] (parens)",
-        "123",
-        "true",
-        "null",
-        "a < b && c > d",
-        "- item\n- item",
-        "key: value",
-    ],
-)
-def test_ordinary_text_fits_in_every_dialect(dialect: str, value: str) -> None:
+ORDINARY_TEXTS = [
+    "plain",
+    "two\nlines",
+    "\nedges\n",
+    "  spaces  ",
+    "",
+    "quotes \" and ' and \\",
+    "Ærø 東京 🎉",
+    "{braces} [brackets] (parens)",
+    "123",
+    "true",
+    "null",
+    "a < b && c > d",
+    "- item\n- item",
+    "key: value",
+]
+NAMES = [
+    "a",
+    "a_b",
+    "a-b",
+    "a.b",
+    "ns.a.b",
+    "mcp__x__y",
+    "a/b",
+    "a:1",
+    "a:b",
+    "Ünï",
+    "a b",
+    "5",
+    "",
+    "_x",
+    "all",
+    "functions.a",
+    "a'b",
+    'a"b',
+    "a&b",
+    "<a>",
+    "item",
+    "json",
+    "null",
+    "true",
+    "tool_call",
+    "A.call",
+]
+
+
+@pytest.mark.parametrize("value", ORDINARY_TEXTS)
+def test_ordinary_text_fits_in_every_dialect(value: str) -> None:
+    rows = Rows()
     call = ToolCall(id="c", name="do", arguments={"text": value})
-    text = render_calls(dialect, [call], TOOLS)
-    assert said(parse([text], dialect=dialect, tools=TOOLS)) == [("do", {"text": value})]
+    for dialect in DIALECTS:
+        with rows.row(dialect):
+            text = render_calls(dialect, [call], TOOLS)
+            assert said(parse([text], dialect=dialect, tools=TOOLS)) == [("do", {"text": value})]
+    rows.assert_passed()
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a",
-        "a_b",
-        "a-b",
-        "a.b",
-        "ns.a.b",
-        "mcp__x__y",
-        "a/b",
-        "a:1",
-        "a:b",
-        "Ünï",
-        "a b",
-        "5",
-        "",
-        "_x",
-        "all",
-        "functions.a",
-        "a'b",
-        'a"b',
-        "a&b",
-        "<a>",
-        "item",
-        "json",
-        "null",
-        "true",
-        "tool_call",
-        "A.call",
-    ],
-)
-def test_names(dialect: str, name: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_tool_name_reads_back_or_is_rejected_in_every_dialect(name: str) -> None:
+    rows = Rows()
     tools = [Tool(name=name, parameters={"properties": {"text": {"type": "string"}}})]
     call = ToolCall(id="c", name=name, arguments={"text": "x"})
-    text = rendered(dialect, [call], tools)
-    if isinstance(text, Unrepresentable):
-        assert text.path == "$[0].name"
-        assert not re.fullmatch(r"[a-z_]+", name) or name in DIALECTS[dialect].reserved_names
-        return
-    assert said(parse([text], dialect=dialect, tools=tools)) == [(name, {"text": "x"})]
+    for dialect in DIALECTS:
+        with rows.row(dialect):
+            text = rendered(dialect, [call], tools)
+            if isinstance(text, Unrepresentable):
+                assert text.path == "$[0].name"
+                is_plain = re.fullmatch(r"[a-z_]+", name)
+                assert not is_plain or name in DIALECTS[dialect].reserved_names
+            else:
+                reply = parse([text], dialect=dialect, tools=tools)
+                assert said(reply) == [(name, {"text": "x"})]
+    rows.assert_passed()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

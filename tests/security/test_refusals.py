@@ -251,7 +251,7 @@ def test_every_language_has_the_same_lists() -> None:
 
 
 def cost(work: Callable[[], object]) -> float:
-    return min(timeit.repeat(work, timer=time.process_time, number=20, repeat=5))
+    return min(timeit.repeat(work, timer=time.process_time, number=5, repeat=3))
 
 
 def test_ordinary_prose_costs_less_than_to_find_its_words() -> None:
@@ -270,4 +270,4 @@ def test_ordinary_prose_costs_less_than_to_find_its_words() -> None:
 def test_work_is_linear_in_the_text(piece: str) -> None:
     short, long = piece * 400, piece * 3200
     few, many = (cost(lambda text=text: find_refusal(text, [FILES])) for text in (short, long))
-    assert many < 24 * few + 0.02
+    assert many < 24 * few + 0.005

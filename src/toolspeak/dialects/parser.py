@@ -1,13 +1,26 @@
-"""One machine for every dialect: text goes in as it arrives, events come out.
+"""One parser for every dialect: text goes in chunk by chunk, events come out.
 
     parser = Parser(dialect="hermes")
     parser.feed('Sure. <tool_call>{"name": "now", "argu')   # [TextDelta("Sure. ")]
     parser.feed('ments": {}}</tool_call>')                  # [CallStart, ArgumentsDelta, CallEnd]
     parser.finish()                                         # [Finish()]
 
-The machine is a generator that yields when it needs more text. Outside of calls it searches for the
-next marker and lets everything before it go; at a marker it tries the forms that begin there, and
-what no form can read becomes text again.
+The steps, and the files in which they happen:
+
+1. `registry` and `marker_table`: which dialects count, and which literals to search for.
+2. `text_buffer`: the text that has arrived. Text is held back here and nowhere else: the beginning
+   of a marker until it is certain, and a call until it is read.
+3. `_run` below: text before the next marker is passed on; at a marker, `_read_marker` decides.
+4. `marker_context`: is the marker meant, or does it stand in code, a URL, an example?
+5. `form_matching`: try the forms that begin at the marker. One try is a `form_attempt`;
+   `form_reader` reads its header and body, with `json_bodies`, `python_calls`,
+   `argument_bodies`, `tagged_parameters`, `elements` and `value_scanners`.
+6. `bare_message` and `reply_sections`: a reply that is nothing but calls, reasoning, messages with
+   headers.
+7. `call_sink`: text, reasoning, notes and calls become events.
+
+The parser is a generator that yields when it needs more text. What no form can read becomes text
+again, so the result does not depend on the chunks, and time is linear in the text.
 """
 
 from __future__ import annotations
@@ -16,7 +29,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from ..calls import drafts as calls
+from ..calls.drafts import CallKey, call_key, new_call_id
 from ..calls.resolution import CallResolver
 from ..calls.schema import iter_strings
 from ..calls.tools import as_tools
@@ -26,9 +39,9 @@ from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassi
 from ..security.echo_guard import EchoGuard
 from ..types import Note, Trust
 from .bare_message import BareMessageReader
-from .call_sink import CallSink, CallTooLong
+from .call_sink import CallSink, EventWriter
+from .form_attempt import ParserState
 from .form_matching import FormMatcher
-from .framed_messages import FramedMessageReader
 from .marker_context import MarkerContext
 from .marker_table import (
     Marker,
@@ -37,33 +50,32 @@ from .marker_table import (
     marker_table_for,
     without_position_rules,
 )
-from .reasoning import ReasoningReader
 from .registry import AUTO, EVERY_DIALECT, build_scope
+from .reply_sections import FramedMessageReader, ReasoningReader
 from .template import Dialect
-from .text_buffer import Found, Steps
+from .text_buffer import HeldTooLong, Reading, TextBuffer
 from .value_scanners import NEED_MORE
 
-_MAX_NESTED_CALLS = 4
-"""How deeply calls may be hidden in other calls' arguments."""
-_OPENER = re.compile(r"<[^<>]{2,}>|\[[A-Z_]{4,}\]")
-_TOKENS = ("<|", "<｜")
-"""What only a model's own tokens begin with: nobody writes them in an explanation."""
 MAX_CALL_LENGTH = 8_000_000
 """The longest call, in characters; a longer one becomes text."""
+_MAX_NESTING = 4
+"""How deeply calls are searched for in the arguments of other calls."""
+_OPENER = re.compile(r"<[^<>]{2,}>|\[[A-Z_]{4,}\]")
+_CONTROL_TOKEN_STARTS = ("<|", "<｜")
+"""Only a model's own tokens begin with these: explanations do not hold them."""
 
 
 class Parser:
-    """Reads the calls out of a model's text, however it is cut into chunks.
+    """Reads the calls in a model's text, however it is chunked.
 
-    `tools` in any provider's shape give the types of arguments and the names that count; None
-    checks neither. With `types_only`, a call of another tool, or one that does not fit, is made all
-    the same, with a note: for those who answer such calls themselves. `trust` says what may become
-    a call, and `context`, the conversation so far, which calls would only be echoes.
-    `reasoning_open` says whether the text starts inside reasoning that the prompt has opened; None
-    leaves it to what follows.
+    `tools`, in any provider's shape, give the names that count and the types of arguments; None
+    checks neither. With `types_only`, a call of another tool, or one that violates its schema, is
+    made with a note, for callers that answer such calls themselves. `trust` states what may become
+    a call. Calls that merely echo `context`, the conversation so far, are rejected.
+    `reasoning_open` states whether the prompt has opened the reasoning; None leaves it to the text.
     """
 
-    _exhaustive = False
+    _is_exhaustive = False
 
     def __init__(
         self,
@@ -76,56 +88,70 @@ class Parser:
         reasoning_open: bool | None = None,
         arguments: Literal["validated", "incremental"] = "validated",
         max_call: int = MAX_CALL_LENGTH,
-        new_id: Callable[[], str] = calls.new_call_id,
+        new_id: Callable[[], str] = new_call_id,
     ) -> None:
         _check_choice("arguments", arguments, ("validated", "incremental"))
         _check_choice("trust", trust, ("strict", "standard", "lenient"))
-        incremental = arguments == "incremental"
         self._declared = as_tools(tools)
         toolset = None if self._declared is None else Toolset(self._declared)
-        context = tuple(context) if isinstance(context, Iterator) else context
-        guard = EchoGuard(context, self._calls_in, self._makes_calls) if context else None
-        resolver = CallResolver(toolset, trust, guard, types_only=types_only, new_id=new_id)
-        self._sink = CallSink(resolver, incremental=incremental, max_call=max_call)
-        self._buffer = self._sink.buffer
-        self._writer = self._sink.writer
-        names = toolset.names if toolset else None
-        if self._exhaustive:
-            self._table = without_position_rules(marker_table_for(EVERY_DIALECT, names))
-        else:
-            scope = build_scope(dialect, trust, has_tools=toolset is not None)
-            self._table = marker_table_for(scope, names)
-        self._matcher = FormMatcher(self._sink, self._table, exhaustive=self._exhaustive)
-        self._framed_messages = FramedMessageReader(self._sink, self._matcher)
-        self._bare_message = BareMessageReader(self._sink, self._table)
-        self._marker_context = MarkerContext(self._sink, trust)
-        keeps = trust == "lenient"
-        self._reasoning = ReasoningReader(self._sink, self._matcher, self._table, keeps=keeps)
-        self._markers = self._table.literals
-        if self._table.name_literals:
-            self._markers = MarkerSetPair(self._table.literals, self._table.name_literals)
-        scope = self._table.scope
-        self._sink.expected_dialects = scope.named
-        self._sink.only_expected = scope.is_strict and bool(scope.named)
         self._dialect = dialect
         self._trust: Trust = trust
         self._types_only = types_only
-        self._context = context
+        self._conversation = tuple(context) if isinstance(context, Iterator) else context
         self._new_id = new_id
         self._reasoning_open = reasoning_open
-        self._said_cut_off = False
+        self._has_noted_truncation = False
+        if self._is_exhaustive:
+            names = toolset.names if toolset else None
+            self._table = without_position_rules(marker_table_for(EVERY_DIALECT, names))
+        else:
+            scope = build_scope(dialect, trust, has_tools=toolset is not None)
+            self._table = marker_table_for(scope, toolset.names if toolset else None)
+        self._markers = self._table.literals
+        if self._table.name_literals:
+            self._markers = MarkerSetPair(self._table.literals, self._table.name_literals)
+        self._buffer = TextBuffer(max_call)
+        self._marker_context = MarkerContext(self._buffer, trust)
+        self._writer = EventWriter(self._marker_context.append)
+        resolver = self._build_resolver(toolset)
+        incremental = arguments == "incremental"
+        self._sink = CallSink(self._writer, resolver, incremental=incremental)
+        scope = self._table.scope
+        state = ParserState(
+            buffer=self._buffer,
+            writer=self._writer,
+            sink=self._sink,
+            resolver=resolver,
+            expected_dialects=scope.named,
+            only_expected=scope.is_strict and bool(scope.named),
+        )
+        self._matcher = FormMatcher(state, self._table, is_exhaustive=self._is_exhaustive)
+        self._framed_messages = FramedMessageReader(state, self._matcher)
+        self._bare_message = BareMessageReader(state, self._table)
+        keeps_calls = trust == "lenient"
+        self._reasoning = ReasoningReader(
+            state, self._matcher, self._table, keeps_calls=keeps_calls
+        )
         self._machine = self._run()
         next(self._machine)
 
+    def _build_resolver(self, toolset: Toolset | None) -> CallResolver:
+        is_echo = None
+        if self._conversation:
+            is_echo = EchoGuard(self._conversation, self._find_calls, self._makes_calls)
+        return CallResolver(
+            toolset, self._trust, is_echo, types_only=self._types_only, new_id=self._new_id
+        )
+
     def feed(self, text: str) -> list[Event]:
-        """Take in more text; returns what is certain by now."""
+        """Take in a chunk of text; return the events that are certain by now."""
         buffer = self._buffer
         if buffer.is_final:
-            raise UsageError("the parser is finished: make a new one for the next reply")
+            raise UsageError("The parser is finished; create a new one for the next reply.")
         buffer.append(text)
         scanner = buffer.active_scanner
-        if scanner is not None and buffer.held_length() <= self._sink.max_call_length:
-            # Inside a long value nothing can happen but its end: do not wake the machine for less.
+        if scanner is not None and buffer.held_length() <= buffer.max_held_length:
+            # Inside a long value only its end matters: do not resume the generator for less.
             buffer.position = scanner.step(buffer.text, buffer.position)
             if scanner.state == NEED_MORE:
                 return []
@@ -135,11 +161,11 @@ class Parser:
 
     @property
     def in_call(self) -> bool:
-        """Whether the arguments of a call are being read."""
+        """The arguments of a call are being read."""
         return self._buffer.active_scanner is not None
 
     def finish(self) -> list[Event]:
-        """The text is over; returns everything that was held back, and the finish."""
+        """End the text; return the remaining events and `Finish`."""
         if self._buffer.is_final:
             return []
         self._buffer.is_final = True
@@ -149,148 +175,202 @@ class Parser:
         return self._writer.take_events()
 
     def events(self, chunks: Iterable[str]) -> Iterator[Event]:
-        """Everything that happens in a stream, to its end."""
+        """Yield all events of a stream, to its end."""
         for chunk in chunks:
             yield from self.feed(chunk)
         yield from self.finish()
 
-    def _calls_in(self, text: str) -> Iterator[calls.CallKey]:
-        """Every call that any text holds, for the guard against echoes."""
-        for _ in range(_MAX_NESTED_CALLS):
-            inside: list[str] = []
-            parser = ExhaustiveParser(
-                tools=self._declared, types_only=self._types_only, trust="lenient"
-            )
-            for event in parser.events([text]):
-                if isinstance(event, CallEnd):
-                    yield calls.call_key(event.call.name, event.call.arguments)
-                    inside.extend(iter_strings(event.call.arguments))
-            text = "\n\n".join(inside)
-            if not text:
-                break
+    # The reply, marker by marker.
 
-    def _makes_calls(self, text: str) -> bool:
-        """Whether an earlier reply of the same model made a call, as far as anybody may think."""
-        trust: Trust = "standard" if self._trust == "strict" else self._trust
-        parser = Parser(
-            dialect=self._dialect,
-            tools=self._declared,
-            types_only=self._types_only,
-            trust=trust,
-        )
-        return any(isinstance(event, CallEnd) for event in parser.events([text]))
-
-    # Text, up to the next marker.
-
-    def _run(self) -> Steps:
+    def _run(self) -> Reading[None]:
         yield
-        yield from self._beginning()
-        while marker := (
-            yield from self._buffer.find_marker(self._markers, self._writer.write_text)
-        ):
-            if not (yield from self._marker(marker)):
-                self._writer.write_text(marker)
-                self._buffer.position += len(marker)
+        yield from self._read_beginning()
+        write = self._writer.write_text
+        while literal := (yield from self._buffer.find_marker(self._markers, write)):
+            if not (yield from self._read_marker(literal)):
+                write(literal)
+                self._buffer.position += len(literal)
         if self._reasoning.thoughts_with_calls and not self._sink.call_count:
-            self._act_on_thoughts()
-        self._writer.finish_text(calls=self._sink.call_count > 0)
+            self._make_calls_of_reasoning()
+        self._writer.finish_text(has_calls=self._sink.call_count > 0)
 
-    def _beginning(self) -> Steps:
-        """What only the start of a message can hold."""
+    def _read_beginning(self) -> Reading[None]:
+        """Read what only the beginning of a reply can hold."""
         if self._reasoning_open and self._table.reasoning_closers:
             yield from self._reasoning.read(self._table.reasoning_closers)
         for literal in self._table.initial_tokens:
             if (yield from self._buffer.read_literal(literal)):
                 break
         for dialect in self._table.headless_dialects:
-            if (yield from self._message(dialect, "")):
+            if (yield from self._read_framed_message(dialect, "")):
                 break
-        yield from self._whole()
+        yield from self._read_bare_message()
 
-    def _marker(self, literal: str) -> Found:
-        """Deal with a marker that the text has come to; False if it is only text."""
-        marker = self._table.markers[literal]
-        if not self._counts_here(literal, marker):
+    def _read_bare_message(self) -> Reading[None]:
+        """Read the rest of the reply, if it is nothing but calls."""
+        if self._sink.call_count or self._writer.has_text or self._matcher.is_turn_over:
+            return
+        self._writer.write_text((yield from self._buffer.read_space()))
+        if (yield from self._bare_message.read()) == "truncated":
+            self._matcher.write_truncated_call()
+
+    def _read_marker(self, literal: str) -> Reading[bool]:
+        """Read what begins at a marker; return False if the marker is only text."""
+        marker, context = self._table.markers[literal], self._marker_context
+        if not self._may_stand_here(literal, marker):
             return False
         self._matcher.reached_end = False
-        invents = marker.opens_other_turn or (marker.opens_result and self._sink.call_count > 0)
-        if invents and not (yield from self._marker_context.is_code(marker)):
+        is_result = marker.opens_result and self._sink.call_count > 0
+        if (marker.opens_other_turn or is_result) and not (yield from context.is_code(marker)):
             self._matcher.end_turn()
         if marker.forms or marker.framed_dialects:
-            if (yield from self._marker_context.is_shown(literal, marker)):
+            if (yield from self._is_example(literal, marker)):
                 return False
-            if marker.forms and self._marker_context.is_announced_example():
-                return (yield from self._example(literal, marker))
+            if marker.forms and context.is_announced_example():
+                return (yield from self._read_example(literal, marker))
             if marker.forms and self._matcher.is_too_late():
                 return False
-            if (yield from self._call_or_message(literal, marker)):
+            if (yield from self._read_call_or_message(literal, marker)):
                 return True
         if marker.reasoning_closer or marker.closes_reasoning:
-            return (yield from self._edge_of_thought(literal, marker))
-        if marker.result_closer and not (yield from self._marker_context.is_shown(literal, marker)):
-            left_out = yield from self._leave_out(literal, marker.result_closer)
-            if left_out or not marker.is_control_token:
-                return left_out
-        return (yield from self._token(literal, marker))
+            return (yield from self._read_reasoning_tag(literal, marker))
+        if marker.result_closer and not (yield from self._is_example(literal, marker)):
+            is_dropped = yield from self._drop_result(literal, marker.result_closer)
+            if is_dropped or not marker.is_control_token:
+                return is_dropped
+        return (yield from self._read_token(literal, marker))
 
-    def _counts_here(self, literal: str, marker: Marker) -> bool:
-        """Whether what stands right before a marker lets it be one."""
+    def _may_stand_here(self, literal: str, marker: Marker) -> bool:
+        """Return whether the text right before a marker lets it be one."""
         last = self._writer.last_character
         if marker.line_start_only and last not in ("", "\n"):
             return False
         if marker.word_start_only and last and (last.isalnum() or last in "_.\\-/"):
             return False
-        may_be_words = marker.word_start_only or marker.is_bracket
-        return not may_be_words or not self._marker_context.is_mention(literal)
+        may_be_word = marker.word_start_only or marker.is_bracket
+        return not may_be_word or not self._marker_context.is_mention(literal)
 
-    def _example(self, literal: str, marker: Marker) -> Found:
-        """Read what is announced as an example: all of it is text. If it cannot be read, it may
-        still be what encloses one."""
-        self._sink.shows = True
-        found = yield from self._matcher.match_forms(marker.forms)
-        self._sink.shows = False
+    # Calls and messages.
+
+    def _is_example(self, literal: str, marker: Marker) -> Reading[bool]:
+        """Return whether a marker only shows what a call looks like, and note it."""
+        reason = yield from self._marker_context.find_example_reason(marker)
+        if reason:
+            self._writer.add_note("example", f"{literal} {reason}; it is an example.", literal)
+        return bool(reason)
+
+    def _read_example(self, literal: str, marker: Marker) -> Reading[bool]:
+        """Read an announced example: all of it is text."""
+        found = yield from self._matcher.match_forms(marker.forms, is_example=True)
+        # What cannot be read may still be a wrapper around the example.
         self._marker_context.end_example(0 if found else len(literal))
         if not found:
-            told = f"{literal} stands behind words that announce an example"
-            self._writer.add_note("example", told, literal)
+            message = f"The text before {literal} announces an example."
+            self._writer.add_note("example", message, literal)
         return found
 
-    def _call_or_message(self, literal: str, marker: Marker) -> Found:
-        """A call, or a message with a header, if one begins here."""
-        if marker.forms and (yield from self._matcher.match_forms(marker.forms)):
-            return True
-        if marker.forms and self._matcher.reached_end and self._only_opens(literal):
-            return True
+    def _read_call_or_message(self, literal: str, marker: Marker) -> Reading[bool]:
+        """Read a call, or a message with a header, if one begins here."""
+        if marker.forms:
+            if (yield from self._matcher.match_forms(marker.forms)):
+                return True
+            if self._matcher.reached_end and self._drop_lone_openers(literal):
+                return True
         if marker.framed_dialects:
             in_code = yield from self._marker_context.is_code(marker)
             for dialect in marker.framed_dialects:
-                opener = _opener_of(dialect, literal)
-                if (yield from self._message(dialect, opener, only_calls=in_code)):
+                opener = _header_opener(dialect, literal)
+                if (yield from self._read_framed_message(dialect, opener, only_calls=in_code)):
                     return True
         return False
 
-    def _edge_of_thought(self, literal: str, marker: Marker) -> Found:
-        """Reasoning begins here, or is over; then all that follows may be calls."""
+    def _drop_lone_openers(self, literal: str) -> bool:
+        """Drop openers at the end of the reply after which no call came.
+
+        In the midst of a line they stay text: explanations end so too.
+        """
+        is_line_start = self._writer.last_character in ("", "\n")
+        if not is_line_start and not literal.startswith(_CONTROL_TOKEN_STARTS):
+            return False
+        buffer = self._buffer
+        opened = rest = buffer.text[buffer.position :]
+        while rest and (match := self._table.literals.pattern.match(rest)):
+            if not self._table.markers[match[0]].forms or not _OPENER.fullmatch(match[0]):
+                return False
+            rest = rest[match.end() :].lstrip()
+        if rest:
+            return False
+        buffer.position = len(buffer.text)
+        self._writer.add_note("truncated", "A call was opened, and nothing followed.", opened)
+        return True
+
+    def _read_framed_message(
+        self, dialect: Dialect, opener: str, *, only_calls: bool = False
+    ) -> Reading[bool]:
+        section = yield from self._framed_messages.read(dialect, opener, only_calls=only_calls)
+        if section == "reasoning":
+            frame = dialect.message_frame
+            assert frame is not None
+            yield from self._reasoning.read(frame.message_ends, frame.openers)
+        return bool(section)
+
+    # Reasoning.
+
+    def _read_reasoning_tag(self, literal: str, marker: Marker) -> Reading[bool]:
+        """Read reasoning, or the end of what the prompt opened; then bare calls may follow."""
         if not marker.reasoning_closer:
             if not (yield from self._reclassify(literal, marker)):
                 return False
         else:
-            if (yield from self._marker_context.is_shown(literal, marker)):
+            if (yield from self._is_example(literal, marker)):
                 return False
             if (yield from self._marker_context.is_code(marker)):
                 return False
             self._buffer.position += len(literal)
             yield from self._reasoning.read((marker.reasoning_closer,))
-        yield from self._whole()
+        yield from self._read_bare_message()
         return True
 
-    def _token(self, literal: str, marker: Marker) -> Found:
-        """A marker that begins nothing: it is left out, says how to take what follows, or is
-        text."""
+    def _reclassify(self, literal: str, marker: Marker) -> Reading[bool]:
+        """Read a closing tag that nothing opened: everything before it was reasoning."""
+        if self._writer.has_reasoning or self._reasoning_open is not None:
+            return False
+        if (yield from self._marker_context.is_code(marker)):
+            return False
+        self._buffer.position += len(literal)
+        if self._sink.call_count:
+            message = "The calls before it are part of the reasoning; they are not made."
+            self._writer.add_note("calls-in-reasoning", message, literal)
+        self._writer.emit(Reclassify())
+        self._writer.end_reasoning()
+        self._writer.has_text = False
+        self._sink.forget_calls()
+        return True
+
+    def _make_calls_of_reasoning(self) -> None:
+        """Make the calls that stand in the reasoning of a reply that makes none itself."""
+        inner = Parser(
+            tools=self._declared,
+            types_only=self._types_only,
+            context=self._conversation,
+            new_id=self._new_id,
+        )
+        found = list(inner.events(["\n".join(self._reasoning.thoughts_with_calls)]))
+        if any(isinstance(event, CallEnd) for event in found):
+            message = "The only calls are in the reasoning; they are made."
+            self._writer.add_note("call-from-reasoning", message)
+            kinds = (CallStart, ArgumentsDelta, CallEnd, Note)
+            self._writer.emit(*(event for event in found if isinstance(event, kinds)))
+            self._sink.count_calls(found)
+
+    # Markers that begin neither a call nor reasoning.
+
+    def _read_token(self, literal: str, marker: Marker) -> Reading[bool]:
+        """Drop a control token, or read what a marker says of the text after it."""
         if marker.is_control_token:
-            return (yield from self._leave_out_token(literal, marker))
+            return (yield from self._drop_control_token(literal, marker))
         if marker.is_trailing_token:
-            return (yield from self._is_last(literal))
+            return (yield from self._drop_trailing_tokens(literal))
         if marker.opens_answer:
             self._matcher.end_turn()
             return False
@@ -305,161 +385,113 @@ class Parser:
             ends = marker_set((marker.inert_closer,))
             yield from self._buffer.find_marker(ends, self._writer.write_text)
             return True
-        self._remark_on(literal)
+        self._note_unread_marker(literal)
         return False
 
-    def _only_opens(self, literal: str) -> bool:
-        """Whether the reply ends with what opens a call, and not a word of one came: that is no
-        text. Explanations end so too, in the midst of a line."""
-        if self._writer.last_character not in ("", "\n") and not literal.startswith(_TOKENS):
+    def _drop_control_token(self, literal: str, marker: Marker) -> Reading[bool]:
+        """Drop a control token; note it if it is not expected, or in the midst of a line."""
+        if (yield from self._marker_context.is_code(marker)):
             return False
-        buffer = self._buffer
-        opened = rest = buffer.text[buffer.position :]
-        while rest and (match := self._table.literals.pattern.match(rest)):
-            if not self._table.markers[match[0]].forms or not _OPENER.fullmatch(match[0]):
-                return False
-            rest = rest[match.end() :].lstrip()
-        if rest:
-            return False
-        buffer.position = len(buffer.text)
-        self._writer.add_note("truncated", "a call is opened, and not a word of it came", opened)
+        self._buffer.position += len(literal)
+        self._framed_messages.boundary = self._buffer.offset
+        named = self._table.scope.named
+        is_expected = any(literal in dialect.control_tokens for dialect in named)
+        if is_expected and self._writer.last_character not in ("", "\n"):
+            is_expected = (yield from self._buffer.peek()) in ("", "\n", "<", "[")
+        if not is_expected:
+            self._note_control_token(literal, literal)
         return True
 
-    def _leave_out(self, opener: str, closer: str) -> Found:
-        """A result that the model repeats or invents; one that does not end is text."""
+    def _drop_trailing_tokens(self, literal: str) -> Reading[bool]:
+        """Drop tokens that are not text if nothing else follows them."""
+        buffer = self._buffer
+        tokens = marker_set((*self._table.control_tokens, *self._table.trailing_tokens))
+        buffer.hold()
+        while match := (yield from buffer.match_marker(tokens)):
+            buffer.position = match.end()
+            yield from buffer.read_space()
+        if not buffer.is_final or buffer.position < len(buffer.text):
+            buffer.restore()
+            return False
+        self._note_control_token(literal, buffer.release())
+        return True
+
+    def _note_control_token(self, literal: str, where: str) -> None:
+        self._writer.add_note("control-token", f"{literal} is not text; dropped.", where)
+
+    def _drop_result(self, opener: str, closer: str) -> Reading[bool]:
+        """Drop a tool result that the model made up; one that is not closed is text."""
         buffer = self._buffer
         buffer.hold()
         buffer.position += len(opener)
         try:
-            found = yield from self._sink.limit_length(
-                buffer.read_through_marker(marker_set((closer,)))
-            )
-        except CallTooLong:
+            closers = marker_set((closer,))
+            found = yield from buffer.limit(buffer.read_through_marker(closers))
+        except HeldTooLong:
             found = ""
-        if not found or buffer.held_length() > self._sink.max_call_length:
+        if not found or buffer.held_length() > buffer.max_held_length:
             buffer.restore()
             return self._matcher.charge_rescan()
-        raw = buffer.release()
-        self._writer.add_note(
-            "fabricated-result", "the reply holds a result that no tool has given", raw
-        )
+        message = "The reply holds a result that no tool returned; dropped."
+        self._writer.add_note("fabricated-result", message, buffer.release())
         self._writer.mark_call_boundary()
         return True
 
-    def _leave_out_token(self, literal: str, marker: Marker) -> Found:
-        """A control token; one that is expected is remarked on in the midst of a line."""
-        if (yield from self._marker_context.is_code(marker)):
-            return False
-        self._buffer.position += len(literal)
-        self._framed_messages.boundary = self._buffer.text_offset + self._buffer.position
-        expected = any(literal in dialect.control_tokens for dialect in self._table.scope.named)
-        if expected and self._writer.last_character not in ("", "\n"):
-            expected = (yield from self._buffer.peek()) in ("", "\n", "<", "[")
-        if not expected:
-            self._writer.add_note("control-token", f"{literal} belongs to no text", literal)
-        return True
-
-    def _is_last(self, literal: str) -> Found:
-        """Whether nothing follows but other tokens that are no text."""
-        buffer = self._buffer
-        silent = (*self._table.control_tokens, *self._table.trailing_tokens)
-        ends = marker_set(silent)
-        buffer.hold()
-        while True:
-            match = ends.pattern.match(buffer.text, buffer.position)
-            if not buffer.is_final and ends.may_continue(buffer.text, buffer.position):
-                yield
-            elif match:
-                buffer.position = match.end()
-                yield from buffer.read_space()
-            else:
-                break
-        if not buffer.is_final or buffer.position < len(buffer.text):
-            buffer.restore()
-            return False
-        self._writer.add_note("control-token", f"{literal} belongs to no text", buffer.release())
-        return True
-
-    def _message(self, dialect: Dialect, opener: str, *, only_calls: bool = False) -> Found:
-        """A message with a header, if one begins here."""
-        follows = yield from self._framed_messages.read(dialect, opener, only_calls=only_calls)
-        if follows == "thought":
-            assert dialect.message_frame is not None
-            yield from self._reasoning.read(
-                dialect.message_frame.message_ends, dialect.message_frame.openers
-            )
-        return bool(follows)
-
-    def _remark_on(self, literal: str) -> None:
-        """A marker that stays text: a call that is cut off, or none at all."""
+    def _note_unread_marker(self, literal: str) -> None:
+        """Note a marker that stays text: a call that is cut off, or none at all."""
         if self._matcher.are_prose_forms(self._table.markers[literal].forms):
             return
-        rest = self._buffer.text[self._buffer.position : self._buffer.position + 1000]
-        if self._matcher.reached_end and not self._said_cut_off:
-            self._said_cut_off = True
-            self._writer.add_note("truncated", "a call is cut off, and is not made", rest)
+        buffer = self._buffer
+        if self._matcher.reached_end and not self._has_noted_truncation:
+            self._has_noted_truncation = True
+            rest = buffer.text[buffer.position : buffer.position + 1000]
+            self._writer.add_note("truncated", "A call is cut off; it is not made.", rest)
         elif len(literal) > 3 and not self._matcher.reached_end:
-            self._writer.add_note(
-                "not-a-call", f"{literal} begins no call that can be read", literal
+            message = f"{literal} is not followed by a call that can be read."
+            self._writer.add_note("not-a-call", message, literal)
+
+    # Calls in other texts, for the guard against echoes.
+
+    def _find_calls(self, text: str) -> Iterator[CallKey]:
+        """Yield every call that a text holds, in any dialect, also inside other calls."""
+        for _ in range(_MAX_NESTING):
+            inner_texts: list[str] = []
+            parser = ExhaustiveParser(
+                tools=self._declared, types_only=self._types_only, trust="lenient"
             )
+            for event in parser.events([text]):
+                if isinstance(event, CallEnd):
+                    yield call_key(event.call.name, event.call.arguments)
+                    inner_texts.extend(iter_strings(event.call.arguments))
+            text = "\n\n".join(inner_texts)
+            if not text:
+                break
 
-    # Reasoning.
-
-    def _act_on_thoughts(self) -> None:
-        """The reply makes no call, but its reasoning does: that is what the model meant to do."""
-        inner = Parser(
+    def _makes_calls(self, text: str) -> bool:
+        """Return whether an earlier reply of the same model made a call."""
+        trust: Trust = "standard" if self._trust == "strict" else self._trust
+        parser = Parser(
+            dialect=self._dialect,
             tools=self._declared,
             types_only=self._types_only,
-            context=self._context,
-            new_id=self._new_id,
+            trust=trust,
         )
-        found = list(inner.events(["\n".join(self._reasoning.thoughts_with_calls)]))
-        if any(isinstance(event, CallEnd) for event in found):
-            self._writer.add_note("call-from-reasoning", "the only calls stood inside reasoning")
-            kinds = (CallStart, ArgumentsDelta, CallEnd, Note)
-            self._writer.emit(*(event for event in found if isinstance(event, kinds)))
-            self._sink.call_count += sum(isinstance(event, CallEnd) for event in found)
-
-    def _reclassify(self, literal: str, marker: Marker) -> Found:
-        """A close tag that nothing opened: the prompt had opened it."""
-        if self._writer.has_reasoning or self._reasoning_open is not None:
-            return False
-        if (yield from self._marker_context.is_code(marker)):
-            return False
-        self._buffer.position += len(literal)
-        if self._sink.call_count:
-            self._writer.add_note(
-                "calls-in-reasoning", "calls so far stood inside reasoning", literal
-            )
-        self._writer.emit(Reclassify())
-        self._writer.end_reasoning()
-        self._writer.has_text = False
-        self._sink.forget_calls()
-        return True
-
-    # Messages that are nothing but calls.
-
-    def _whole(self) -> Steps:
-        """Try the forms that count only if the message is nothing but calls."""
-        if self._sink.call_count or self._writer.has_text or self._matcher.is_turn_over:
-            return
-        self._writer.write_text((yield from self._buffer.read_space()))
-        if (yield from self._bare_message.read()) == "cut off":
-            self._matcher.write_truncated_call()
+        return any(isinstance(event, CallEnd) for event in parser.events([text]))
 
 
 class ExhaustiveParser(Parser):
-    """Reads all calls that a text holds, in whatever dialect and wherever they stand."""
+    """Reads every call in a text, in any dialect and wherever it stands."""
 
-    _exhaustive = True
+    _is_exhaustive = True
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise UsageError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+        raise UsageError(f"`{name}` must be one of {', '.join(choices)}, not {value!r}.")
 
 
-def _opener_of(dialect: Dialect, literal: str) -> str:
-    """The part of a marker that begins a header in this dialect."""
+def _header_opener(dialect: Dialect, literal: str) -> str:
+    """Return the part of a marker that begins a header in this dialect."""
     assert dialect.message_frame is not None
-    return max((o for o in dialect.message_frame.openers if literal.startswith(o)), key=len)
+    openers = dialect.message_frame.openers
+    return max((opener for opener in openers if literal.startswith(opener)), key=len)

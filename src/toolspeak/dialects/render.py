@@ -20,16 +20,11 @@ from ..calls.schema import allowed_types, get_properties, get_required, resolve_
 from ..calls.tools import as_tools, get_first_sentence, shorten_text
 from ..errors import Unrepresentable
 from ..types import Tool, ToolCall, ToolResult
+from .argument_bodies import render_brace_map, render_key_value, render_yaml
 from .elements import render_elements
+from .python_calls import FUNCTION_NAME, render_python_call
 from .registry import get_dialect
 from .render_tagged import fill_tag, render_parameters
-from .syntax import (
-    FUNCTION_NAME,
-    render_brace_map,
-    render_key_value,
-    render_python_call,
-    render_yaml,
-)
 from .tagged_parameters import NotRenderable
 from .template import (
     CODE_SLOTS,

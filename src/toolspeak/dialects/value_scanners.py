@@ -7,11 +7,10 @@ A scanner's `step(text, at)` reads on from `at` and returns where it stopped. `s
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
 from functools import lru_cache
 
 from ..calls.lenient_json import MAX_DEPTH
-from .text_buffer import Scanner, TextBuffer
+from .text_buffer import Reading, Scanner, TextBuffer
 
 NEED_MORE, COMPLETE, INVALID = 0, 1, 2
 
@@ -230,7 +229,7 @@ def _partial_token_start(text: str, at: int, token: str) -> int:
     return len(text)
 
 
-def run_scanner(buffer: TextBuffer, scanner: Scanner) -> Generator[None, None, int]:
+def run_scanner(buffer: TextBuffer, scanner: Scanner) -> Reading[int]:
     """Run a scanner to its end; MORE means that the text ended first."""
     while True:
         if scanner.state == NEED_MORE:

@@ -1,0 +1,459 @@
+"""Arguments behind a name in other notations than JSON: read, parsed and rendered.
+
+call:get_weather{city:<|"|>Oslo<|"|>,days:3}     a map with unquoted keys
+get_weather/city>Oslo                            one parameter on a line
+Action Input: Oslo                               bare text for the only parameter
+{tool => "get_weather", args => {--city "Oslo"}} a map with arrows
+city: Oslo                                       YAML
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tokenize
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import yaml
+
+from ..calls.drafts import CallDraft, json_equal
+from ..calls.json_values import strip_code_fence
+from ..calls.lenient_json import MAX_DEPTH, LenientJsonError, LenientJsonReader, unescape
+from ..calls.schema import get_properties, get_required, parse_text_value, resolve_ref
+from .form_attempt import FormAttempt, Header, read_fence, skip_extra_brackets
+from .json_bodies import read_json_arguments
+from .marker_table import marker_set
+from .tagged_parameters import (
+    ATTRIBUTE_LIST,
+    InvalidBody,
+    NotRenderable,
+    ParsedArguments,
+    parse_attributes,
+)
+from .text_buffer import Reading, TextBuffer
+from .value_scanners import COMPLETE, NEED_MORE, BracketScanner, run_scanner
+
+BodyParser = Callable[[str, Mapping[str, Any]], ParsedArguments]
+"""Parses the text of a body, given the schema of the tool's parameters."""
+
+_MAX_GAP_LENGTH = 256
+_MAX_STEP_LENGTH = 40
+_LINE_END = re.compile(r"\n")
+_BODY_START = re.compile(r"\s*(?:\]<\]\w+\[>\[)?<\w|\s*[\w\-]+\s*:")
+_OPEN_FENCE = re.compile(r"\s*(?:`+\w*\s*)?")
+_NEXT_STEP = re.compile(r"\n\*{0,4}(?:Observation|Thought|Action|Final Answer)\b")
+_JSON_KEY = re.compile(r'\{\s*+("|\Z)')
+_KEY_VALUE = re.compile(r"[A-Za-z_]\w*>")
+INTERPRETERS = ("python", "code_interpreter", "ipython")
+"""Tools to which models pass a bare program."""
+_NO_INPUT = ("", "none", "null", "n/a")
+_PERL = re.compile(
+    r"\{\s*+tool\s*+=>\s*+[\"'](?P<name>[^\"'\n]{1,256})[\"']\s*+,"
+    r"\s*+args\s*+=>\s*+\{"
+)
+_PERL_ARGUMENT = re.compile(
+    r"--(?P<key>[A-Za-z_][\w\-]*+)\s++"
+    r"(?P<word>\"(?:[^\"\\]++|\\.)*+\"|'(?:[^'\\]++|\\.)*+'|[^\s\"'{}]++)",
+    re.S,
+)
+_KEY = re.compile(r"[A-Za-z_]\w*")
+_BRACKET = re.compile(r"[\[\]{}]")
+_BRACE_KEY = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’<>]+""")
+
+
+def read_brace_map(attempt: FormAttempt, header: Header) -> Reading[bool]:
+    """Read a map with unquoted keys; with quoted keys it is JSON."""
+    buffer, form = attempt.buffer, attempt.form
+    if (yield from buffer.peek()) not in ("{", "("):
+        return False
+    if (yield from _is_json_next(buffer)):
+        return (yield from read_json_arguments(attempt, header))
+    start = buffer.held_length()
+    quote = form.dialect.string_quote
+    state = yield from run_scanner(buffer, BracketScanner(quote, form.closer))
+    if state == NEED_MORE:
+        # A string has no end: its quote may be missing, or the text is cut off.
+        end = find_unclosed_map_end(buffer.held_text()[start:], quote, form.closer)
+        if end < 0:
+            attempt.mark_truncated()
+            return False
+        buffer.seek(start + end)
+    elif state != COMPLETE and not (yield from buffer.read_literal(form.closer)):
+        return False
+    elif state != COMPLETE:
+        buffer.position -= len(form.closer)
+
+    def parse(body: str, schema: Mapping[str, Any]) -> ParsedArguments:
+        return parse_brace_map(body, quote, schema, close=state != COMPLETE)
+
+    add_parsed_body(attempt, header, buffer.held_text()[start:], parse)
+    yield from skip_extra_brackets(attempt)
+    return True
+
+
+def _is_json_next(buffer: TextBuffer) -> Reading[bool]:
+    """Return whether the first key of a map is quoted."""
+    while True:
+        match = _JSON_KEY.match(buffer.text, buffer.position)
+        if match is None:
+            return False
+        if match[1] or buffer.is_final or len(match[0]) > _MAX_GAP_LENGTH:
+            return match[1] == '"'
+        yield
+
+
+def read_key_value(attempt: FormAttempt, header: Header) -> Reading[bool]:
+    """Read a JSON object, or one parameter to the end of the line."""
+    buffer = attempt.buffer
+    if (yield from buffer.peek()) == "{":
+        return (yield from read_json_arguments(attempt, header))
+    start = buffer.held_length()
+    found = yield from buffer.read_through(_LINE_END, 1)
+    line = buffer.held_text()[start:].removesuffix(found)
+    if found:
+        buffer.seek(start + len(line))
+    if not _KEY_VALUE.match(line):
+        return False
+    add_parsed_body(attempt, header, line, parse_key_value)
+    return True
+
+
+def read_bare_input(attempt: FormAttempt, header: Header) -> Reading[bool]:
+    """Read a JSON object, or bare text for a tool with only one parameter."""
+    buffer, form = attempt.buffer, attempt.form
+    start = buffer.held_length()
+    yield from read_fence(attempt)
+    if (yield from buffer.peek()) == "{":
+        return (yield from read_json_arguments(attempt, header))
+    attempt.drop_fence()
+    buffer.seek(start)
+    if form.closer:
+        found = yield from buffer.read_through_marker(marker_set(form.all_closers))
+    else:
+        found = yield from buffer.read_through(_NEXT_STEP, _MAX_STEP_LENGTH)
+    buffer.seek(buffer.held_length() - len(found))
+    text = buffer.held_text()[start:]
+    if not found and (form.closer or _OPEN_FENCE.fullmatch(text)):
+        return False
+    add_parsed_body(attempt, header, text, parse_bare_input)
+    return True
+
+
+def read_attributes(attempt: FormAttempt, header: Header) -> Reading[bool]:
+    """Read the arguments as attributes: `city="Oslo" days="3"`, perhaps with the tag's end."""
+    buffer = attempt.buffer
+    start = buffer.held_length()
+    found = yield from buffer.read_through_marker(marker_set(("<", "\n")))
+    text = buffer.held_text()[start:].removesuffix(found)
+    buffer.seek(start + len(text))
+    if found != "<" or not ATTRIBUTE_LIST.fullmatch(text):
+        return False
+
+    def parse(body: str, schema: Mapping[str, Any]) -> ParsedArguments:
+        declared = get_properties(schema)
+        repairs: list[str] = []
+        arguments = {
+            key: parse_text_value(word, declared.get(key), schema, repairs)
+            for key, word in parse_attributes(body).items()
+        }
+        return arguments, tuple(dict.fromkeys(repairs))
+
+    add_parsed_body(attempt, header, text, parse)
+    return True
+
+
+def read_perl_map(attempt: FormAttempt, _: Header) -> Reading[bool]:
+    """Read a map with arrows."""
+    buffer, form = attempt.buffer, attempt.form
+    yield from buffer.read_space()
+    start = buffer.held_length()
+    if (yield from buffer.peek()) != "{":
+        return False
+    found = yield from buffer.read_through_marker(marker_set((form.closer,)))
+    if not found:
+        attempt.mark_truncated()
+        return False
+    buffer.seek(buffer.held_length() - len(found))
+    attempt.add_draft(parse_perl_map(buffer.held_text()[start:], attempt.schema_of), start)
+    return True
+
+
+def read_program(attempt: FormAttempt, header: Header) -> Reading[bool]:
+    """Read a bare program, for a tool that runs programs."""
+    buffer, form = attempt.buffer, attempt.form
+    known = [name for name in INTERPRETERS if attempt.tools and attempt.find_tool(name)]
+    name = header.get("name", next(iter(known), ""))
+    if name not in known or (yield from buffer.peek()) in ("", "{", "["):
+        return False
+    start = buffer.held_length()
+    markers = marker_set((*form.all_closers, "\n>>>"))
+    found = yield from buffer.read_through_marker(markers)
+    buffer.seek(buffer.held_length() - len(found))
+    code = buffer.held_text()[start:]
+    if not found:
+        code = code[: markers.settled_end(code, 0)]
+        buffer.seek(start + len(code))
+        if not attempt.is_expected() or not is_complete_program(code):
+            return False
+    add_parsed_body(attempt, {**header, "name": name}, code, parse_program)
+    return True
+
+
+def read_yaml(attempt: FormAttempt, header: Header) -> Reading[bool]:
+    name = header["name"]
+    closers = tuple(closer.replace("$name", name) for closer in attempt.form.all_closers)
+    return read_to_closer(attempt, header, parse_yaml, closers)
+
+
+def read_to_closer(
+    attempt: FormAttempt, header: Header, parse: BodyParser, closers: tuple[str, ...] = ()
+) -> Reading[bool]:
+    """Read a body up to a closer, by default the form's own."""
+    buffer, form = attempt.buffer, attempt.form
+    closers = closers or (form.closer.replace("$name", header.get("name", "")),)
+    start = buffer.held_length()
+    found = yield from buffer.read_through_marker(marker_set(closers))
+    if not found:
+        attempt.mark_truncated(bool(_BODY_START.match(buffer.held_text(), start)))
+        return False
+    attempt.mark_closed()
+    add_parsed_body(attempt, header, buffer.held_text()[start : -len(found)], parse)
+    return True
+
+
+def add_parsed_body(attempt: FormAttempt, header: Header, body: str, parse: BodyParser) -> None:
+    """Hand in a call with the arguments that its body holds."""
+    name = header["name"]
+    try:
+        arguments, repairs = parse(body, attempt.schema_of(name))
+    except InvalidBody as error:
+        attempt.add_draft(CallDraft(name, problem=str(error)), 0)
+    else:
+        attempt.add_draft(CallDraft(name, arguments, header.get("id", ""), repairs=repairs), 0)
+
+
+# Parsing and rendering.
+
+
+class _TextLoader(yaml.BaseLoader):
+    """YAML whose scalars all stay text, without aliases, which could grow without bound."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not allowed")
+        return super().compose_node(parent, index)
+
+
+def parse_brace_map(
+    text: str, quote: str, schema: Mapping[str, Any], *, close: bool = False
+) -> ParsedArguments:
+    """Parse a map with unquoted keys; `close` allows missing quotes and brackets at the end."""
+    reader = LenientJsonReader(text, string_token=quote, allow_missing_closers=close)
+    if text.startswith("("):
+        reader = LenientJsonReader(
+            f"{{{text[1:-1]}}}", string_token=quote, allow_missing_closers=close
+        )
+        reader.add_repair("wrong-punctuation")
+    try:
+        value = reader.read_value()
+    except LenientJsonError as error:
+        raise InvalidBody(str(error)) from None
+    if reader.skip_space():
+        raise InvalidBody(f"Unexpected text after the map at character {reader.position}.")
+    if not isinstance(value, dict):
+        raise InvalidBody("The arguments are not a map.")
+    declared = get_properties(schema)
+    if declared and "unquoted-value" in reader.repairs() and not value.keys() <= declared.keys():
+        raise InvalidBody("An unquoted string holds what looks like a parameter.")
+    return value, reader.repairs()
+
+
+def find_unclosed_map_end(text: str, quote: str, closer: str) -> int:
+    """Return where a map ends whose last string is not closed: at a closer after a brace, or -1."""
+    inside = False
+    for match in re.finditer(rf"{re.escape(quote)}|\}}\s*+({re.escape(closer)})", text):
+        if match[0] == quote:
+            inside = not inside
+        elif inside:
+            return match.start(1)
+    return -1
+
+
+def render_brace_map(arguments: Mapping[str, Any], quote: str) -> str:
+    """Render a map with unquoted keys."""
+    entries: list[str] = []
+    for key, value in arguments.items():
+        text = f"{key}:{_render_brace_value(value, quote)}"
+        if not _BRACE_KEY.fullmatch(key):
+            raise NotRenderable(key, f"a parameter named {key!r}")
+        if not _brace_map_reads_back(text, {key: value}, quote):
+            raise NotRenderable(key, f"{quote} inside a value")
+        entries.append(text)
+    return "{" + ",".join(entries) + "}"
+
+
+def _brace_map_reads_back(text: str, arguments: dict[str, Any], quote: str) -> bool:
+    try:
+        return json_equal(parse_brace_map("{" + text + "}", quote, {})[0], arguments)
+    except InvalidBody:
+        return False
+
+
+def _render_brace_value(value: Any, quote: str) -> str:
+    match value:
+        case dict():
+            return (
+                "{"
+                + ",".join(f"{k}:{_render_brace_value(v, quote)}" for k, v in value.items())
+                + "}"
+            )
+        case list():
+            return "[" + ",".join(_render_brace_value(item, quote) for item in value) + "]"
+        case str():
+            return f"{quote}{value}{quote}"
+        case _:
+            return json.dumps(value)
+
+
+def parse_bare_input(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
+    """Parse bare text, for the only parameter that a tool requires or takes."""
+    text = text.strip()
+    if text.lower() in _NO_INPUT:
+        return {}, ()
+    declared = get_properties(schema)
+    key = _only_parameter(schema)
+    if not key:
+        raise InvalidBody("The input is not a JSON object.")
+    for quote in ("```", "`", '"', "'"):
+        inside = text[len(quote) : -len(quote)]
+        if text.startswith(quote) and text.endswith(quote) and inside and quote not in inside:
+            text = inside.strip("\n") if quote == "```" else inside
+            break
+    repairs = ["bare-input"]
+    return {key: parse_text_value(text, declared[key], schema, repairs)}, tuple(repairs)
+
+
+def _only_parameter(schema: Mapping[str, Any]) -> str:
+    """Return the only parameter that a tool requires or takes, or ""."""
+    for keys in (get_required(schema), list(get_properties(schema))):
+        if len(keys) == 1:
+            return keys[0]
+    return ""
+
+
+def parse_perl_map(text: str, schema_of: Callable[[str], Mapping[str, Any]]) -> CallDraft:
+    """Parse `{tool => "f", args => {--a "x" --b 1}}`."""
+    head = _PERL.match(text)
+    if head is None or not text.rstrip().endswith("}"):
+        return CallDraft(problem="This is not a map of a tool and its arguments.")
+    name, body = head["name"], text[head.end() :].rstrip("} \t\r\n")
+    schema = schema_of(name)
+    declared = get_properties(schema)
+    arguments: dict[str, Any] = {}
+    repairs: list[str] = []
+    for match in _PERL_ARGUMENT.finditer(body):
+        key, word = match["key"], match["word"]
+        if key in arguments:
+            return CallDraft(name, problem=f"The argument {key!r} is given several times.")
+        word = unescape(word[1:-1]) if word[0] in "\"'" else word
+        arguments[key] = parse_text_value(word, declared.get(key), schema, repairs)
+    if _PERL_ARGUMENT.sub("", body).strip(" ,\t\r\n"):
+        return CallDraft(name, problem="The arguments cannot be read.")
+    return CallDraft(name, arguments, repairs=tuple(dict.fromkeys(repairs)))
+
+
+def parse_program(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
+    """Parse a program, for the parameter that takes it."""
+    key = "code" if "code" in get_properties(schema) else _only_parameter(schema)
+    if not key:
+        raise InvalidBody("The tool has no parameter for a program.")
+    return {key: text.strip()}, ()
+
+
+def is_complete_program(program: str) -> bool:
+    """Return whether all strings and brackets of a program are closed."""
+    try:
+        tokens = tokenize.generate_tokens(io.StringIO(program).readline)
+        return all(token.type != tokenize.ERRORTOKEN for token in tokens)
+    except (tokenize.TokenError, SyntaxError):
+        return False
+
+
+def parse_key_value(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
+    """Parse `key>value`."""
+    key, _, value = text.partition(">")
+    repairs: list[str] = []
+    return {key: parse_text_value(value, get_properties(schema).get(key), schema, repairs)}, tuple(
+        repairs
+    )
+
+
+def render_key_value(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """Render `key>value` for a single string, else a JSON object."""
+    if len(arguments) == 1:
+        [(key, value)] = arguments.items()
+        text = f"{key}>{value}"
+        plain = isinstance(value, str) and "\n" not in value and _KEY.fullmatch(key)
+        if plain and json_equal(parse_key_value(text, schema)[0], arguments):
+            return text
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def parse_yaml(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
+    """Parse YAML. Scalars are text and get their type from the schema.
+
+    YAML's own guesses (`no` is false, `1.10` is 1.1) are not wanted.
+    """
+    if _nests_too_deeply(text):
+        raise InvalidBody("The arguments are nested too deeply.")
+    inside = strip_code_fence(text)
+    repairs = [] if inside is text else ["code-fence"]
+    try:
+        value = yaml.load(inside, Loader=_TextLoader)  # noqa: S506 - it makes nothing but text
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
+        raise InvalidBody(f"The arguments are not valid YAML: {error}") from None
+    if value in (None, ""):
+        return {}, tuple(repairs)
+    if not isinstance(value, dict):
+        raise InvalidBody("The arguments are not a map.")
+    return _apply_types(value, schema, schema, repairs), tuple(dict.fromkeys(repairs))
+
+
+def _nests_too_deeply(text: str) -> bool:
+    """Return whether brackets are nested so deeply that the YAML reader would take too long."""
+    depth = 0
+    for match in _BRACKET.finditer(text):
+        depth += 1 if match[0] in "[{" else -1
+        if depth > MAX_DEPTH:
+            return True
+    return False
+
+
+def _apply_types(value: Any, schema: Any, root: Mapping[str, Any], repairs: list[str]) -> Any:
+    whole = resolve_ref(schema, root)
+    if isinstance(value, str):
+        return parse_text_value(value, whole, root, repairs)
+    if isinstance(value, list):
+        return [_apply_types(item, whole.get("items"), root, repairs) for item in value]
+    declared = get_properties(whole)
+    return {
+        str(key): _apply_types(item, declared.get(key), root, repairs)
+        for key, item in value.items()
+    }
+
+
+def render_yaml(arguments: Mapping[str, Any], schema: Mapping[str, Any], closer: str) -> str:
+    """Render YAML that does not hold `closer`, which would end the call."""
+    written: list[str] = []
+    for key, value in arguments.items():
+        text = yaml.safe_dump({key: value}, allow_unicode=True, sort_keys=False, width=1 << 30)
+        try:
+            same = json_equal(parse_yaml(text, schema)[0], {key: value})
+        except InvalidBody:
+            same = False
+        if not same or closer in text:
+            raise NotRenderable(key, f"the value of {key!r} so that it reads back as what it is")
+        written.append(text)
+    return "".join(written)

@@ -1,0 +1,313 @@
+"""Calls in Python's syntax: read, parsed and rendered.
+
+[get_weather(city="Oslo", days=3), now()]
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..calls.drafts import CallDraft
+from ..calls.lenient_json import (
+    IncompleteJson,
+    LenientJsonError,
+    LenientJsonReader,
+    is_string_concatenation,
+    unescape,
+)
+from ..calls.schema import allowed_types, get_properties, get_required, json_type
+from .form_attempt import (
+    FormAttempt,
+    Header,
+    is_comma_next,
+    peek_past_separator,
+    read_fence,
+    seek_closer,
+)
+from .tagged_parameters import NotRenderable
+from .text_buffer import Reading
+from .value_scanners import COMPLETE, NEED_MORE, BracketScanner, run_scanner
+
+FUNCTION_NAME = re.compile(r"[A-Za-z_](?:[\w.\-]|\\_)*")
+_NAME = re.compile(r"[\w.\-\\]*+")
+_MAX_NAME_LENGTH = 256
+_CALL_START = re.compile(r"[A-Za-z_\"']")
+_PYTHON = frozenset({"python-literal", "single-quotes", "comment"})
+"""Repairs of JSON that are plain syntax in Python."""
+_MARKDOWN = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\\+_""", re.S)
+"""An escaped underscore; and strings, which are left as they are."""
+_ESCAPED_NAME = re.compile(r"\A[\w.\-]*\\+_|[(,]\s*\w*\\+_[\w\\]*\s*=")
+"""A name that was escaped for Markdown: then the whole call was."""
+_KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)")
+_CUT_KEYWORD = re.compile(r"\s*(?:[A-Za-z_]\w*\s*)?")
+_NEXT_KEYWORD = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=\s*(?=[\"'])")
+_NOT_A_TEXT = {
+    quote: re.compile(
+        rf"{quote}\s*+(?:[+%*.]|(?:if|or|and|in|for|else)\b|{quote}|[A-Za-z_]\w*+\s*+={quote})"
+        r"|\)\s*+[,;]\s*+[A-Za-z_][\w.]*+\("
+    )
+    for quote in "\"'"
+}
+"""Signs that a string with quotes inside is several strings: code, or the next call."""
+_KEY = re.compile(r"[A-Za-z_]\w*")
+
+
+def read_python_calls(attempt: FormAttempt, _: Header) -> Reading[bool]:
+    """Read calls in Python's syntax: one, a list, or one after the other."""
+    buffer = attempt.buffer
+    yield from read_fence(attempt)
+    in_list = yield from buffer.read_literal("[")
+    is_bare = not in_list and not attempt.form.opener
+    found = False
+    while _CALL_START.match((yield from peek_past_separator(buffer))):
+        mark = buffer.held_length()
+        if in_list and found and not is_comma_next(buffer):
+            attempt.add_repair("missing-comma")
+        if not (yield from _read_call(attempt, is_bare=is_bare)):
+            buffer.seek(mark)
+            attempt.leave_list(in_list=in_list)
+            return found
+        found = True
+    is_closed = not in_list
+    if in_list and (yield from peek_past_separator(buffer, "]")) == "]":
+        yield from buffer.read_literal("]")
+        is_closed = True
+    attempt.end_list(in_list=in_list and found, is_closed=is_closed)
+    return found
+
+
+def _read_call(attempt: FormAttempt, *, is_bare: bool) -> Reading[bool]:
+    """Read one call. A bare one, with no marker and no bracket, must name a declared tool."""
+    buffer, form = attempt.buffer, attempt.form
+    first = yield from peek_past_separator(buffer)
+    yield from peek_past_separator(buffer, first)
+    if form.opener and first == "p" and (yield from buffer.read_literal("print(")):
+        # Models that are told of an interpreter print the result of the call.
+        attempt.add_repair("wrapped-call")
+        found = yield from _read_call(attempt, is_bare=is_bare)
+        return found and (yield from buffer.read_literal(")"))
+    quote = first if first in "\"'" and not is_bare else ""
+    buffer.position += len(quote)
+    if quote:
+        attempt.add_repair("quoted")
+    start = buffer.held_length()
+    is_viable = attempt.may_begin_tool_name if is_bare else None
+    name = yield from buffer.read_run(_NAME, _MAX_NAME_LENGTH, is_viable)
+    if not name or not FUNCTION_NAME.fullmatch(name):
+        return False
+    if quote and (yield from buffer.read_literal(quote)):
+        quote = ""
+    name_end = buffer.held_length()
+    if (yield from buffer.peek()) != "(" or not _may_call(attempt, name, is_bare=is_bare):
+        return False
+    if not (yield from _read_to_last_bracket(attempt, start, name, is_bare=is_bare)):
+        return False
+    name = name.removesuffix(".call") if form.body == "builtin" else name
+    text = name + buffer.held_text()[name_end:]
+    if quote:
+        yield from buffer.read_literal(quote)
+    attempt.add_draft(parse_python_call(text, attempt.schema_of(name)), start)
+    return True
+
+
+def _is_known(attempt: FormAttempt, name: str, *, is_bare: bool) -> bool:
+    spelled = attempt.find_tool(name) if is_bare else attempt.resolve_name(name)
+    return bool(attempt.form.opener) or spelled is not None
+
+
+def _may_call(attempt: FormAttempt, name: str, *, is_bare: bool) -> bool:
+    if attempt.form.body == "builtin" and not name.endswith(".call"):
+        return False
+    if is_bare and attempt.tools is None:
+        return False
+    # In prose, calls of unknown tools are read too, so that nothing inside them is a call.
+    may_be_unknown = attempt.in_prose and not is_bare
+    return may_be_unknown or _is_known(attempt, name, is_bare=is_bare)
+
+
+def _read_to_last_bracket(
+    attempt: FormAttempt, start: int, name: str, *, is_bare: bool
+) -> Reading[bool]:
+    """Read the arguments in brackets; strings with unescaped quotes end before the closer."""
+    buffer = attempt.buffer
+    state = yield from run_scanner(buffer, BracketScanner())
+    if state == COMPLETE or (yield from _seek_last_bracket(attempt, start)):
+        return True
+    is_known = _is_known(attempt, name, is_bare=is_bare)
+    is_cut_off = state == NEED_MORE and is_known
+    attempt.mark_truncated(is_cut_off and is_unfinished_call(buffer.held_text()[start:]))
+    return False
+
+
+def _seek_last_bracket(attempt: FormAttempt, start: int) -> Reading[bool]:
+    """Go to the last bracket before the closer, or stay here if there is none."""
+    buffer = attempt.buffer
+    here = buffer.held_length()
+    if (yield from seek_closer(attempt, start)):
+        end = buffer.held_text()[start:].rstrip().removesuffix("]").rstrip()
+        if end.endswith(")"):
+            buffer.seek(start + len(end))
+            return True
+    buffer.seek(here)
+    return False
+
+
+def parse_python_call(text: str, schema: Mapping[str, Any]) -> CallDraft:
+    """Parse one call, from its name to its closing bracket.
+
+    Positional arguments get the names that the schema declares in their place.
+    """
+    plain = _MARKDOWN.sub(_unescape_underscore, text) if _ESCAPED_NAME.search(text) else text
+    is_escaped, text = text != plain, plain
+    name = text.partition("(")[0]
+    reader = LenientJsonReader(text, len(name) + 1, python=True)
+    name = name.strip()
+    try:
+        given, arguments = _read_call_arguments(reader)
+    except LenientJsonError as error:
+        return _parse_loosely_quoted_call(text, name) or CallDraft(
+            name, problem=f"The arguments cannot be read: {error}"
+        )
+    repairs = [repair for repair in reader.repairs() if repair not in _PYTHON]
+    if given:
+        repairs.append("positional-arguments")
+        positional = _name_positional_arguments(given, schema)
+        if positional is None or positional.keys() & arguments.keys():
+            return CallDraft(name, problem="An argument has no name.")
+        arguments = positional | arguments
+    if is_escaped:
+        repairs.append("markdown-escape")
+    return CallDraft(name, arguments, repairs=tuple(repairs))
+
+
+def _unescape_underscore(found: re.Match[str]) -> str:
+    return "_" if found[0].endswith("_") else found[0]
+
+
+def _name_positional_arguments(
+    given: list[Any], schema: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Name positional arguments: one map of all of them, or one value for each parameter.
+
+    The order is certain if it is the same with the required parameters first, as compact tool
+    lists have it, or if only one of the two orders gives each parameter a value of its type.
+    Return None if it is not certain.
+    """
+    declared = get_properties(schema)
+    if len(given) == 1 and isinstance(given[0], dict) and given[0].keys() <= declared.keys():
+        return given[0]
+    if len(given) > len(declared):
+        return None
+    first = dict.fromkeys((*get_required(schema), *declared))
+    orders = {tuple(declared)[: len(given)], tuple(first)[: len(given)]}
+    named = [dict(zip(order, given, strict=True)) for order in orders]
+    fitting = [
+        arguments
+        for arguments in named
+        if all(_is_of_type(value, declared[key], schema) for key, value in arguments.items())
+    ]
+    found = named if len(named) == 1 else fitting
+    return found[0] if len(found) == 1 else None
+
+
+def _is_of_type(value: Any, part: Any, schema: Mapping[str, Any]) -> bool:
+    types = allowed_types(part, schema)
+    kind = json_type(value)
+    return not types or kind in types or (kind == "integer" and "number" in types)
+
+
+def is_unfinished_call(text: str) -> bool:
+    """Return whether the text is a valid call as far as it goes."""
+    try:
+        _read_call_arguments(LenientJsonReader(text, text.index("(") + 1))
+    except IncompleteJson:
+        return True
+    except LenientJsonError:
+        pass
+    return False
+
+
+def _read_call_arguments(reader: LenientJsonReader) -> tuple[list[Any], dict[str, Any]]:
+    """Read the positional arguments and the keyword arguments."""
+    given: list[Any] = []
+    arguments: dict[str, Any] = {}
+    while reader.skip_space() != ")":
+        keyword = _KEYWORD.match(reader.text, reader.position)
+        if keyword:
+            reader.position = keyword.end()
+            value = reader.read_value()
+            if keyword[1] in arguments and arguments[keyword[1]] != value:
+                raise LenientJsonError(
+                    f"the argument {keyword[1]!r} stands there twice", reader.position
+                )
+            arguments[keyword[1]] = value
+        elif _CUT_KEYWORD.fullmatch(reader.text, reader.position):
+            reader.position = len(reader.text)
+            raise reader.error("an argument has no name")
+        elif arguments:
+            raise reader.error("an argument has no name")
+        else:
+            given.append(reader.read_value())
+        reader.read_separator(")")
+    return given, arguments
+
+
+def _parse_loosely_quoted_call(text: str, name: str) -> CallDraft | None:
+    """Parse a call whose strings hold unescaped quotes, as in `f(c='sed -n '1,2p' x')`.
+
+    Each string ends where the next keyword begins.
+    """
+    body = text[text.index("(") + 1 : -1]
+    keywords = list(_NEXT_KEYWORD.finditer(body))
+    if not keywords or keywords[0].start():
+        return None
+    ends = [*(match.start() for match in keywords[1:]), len(body)]
+    arguments: dict[str, Any] = {}
+    for match, end in zip(keywords, ends, strict=True):
+        value = body[match.end() : end].strip()
+        quote = value[:1]
+        if len(value) < 2 or quote not in "\"'" or value[-1] != quote:
+            return None
+        inside = value[1:-1]
+        if (
+            match[1] in arguments
+            or is_string_concatenation(inside, quote)
+            or _NOT_A_TEXT[quote].search(inside)
+        ):
+            return None
+        arguments[match[1]] = unescape(inside, python=True)
+    return CallDraft(name, arguments, repairs=("inner-quotes",))
+
+
+def render_python_call(name: str, arguments: Mapping[str, Any]) -> str:
+    """Render one call."""
+    for key in arguments:
+        if not _KEY.fullmatch(key):
+            raise NotRenderable(key, f"a parameter named {key!r}")
+    return (
+        f"{name}({', '.join(f'{key}={render_literal(value)}' for key, value in arguments.items())})"
+    )
+
+
+def render_literal(value: Any) -> str:
+    """Render a value as Python writes it, with JSON's strings."""
+    match value:
+        case dict():
+            return (
+                "{"
+                + ", ".join(f"{_render_string(k)}: {render_literal(v)}" for k, v in value.items())
+                + "}"
+            )
+        case list():
+            return "[" + ", ".join(map(render_literal, value)) + "]"
+        case str():
+            return _render_string(value)
+        case _:
+            return repr(value)
+
+
+def _render_string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,261 @@
+"""Sections of a reply that are not calls: reasoning, and messages with headers.
+
+    <think>The user wants …</think>
+    <|channel|>analysis<|message|>The user wants …<|end|>
+    <|channel|>commentary to=functions.get_weather<|message|>{"city": "Oslo"}<|call|>
+
+The header of a message names its recipient: the user, the model itself, or a tool.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from msgspec import Struct
+
+from ..calls.drafts import CallDraft
+from ..calls.schema import get_properties, get_required
+from .form_attempt import FormAttempt, ParserState
+from .form_matching import FormMatcher
+from .json_bodies import read_json_arguments
+from .marker_table import MarkerSet, MarkerTable, marker_set
+from .template import CallForm, Dialect, MessageFrame
+from .text_buffer import HeldTooLong, Reading
+
+_MAX_HEADER_LENGTH = 300
+_LINE = re.compile(r"\n[^<]")
+"""A line break that does not merely separate two parts of a header."""
+_PEOPLE = frozenset(("assistant", "user", "all", "self"))
+
+Section = Literal["", "done", "text", "reasoning"]
+"""What follows a header: "" if it is not one, "done" if the message was read to its end."""
+
+
+class ReasoningReader:
+    """Reads the reasoning of one reply."""
+
+    def __init__(
+        self, state: ParserState, matcher: FormMatcher, table: MarkerTable, *, keeps_calls: bool
+    ) -> None:
+        self._buffer = state.buffer
+        self._writer = state.writer
+        self._matcher = matcher
+        self._call_openers = table.call_openers
+        self._keeps_calls = keeps_calls
+        self.thoughts_with_calls: list[str] = []
+        """Reasoning that seems to hold calls, if it is wanted."""
+        self._unclosed: list[MarkerSet] = []
+        """Closers that do not come in the rest of the text."""
+
+    def read(self, closers: tuple[str, ...], before: tuple[str, ...] = ()) -> Reading[None]:
+        """Read reasoning through the first of `closers`, or up to the first of `before`."""
+        if self._matcher.is_exhaustive:
+            # All text is searched for calls, reasoning too.
+            return
+        self._writer.begin_reasoning()
+        ends = marker_set(closers)
+        markers = marker_set((*closers, *before, *self._call_openers))
+        write = self._writer.write_reasoning
+        while marker := (yield from self._buffer.find_marker(markers, write)):
+            if marker in before:
+                break
+            if marker in closers:
+                self._buffer.position += len(marker)
+                break
+            if not (yield from self._read_call(ends)):
+                break
+        self._writer.end_reasoning()
+
+    def _read_call(self, ends: MarkerSet) -> Reading[bool]:
+        """Read a call inside reasoning; return whether the reasoning goes on.
+
+        It is part of the reasoning if that is closed afterwards; else it ends the reasoning.
+        """
+        buffer, limit = self._buffer, self._buffer.max_held_length
+        buffer.hold()
+        closer = ""
+        try:
+            if ends not in self._unclosed:
+                closer = yield from buffer.limit(buffer.read_through_marker(ends))
+        except HeldTooLong:
+            pass
+        if buffer.held_length() > limit:
+            # Too much to hold: it counts as reasoning.
+            buffer.seek(limit)
+            self._writer.write_reasoning(buffer.release())
+            return True
+        if closer:
+            thought = buffer.release().removesuffix(closer)
+            self._writer.write_reasoning(thought)
+            if self._keeps_calls and not self._matcher.is_turn_over:
+                self.thoughts_with_calls.append(thought)
+            return False
+        self._unclosed.append(ends)
+        buffer.restore()
+        message = "The reasoning is not closed; it ends at the call."
+        self._writer.add_note("unclosed-reasoning", message)
+        return False
+
+
+class _MessageToTool(Struct, frozen=True, eq=False):
+    """A message whose header addresses a tool."""
+
+    dialect: Dialect
+    frame: MessageFrame
+    header: str
+    name: str
+    has_prefix: bool
+    """The recipient has the prefix of the tools that were declared."""
+    is_complete: bool
+    """The header holds everything that a header must."""
+
+    def form(self) -> CallForm:
+        ends = self.frame.message_ends
+        return CallForm(self.dialect, self.frame.header_end, (), "arguments", ends[0], ends)
+
+    def is_code(self) -> bool:
+        """Return whether the header says that the message is code."""
+        is_code = self.name == "python" or self.header.split()[-1:] == ["code"]
+        return is_code and not self.has_prefix
+
+
+class FramedMessageReader:
+    """Reads the headers of messages, and messages that are calls."""
+
+    def __init__(self, state: ParserState, matcher: FormMatcher) -> None:
+        self._state = state
+        self._buffer = state.buffer
+        self._matcher = matcher
+        self.boundary = -1
+        """Offset in the whole reply of the last token that may have ended a message."""
+
+    def read(self, dialect: Dialect, opener: str, *, only_calls: bool = False) -> Reading[Section]:
+        """Read a header, and the message itself if it is a call.
+
+        With `only_calls`, the header of any other message is text.
+        """
+        buffer, frame = self._buffer, dialect.message_frame
+        assert frame is not None
+        at_boundary = self._is_at_boundary()
+        buffer.hold()
+        header = yield from self._read_header(frame, opener)
+        if header is None:
+            buffer.restore()
+            return ""
+        recipient = re.search(frame.recipient_pattern, header)
+        is_complete = re.search(frame.header_pattern, header) is not None
+        if recipient and frame.tool_pattern:
+            tool = re.match(frame.tool_pattern, recipient[1])
+            if tool:
+                name, has_prefix = recipient[1][tool.end() :], bool(tool[0])
+                call = _MessageToTool(dialect, frame, header, name, has_prefix, is_complete)
+                return (yield from self._read_message_to_tool(call))
+        is_unknown = recipient is not None and self._is_unknown(recipient[1])
+        is_unexpected = dialect not in self._state.expected_dialects
+        if not is_complete or only_calls or (is_unknown and not opener and is_unexpected):
+            return self._give_back()
+        buffer.release()
+        self._matcher.charge_rescan()
+        if not at_boundary or (recipient and recipient[1] not in _PEOPLE):
+            message = "The header of a message is not text; dropped."
+            self._state.writer.add_note("control-token", message, header)
+        return "reasoning" if re.search(frame.reasoning_pattern, header) else "text"
+
+    def _read_message_to_tool(self, call: _MessageToTool) -> Reading[Section]:
+        buffer = self._buffer
+        if not call.is_complete and not self._is_tool(call):
+            return self._give_back()
+        if self._is_too_late():
+            return self._give_back()
+        attempt = FormAttempt(self._state, call.form())
+        if (yield from self._read_arguments(attempt, call.name)):
+            return "done"
+        if attempt.is_truncated or (call.is_complete and (yield from self._is_empty())):
+            buffer.restore()
+            return "done" if self._matcher.write_truncated_call() else ""
+        if call.is_complete:
+            attempt = FormAttempt(self._state, call.form())
+            body = self._read_other_body(attempt, call)
+            if (yield from self._matcher.read_calls(attempt, body)):
+                return "done"
+        return self._give_back()
+
+    def _is_too_late(self) -> bool:
+        buffer = self._buffer
+        body = buffer.held_length()
+        buffer.seek(0)
+        is_too_late = self._matcher.is_too_late()
+        buffer.seek(body)
+        return is_too_late
+
+    def _give_back(self) -> Section:
+        """Give back what was read: it is not a message."""
+        self._buffer.restore()
+        return "done" if self._matcher.charge_rescan() else ""
+
+    def _is_tool(self, call: _MessageToTool) -> bool:
+        """Return whether a header that lacks its channel addresses a tool all the same."""
+        if self._state.accepts_any_tool:
+            return call.has_prefix
+        return self._state.find_tool(call.name) is not None
+
+    def _is_at_boundary(self) -> bool:
+        """Return whether a message may begin here: on a new line, or where another one ended."""
+        is_line_start = self._state.writer.last_character in ("", "\n")
+        return is_line_start or self.boundary == self._buffer.offset
+
+    def _is_unknown(self, recipient: str) -> bool:
+        is_tool = self._state.resolver.tools and self._state.find_tool(recipient)
+        return recipient not in _PEOPLE and not is_tool
+
+    def _read_header(self, frame: MessageFrame, opener: str) -> Reading[str | None]:
+        buffer = self._buffer
+        if not opener:
+            yield from buffer.read_space()
+        if not (yield from buffer.read_literal(opener or frame.first_opener)):
+            return None
+        while True:
+            text, start = buffer.text, buffer.position
+            limit = start + _MAX_HEADER_LENGTH
+            end = text.find(frame.header_end, start, limit)
+            if end >= 0 and not _LINE.search(text, start, end):
+                buffer.position = end + len(frame.header_end)
+                return (opener or frame.first_opener) + text[start:end]
+            if len(text) >= limit or buffer.is_final or _LINE.search(text, start, limit):
+                return None
+            yield
+
+    def _read_arguments(self, attempt: FormAttempt, name: str) -> Reading[bool]:
+        start = self._buffer.held_length()
+        body = read_json_arguments(attempt, {"name": name})
+        if (yield from self._matcher.read_calls(attempt, body)):
+            return True
+        self._buffer.seek(start)
+        return False
+
+    def _is_empty(self) -> Reading[bool]:
+        """Return whether the text ends with the header."""
+        buffer = self._buffer
+        body = buffer.held_length()
+        yield from buffer.read_space()
+        is_empty = (yield from buffer.peek()) == ""
+        buffer.seek(body)
+        return is_empty
+
+    def _read_other_body(self, attempt: FormAttempt, call: _MessageToTool) -> Reading[bool]:
+        """Read code, where the header says so and the tool takes nothing else; reject the rest."""
+        buffer, frame, name = self._buffer, call.frame, call.name
+        start = buffer.held_length()
+        ends = marker_set((*frame.message_ends, *frame.openers))
+        end = yield from buffer.read_through_marker(ends)
+        buffer.seek(buffer.held_length() - len(end))
+        schema = attempt.schema_of(name)
+        keys = get_required(schema) or list(get_properties(schema))
+        if call.is_code() and end in frame.message_ends and len(keys) == 1:
+            arguments = {keys[0]: buffer.held_text()[start:]}
+            attempt.add_draft(CallDraft(name, arguments, repairs=("bare-input",)), 0)
+        else:
+            problem = f"The message to {name!r} is not a JSON object."
+            attempt.add_draft(CallDraft(attempt.find_tool(name) or name, problem=problem), 0)
+        return True

@@ -1,4 +1,4 @@
-"""Models that say what they are told to, and tools that count how often they run."""
+"""Scripted models, and tools that record their calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Said = Any
 
 
 class Script:
-    """Says one thing after the other; `requests` are what it was asked."""
+    """A model that returns the given replies in order and records its requests."""
 
     def __init__(self, *said: Said) -> None:
         self._said = list(said)
@@ -21,7 +21,7 @@ class Script:
     def __call__(self, request: Request) -> Said:
         self.requests.append(request)
         if not self._said:
-            raise AssertionError("the model was asked once more than it should be")
+            raise AssertionError("the model was asked more often than scripted")
         said = self._said.pop(0)
         return said(request) if callable(said) else said
 
@@ -31,13 +31,13 @@ def call(name: str, identity: str = "", /, **arguments: Any) -> ToolCall:
 
 
 def results(request: Request) -> list[str]:
-    """What the model hears from its tools, in order."""
+    """Return the texts of the tool results in a request, in order."""
     parts = (part for message in request.messages for part in message.parts)
     return [part.text for part in parts if type(part).__name__ == "ToolResult"]  # pyright: ignore
 
 
 def names(events: list[AgentEvent]) -> list[str]:
-    """What has happened, in short."""
+    """Summarize events, one word or two for each."""
     told: list[str] = []
     for event in events:
         match event:
@@ -53,7 +53,7 @@ def names(events: list[AgentEvent]) -> list[str]:
 
 
 class Counted:
-    """A function that counts."""
+    """A tool handler that records its calls."""
 
     def __init__(self, gives: Callable[[dict[str, Any]], Any] = lambda _: "done") -> None:
         self._gives = gives

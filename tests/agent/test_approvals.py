@@ -50,10 +50,10 @@ NAMED = ApprovalPolicy(always_ask=("delete_*",), auto_approve=("delete_file", "r
 @pytest.mark.parametrize(
     ("policy", "session", "tool", "decided"),
     [
-        # full > everything else, whatever the lists say.
+        # full comes before the lists.
         (ApprovalPolicy(autonomy="full"), (), WRITES, "allowed by policy"),
         (ApprovalPolicy(autonomy="full", always_ask=("*",)), (), WRITES, "allowed by policy"),
-        # read_only: what writes is refused, what reads needs no question.
+        # read_only denies tools that write and allows the others.
         (ApprovalPolicy(autonomy="read_only"), (), WRITES, "denied by policy"),
         (ApprovalPolicy(autonomy="read_only", auto_approve=("*",)), (), WRITES, "denied by policy"),
         (ApprovalPolicy(autonomy="read_only"), ("delete_file",), WRITES, "denied by policy"),
@@ -65,7 +65,7 @@ NAMED = ApprovalPolicy(always_ask=("delete_*",), auto_approve=("delete_file", "r
         (ApprovalPolicy(auto_approve=("read_*",)), (), WRITES, "asked"),
         (ApprovalPolicy(), ("delete_file",), WRITES, "allowed by session"),
         (ApprovalPolicy(), ("read_file",), WRITES, "asked"),
-        # What always asks does so even where all is allowed.
+        # A tool with always_ask is asked about even under full.
         (ApprovalPolicy(autonomy="full", auto_approve=("shell",)), ("shell",), SHELL, "asked"),
         (ApprovalPolicy(autonomy="read_only"), (), SHELL, "denied by policy"),
         (ApprovalPolicy(), (), WRITES, "asked"),
@@ -110,7 +110,7 @@ def test_parse_answer_accepts_only_yes_and_always(typed: str, answer: ApprovalAn
 
 
 class Asked:
-    """Answers as it is told, and remembers the questions."""
+    """An approver that gives the scripted answers and records the requests."""
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
@@ -127,7 +127,7 @@ class Asked:
 def run(
     approvals: Approvals, *rounds: Any, tool: AgentTool = WRITES
 ) -> tuple[list[str], list[AgentEvent]]:
-    """What the model hears of its calls, and all events."""
+    """Return the results that the model receives, and all events."""
     script = Script(*rounds, "Done.")
     events: list[AgentEvent] = []
 
@@ -279,7 +279,7 @@ def test_unknown_grant_is_not_redeemed() -> None:
 
 
 def test_call_changed_after_approval_runs_as_approved() -> None:
-    """Whoever hears of a call has a copy of it, and so has its tool."""
+    """Listeners, approvers and tools each have a copy of the call."""
     seen: list[dict[str, Any]] = []
 
     def handler(arguments: dict[str, Any]) -> str:
@@ -349,7 +349,7 @@ def test_always_holds_for_one_source_only() -> None:
 
 
 def test_parallel_calls_start_after_all_were_asked_about() -> None:
-    """Nothing is printed over a question, and a no can still stop what follows."""
+    """No output interferes with a question."""
     reads = AgentTool(
         tool=Tool(name="delete_file"), handler=Counted(), options=ToolOptions(writes=False)
     )
@@ -457,7 +457,7 @@ def test_grant_expired_while_others_are_asked_is_not_redeemed() -> None:
 
 
 def test_always_does_not_hold_for_a_changed_tool() -> None:
-    """A server may give the name to another."""
+    """A server may reuse the name for another tool."""
     approvals = Approvals(approver=Asked("always"))
     first = AgentTool(tool=Tool(name="m", description="Get the weather."), handler=Counted())
     other = AgentTool(tool=Tool(name="m", description="Delete it all."), handler=Counted())

@@ -30,7 +30,7 @@ SLOW = [Started(), *(TextDelta(f"word{number} ") for number in range(400)), Fini
 
 
 def model(request: Request) -> Iterable[Event]:
-    """Does what the user says: `CALL name key=value`, now or `LATER`, `slow`, or anything else."""
+    """Obey the user: `CALL name key=value`, `LATER …` after some text, `slow`, or anything else."""
     last = request.messages[-1].parts[-1]
     if isinstance(last, ToolResult):
         return _said(Text(f"It gave: {last.text.splitlines()[0][:60]}"))
@@ -52,7 +52,7 @@ def _said(*parts: Any) -> list[Event]:
 
 
 class Terminal:
-    """Somebody at a terminal."""
+    """A user at a terminal."""
 
     def __init__(self, server: ScriptedServer, folder: Path, *options: str) -> None:
         environ = {
@@ -76,7 +76,7 @@ class Terminal:
         self._child.sendline(line)
 
     def see(self, text: str) -> str:
-        """Wait until that is there; what came before it is given back."""
+        """Wait for a text, and return the output before it."""
         self._child.expect(re.escape(text))
         return str(self._child.before)
 
@@ -87,7 +87,7 @@ class Terminal:
         self._child.sendintr()
 
     def leave(self) -> int:
-        """Ctrl-D, at an empty line."""
+        """Press Ctrl-D and return the exit code."""
         self._child.sendeof()
         self._child.expect(pexpect.EOF)
         self._child.close()

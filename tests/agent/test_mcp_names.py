@@ -28,10 +28,10 @@ LONG = "a" * 80
         ("日本", ["x"], ["mcp__x"]),
         ("", ["x"], ["mcp__x"]),
         ("s", [LONG], [f"s__{'a' * 52}_2b133101"]),
-        # One that needs no change keeps its name, and the others are told from it.
+        # A name that needs no change is kept; the others get a hash.
         ("s", ["a.b", "a_b"], ["s__a_b_407e8e5c", "s__a_b"]),
         ("s", ["a.b", "a/b"], ["s__a_b_407e8e5c", "s__a_b_fb3c0e4c"]),
-        # Even if a server tries to have two tools of one name.
+        # Even if a server declares a name that equals a hashed one.
         ("s", ["a.b", "a_b", "a_b_407e8e5c"], ["s__a_b_1b67b608", "s__a_b", "s__a_b_407e8e5c"]),
     ],
 )

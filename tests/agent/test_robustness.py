@@ -60,7 +60,7 @@ def agent(model: Any, *tools: Any, **options: Any) -> Agent:
 
 
 def heard(handler: ToolHandler, **options: Any) -> str:
-    """What the model hears of one call."""
+    """Return the result that the model receives for one call."""
     script = Script([call("f")], "Done.")
     agent(script, made("f", handler), **options).run_sync("Go.")
     return results(script.requests[1])[0]
@@ -230,7 +230,7 @@ def test_invalid_call_beside_valid_one_is_reported() -> None:
 
 
 class Custom:
-    """A model of somebody's own, with nothing between it and the loop."""
+    """A custom model without the engine between it and the loop."""
 
     def __init__(self, *turns: Any) -> None:
         self._turns = list(turns)
@@ -288,7 +288,7 @@ def test_arguments_that_are_not_json_are_reported() -> None:
 
 @pytest.mark.parametrize("where", [None, "talk.jsonl"])
 def test_lone_surrogates_are_replaced(where: str | None, tmp_path: Path) -> None:
-    """A file name in another encoding, and a model that sends half an emoji."""
+    """From a file name in another encoding, and from a model that splits an emoji."""
     path = tmp_path / where if where else None
     model = Custom([Text("so \ud83d"), call("f", x="\ud800")], "Done.")
     run = agent(model, made("f", lambda _: "caf\udce9")).run_sync("Go \udcff.", transcript=path)
@@ -356,7 +356,7 @@ def test_late_results_are_moved_behind_their_calls() -> None:
         *(["Text"], ["ToolCall"], ["ToolResult"], ["Text"]),
         *(["Text", "ToolCall"], ["ToolResult"], ["Text"]),
     ]
-    assert len(counted.calls) == 1  # The last, which nobody has gone on from.
+    assert len(counted.calls) == 1  # Only the latest call is still wanted.
 
 
 def test_second_run_on_the_same_conversation_is_rejected(tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ def test_messages_beside_nonempty_transcript_are_rejected(tmp_path: Path) -> Non
 
 
 class Source:
-    """A source of tools that says what is done with it."""
+    """A source of tools that logs how it is used."""
 
     def __init__(self, log: list[str], name: str, fails: str = "") -> None:
         self._log, self._name, self._fails = log, name, fails
@@ -554,7 +554,7 @@ TOKEN = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 
 
 class Secretive:
-    """Reads a secret, and sends on what it has seen of it."""
+    """A model that reads a secret and sends on its placeholder."""
 
     def __init__(self, answers: list[str], restore: list[str], **options: Any) -> None:
         self.sent: list[Any] = []
@@ -586,7 +586,7 @@ def test_secret_is_not_restored_for_unlisted_tool() -> None:
 
 
 def test_each_secret_use_is_asked_about() -> None:
-    """Even where everything is allowed; and neither the model nor the transcript has it."""
+    """Even under full; neither the model nor the transcript contains it."""
     one = Secretive(["yes"], ["send"])
     run = one.agent.run_sync("Go.")
     assert one.sent == [TOKEN]
@@ -635,7 +635,7 @@ def _send_on(request: Request) -> Any:
 
 
 def test_restored_secret_in_result_is_masked() -> None:
-    """Even one that has no shape of its own, from whichever tool, and in what it raises."""
+    """Even one without a recognizable format, from any tool, and in errors."""
     secret = "correcthorsebattery"
     script = Script(
         [call("read")],

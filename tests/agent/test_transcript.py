@@ -78,9 +78,9 @@ Agent(model, [step], approval="full").run_sync("Go.", transcript=sys.argv[1])
 @pytest.mark.parametrize(
     ("dies_in", "writes", "idempotent", "ran", "heard"),
     [
-        # Between the results and the next turn: nothing is run again, nothing is lost.
+        # Between the results and the next turn: nothing runs again, nothing is lost.
         ("model", True, False, ["first", "second"], ["first is done", "second is done"]),
-        # In the midst of a tool that writes: nobody knows whether it has.
+        # During a tool that writes: its outcome is unknown.
         (
             "second",
             True,
@@ -88,9 +88,9 @@ Agent(model, [step], approval="full").run_sync("Go.", transcript=sys.argv[1])
             ["first", "second"],
             ["first is done", "`step` may or may not have run"],
         ),
-        # One that may be run twice is, and so is one that only reads.
+        # An idempotent tool runs again.
         ("second", True, True, ["first", "second", "second"], ["first is done", "second is done"]),
-        # What was never begun is run.
+        # A call that was not started runs.
         (
             "first",
             True,

@@ -48,7 +48,7 @@ def said(name: str, given: dict[str, Any]) -> str:
 
 
 class Raw:
-    """What it says to each message."""
+    """Return the answer to a message."""
 
     def __init__(self) -> None:
         self.names = list(NAMES)

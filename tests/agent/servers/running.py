@@ -23,7 +23,7 @@ RAW = str(HERE / "raw.py")
 
 
 class HttpServer:
-    """The SDK's server in a process of its own, which can be killed and started again."""
+    """Run the SDK's server in a process that can be killed and restarted."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -57,23 +57,23 @@ def http_server() -> Generator[HttpServer]:
 
 
 class RawHttp:
-    """A server of the older protocol, with sessions that it may forget, and trouble on demand."""
+    """A server of the older protocol that can forget sessions and fail on demand."""
 
     def __init__(self) -> None:
         self.raw = Raw()
         self.sessions: set[str] = set()
         self.opened = 0
         self.status = 0
-        """What calls are answered with, if not as they should be."""
+        """The answer to calls, in place of the correct one."""
         self.unknown: tuple[int, int] = (404, -32600)
-        """What is said of a session that it does not know."""
+        """The answer for an unknown session."""
         self.url = ""
         self.asked: list[dict[str, str]] = []
         """The headers of each request."""
         self.gate: threading.Event | None = None
-        """What calls wait for, once they have begun."""
+        """The event that started calls wait for."""
         self.refuse: Callable[[], None] = lambda: None
-        """Have nobody connect any more; who has, stays."""
+        """Refuse new connections; existing ones stay."""
 
     def answer(self, message: dict[str, Any], session: str) -> tuple[int, Any, str]:
         """The status, the value and the session of an answer."""
@@ -117,7 +117,7 @@ def raw_http() -> Generator[RawHttp]:
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(data)))
-            # Whoever asks again has to be let in again.
+            # A retried request must be accepted again.
             self.send_header("connection", "close")
             if session:
                 self.send_header("mcp-session-id", session)
@@ -125,17 +125,17 @@ def raw_http() -> Generator[RawHttp]:
             self.wfile.write(data)
 
         def log_message(self, *told: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-            """Nobody wants to read it."""
+            """Suppress the request log."""
 
     class Quiet(ThreadingHTTPServer):
         def handle_error(self, *told: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-            """Clients that have left in the midst of it are nothing to report."""
+            """Ignore clients that disconnected."""
 
     server = Quiet(("127.0.0.1", 0), Handler)
 
     def refuse() -> None:
         server.socket.close()
-        # The thread that serves holds it for a moment.
+        # The serving thread may hold it for a moment.
         with contextlib.suppress(ConnectionRefusedError):
             while True:
                 socket.create_connection(("127.0.0.1", server.server_port)).close()

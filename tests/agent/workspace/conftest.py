@@ -15,7 +15,7 @@ from .support import SECRET
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a bit of everything in it, and a secret beside it."""
+    """A folder with files, links and a pipe, and a secret beside it."""
     root = tmp_path / "project"
     (root / "src" / "deep").mkdir(parents=True)
     (root / "README.md").write_text("# Project\n\nIt does things.\n")
@@ -63,7 +63,7 @@ def workspace(folder: Path) -> Workspace:
 
 @pytest.fixture(params=["openat", "resolved"])
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to confine a path; the second is that of Windows."""
+    """Both ways to confine a path; the second is used on Windows."""
     if request.param == "resolved":
         monkeypatch.setattr(folders, "HAS_OPENAT", False)
     return request.param

@@ -12,7 +12,7 @@ from toolspeak.agent.workspace import WorkspaceError
 
 SECRET = "the secret outside"
 SOON = 10.0
-"""Seconds for what must not hang, on a machine that has much else to do."""
+"""Seconds for what must not hang, on a busy machine."""
 
 
 def problem_of(call: Callable[[], Any]) -> str:
@@ -22,7 +22,7 @@ def problem_of(call: Callable[[], Any]) -> str:
 
 
 def told(call: Callable[[], str]) -> str:
-    """What a tool says, be it a result or a problem."""
+    """Return a tool's result or its error message."""
     try:
         return call()
     except WorkspaceError as problem:

@@ -64,7 +64,7 @@ def test_ambiguous_edit_is_refused_unless_all(folder: Path, workspace: Workspace
 
 
 def test_overlapping_matches_are_ambiguous(folder: Path, workspace: Workspace) -> None:
-    """It is not clear which of them is meant."""
+    """It is not clear which match is meant."""
     (folder / "file").write_text("}\n}\n}\n")
     assert "occurs 2 times" in problem_of(lambda: workspace.edit_file("file", "}\n}", "}"))
     workspace.edit_file("file", "}\n}", "]", all=True)
@@ -213,7 +213,7 @@ Workspace(sys.argv[1]).edit_file("README.md", "things", "nothing")
 
 
 def test_crash_leaves_the_old_file(folder: Path) -> None:
-    """The process is gone in the midst of it, and cannot clean up."""
+    """The process dies during the edit and cannot clean up."""
     assert subprocess.run([sys.executable, "-c", CRASH, folder]).returncode == 9
     assert (folder / "README.md").read_text() == "# Project\n\nIt does things.\n"
 

@@ -75,14 +75,14 @@ def test_large_file_is_not_read(folder: Path, workspace: Workspace) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_file_that_reports_no_size_is_read_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such files are in /proc."""
+    """Files in /proc report size 0."""
     assert Workspace("/proc/self").read_file("status").startswith("Name:")
     monkeypatch.setattr(files, "MAX_FILE_SIZE", 10)
     assert "larger than" in problem_of(lambda: Workspace("/proc/self").read_file("status"))
 
 
 def test_private_key_lines_are_masked(tmp_path: Path) -> None:
-    """In whatever part of the file they are asked for."""
+    """In any part of the file."""
     body = "\n".join(["MIIEowIBAAKCAQEAx0secret"] * 8)
     key = f"-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----"
     (tmp_path / "id_rsa").write_text(f"before\n{key}\nafter\n")

@@ -83,7 +83,7 @@ def test_path_outside_is_refused(folder: Path, workspace: Workspace, path: str) 
 def test_path_outside_without_openat_is_refused(
     folder: Path, workspace: Workspace, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The way of Windows refuses the same; only a link that leads back in is seen through."""
+    """Windows refuses the same paths, except a link that leads out and back in."""
     monkeypatch.setattr(folders, "HAS_OPENAT", False)
     path = path.format(root=folder, above=folder.parent)
     before = all_of(folder.parent)
@@ -130,7 +130,7 @@ UNUSABLE = {
 def test_unusable_path_is_reported(
     folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    monkeypatch.chdir(folder)  # The name of a socket may not be long.
+    monkeypatch.chdir(folder)  # Socket names have a short length limit.
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
         began = time.monotonic()
@@ -204,7 +204,7 @@ def test_random_links_lead_where_the_system_says(tmp_path: Path, seed: int) -> N
         try:
             found = files.read_content(folder, path).data.decode()
         except WorkspaceError as problem:
-            # Of what is inside, only a way that leads out and back in again is refused.
+            # Of paths inside, only those that lead out and back in are refused.
             found = None if "leads out" in str(problem) or not is_inside else "refused"
         assert found in (None, os.path.dirname(real))
         assert found is None or is_inside

@@ -81,7 +81,7 @@ def test_pattern_finds_files_in_subfolders(
 
 
 def test_unprintable_names_are_escaped(folder: Path, workspace: Workspace) -> None:
-    """Nor can a name pretend to be a line of its own."""
+    """A name cannot imitate a result line."""
     names = workspace.list_files().splitlines()
     with open(os.fsencode(folder) + b"/caf\xe9", "w") as file:
         file.write("found")

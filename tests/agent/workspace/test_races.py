@@ -20,7 +20,7 @@ from .support import SECRET, problem_of, told
 def swap_at(
     monkeypatch: pytest.MonkeyPatch, call: str, name: str, swap: Callable[[], None]
 ) -> None:
-    """Do something right before the system is asked for the first time to do `call` with a name."""
+    """Run `swap` right before the first system call `call` with this name."""
     real: Callable[..., Any] = getattr(os, call)
     is_done = False
 
@@ -83,7 +83,7 @@ def test_link_swapped_in_does_not_lead_outside(
 def test_edit_never_writes_through_a_swapped_link(
     folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """Even one that is swapped in right before the last step."""
+    """Even one swapped in right before the last step."""
     real: Callable[..., Any] = getattr(os, moment)
 
     def swapped(*given: Any, **named: Any) -> Any:
@@ -109,7 +109,7 @@ def test_file_that_becomes_a_pipe_does_not_block(
 
 
 def test_constantly_changing_links_never_lead_outside(folder: Path, workspace: Workspace) -> None:
-    """The real thing: another process puts one link after the other under one name."""
+    """Another process keeps replacing a link under the same name."""
     (folder / "src" / "secret.txt").write_text("public")
     flicker = subprocess.Popen([sys.executable, "-c", FLICKER, folder])
     said: set[str] = set()

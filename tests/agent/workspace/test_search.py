@@ -107,7 +107,7 @@ def test_huge_line_is_shown_around_the_match(folder: Path, workspace: Workspace)
 
 
 def test_pieces_of_long_line_overlap() -> None:
-    """Something short is in one piece wherever it stands."""
+    """Every short text is completely in one piece."""
     line = "".join(chr(0x4E00 + number) for number in range(20_000))
     pieces = list(search.split_long_line(line))
     for start in range(0, len(line) - 100, 7):

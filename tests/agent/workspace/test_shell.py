@@ -83,7 +83,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 
 def left(folder: Path) -> list[str]:
-    """What runs in the folder, once there was time for it to end."""
+    """Return what still runs in the folder after a grace period."""
     deadline = time.monotonic() + SOON
     while (found := _running_in(folder)) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -38,16 +38,16 @@ def test_one_is_answered(look: Opener, gateway: Running) -> None:
     identity = put(gateway)
     opened.sees(".badge", "1 to approve")
     opened.until("() => document.title === '(1) Toolspeak'")
-    opened.sees(".card-approval", "from the MCP server files, asked by an agent")
+    opened.sees(".card-approval", "from the MCP server files, requested by an agent")
     opened.sees(".card-approval", '"one\\ntwo"')
     opened.sees(".expiry", "1:")
     # A click in the moment it appears was meant for something else.
-    opened.page.get_by_role("button", name="Always").click()
+    opened.page.get_by_role("button", name="Always allow").click()
     assert answer_to(gateway, identity) is None
     opened.go("#/requests")
     opened.page.wait_for_timeout(800)
-    opened.page.get_by_role("button", name="Always").click()
-    opened.sees(".said", "Allowed for the rest of the agent's session.")
+    opened.page.get_by_role("button", name="Always allow").click()
+    opened.sees(".approval-result", "Allowed for the rest of the agent's session.")
     assert answer_to(gateway, identity) == "always"
     opened.until("() => document.title === 'Toolspeak'")
 
@@ -55,9 +55,9 @@ def test_one_is_answered(look: Opener, gateway: Running) -> None:
 def test_warnings(look: Opener, gateway: Running) -> None:
     put(gateway, can_last=False, is_echo=True, secrets=["the key of OpenAI, in $.content"])
     opened = look()
-    opened.sees(".warning", "only repeats a call")
+    opened.sees(".warning", "repeats one from a tool result")
     opened.sees(".warning", "the key of OpenAI, in $.content")
-    assert opened.page.get_by_role("button", name="Always").count() == 0
+    assert opened.page.get_by_role("button", name="Always allow").count() == 0
 
 
 def test_keys_alone_answer_nothing_by_chance(look: Opener, gateway: Running) -> None:
@@ -75,7 +75,7 @@ def test_keys_alone_answer_nothing_by_chance(look: Opener, gateway: Running) -> 
     while opened.page.evaluate("document.activeElement.textContent") != "No":
         opened.page.keyboard.press("Tab")
     opened.page.keyboard.press("Enter")
-    opened.sees(".said", "Refused.")
+    opened.sees(".approval-result", "Denied.")
     assert answer_to(gateway, identity) == "no"
 
 
@@ -119,14 +119,14 @@ def test_all_that_would_run_is_seen(look: Opener, gateway: Running) -> None:
     box.focus()
     opened.page.keyboard.press("End")
     opened.until("() => document.querySelector('.approval-arguments').scrollTop > 0")
-    assert opened.page.get_by_role("button", name="Yes, once").is_visible()
+    assert opened.page.get_by_role("button", name="Allow once").is_visible()
 
 
 def test_numbers_are_exact_wherever_javascript_would_round(look: Opener) -> None:
     opened = look()
     script = """async () => {
-      const { parseExact, wholeJson } = await import("/inspector/json.js");
-      const of = (written) => wholeJson(parseExact(written)).textContent;
+      const { parseExact, expandedJson } = await import("/inspector/json_view.js");
+      const of = (written) => expandedJson(parseExact(written)).textContent;
       return ["9007199254740993", "-1e400", "1e-400", "0.1000000000000000055", "12.50", "1.5e-7",
         "1.2345678901234568e-05", "100000000000000000000000", "-0.0"].map(of);
     }"""

@@ -29,7 +29,7 @@ def gateway(browser: Browser) -> Iterator[Running]:
 
 def test_five_thousand(look: Opener, gateway: Running) -> None:
     opened = look()
-    opened.sees(".found", "5,000 requests")
+    opened.sees(".request-count", "5,000 requests")
     opened.watch_tasks()
     began = time.monotonic()
     most = opened.page.evaluate(
@@ -51,9 +51,9 @@ def test_five_thousand(look: Opener, gateway: Running) -> None:
     # Typing is as smooth.
     for letter in "question 4321":
         opened.page.get_by_label("Search").press(letter if letter != " " else "Space")
-    opened.sees(".found", "1 of 5,000")
+    opened.sees(".request-count", "1 of 5,000")
     opened.page.get_by_label("Search").fill("")
-    opened.sees(".found", "5,000 requests")
+    opened.sees(".request-count", "5,000 requests")
     assert opened.longest_task() < 600
     # And so are keys.
     opened.page.keyboard.press("Escape")

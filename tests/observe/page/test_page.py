@@ -41,7 +41,7 @@ def test_what_was_typed_goes_with_the_tab(look: Opener) -> None:
     field = opened.page.get_by_label("Token or admin key")
     field.fill("wrong")
     opened.page.keyboard.press("Enter")
-    opened.sees(".token-form .problem", "That does not open it.")
+    opened.sees(".token-form .problem", "Invalid token or key.")
     assert opened.page.evaluate(KEPT) == [None, None]
     field.fill("token")
     opened.page.keyboard.press("Enter")
@@ -94,7 +94,7 @@ def test_it_is_off(look: Opener, gateway: Running) -> None:
         structs.replace(config, inspector=structs.replace(config.inspector, enabled=False))
     )
     opened = look()
-    opened.sees(".empty", "The inspector is off")
+    opened.sees(".empty", "The inspector is disabled")
     opened.sees(".empty", "inspector.enabled")
     opened.problems.clear()  # Browsers say that there was a 403.
 
@@ -109,7 +109,7 @@ def test_dark_and_light(look: Opener, scheme: str) -> None:
         "canvas.fillRect(0, 0, 1, 1); return canvas.getImageData(0, 0, 1, 1).data[0] }"
     )
     assert (opened.page.evaluate(brightness) < 60) == (scheme == "dark")
-    opened.page.get_by_role("button", name="Dark or light").click()
+    opened.page.get_by_role("button", name="Switch theme").click()
     assert (opened.page.evaluate(brightness) < 60) == (scheme == "light")
     opened.page.reload()
     opened.sees(".toolbar")
@@ -187,7 +187,7 @@ def test_what_is_typed_after_a_slash_is_searched_for(look: Opener, gateway: Runn
     opened.sees(".detail h1", "Question 99")
     keyboard.press("/")
     keyboard.type("question 43")
-    opened.sees(".found", "1 of 100")
+    opened.sees(".request-count", "1 of 100")
     assert opened.page.locator("input.search").input_value() == "question 43"
 
 
@@ -212,13 +212,13 @@ def test_by_keys_alone(look: Opener, gateway: Running) -> None:
     opened.sees("a.row[aria-selected=true]", "Question 99")
     keyboard.press("/")
     keyboard.type("question 43")
-    opened.sees(".found", "1 of 101")
+    opened.sees(".request-count", "1 of 101")
     keyboard.press("Escape")
     keyboard.press("j")
     keyboard.press("Enter")
     opened.sees(".detail h1", "Question 43")
     keyboard.press("Escape")
-    opened.sees(".found", "1 of 101")
+    opened.sees(".request-count", "1 of 101")
     for letter, view in (("p", ".playground"), ("c", ".chat")):
         keyboard.press("g")
         keyboard.press(letter)
@@ -228,7 +228,7 @@ def test_by_keys_alone(look: Opener, gateway: Running) -> None:
     keyboard.press("r")
     opened.sees(".requests")
     keyboard.press("?")
-    opened.sees("dialog[open]", "Keys")
+    opened.sees("dialog[open]", "Keyboard shortcuts")
     keyboard.press("Escape")
     opened.until("() => !document.querySelector('dialog').open")
 
@@ -238,7 +238,7 @@ def test_a_lost_connection_comes_back(look: Opener, gateway: Running) -> None:
     opened.sees(".first-steps")
     opened.page.context.set_offline(True)
     gateway.gateway.is_stopping = True  # Ends what is open.
-    opened.sees(".connection", "reconnecting")
+    opened.sees(".connection", "Reconnecting")
     gateway.gateway.is_stopping = False
     ask(gateway)
     opened.page.context.set_offline(False)
@@ -257,7 +257,7 @@ def test_a_gateway_that_was_started_anew(look: Opener, gateway: Running) -> None
     recorder = gateway.gateway.recorder
     assert recorder
     gateway.gateway.is_stopping = True  # Ends what is open.
-    opened.sees(".connection", "reconnecting")
+    opened.sees(".connection", "Reconnecting")
     fresh = RequestLog()
     for number in (1, 2):
         one = made_up(number, "Anew")
@@ -267,7 +267,7 @@ def test_a_gateway_that_was_started_anew(look: Opener, gateway: Running) -> None
     recorder.epoch, recorder.end = "another", fresh.finish
     recorder._log = fresh  # pyright: ignore[reportPrivateUsage]
     gateway.gateway.is_stopping = False
-    opened.sees(".found", "2 requests")
+    opened.sees(".request-count", "2 requests")
     opened.sees("a.row", "Anew")
     assert opened.count("a.row") == 2
     # From there on it goes on as ever.

@@ -17,7 +17,7 @@ def test_it_parses_as_one_types(look: Opener) -> None:
     field = opened.page.get_by_label("Model output")
     field.fill("Nothing to see here.")
     opened.until("() => !document.querySelector('.card-call')")
-    opened.sees(".understood", "No call in it.")
+    opened.sees(".parsed-reply", "No calls found.")
     field.fill("")
     field.press_sequentially(TEXT[: TEXT.rindex("\n")], delay=2)
     opened.sees(".playground .card-call", '"Oslo"')
@@ -27,12 +27,12 @@ def test_it_parses_as_one_types(look: Opener) -> None:
     opened.sees("mark.mark-call", '"Oslo"')
     opened.sees("mark.mark-rejected", "town")
     opened.sees("mark.mark-reasoning", "Which city?")
-    assert opened.text(".pane[aria-label='The output, marked'] .pane-text") == TEXT
+    assert opened.text(".pane[aria-label='Highlighted output'] .pane-text") == TEXT
     # Both ways.
     opened.page.locator(".card-rejected").hover()
-    opened.sees("mark.mark-rejected.lit")
+    opened.sees("mark.mark-rejected.active")
     opened.page.locator(".pane mark.mark-call").first.hover()
-    opened.sees(".card-call.lit")
+    opened.sees(".card-call.active")
     opened.page.locator(".pane mark.mark-call").first.click()
     chosen = field.evaluate("it => it.value.slice(it.selectionStart, it.selectionEnd)")
     assert '"Oslo"' in chosen
@@ -43,9 +43,9 @@ def test_tools_that_are_none(look: Opener) -> None:
     opened.sees(".card-call")
     tools = opened.page.get_by_label("Tools, as JSON")
     tools.fill("[{")
-    opened.sees(".problem", "Not JSON")
+    opened.sees(".problem", "Invalid JSON")
     tools.fill('[{"name": 7}]')
-    opened.until("() => !/^$|Not JSON/.test(document.querySelector('.problem').textContent)")
+    opened.until("() => !/^$|Invalid JSON/.test(document.querySelector('.problem').textContent)")
     opened.problems.clear()  # Browsers say that there was a 400.
     tools.fill("[]")
     opened.until("() => document.querySelector('.problem').hidden")
@@ -55,7 +55,7 @@ def test_examples_trust_and_dialects(look: Opener) -> None:
     opened = look("#/playground")
     opened.page.get_by_label("Load an example").select_option("glm45")
     opened.sees(".card-call", "get_weather")
-    opened.sees(".outcome", "Read as glm45")
+    opened.sees(".outcome", "Dialect: glm45")
     opened.page.get_by_label("Trust").select_option("strict")
     opened.page.get_by_label("Dialect").select_option("hermes")
     opened.until("() => !document.querySelector('.card-call')")

@@ -42,7 +42,7 @@ def lengths(opened: Opened) -> tuple[int, int, int]:
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_request_through_each_api(look: Opener, gateway: Running, wire: str) -> None:
     opened = look()
-    opened.sees(".first-steps", "No request yet")
+    opened.sees(".first-steps", "No requests yet")
     assert "get_weather" in ask(gateway, wire)
     opened.sees("a.row .api", WIRES[wire])
     opened.sees("a.row .calls", "get_weather")
@@ -103,13 +103,13 @@ def test_every_turn_is_there(look: Opener, gateway: Running) -> None:
     open_first(opened)
     tabs = opened.page.get_by_role("tab")
     assert tabs.count() >= 2
-    assert "again: invalid-call" in tabs.nth(1).inner_text()
-    opened.sees(".why", "Asked again, because the reply was a call that cannot be read")
+    assert "retry: invalid-call" in tabs.nth(1).inner_text()
+    opened.sees(".reason", "Retry. Previous reply: ")
     tabs.first.click()
     opened.sees(".detail .column:nth-child(3) .card-rejected", "city")
     opened.sees(f"{TEXT} mark.mark-rejected", "town")
     tabs.first.press("ArrowDown")
-    opened.sees("[role=tab][aria-selected=true]", "again")
+    opened.sees("[role=tab][aria-selected=true]", "retry")
 
 
 def test_a_call_and_its_place_are_linked(look: Opener, gateway: Running) -> None:
@@ -122,7 +122,7 @@ def test_a_call_and_its_place_are_linked(look: Opener, gateway: Running) -> None
     opened.page.locator(".pane mark.mark-call").first.click()
     opened.sees(".card-call.flash")
     card.hover()
-    opened.sees("mark.mark-call.lit")
+    opened.sees("mark.mark-call.active")
     opened.page.locator(".pane mark.mark-call").first.hover()
     opened.sees("#tip", "get_weather")
 
@@ -148,7 +148,7 @@ def test_what_can_be_taken_along(look: Opener, gateway: Running, tmp_path: Path)
 
 def test_one_that_is_gone(look: Opener) -> None:
     opened = look("#/requests/req_none")
-    opened.sees(".empty", "the last 1,000 are kept")
+    opened.sees(".empty", "the last 1,000 requests")
     opened.problems.clear()  # Browsers say that there was a 404.
 
 
@@ -164,7 +164,7 @@ def test_one_that_runs(look: Opener, gateway: Running) -> None:
     opened.until(f"() => document.querySelector('{TEXT}').textContent.length > 40")
     opened.page.locator(SLIDER).focus()
     opened.page.locator(SLIDER).press("Home")
-    opened.page.locator(".section summary", has_text="All that was sent").click()
+    opened.page.locator(".section summary", has_text="Request body").click()
     opened.sees(".state", "200")
     asking.join()
     assert opened.page.locator(SLIDER).input_value() == "0"
@@ -190,19 +190,19 @@ def test_a_megabyte_does_not_hold_it_up(look: Opener, gateway: Running) -> None:
 def test_the_filter_is_in_the_address(look: Opener, gateway: Running) -> None:
     record(gateway, *map(made_up, range(60)))
     opened = look("#/requests?q=question&api=anthropic&has=calls")
-    opened.sees(".found", "6 of 60")
+    opened.sees(".request-count", "6 of 60")
     opened.page.get_by_label("Mode").select_option("prompt")
-    opened.sees(".found", "2 of 60")
+    opened.sees(".request-count", "2 of 60")
     assert opened.page.url.endswith("#/requests?q=question&api=anthropic&mode=prompt&has=calls")
     opened.page.get_by_label("Search").fill("model-0 question 7")
-    opened.sees(".found", "1 of 60")
+    opened.sees(".request-count", "1 of 60")
     opened.page.get_by_label("Search").fill("nothing like it")
     opened.page.get_by_role("button", name="Show all").click()
-    opened.sees(".found", "60 requests")
+    opened.sees(".request-count", "60 requests")
     opened.page.get_by_role("button", name="failed").click()
-    opened.sees(".found", "3 of 60")
+    opened.sees(".request-count", "3 of 60")
     opened.page.get_by_role("button", name="retried").click()
-    opened.sees(".found", "2 of 60")
+    opened.sees(".request-count", "2 of 60")
     assert opened.page.url.endswith("#/requests?has=failed,retried")
 
 
@@ -215,16 +215,16 @@ def test_what_one_looks_at_stays_where_it_is(look: Opener, gateway: Running) -> 
     place = "() => document.getElementById('row-req_00165').getBoundingClientRect().top"
     before = opened.page.evaluate(place)
     record(gateway, *map(made_up, range(200, 212)))
-    opened.sees("button.fresh", "12 new")
+    opened.sees("button.new-requests", "12 new")
     assert opened.page.evaluate(place) == before
-    opened.page.locator("button.fresh").click()
+    opened.page.locator("button.new-requests").click()
     opened.sees("a.row", "Question 211")
     # At the top all that is new appears, unless it is paused.
     record(gateway, made_up(212))
     opened.sees("a.row", "Question 212")
     opened.page.get_by_role("button", name="Pause").click()
     record(gateway, made_up(213))
-    opened.sees("button.fresh", "1 new")
+    opened.sees("button.new-requests", "1 new")
     assert not re.search("Question 213", opened.text(".list"))
     opened.page.get_by_role("button", name="Paused").click()
     opened.sees("a.row", "Question 213")
@@ -260,7 +260,7 @@ def test_a_row_tells_more_while_it_runs(look: Opener, gateway: Running) -> None:
     opened.sees("#row-req_01001 .retries", "2")
     assert opened.page.evaluate("row === document.getElementById('row-req_01001')")
     changed = set(opened.page.evaluate("changes"))
-    assert changed == {"cell mode", "cell asked", "cell retries"}
+    assert changed == {"cell mode", "cell user-message", "cell retries"}
 
 
 def test_the_active_row_is_one_that_is_there(look: Opener, gateway: Running) -> None:

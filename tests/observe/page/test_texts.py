@@ -11,7 +11,7 @@ from .conftest import Opener
 from .site import Opened
 
 DRAW = """async ([texts, spans, end]) => {
-  const { TextPane } = await import("/inspector/textpane.js");
+  const { TextPane } = await import("/inspector/text_pane.js");
   const pane = new TextPane({ label: "test" });
   document.body.append(pane.node);
   window.pane = pane;
@@ -95,7 +95,7 @@ JSON = [
 
 def test_json_says_what_it_says(opened: Opened) -> None:
     drawn = """async (text) => {
-      const { jsonTree, parseExact } = await import("/inspector/json.js");
+      const { jsonTree, parseExact } = await import("/inspector/json_view.js");
       const tree = jsonTree(parseExact(text));
       for (const held of tree.querySelectorAll(".json-held, .json-end, .json-index")) held.remove();
       return tree.textContent;

@@ -1,14 +1,14 @@
-// What the page asks of the gateway, with its token.
+// Requests to the gateway's inspector API, with its token.
 
-import { parseExact } from "./json.js";
+import { parseExact } from "./json_view.js";
 
 const ROOT = "/inspector/api/";
 const TOKEN = "toolspeak.token";
-/** Longer than this without even a ping, and the connection is taken for lost. */
-const SILENCE = 40_000;
-const SLOWEST = 8_000;
+/** Without even a ping for this long, the connection counts as lost. */
+const SILENCE_MS = 40_000;
+const MAX_RETRY_MS = 8_000;
 
-export class Refused extends Error {
+export class ApiError extends Error {
   constructor(status, message, details = {}) {
     super(message);
     this.status = status;
@@ -16,63 +16,63 @@ export class Refused extends Error {
   }
 }
 
-const refusals = new EventTarget();
+const accessErrors = new EventTarget();
 
-/** Hears of every refusal that concerns the page as a whole: 401 and 403. */
-export function onRefused(listener) {
-  refusals.addEventListener("refused", (event) => listener(event.detail));
+/** Registers a listener for 401 and 403, which concern the whole page. */
+export function onAccessError(listener) {
+  accessErrors.addEventListener("refused", (event) => listener(event.detail));
 }
 
-/** A token that is not yet known to be good, and where it is to be kept. */
+/** A token that is not verified yet, and where to store it. */
 let offer = null;
 
 /**
- * Takes the token out of the address, where it would be copied along with links; whether there was
- * one. Anybody can make a link with any token, so that it first has to be tried.
+ * Moves the token out of the address, so that it is not copied with links; returns whether there
+ * was one. Anybody can craft a link with any token, so it is verified first.
  */
-export function takeToken() {
+export function readTokenFromUrl() {
   const match = /(?:^#|[?&])token=([^&]*)/.exec(location.hash);
   if (!match) return false;
-  offer = { token: decoded(match[1]).trim(), storage: localStorage };
+  offer = { token: decodeUri(match[1]).trim(), storage: localStorage };
   const rest = location.hash.replace(match[0], "").replace(/^#?&/, "#").replace(/^(#?[^?&]*)&/, "$1?");
   history.replaceState(null, "", rest.length > 1 ? rest : "#/requests");
   return true;
 }
 
-/** Takes what somebody has typed: it may be the key of an admin, so it goes when the tab does. */
+/** Sets a typed token. It may be an admin key, so it is forgotten with the tab. */
 export function offerToken(typed) {
   offer = { token: typed.trim(), storage: sessionStorage };
 }
 
-/** Keeps the token that was offered if it opens the gateway, else the one of before. */
-export async function tryToken() {
+/** Stores the offered token if the gateway accepts it; else keeps the previous one. */
+export async function verifyToken() {
   if (!offer) return false;
   const tried = offer;
-  const status = await statusWith(tried.token);
-  // Nobody was there to say: it is tried again later.
+  const status = await checkToken(tried.token);
+  // The gateway did not respond: try again later.
   if (!status || offer !== tried) return false;
   offer = null;
-  const isKept = status < 300 || (status !== 401 && !heldToken());
+  const isKept = status < 300 || (status !== 401 && !storedToken());
   if (isKept) {
-    // What is typed holds for this tab, and a newer address goes before it.
+    // A newer token replaces the typed one of this tab.
     sessionStorage.removeItem(TOKEN);
     tried.storage.setItem(TOKEN, tried.token);
   }
   return isKept;
 }
 
-function heldToken() {
+function storedToken() {
   return sessionStorage.getItem(TOKEN) ?? localStorage.getItem(TOKEN) ?? "";
 }
 
-async function statusWith(token) {
+async function checkToken(token) {
   const headers = new Headers();
   if (!authorize(headers, token)) return 401;
-  const asked = fetch(`${ROOT}about`, { cache: "no-store", headers });
-  return asked.then((reply) => reply.status, () => 0);
+  const response = fetch(`${ROOT}about`, { cache: "no-store", headers });
+  return response.then((reply) => reply.status, () => 0);
 }
 
-/** Whether it is a token that can be sent at all. */
+/** Sets the header; returns whether the token can be sent at all. */
 function authorize(headers, token) {
   try {
     headers.set("authorization", `Bearer ${token}`);
@@ -82,7 +82,7 @@ function authorize(headers, token) {
   }
 }
 
-export function decoded(text) {
+export function decodeUri(text) {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -92,30 +92,30 @@ export function decoded(text) {
 
 export async function request(path, options = {}) {
   const headers = new Headers(options.headers);
-  const token = heldToken();
+  const token = storedToken();
   if (token) authorize(headers, token);
   if (options.body) headers.set("content-type", "application/json");
-  const reply = await fetch(ROOT + path, { cache: "no-store", ...options, headers }).catch(unreachable);
+  const reply = await fetch(ROOT + path, { cache: "no-store", ...options, headers }).catch(throwUnreachable);
   if (reply.ok) return reply;
-  throw await refusalOf(reply);
+  throw await readError(reply);
 }
 
-function unreachable(problem) {
+function throwUnreachable(problem) {
   if (problem.name === "AbortError") throw problem;
-  throw new Refused(0, "The gateway cannot be reached.");
+  throw new ApiError(0, "Cannot reach the gateway.");
 }
 
-async function refusalOf(reply) {
+async function readError(reply) {
   let details = {};
   try {
     details = (await reply.json()).error ?? {};
   } catch {
-    // Not of the inspector itself: the status has to do.
+    // The error is not from the inspector itself: use the status.
   }
-  const message = details.message ?? `The gateway answered ${reply.status}.`;
-  const refused = new Refused(reply.status, message, details);
+  const message = details.message ?? `The gateway returned status ${reply.status}.`;
+  const refused = new ApiError(reply.status, message, details);
   if (reply.status === 401 || reply.status === 403) {
-    refusals.dispatchEvent(new CustomEvent("refused", { detail: refused }));
+    accessErrors.dispatchEvent(new CustomEvent("refused", { detail: refused }));
   }
   return refused;
 }
@@ -129,8 +129,8 @@ export async function post(path, body, options) {
   return parseExact(await (await request(path, sent)).text());
 }
 
-/** The lines of a reply, as they come. */
-export async function* lines(reply) {
+/** Yields the lines of a response as they arrive. */
+export async function* readLines(reply) {
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
@@ -148,41 +148,41 @@ export async function* lines(reply) {
 }
 
 /**
- * Tells all that is new, for as long as the page is open: each message goes to `hears`, and
- * `isConnected(true or false)` follows the connection, which is made anew whenever it is lost.
+ * Follows live updates while the page is open: calls `onMessage` with each, and `onConnection(true
+ * or false)` as the connection changes. It reconnects whenever the connection is lost.
  */
-export function live(hears, isConnected) {
+export function followLive(onMessage, onConnection) {
   let after = 0;
   let epoch = "";
   let wait = 0;
   let woken = () => {};
 
-  // A gateway that was started anew counts from its own beginning: what it is asked for does, too.
-  function isOfAnother(message) {
-    const isAnother = message.epoch && epoch && message.epoch !== epoch;
+  // A restarted gateway counts from the beginning, and so must the next request.
+  function isRestarted(message) {
+    const hasChanged = message.epoch && epoch && message.epoch !== epoch;
     epoch = message.epoch ?? epoch;
-    return isAnother && after > 0;
+    return hasChanged && after > 0;
   }
 
-  /** Whether it has to be asked again, from the beginning. */
+  /** Returns whether to reconnect at once, from the beginning. */
   async function follow() {
     const abort = new AbortController();
-    let silence = setTimeout(() => abort.abort(), SILENCE);
+    let silence = setTimeout(() => abort.abort(), SILENCE_MS);
     try {
       const reply = await request(`live?after=${after}`, { signal: abort.signal });
-      for await (const text of lines(reply)) {
+      for await (const text of readLines(reply)) {
         clearTimeout(silence);
-        silence = setTimeout(() => abort.abort(), SILENCE);
+        silence = setTimeout(() => abort.abort(), SILENCE_MS);
         wait = 0;
-        isConnected(true);
+        onConnection(true);
         if (!text.trim()) continue;
         const message = parseExact(text);
-        if (isOfAnother(message)) {
+        if (isRestarted(message)) {
           after = 0;
           return true;
         }
         after = message.next ?? after;
-        hears(message);
+        onMessage(message);
       }
       return false;
     } finally {
@@ -195,11 +195,11 @@ export function live(hears, isConnected) {
       try {
         if (await follow()) continue;
       } catch (problem) {
-        // The form for the token, or the message that it is off, says it better.
-        if (problem instanceof Refused && [401, 403].includes(problem.status)) return;
+        // The token form or the message about the disabled inspector is shown instead.
+        if (problem instanceof ApiError && [401, 403].includes(problem.status)) return;
       }
-      isConnected(false);
-      wait = Math.min(SLOWEST, Math.max(400, wait * 2));
+      onConnection(false);
+      wait = Math.min(MAX_RETRY_MS, Math.max(400, wait * 2));
       await Promise.race([
         new Promise((resolve) => setTimeout(resolve, wait * (0.8 + 0.4 * Math.random()))),
         new Promise((resolve) => (woken = resolve)),
@@ -213,9 +213,9 @@ export function live(hears, isConnected) {
   forever();
 }
 
-/** Parses server-sent events that carry JSON: the values of their data lines. */
-export async function* events(reply) {
-  for await (const text of lines(reply)) {
+/** Yields the JSON values of server-sent events. */
+export async function* readServerSentEvents(reply) {
+  for await (const text of readLines(reply)) {
     const data = text.startsWith("data:") ? text.slice(5).trim() : "";
     if (data && data !== "[DONE]") yield JSON.parse(data);
   }

@@ -1,22 +1,22 @@
-// Questions of agents that wait for somebody. They stand at the lower edge of every view, where
-// nothing moves when they come; only a button answers them, and none in the moment it appears.
+// Approvals that agents wait for. They are at the bottom of every view, where nothing moves when
+// they appear. Only a button answers them, and not in the first moment after it appears.
 
 import { post } from "./api.js";
-import { button } from "./parts.js";
-import { h, keyed, line, setText } from "./dom.js";
+import { h, keyedList, oneLine, setText } from "./dom.js";
 import { count, countdown } from "./format.js";
-import { wholeJson } from "./json.js";
+import { expandedJson } from "./json_view.js";
+import { button } from "./widgets.js";
 
-/** So long a button does nothing: a key or a click that was meant for something else. */
-const STRAY = 800;
-const SAID = 6_000;
-const ANSWERS = {
+/** A new button ignores clicks for this long: they were meant for something else. */
+const CLICK_GUARD_MS = 800;
+const RESULT_MS = 6_000;
+const ANSWER_TEXTS = {
   yes: "Allowed once.",
   always: "Allowed for the rest of the agent's session.",
-  no: "Refused.",
+  no: "Denied.",
 };
 
-const TOO_LATE = "Too late: it was answered elsewhere, or has expired. It was not allowed by this.";
+const TOO_LATE = "Too late: already answered or expired. Your answer had no effect.";
 
 export class Approvals {
   #pending = [];
@@ -33,7 +33,7 @@ export class Approvals {
       h("div", { class: "approvals-head" }, this.summary, h("span", { class: "spring" }), this.fold),
       this.list,
     );
-    this.drawCards = keyed(this.list, (approval) => approval.id, (approval) => this.#card(approval));
+    this.drawCards = keyedList(this.list, (approval) => approval.id, (approval) => this.#card(approval));
     setInterval(() => this.#draw(), 1000);
   }
 
@@ -44,7 +44,7 @@ export class Approvals {
 
   show() {
     this.#fold(false);
-    // Not a button: the next key that is pressed may have been meant for something else.
+    // Not a button: the next key may be meant for something else.
     this.list.firstElementChild?.focus();
   }
 
@@ -57,20 +57,20 @@ export class Approvals {
   #draw() {
     const now = Date.now() / 1000;
     const open = this.#pending.filter(({ id, expires_at: expiresAt }) => expiresAt > now && !this.#answered.has(id));
-    const said = [...this.#answered.values()].map(({ approval }) => approval);
-    this.node.hidden = !open.length && !said.length;
+    const answered = [...this.#answered.values()].map(({ approval }) => approval);
+    this.node.hidden = !open.length && !answered.length;
     setText(this.summary, open.length ? `${count(open.length, "approval")} waiting` : "Answered");
-    this.drawCards([...said, ...open]);
+    this.drawCards([...answered, ...open]);
     this.onCount(open.length);
   }
 
   #card(approval) {
     const { id, tool, source, agent, secrets } = approval;
-    const left = h("span", { class: "expiry", "data-tip": "Then the answer is no" });
-    const outcome = h("p", { class: "said", role: "status", hidden: true });
+    const left = h("span", { class: "expiry", "data-tip": "Denied when the time is up" });
+    const outcome = h("p", { class: "approval-result", role: "status", hidden: true });
     const shownAt = performance.now();
     const answer = async (word) => {
-      if (performance.now() - shownAt < STRAY || this.#answered.has(id)) return;
+      if (performance.now() - shownAt < CLICK_GUARD_MS || this.#answered.has(id)) return;
       await this.#answer(approval, word);
     };
     const choice = (word, label, name) => button(
@@ -81,18 +81,18 @@ export class Approvals {
     const buttons = h(
       "div",
       { class: "answers" },
-      choice("yes", "Yes, once", "answer-yes"),
-      approval.can_always && choice("always", "Always", "answer-always"),
-      choice("no", "No", "answer-no"),
+      choice("yes", "Allow once", "answer-yes"),
+      approval.can_always && choice("always", "Always allow", "answer-always"),
+      choice("no", "Deny", "answer-no"),
       approval.can_always && h(
         "span",
         { class: "faint small" },
-        "Always: this tool, with any arguments, until the agent's session ends.",
+        "Always allow: this tool, with any arguments, until the agent's session ends.",
       ),
     );
     const node = h(
       "article",
-      { class: "card card-approval", tabindex: "-1", "aria-label": `May ${line(tool, 80)} run?` },
+      { class: "card card-approval", tabindex: "-1", "aria-label": `Approve ${oneLine(tool, 80)}?` },
       h(
         "header",
         null,
@@ -101,8 +101,8 @@ export class Approvals {
           "span",
           { class: "faint" },
           [
-            source && `from ${line(source, 120)}`,
-            agent && `asked by ${line(agent, 120)}`,
+            source && `from ${oneLine(source, 120)}`,
+            agent && `requested by ${oneLine(agent, 120)}`,
           ].filter((one) => one).join(", "),
         ),
         h("span", { class: "spring" }),
@@ -111,43 +111,42 @@ export class Approvals {
       approval.is_echo && h(
         "p",
         { class: "warning" },
-        "The model only repeats a call that stands in what a tool has given it. ",
-        "Nobody may have asked for it.",
+        "This call repeats one from a tool result. The user may not have asked for it.",
       ),
       secrets.length > 0 && h(
         "div",
         { class: "warning" },
-        "The call would be given secrets:",
+        "This call would receive secrets:",
         h("ul", null, secrets.map((words) => h("li", null, words))),
       ),
       h(
         "div",
         { class: "approval-arguments", role: "region", "aria-label": "Arguments", tabindex: "0" },
-        wholeJson(approval.arguments),
+        expandedJson(approval.arguments),
       ),
       buttons, outcome,
     );
     const update = () => {
-      const said = this.#answered.get(id)?.said;
-      setText(left, said ? "" : countdown(approval.expires_at - Date.now() / 1000));
-      node.classList.toggle("is-over", Boolean(said));
-      outcome.hidden = !said;
-      setText(outcome, said ?? "");
+      const result = this.#answered.get(id)?.result;
+      setText(left, result ? "" : countdown(approval.expires_at - Date.now() / 1000));
+      node.classList.toggle("is-over", Boolean(result));
+      outcome.hidden = !result;
+      setText(outcome, result ?? "");
     };
     return { node, update };
   }
 
   async #answer(approval, word) {
-    const said = await post(`approvals/${encodeURIComponent(approval.id)}`, { answer: word }).then(
-      ({ answer }) => ANSWERS[answer] ?? line(answer),
-      (problem) => (problem.status === 404 ? TOO_LATE : `Not answered: ${problem.message}`),
+    const result = await post(`approvals/${encodeURIComponent(approval.id)}`, { answer: word }).then(
+      ({ answer }) => ANSWER_TEXTS[answer] ?? oneLine(answer),
+      (problem) => (problem.status === 404 ? TOO_LATE : `Could not answer: ${problem.message}`),
     );
-    this.#answered.set(approval.id, { approval, said });
+    this.#answered.set(approval.id, { approval, result });
     this.#draw();
     setTimeout(() => {
       this.#answered.delete(approval.id);
       this.#pending = this.#pending.filter(({ id }) => id !== approval.id);
       this.#draw();
-    }, SAID);
+    }, RESULT_MS);
   }
 }

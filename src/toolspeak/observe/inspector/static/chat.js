@@ -1,15 +1,14 @@
-// A talk with a model that has the sample tools, and the other side of it.
+// A chat with a model that has sample tools, next to the model's view of it.
 
-import { add, h, setText } from "./dom.js";
-import { tryParse } from "./json.js";
-import { OtherSide } from "./other_side.js";
-import { button } from "./parts.js";
-import { Samples } from "./samples.js";
-import { ask } from "./talk.js";
-import { callCard } from "./understood.js";
+import { readServerSentEvents, request } from "./api.js";
+import { appendChildren, h, oneLine, setText } from "./dom.js";
+import { tryParse } from "./json_view.js";
+import { ModelView } from "./models_view.js";
+import { callCard } from "./parsed_reply.js";
+import { button, section } from "./widgets.js";
 
-/** So often calls are answered by themselves, before one has to look. */
-const MOST_ROUNDS = 6;
+/** Rounds of calls that are answered automatically before the user must confirm. */
+const MAX_AUTO_ROUNDS = 6;
 
 export class ChatView {
   #messages = [];
@@ -18,8 +17,8 @@ export class ChatView {
   #rounds = 0;
 
   constructor(about) {
-    this.samples = new Samples(about.samples);
-    this.side = new OtherSide();
+    this.samples = new SampleTools(about.samples);
+    this.modelView = new ModelView();
     this.#build(about);
     this.#drawState();
   }
@@ -35,20 +34,20 @@ export class ChatView {
       )),
     );
     this.auto = h("input", { type: "checkbox", checked: true });
-    this.talk = h("div", { class: "talk", role: "log", "aria-label": "Conversation", tabindex: "0" });
-    this.hello = h(
+    this.chatLog = h("div", { class: "chat-log", role: "log", "aria-label": "Conversation", tabindex: "0" });
+    this.intro = h(
       "div",
-      { class: "hello faint" },
-      "Ask something that needs a tool, such as ",
+      { class: "chat-intro faint" },
+      "Ask something that needs a tool, for example: ",
       this.#suggestion("What is the weather in Oslo?"),
     );
-    this.talk.append(this.hello);
+    this.chatLog.append(this.intro);
     this.input = h("textarea", {
       class: "input", rows: "2", "aria-label": "Your message",
-      placeholder: "Message (Enter sends, Shift+Enter makes a line)",
+      placeholder: "Message (Enter to send, Shift+Enter for a new line)",
       on: { keydown: (event) => this.#typed(event) },
     });
-    this.send = button("Send", () => this.#say(), { class: "primary" });
+    this.send = button("Send", () => this.#sendMessage(), { class: "primary" });
     this.stop = button("Stop", () => this.#abort?.abort(), { hidden: true });
     this.node = h(
       "section",
@@ -56,7 +55,7 @@ export class ChatView {
       h(
         "div",
         { class: "toolbar" },
-        this.model, h("label", { class: "labelled" }, this.auto, "run tools by themselves"),
+        this.model, h("label", { class: "labelled" }, this.auto, "Run tools automatically"),
         h("span", { class: "spring" }), button("New chat", () => this.#clear()),
       ),
       h(
@@ -66,10 +65,10 @@ export class ChatView {
           "section",
           { class: "column conversation", "aria-label": "Conversation" },
           this.samples.node,
-          this.talk,
+          this.chatLog,
           h("div", { class: "composer" }, this.input, this.send, this.stop),
         ),
-        this.side.node,
+        this.modelView.node,
       ),
     );
   }
@@ -77,7 +76,7 @@ export class ChatView {
   #suggestion(text) {
     return button(text, () => {
       this.input.value = text;
-      this.#say();
+      this.#sendMessage();
     }, { class: "link" });
   }
 
@@ -88,15 +87,15 @@ export class ChatView {
   #typed(event) {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
-    this.#say();
+    this.#sendMessage();
   }
 
   #clear() {
     this.#abort?.abort();
     this.#messages = [];
     this.#open.clear();
-    this.talk.replaceChildren(this.hello);
-    this.side.clear();
+    this.chatLog.replaceChildren(this.intro);
+    this.modelView.clear();
     this.#drawState();
   }
 
@@ -108,30 +107,28 @@ export class ChatView {
   }
 
   #add(role, ...children) {
-    const node = add(
-      h("div", { class: `said-by said-by-${role}` }, h("span", { class: "role" }, role)),
+    const node = appendChildren(
+      h("div", { class: `chat-message chat-message-${role}` }, h("span", { class: "role" }, role)),
       children,
     );
-    this.#following(() => this.talk.append(node));
+    this.#keepScrolledToEnd(() => this.chatLog.append(node));
     return node;
   }
 
-  /** Keeps the end in sight, for those who have not scrolled away from it. */
-  #following(change) {
-    const isAtEnd = this.talk.scrollHeight - this.talk.scrollTop - this.talk.clientHeight < 60;
+  /** Keeps the log scrolled to its end, unless the user has scrolled away. */
+  #keepScrolledToEnd(change) {
+    const isAtEnd = this.chatLog.scrollHeight - this.chatLog.scrollTop - this.chatLog.clientHeight < 60;
     change();
-    if (isAtEnd) this.talk.scrollTop = this.talk.scrollHeight;
+    if (isAtEnd) this.chatLog.scrollTop = this.chatLog.scrollHeight;
   }
 
-  // One turn after another.
-
-  #say() {
+  #sendMessage() {
     const text = this.input.value.trim();
     if (!text || this.#abort || this.#open.size) return;
     this.input.value = "";
-    this.hello.remove();
+    this.intro.remove();
     this.#messages.push({ role: "user", content: text });
-    this.#add("user", h("div", { class: "said-text" }, text));
+    this.#add("user", h("div", { class: "chat-text" }, text));
     this.#rounds = 0;
     this.#ask();
   }
@@ -140,24 +137,24 @@ export class ChatView {
     const abort = (this.#abort = new AbortController());
     const messages = this.#messages;
     this.#drawState();
-    const text = h("div", { class: "said-text", "aria-busy": "true" });
+    const text = h("div", { class: "chat-text", "aria-busy": "true" });
     const node = this.#add("assistant", text);
     try {
-      const message = await ask({
+      const message = await requestChat({
         model: this.model.value,
         messages,
         tools: this.samples.tools(),
         signal: abort.signal,
-        tell: (piece) => this.#hear(piece, node, text),
+        onDelta: (piece) => this.#receive(piece, node, text),
       });
       messages.push(message);
       this.#abort = null;
-      this.#takeCalls(node, message.tool_calls ?? []);
+      this.#showCalls(node, message.tool_calls ?? []);
     } catch (problem) {
-      // What was said until then stays, for the model as for the reader.
+      // Keep the partial reply, for the model and for the reader.
       if (text.textContent) messages.push({ role: "assistant", content: text.textContent });
       const why = abort.signal.aborted ? "Stopped." : problem.message;
-      this.#following(() => node.append(h("p", { class: "problem" }, why)));
+      this.#keepScrolledToEnd(() => node.append(h("p", { class: "problem" }, why)));
     } finally {
       text.removeAttribute("aria-busy");
       if (this.#abort === abort) this.#abort = null;
@@ -165,32 +162,30 @@ export class ChatView {
     }
   }
 
-  #hear({ id, text }, node, element) {
-    if (id) this.#linkToSide(node, id);
-    if (text !== undefined) this.#following(() => setText(element, text));
+  #receive({ id, text }, node, element) {
+    if (id) this.#linkToModelView(node, id);
+    if (text !== undefined) this.#keepScrolledToEnd(() => setText(element, text));
   }
 
-  #linkToSide(node, id) {
-    const show = button("its other side", () => this.side.follow(id), { class: "link small" });
+  #linkToModelView(node, id) {
+    const show = button("Model's view", () => this.modelView.follow(id), { class: "link small" });
     node.firstChild.append(" · ", show);
-    this.side.follow(id);
+    this.modelView.follow(id);
   }
 
-  // Calls, and what they give.
-
-  #takeCalls(node, calls) {
-    this.#following(() => node.append(...calls.map((call) => this.#call(call))));
+  #showCalls(node, calls) {
+    this.#keepScrolledToEnd(() => node.append(...calls.map((call) => this.#call(call))));
     if (!calls.length || !this.auto.checked) return;
-    if (this.#rounds >= MOST_ROUNDS) {
+    if (this.#rounds >= MAX_AUTO_ROUNDS) {
       node.append(h(
         "p",
         { class: "faint small" },
-        `${MOST_ROUNDS} rounds of calls ran by themselves: from here on it is yours.`,
+        `${MAX_AUTO_ROUNDS} rounds of calls ran automatically. Send further results yourself.`,
       ));
       return;
     }
     this.#rounds += 1;
-    for (const give of [...this.#open.values()]) give();
+    for (const submit of [...this.#open.values()]) submit();
   }
 
   #call({ id, function: { name, arguments: text } }) {
@@ -200,30 +195,111 @@ export class ChatView {
       {
         class: "input mono",
         rows: "2",
-        "aria-label": "What the tool gives",
+        "aria-label": "Tool result",
         spellcheck: "false",
         value: this.samples.resultOf(name),
       },
     );
-    const run = button("Run sample", () => give(), { class: "primary" });
-    const give = () => {
+    const run = button("Send result", () => submit(), { class: "primary" });
+    const submit = () => {
       area.disabled = true;
       run.remove();
-      this.#give(id, area.value);
+      this.#submitResult(id, area.value);
     };
-    this.#open.set(id, give);
+    this.#open.set(id, submit);
     return h(
       "div",
-      { class: "made-call" },
+      { class: "chat-call" },
       callCard({ id, name, arguments: value, dialect: null }),
-      h("div", { class: "result" }, h("span", { class: "faint small" }, "result"), area, run),
+      h("div", { class: "result" }, h("span", { class: "faint small" }, "Result"), area, run),
     );
   }
 
-  #give(id, content) {
+  #submitResult(id, content) {
     this.#open.delete(id);
     this.#messages.push({ role: "tool", tool_call_id: id, content });
     this.#drawState();
     if (!this.#open.size) this.#ask();
   }
+}
+
+export class SampleTools {
+  #rows;
+
+  constructor(samples) {
+    this.#rows = samples.map(({ tool, result }) => {
+      const { name, description } = tool.function;
+      const box = h("input", { type: "checkbox", checked: true });
+      const text = typeof result === "string" ? result : JSON.stringify(result);
+      const area = h(
+        "textarea",
+        {
+          class: "input mono",
+          rows: "2",
+          "aria-label": `Result of ${oneLine(name, 60)}`,
+          spellcheck: "false",
+          value: text,
+        },
+      );
+      const node = h(
+        "div",
+        { class: "sample" },
+        h(
+          "label",
+          null,
+          box,
+          " ",
+          h("span", { class: "mono" }, name),
+          h("span", { class: "faint small" }, ` ${oneLine(description ?? "", 120)}`),
+        ),
+        area,
+      );
+      return { name, tool, box, area, node };
+    });
+    const part = section("Tools", { open: false }, this.#rows.map(({ node }) => node));
+    const names = () => this.tools().map((tool) => tool.function.name).join(", ");
+    const hint = () => part.setHint(names() || "none");
+    for (const { box } of this.#rows) box.addEventListener("change", hint);
+    hint();
+    this.node = part.node;
+  }
+
+  tools() {
+    return this.#rows.filter(({ box }) => box.checked).map(({ tool }) => tool);
+  }
+
+  resultOf(name) {
+    return this.#rows.find((row) => row.name === name)?.area.value ?? `No sample result for ${name}.`;
+  }
+}
+
+/** Sends a chat request; calls `onDelta` with {id} or {text} as they arrive, and returns the message. */
+export async function requestChat({ model, messages, tools, signal, onDelta }) {
+  const body = JSON.stringify({ model, messages, stream: true, ...(tools.length ? { tools } : {}) });
+  const reply = await request("chat", { method: "POST", body, signal });
+  onDelta({ id: reply.headers.get("x-request-id") });
+  const message = { role: "assistant", content: "", tool_calls: [] };
+  for await (const event of readServerSentEvents(reply)) {
+    if (event.error) throw new Error(event.error.message ?? "The reply was interrupted.");
+    const delta = event.choices?.[0]?.delta ?? {};
+    if (delta.content) {
+      message.content += delta.content;
+      onDelta({ text: message.content });
+    }
+    for (const piece of delta.tool_calls ?? []) mergeCallDelta(message.tool_calls, piece);
+  }
+  return omitEmptyCalls(message);
+}
+
+function mergeCallDelta(calls, { index = calls.length, id, function: { name, arguments: text } = {} }) {
+  const call = (calls[index] ??= { id: "", type: "function", function: { name: "", arguments: "" } });
+  if (id) call.id = id;
+  if (name) call.function.name = name;
+  call.function.arguments += text ?? "";
+}
+
+function omitEmptyCalls(message) {
+  const calls = message.tool_calls.filter((call) => call);
+  const { tool_calls: _, ...rest } = message;
+  return calls.length ? { ...rest, tool_calls: calls } : rest;
 }

@@ -1,5 +1,5 @@
-// The only place where elements are made. Strings become text nodes or attributes of this list, and
-// nothing else: whatever a model says, none of it is ever read as markup.
+// The only place that creates elements. Strings become text nodes or attributes of this list and
+// nothing else, so that no text of a model is ever parsed as markup.
 
 const ATTRIBUTES = new Set([
   "autocomplete", "checked", "class", "cols", "disabled", "for", "hidden", "id", "inputmode", "list",
@@ -9,9 +9,9 @@ const ATTRIBUTES = new Set([
 const SHAPE_ATTRIBUTES = new Set(["class", "d", "viewBox", "preserveAspectRatio", "aria-hidden"]);
 const PROPERTIES = new Set(["checked", "disabled", "hidden", "open", "selected", "value"]);
 
-// Characters that show nothing, or change how others are shown: controls, and those that turn the
-// direction of text. Joiners stay, some scripts and emoji need them, and so do ends of lines.
-const UNSEEN = new RegExp(
+// Characters that are invisible or change how others are shown: control characters and direction
+// overrides. Joiners stay, because some scripts and emoji need them, and so do line ends.
+const INVISIBLE = new RegExp(
   [
     "\\r(?!\\n)",
     "[\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e]",
@@ -21,23 +21,23 @@ const UNSEEN = new RegExp(
   "g",
 );
 
-export function nameOfUnseen(character) {
+export function invisibleSymbol(character) {
   return `⟨${character.codePointAt(0).toString(16).toUpperCase().padStart(2, "0")}⟩`;
 }
 
-/** The text, with a sign in place of each character that cannot be seen. */
-export function visible(text) {
-  return String(text).replace(UNSEEN, nameOfUnseen);
+/** Replaces each invisible character by a symbol. */
+export function escapeInvisible(text) {
+  return String(text).replace(INVISIBLE, invisibleSymbol);
 }
 
-/** Where unseen characters are: [index, length] each. */
-export function* unseenIn(text) {
-  for (const match of text.matchAll(UNSEEN)) yield [match.index, match[0].length];
+/** Yields [index, length] of each invisible character. */
+export function* findInvisible(text) {
+  for (const match of text.matchAll(INVISIBLE)) yield [match.index, match[0].length];
 }
 
-/** On one line, and not longer than so much. */
-export function line(text, most = 400) {
-  const flat = visible(String(text ?? "").slice(0, most * 2)).replace(/\s+/g, " ").trim();
+/** Collapses whitespace, and shortens to `most` characters. */
+export function oneLine(text, most = 400) {
+  const flat = escapeInvisible(String(text ?? "").slice(0, most * 2)).replace(/\s+/g, " ").trim();
   return flat.length > most ? `${flat.slice(0, most)}…` : flat;
 }
 
@@ -51,34 +51,33 @@ function setAttribute(element, name, value) {
     element[name] = value;
   } else if (ATTRIBUTES.has(name) || /^(aria|data)-[a-z-]+$/.test(name)) {
     if (value !== null && value !== undefined && value !== false) {
-      element.setAttribute(name, value === true ? "" : visible(value));
+      element.setAttribute(name, value === true ? "" : escapeInvisible(value));
     }
   } else {
     throw new Error(`no attribute for this page: ${name}`);
   }
 }
 
-/** An element: h("p", {class: "note"}, "text", other, …). Nothing is made of null and false. */
+/** Creates an element: h("p", {class: "note"}, "text", other, …). Null and false are skipped. */
 export function h(tag, props, ...children) {
   const element = document.createElement(tag);
-  // The value of an option or a range depends on what was set before it.
+  // The value of an option or a range depends on the other attributes.
   const { value, ...others } = props ?? {};
   for (const [name, given] of Object.entries(others)) setAttribute(element, name, given);
-  add(element, children);
+  appendChildren(element, children);
   if (value !== undefined) setAttribute(element, "value", value);
   return element;
 }
 
-export function add(element, children) {
+export function appendChildren(element, children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : document.createTextNode(visible(child)));
+    element.append(child instanceof Node ? child : document.createTextNode(escapeInvisible(child)));
   }
   return element;
 }
 
-/** A drawing, of shapes that this page knows. */
-export function shape(tag, props, ...children) {
+export function svg(tag, props, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(props)) {
     if (!SHAPE_ATTRIBUTES.has(name)) throw new Error(`no attribute for a shape: ${name}`);
@@ -88,14 +87,14 @@ export function shape(tag, props, ...children) {
   return element;
 }
 
-/** Sets text only where it differs, so that a selection in it survives. */
+/** Sets text only if it differs, so that a selection in it survives. */
 export function setText(element, text) {
-  const shown = visible(text ?? "");
+  const shown = escapeInvisible(text ?? "");
   if (element.textContent !== shown) element.textContent = shown;
 }
 
-/** Puts these children there, and leaves alone what is there already. */
-export function place(element, ...children) {
+/** Sets the children, unless they are the same already. */
+export function setChildren(element, ...children) {
   const wanted = children.flat(Infinity).filter((child) => child);
   const isThere =
     wanted.length === element.childNodes.length &&
@@ -104,10 +103,10 @@ export function place(element, ...children) {
 }
 
 /**
- * A list of things of which each has its node, kept by key: `make(item)` makes it, with an
- * `update(item)` where it may change. Nodes that are still wanted are not touched.
+ * Renders a list with one node per key: `make(item)` creates it, with an optional `update(item)`.
+ * Nodes that remain in the list are not touched.
  */
-export function keyed(element, keyOf, make) {
+export function keyedList(element, keyOf, make) {
   const made = new Map();
   return (items) => {
     const wanted = new Map(items.map((item, at) => [String(keyOf(item, at)), item]));
@@ -118,11 +117,11 @@ export function keyed(element, keyOf, make) {
       entry.update?.(item);
       return entry.node ?? entry;
     });
-    place(element, nodes);
+    setChildren(element, nodes);
   };
 }
 
-export function debounced(wait, action) {
+export function debounce(wait, action) {
   let timer = 0;
   return (...values) => {
     clearTimeout(timer);

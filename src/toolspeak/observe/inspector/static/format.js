@@ -1,4 +1,4 @@
-// Numbers and times, as people read them.
+// Formats numbers and times.
 
 export function duration(ms) {
   if (ms === null || ms === undefined) return "";
@@ -29,13 +29,13 @@ export function count(number, word, plural = `${word}s`) {
   return `${number.toLocaleString("en")} ${number === 1 ? word : plural}`;
 }
 
-/** What a reply took, as its API counts: 210 input, 40 output. */
+/** Token usage: 210 input, 40 output. */
 export function tokens(usage) {
   const words = ([name, value]) => `${value.toLocaleString("en")} ${name.replaceAll("_", " ")}`;
   return Object.entries(usage ?? {}).filter(([, value]) => value > 0).map(words).join(", ");
 }
 
-/** What is left of some seconds: 1:05. */
+/** Remaining time: 1:05. */
 export function countdown(seconds) {
   const left = Math.max(0, Math.ceil(seconds));
   return `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}`;

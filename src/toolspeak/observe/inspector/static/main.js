@@ -1,26 +1,25 @@
-// The page: its frame, and which view the address names.
+// The page frame, and routing between the views.
 
-import { decoded, get, live, offerToken, onRefused, takeToken, tryToken } from "./api.js";
+import { decodeUri, get, followLive, offerToken, onAccessError, readTokenFromUrl, verifyToken } from "./api.js";
 import { Approvals } from "./approvals.js";
 import { ChatView } from "./chat.js";
-import { DetailView } from "./detail.js";
-import { h, place, setText } from "./dom.js";
-import { installKeys } from "./keys.js";
-import { button } from "./parts.js";
+import { h, setChildren, setText } from "./dom.js";
 import { PlaygroundView } from "./playground.js";
-import { RequestsView } from "./requests.js";
-import { Requests } from "./store.js";
-import { installTips } from "./tip.js";
+import { DetailView } from "./request_detail.js";
+import { RequestsView } from "./request_list.js";
+import { RequestStore } from "./request_store.js";
+import { installShortcuts } from "./shortcuts.js";
+import { button, installTooltips } from "./widgets.js";
 
 const NAMES = { requests: "Requests", playground: "Playground", chat: "Chat" };
 
 class Page {
-  #requests = new Requests();
+  #requests = new RequestStore();
   #views = {};
   #view = null;
   #epoch = null;
   #started = Promise.resolve();
-  /** The filter of the list, for the way back to it. */
+  /** The filter of the list, to restore it on the way back. */
   #filter = "";
 
   constructor() {
@@ -36,12 +35,12 @@ class Page {
     this.theme = button(
       "◐",
       () => toolspeakTheme.toggle(),
-      { class: "quiet", "aria-label": "Dark or light", tip: "Dark or light" },
+      { class: "quiet", "aria-label": "Switch theme", tip: "Switch theme" },
     );
     this.help = button(
       "?",
       () => this.showKeys(),
-      { class: "quiet keys", "aria-label": "Keys", tip: "Keys" },
+      { class: "quiet keys", "aria-label": "Keyboard shortcuts", tip: "Keyboard shortcuts (?)" },
     );
     const bar = h(
       "header",
@@ -51,25 +50,25 @@ class Page {
       h("span", { class: "spring" }), this.connection, this.badge, this.theme, this.help,
     );
     document.body.replaceChildren(bar, this.main, this.approvals.node);
-    installTips();
-    this.showKeys = installKeys({
+    installTooltips();
+    this.showKeys = installShortcuts({
       go: (letter) => this.#go(letter),
       search: () => this.#search(),
       view: () => this.#view,
     });
-    onRefused((refused) => this.#refuse(refused));
-    window.addEventListener("hashchange", () => this.#move());
+    onAccessError((refused) => this.#showAccessError(refused));
+    window.addEventListener("hashchange", () => this.#onHashChange());
   }
 
-  /** Once after the other: what an earlier start is refused is not said over a later one. */
+  /** Starts run one after another, so that an earlier failure cannot replace a later result. */
   start() {
     const start = () => this.#start();
     return (this.#started = this.#started.then(start, start));
   }
 
   async #start() {
-    takeToken();
-    await tryToken();
+    readTokenFromUrl();
+    await verifyToken();
     try {
       this.about = await get("about");
     } catch (problem) {
@@ -83,12 +82,12 @@ class Page {
   }
 
   #wait() {
-    place(
+    setChildren(
       this.main,
       h(
         "div",
         { class: "empty" },
-        h("p", { class: "faint" }, "The gateway does not answer. It is tried again every few seconds."),
+        h("p", { class: "faint" }, "The gateway is not responding. Retrying every few seconds…"),
       ),
     );
     setTimeout(() => this.start(), 2000);
@@ -96,19 +95,19 @@ class Page {
 
   #follow() {
     this.isFollowing = true;
-    live((message) => this.#hear(message), (isConnected) => this.#connected(isConnected));
+    followLive((message) => this.#receive(message), (isConnected) => this.#connected(isConnected));
   }
 
-  #hear({ requests = [], approvals, epoch }) {
-    const isAnew = epoch && this.#epoch && epoch !== this.#epoch;
+  #receive({ requests = [], approvals, epoch }) {
+    const isRestarted = epoch && this.#epoch && epoch !== this.#epoch;
     this.#epoch = epoch ?? this.#epoch;
-    if (isAnew) this.#requests.replace(requests);
-    else this.#requests.take(requests);
+    if (isRestarted) this.#requests.replace(requests);
+    else this.#requests.merge(requests);
     if (approvals) this.approvals.update(approvals);
   }
 
   #connected(isConnected) {
-    setText(this.connection, isConnected ? "" : "reconnecting…");
+    setText(this.connection, isConnected ? "" : "Reconnecting…");
     this.connection.classList.toggle("lost", !isConnected);
   }
 
@@ -118,10 +117,10 @@ class Page {
     document.title = waiting ? `(${waiting}) Toolspeak` : "Toolspeak";
   }
 
-  // Where one is.
+  // Routing.
 
-  async #move() {
-    if (takeToken() && (await tryToken())) await this.start();
+  async #onHashChange() {
+    if (readTokenFromUrl() && (await verifyToken())) await this.start();
     else this.#route();
   }
 
@@ -132,7 +131,7 @@ class Page {
     const view = Object.hasOwn(NAMES, name) ? name : "requests";
     const words = new URLSearchParams(query);
     if (view === "requests" && key) {
-      this.#show("detail", decoded(key));
+      this.#show("detail", decodeUri(key));
     } else {
       if (view === "requests") this.#filterBy(query);
       this.#show(view, words);
@@ -156,7 +155,7 @@ class Page {
     const view = (this.#views[name] ??= this.#make(name));
     if (this.#view !== view) this.#view?.leave?.();
     this.#view = view;
-    place(this.main, view.node);
+    setChildren(this.main, view.node);
     view.enter(where);
   }
 
@@ -199,28 +198,28 @@ class Page {
       history.pushState(null, "", this.#listAddress());
       this.#route();
     }
-    // At once: what is typed next belongs there.
+    // Focus at once: the next keys belong to the search.
     list.search.focus();
   }
 
-  // Who may not see it.
+  // Access.
 
-  #refuse({ status, message }) {
+  #showAccessError({ status, message }) {
     this.isFollowing = false;
     this.#view = null;
     const problem = this.main.querySelector(".token-form .problem");
     if (status === 401 && problem) {
-      // Somebody may be typing there.
-      setText(problem, "That does not open it.");
+      // Keep the form: the user may be typing.
+      setText(problem, "Invalid token or key.");
       return;
     }
     const content = status === 401 ? this.#tokenForm() : h(
       "div",
       { class: "empty" },
-      h("h2", null, "The inspector is off"),
+      h("h2", null, "The inspector is disabled"),
       h("p", null, message),
     );
-    place(this.main, content);
+    setChildren(this.main, content);
     content.querySelector("input")?.focus();
   }
 
@@ -237,19 +236,19 @@ class Page {
     return h(
       "form",
       { class: "empty token-form", on: { submit: enter } },
-      h("h2", null, "A token is needed"),
+      h("h2", null, "Sign in"),
       h(
         "p",
         null,
-        "Open the address that ",
+        "Open the URL that ",
         h("code", null, "toolspeak serve"),
-        " has printed, or paste its token, or the admin key:",
+        " printed, or enter its token or the admin key:",
       ),
       h(
         "div",
         { class: "token-field" },
         field,
-        h("button", { type: "submit", class: "primary" }, "Open"),
+        h("button", { type: "submit", class: "primary" }, "Sign in"),
       ),
       h("p", { class: "problem", role: "status" }),
     );

@@ -1,34 +1,36 @@
-// A model's output as it is read: pasted on one side, understood on the other, as one types.
+// Parses a pasted model output as the user types.
 
 import { post } from "./api.js";
-import { debounced, h, line, setText } from "./dom.js";
-import { pack, unpack } from "./linked.js";
-import { copyButton } from "./parts.js";
-import { Reading } from "./reading.js";
+import { highlightMarks, linkHover } from "./attempt.js";
+import { debounce, h, oneLine, setText } from "./dom.js";
+import { renderLegend } from "./highlights.js";
+import { ParsedReply } from "./parsed_reply.js";
+import { flash, TextPane } from "./text_pane.js";
+import { column, copyButton, section, updateIfChanged } from "./widgets.js";
 
-const KEPT = "toolspeak.playground";
+const STORAGE_KEY = "toolspeak.playground";
 const WAIT = 150;
-/** More than this makes addresses that break in chats and mails. */
-const LONGEST_LINK = 5_000;
+/** Longer links break in chats and mails. */
+const MAX_LINK_LENGTH = 5_000;
 
 export class PlaygroundView {
   #about;
-  #asked = 0;
+  #parseCount = 0;
 
   constructor(about) {
     this.#about = about;
     this.#build();
-    this.#fill(this.#kept() ?? this.#example());
+    this.#fill(this.#loadState() ?? this.#example());
   }
 
   #build() {
-    const changed = debounced(WAIT, () => {
-      this.#keep();
+    const changed = debounce(WAIT, () => {
+      this.#saveState();
       this.#parse();
     });
     this.text = h("textarea", {
       class: "input mono", "aria-label": "Model output", spellcheck: "false",
-      placeholder: "Paste what a model wrote.",
+      placeholder: "Paste a model's output.",
       on: { input: changed },
     });
     this.tools = h("textarea", {
@@ -49,15 +51,15 @@ export class PlaygroundView {
       this.#about.dialects.filter(({ example }) => example).map(({ name, models }) => h(
         "option",
         { value: name },
-        models ? `${name}: ${line(models, 60)}` : name,
+        models ? `${name}: ${oneLine(models, 60)}` : name,
       )),
     );
     this.link = copyButton(
       "Copy link",
       () => this.#address(),
-      { tip: "A link that holds this text and these tools" },
+      { tip: "Link with this text and these tools" },
     );
-    this.reading = new Reading({ onMark: (start, end) => this.#select(start, end) });
+    this.output = new HighlightedOutput({ onMark: (start, end) => this.#select(start, end) });
     this.node = h(
       "section",
       { class: "view playground", "aria-label": "Playground" },
@@ -65,8 +67,8 @@ export class PlaygroundView {
         "div",
         { class: "toolbar" },
         this.examples,
-        labelled("trust", this.trust),
-        labelled("dialect", this.dialect),
+        labelled("Trust", this.trust),
+        labelled("Dialect", this.dialect),
         h("span", { class: "spring" }),
         this.link,
       ),
@@ -82,24 +84,22 @@ export class PlaygroundView {
           this.tools,
           this.toolsProblem,
         ),
-        this.reading.marked,
-        this.reading.understood,
+        this.output.textColumn,
+        this.output.parsedColumn,
       ),
     );
   }
 
-  // Where its content comes from, and where it is kept.
-
   enter(words) {
     const linked = words.get("s");
-    if (linked) this.#take(linked);
+    if (linked) this.#openLink(linked);
     this.#parse();
   }
 
-  // What one changes from here on is not in the link any more.
-  #take(linked) {
-    this.#fill(unpack(linked) ?? this.#example());
-    this.#keep();
+  // Later changes are not in the link, so it is removed from the address.
+  #openLink(linked) {
+    this.#fill(decodeState(linked) ?? this.#example());
+    this.#saveState();
     history.replaceState(null, "", "#/playground");
   }
 
@@ -131,53 +131,51 @@ export class PlaygroundView {
     this.examples.value = "";
     if (!name) return;
     const example = this.#example(name);
-    // Some are calls only for those who expect that dialect.
+    // Some examples are calls only in their own dialect.
     this.#fill({ ...example, trust: this.trust.value, dialect: name });
-    this.#keep();
+    this.#saveState();
     this.#parse();
   }
 
-  #kept() {
+  #loadState() {
     try {
-      const kept = JSON.parse(localStorage.getItem(KEPT));
+      const kept = JSON.parse(localStorage.getItem(STORAGE_KEY));
       return typeof kept?.text === "string" ? kept : null;
     } catch {
       return null;
     }
   }
 
-  #keep() {
+  #saveState() {
     const state = JSON.stringify(this.#state());
-    this.link.disabled = state.length > LONGEST_LINK;
+    this.link.disabled = state.length > MAX_LINK_LENGTH;
     try {
-      localStorage.setItem(KEPT, state);
+      localStorage.setItem(STORAGE_KEY, state);
     } catch {
-      // More than a browser keeps: it is parsed all the same.
+      // More than the browser can store; it is parsed all the same.
     }
   }
 
   #address() {
-    return `${location.origin}/#/playground?s=${pack(this.#state())}`;
+    return `${location.origin}/#/playground?s=${encodeState(this.#state())}`;
   }
 
-  // What is made of it.
-
   async #parse() {
-    const asked = (this.#asked += 1);
+    const parseId = (this.#parseCount += 1);
     const { text, tools, trust, dialect } = this.#state();
     const given = readTools(tools);
-    this.#complain(given.problem);
+    this.#showProblem(given.problem);
     if (given.problem) return;
     try {
       const found = await post("parse", { text, tools: given.tools, trust, dialect });
-      // While it was read, one has typed on.
-      if (asked === this.#asked) this.reading.update(text, found);
+      // Ignore the result if the user has typed on.
+      if (parseId === this.#parseCount) this.output.update(text, found);
     } catch (problem) {
-      if (asked === this.#asked) this.#complain(problem.message);
+      if (parseId === this.#parseCount) this.#showProblem(problem.message);
     }
   }
 
-  #complain(problem) {
+  #showProblem(problem) {
     setText(this.toolsProblem, problem ?? "");
     this.toolsProblem.hidden = !problem;
     this.tools.setAttribute("aria-invalid", Boolean(problem));
@@ -196,7 +194,7 @@ function readTools(text) {
     const tools = Array.isArray(value) ? value : (value.tools ?? [value]);
     return { tools };
   } catch (problem) {
-    return { problem: `Not JSON: ${problem.message}` };
+    return { problem: `Invalid JSON: ${problem.message}` };
   }
 }
 
@@ -210,4 +208,91 @@ function choice(label, values, changed) {
 
 function labelled(text, control) {
   return h("label", { class: "labelled" }, h("span", { class: "faint" }, text), control);
+}
+
+export class HighlightedOutput {
+  #spans = [];
+
+  /** Calls `onMark(start, end)` when a highlight is clicked. */
+  constructor({ onMark }) {
+    this.onMark = onMark;
+    this.pane = new TextPane({
+      label: "Highlighted output",
+      empty: "The output appears here, with calls highlighted.",
+    });
+    this.legend = h("div", { class: "legend" });
+    this.found = new ParsedReply({
+      onSelect: (kind, index) => this.#reveal(kind, index),
+      onHover: (kind, index) => highlightMarks(this.pane.node, kind, index),
+    });
+    linkHover(this.pane.node, this.found);
+    this.pane.node.addEventListener("click", (event) => this.#clicked(event));
+    this.verdict = h("p", { class: "outcome" });
+    this.left = new TextPane({ label: "Remaining text" });
+    this.reasoning = new TextPane({ label: "Reasoning" });
+    this.reasoningSection = section("Reasoning", { open: false }, this.reasoning.node);
+    this.textColumn = column(
+      "Highlighted output",
+      h("div", { class: "stack pad" }, this.legend, this.pane.node),
+    );
+    this.parsedColumn = column(
+      "Parsed reply",
+      h(
+        "div",
+        { class: "stack" },
+        h("div", { class: "pad" }, this.verdict, this.found.node),
+        section("Remaining text", {}, this.left.node).node,
+        this.reasoningSection.node,
+      ),
+    );
+  }
+
+  update(text, found) {
+    this.#spans = found.highlights;
+    this.pane.update(text, found.highlights);
+    updateIfChanged(this.legend, found.highlights.map((span) => span.kind), () => renderLegend(found.highlights));
+    this.found.update(found, "No calls found.");
+    this.left.update(found.text);
+    this.reasoning.update(found.reasoning ?? "");
+    this.reasoningSection.node.hidden = !found.reasoning;
+    setText(this.verdict, found.dialect ? `Dialect: ${found.dialect}` : "");
+    this.verdict.hidden = !found.dialect;
+  }
+
+  #reveal(kind, index) {
+    const span = this.#spans.find((one) => one.kind === kind && one.index === index);
+    if (span) this.pane.reveal(span.start);
+  }
+
+  #clicked(event) {
+    const mark = event.target.closest("mark[data-kind]");
+    // A click that ends a text selection is not a navigation.
+    if (!mark || !getSelection().isCollapsed) return;
+    const { start, kind, index } = mark.dataset;
+    this.found.reveal(kind, index);
+    const span = this.#spans.find((one) => one.start === Number(start) && one.kind === kind);
+    if (span) this.onMark(span.start, span.end);
+    flash(mark);
+  }
+}
+
+const NAMES = ["text", "tools", "trust", "dialect"];
+
+/** Encodes a state for use in a URL. */
+export function encodeState(state) {
+  const bytes = new TextEncoder().encode(JSON.stringify(state));
+  const binary = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+/** Decodes a state; null if it is invalid. */
+export function decodeState(packed) {
+  try {
+    const binary = atob(packed.replaceAll("-", "+").replaceAll("_", "/"));
+    const bytes = Uint8Array.from(binary, (one) => one.charCodeAt(0));
+    const state = JSON.parse(new TextDecoder().decode(bytes));
+    return NAMES.every((name) => typeof state[name] === "string") ? state : null;
+  } catch {
+    return null;
+  }
 }

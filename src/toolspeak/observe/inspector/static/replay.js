@@ -1,10 +1,9 @@
-// The slider: plays a request again, chunk by chunk. Its time is Infinity while it follows what
-// happens, and a number of milliseconds since one has moved it.
+// Replays a request chunk by chunk. `time` is Infinity while it follows the end, or milliseconds
+// once the user has moved the slider.
 
-import { button } from "./parts.js";
 import { h, setText } from "./dom.js";
 import { duration } from "./format.js";
-import { lengthOf, momentsOf } from "./moments.js";
+import { button } from "./widgets.js";
 
 const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 5];
 
@@ -29,14 +28,14 @@ export class Replay extends EventTarget {
     );
     this.range = h("input", {
       type: "range", class: "slider", min: "0", max: "1", step: "any",
-      "aria-label": "Time within the request",
+      "aria-label": "Position in the request",
       on: { input: () => this.moveTo(Number(this.range.value)), keydown: (event) => this.#key(event) },
     });
     this.shown = h("span", { class: "replay-time" });
     this.live = button(
       "Live",
       () => this.moveTo(Infinity),
-      { class: "live", tip: "Follow to the end" },
+      { class: "live", tip: "Jump to the end" },
     );
     this.node = h(
       "div",
@@ -46,9 +45,9 @@ export class Replay extends EventTarget {
   }
 
   update(detail) {
-    this.#moments = momentsOf(detail);
+    this.#moments = eventTimes(detail);
     this.#isOver = detail.summary.is_finished;
-    this.length = lengthOf(this.#moments, detail);
+    this.length = totalDuration(this.#moments, detail);
     this.#draw();
   }
 
@@ -63,7 +62,7 @@ export class Replay extends EventTarget {
     this.dispatchEvent(new Event("move"));
   }
 
-  /** Goes to the next chunk, or the one before. */
+  /** Moves to the next or previous chunk. */
   step(by) {
     this.#stop();
     const now = Math.min(this.time, this.length);
@@ -116,7 +115,7 @@ export class Replay extends EventTarget {
     const chunk = this.#moments.findLastIndex((moment) => moment <= now) + 1;
     this.range.setAttribute(
       "aria-valuetext",
-      `${duration(now)}, moment ${chunk} of ${this.#moments.length}`,
+      `${duration(now)}, event ${chunk} of ${this.#moments.length}`,
     );
     setText(this.shown, `${duration(now)} of ${duration(this.length)}`);
     setText(this.live, this.#isOver ? "End" : "Live");
@@ -124,4 +123,42 @@ export class Replay extends EventTarget {
     setText(this.play, this.#frame ? "❚❚" : "▶");
     this.play.setAttribute("aria-label", this.#frame ? "Pause" : "Play");
   }
+}
+
+/** All times at which something happened, sorted. */
+export function eventTimes({ attempts, response }) {
+  const times = new Set([0]);
+  for (const { start_ms: begun, end_ms: ended } of attempts) times.add(begun).add(ended ?? begun);
+  for (const { chunks } of [...attempts, response]) for (const { ms } of chunks) times.add(ms);
+  return [...times].sort((one, other) => one - other);
+}
+
+export function totalDuration(moments, { summary }) {
+  return Math.max(moments.at(-1) ?? 0, summary.ms ?? 0, 0.1);
+}
+
+/** How many chunks had arrived by then. */
+export function countChunks(chunks, time) {
+  let low = 0;
+  let high = chunks.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (chunks[middle].ms <= time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** How much of a text had arrived by then; a text without chunks arrived at once, at `whole`. */
+export function visibleLength(chunks, field, time, text, whole) {
+  if (time === Infinity) return text.length;
+  if (!chunks.length) return whole !== null && whole <= time ? text.length : 0;
+  const some = countChunks(chunks, time);
+  return some ? Math.min(text.length, chunks[some - 1][field]) : 0;
+}
+
+/** The index of the attempt at that time. */
+export function attemptAt(attempts, time) {
+  const begun = attempts.findLastIndex((one) => one.start_ms <= time);
+  return Math.max(0, begun);
 }

@@ -1,4 +1,4 @@
-// Not a module: it runs before the first paint, so that nothing flashes in the wrong colours.
+// Not a module: it runs before the first paint, so that the page never flashes in wrong colors.
 (() => {
   const KEY = "toolspeak.theme";
   const root = document.documentElement;

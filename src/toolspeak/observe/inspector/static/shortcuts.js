@@ -1,25 +1,25 @@
-// What keys do, and the card that says so.
+// Keyboard shortcuts, and the dialog that lists them.
 
 import { h } from "./dom.js";
-import { button } from "./parts.js";
+import { button } from "./widgets.js";
 
 const KEYS = [
   ["j, k or ↓, ↑", "next, previous request"],
-  ["Enter", "open it"],
+  ["Enter", "open the request"],
   ["Esc", "back"],
   ["/", "search"],
-  ["←, →", "in a request: chunk by chunk"],
-  ["p", "in a request: play, pause"],
-  ["g r, g p, g c", "requests, playground, chat"],
-  ["g a", "approvals that wait"],
-  ["?", "this card"],
+  ["←, →", "in a request: step through the chunks"],
+  ["p", "in a request: play or pause"],
+  ["g r, g p, g c", "go to requests, playground, chat"],
+  ["g a", "go to pending approvals"],
+  ["?", "show these shortcuts"],
 ];
-const SEQUENCE = 900;
+const SEQUENCE_MS = 900;
 const FIELDS = "input:not([type=range], [type=checkbox]), textarea, select";
 
-/** `go(letter)` follows g and a letter, `search()` the slash, `view()` has the keys of its own. */
-export function installKeys({ go, search, view }) {
-  const card = helpCard();
+/** `go(letter)` handles g and a letter, `search()` the slash; `view().key` handles all others. */
+export function installShortcuts({ go, search, view }) {
+  const card = createHelpDialog();
   let leaderAt = -Infinity;
 
   document.addEventListener("keydown", (event) => {
@@ -29,7 +29,7 @@ export function installKeys({ go, search, view }) {
       if (event.key === "Escape") event.target.blur();
       return;
     }
-    const isSecond = event.timeStamp - leaderAt < SEQUENCE;
+    const isSecond = event.timeStamp - leaderAt < SEQUENCE_MS;
     leaderAt = -Infinity;
     if (isSecond && go(event.key)) event.preventDefault();
     else if (event.key === "g") leaderAt = event.timeStamp;
@@ -42,11 +42,11 @@ export function installKeys({ go, search, view }) {
   return () => card.showModal();
 }
 
-function helpCard() {
+function createHelpDialog() {
   const card = h(
     "dialog",
-    { class: "help", "aria-label": "Keys" },
-    h("h2", null, "Keys"),
+    { class: "help", "aria-label": "Keyboard shortcuts" },
+    h("h2", null, "Keyboard shortcuts"),
     h("dl", null, KEYS.map(([keys, meaning]) => [h("dt", null, keys), h("dd", null, meaning)])),
     button("Close", () => card.close()),
   );

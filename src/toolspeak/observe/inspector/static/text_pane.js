@@ -1,29 +1,29 @@
-// Text that may be long, may grow, and may be cut off by the slider: only what changes is drawn.
+// A pane for text that may be long, grow, or be cut off by the slider; only changes are drawn.
 
-import { h, unseenIn } from "./dom.js";
+import { h, findInvisible } from "./dom.js";
 import { count } from "./format.js";
-import { inOrder, nodeOf, pieces, signature } from "./highlight.js";
+import { sortHighlights, renderPiece, splitText, pieceKey } from "./highlights.js";
 
-/** So much is shown at once, until one asks for all. */
-const FIRST = 40_000;
-/** Each block is laid out for itself, and only while it is on the screen. */
+/** Characters that are shown until the user asks for all. */
+const INITIAL_LENGTH = 40_000;
+/** Characters per block: blocks are laid out separately, and only while visible. */
 const BLOCK = 12_000;
-/** So much of "all" is added in one frame. */
-const IN_A_FRAME = 120_000;
+/** Characters that are added per frame when the user asks for all. */
+const LENGTH_PER_FRAME = 120_000;
 
 export class TextPane {
   #blocks = [];
   #content = { text: "", highlights: [], end: 0 };
-  #most = FIRST;
+  #most = INITIAL_LENGTH;
   #tallest = 0;
   #body = h("div", { class: "pane-text" });
   #more = h("button", { class: "link pane-more", type: "button", hidden: true });
 
-  /** Whether what is added at the end stays in sight, for those who have not scrolled away from it. */
+  /** Whether the pane scrolls along with new text, unless the user has scrolled away. */
   follows = false;
 
-  /** `label` says what it is to those who do not see it; frames are cut at the edge, not at words. */
-  constructor({ label, empty = "Nothing.", isFrames = false }) {
+  /** `label` is for screen readers; frames break anywhere, not only between words. */
+  constructor({ label, empty = "Empty.", isFrames = false }) {
     this.empty = h("p", { class: "faint pane-empty" }, empty);
     this.node = h(
       "div",
@@ -36,17 +36,17 @@ export class TextPane {
   update(text, spans = [], end = text.length) {
     const before = this.#content.text;
     if (text !== before && !text.startsWith(before) && !before.startsWith(text)) this.#clear();
-    this.#content = { text, highlights: inOrder(spans), end };
+    this.#content = { text, highlights: sortHighlights(spans), end };
     this.#draw();
   }
 
-  /** Forgets how tall it was, and how much of the text was asked for: another text comes. */
+  /** Prepares the pane for another text. */
   reset() {
     this.#content = { text: "", highlights: [], end: 0 };
     this.#clear();
   }
 
-  /** Brings a mark into sight, and shows for a moment which one it is. */
+  /** Scrolls to a mark and flashes it. */
   reveal(start) {
     const find = () => this.#body.querySelector(`mark[data-start="${Number(start)}"]`);
     if (!find() && this.#most < this.#content.end) this.#show(this.#content.end);
@@ -57,7 +57,7 @@ export class TextPane {
   #clear() {
     this.#blocks = [];
     this.#body.replaceChildren();
-    this.#most = FIRST;
+    this.#most = INITIAL_LENGTH;
     this.#tallest = 0;
     this.node.style.minHeight = "";
   }
@@ -73,14 +73,14 @@ export class TextPane {
     this.#more.hidden = shown >= end;
     this.#more.textContent = `Show all ${count(end, "character")}`;
     this.#holdHeight();
-    // Those without a mouse have to get into it, but only to scroll.
+    // Keyboard users need focus here, but only to scroll.
     const scrolls = this.node.scrollHeight > this.node.clientHeight + 1;
     if (scrolls) this.node.tabIndex = 0;
     else this.node.removeAttribute("tabindex");
     if (this.follows && isAtEnd && shown >= end) this.node.scrollTop = this.node.scrollHeight;
   }
 
-  // What stands below does not jump when the slider goes back.
+  // Keep the height, so that content below does not jump when the slider moves back.
   #holdHeight() {
     const height = this.node.offsetHeight;
     if (height <= this.#tallest) return;
@@ -91,7 +91,7 @@ export class TextPane {
   #drawBlock(at, from, to) {
     const { text, highlights: spans } = this.#content;
     const block = (this.#blocks[at] ??= this.#newBlock());
-    const wanted = pieces(spans, from, to).map((piece) => ({ piece, key: signature(piece) }));
+    const wanted = splitText(spans, from, to).map((piece) => ({ piece, key: pieceKey(piece) }));
     const same = wanted.findIndex(({ key }, index) => block.keys[index] !== key);
     const kept = same < 0 ? wanted.length : same;
     if (kept === wanted.length && kept === block.keys.length) return;
@@ -99,7 +99,7 @@ export class TextPane {
     const grown = isGrowing && grow(block.node.lastChild, block.pieces[kept], wanted[kept].piece, text);
     const first = grown ? kept + 1 : kept;
     while (block.node.childNodes.length > first) block.node.lastChild.remove();
-    for (const { piece } of wanted.slice(first)) block.node.append(nodeOf(text, piece));
+    for (const { piece } of wanted.slice(first)) block.node.append(renderPiece(text, piece));
     block.keys = wanted.map(({ key }) => key);
     block.pieces = wanted.map(({ piece }) => piece);
   }
@@ -116,23 +116,23 @@ export class TextPane {
   }
 
   #showAll() {
-    this.#show(this.#most + IN_A_FRAME);
+    this.#show(this.#most + LENGTH_PER_FRAME);
     if (this.#most < this.#content.text.length) requestAnimationFrame(() => this.#showAll());
     else this.#most = Infinity;
   }
 }
 
-// A text node that only gets longer keeps the selection that begins in it.
+// A text node that only grows keeps a selection that starts in it.
 function grow(node, before, after, text) {
   const isPlain = !before.span && !after.span && node instanceof Text;
   if (!isPlain || before.start !== after.start || after.end < before.end) return false;
   const added = text.slice(before.end, after.end);
-  if (!unseenIn(added).next().done) return false;
+  if (!findInvisible(added).next().done) return false;
   node.appendData(added);
   return true;
 }
 
-/** Where the blocks begin and end: at ends of lines if there are any, whatever comes after. */
+/** Returns the ranges of the blocks, which end at line ends where possible. */
 function blocksOf(text, shown) {
   const blocks = [];
   let at = 0;

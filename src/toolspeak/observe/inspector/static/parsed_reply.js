@@ -1,47 +1,47 @@
-// What was made of a reply: calls, blocks that are none, and notes.
+// The calls, rejected calls and notes of a reply.
 
-import { button, copyButton, facts } from "./parts.js";
-import { h, keyed, line, setText } from "./dom.js";
-import { jsonTree } from "./json.js";
-import { flash } from "./textpane.js";
+import { h, keyedList, oneLine, setText } from "./dom.js";
+import { jsonTree } from "./json_view.js";
+import { flash } from "./text_pane.js";
+import { button, copyButton, fieldList } from "./widgets.js";
 
-export class Understood {
+export class ParsedReply {
   #calls = h("div", { class: "cards" });
   #rejected = h("div", { class: "cards" });
   #notes = h("ul", { class: "notes" });
   #empty = h("p", { class: "faint" });
 
-  /** `onChoose(kind, index)` hears of a click on a card, `onHover(kind, index or null)` of hovering. */
-  constructor({ onChoose, onHover = () => {} }) {
+  /** Calls `onSelect(kind, index)` when a card is clicked, `onHover(kind, index or null)` on hover. */
+  constructor({ onSelect, onHover = () => {} }) {
     this.node = h(
       "div",
-      { class: "understood" },
+      { class: "parsed-reply" },
       this.#calls,
       this.#rejected,
       this.#notes,
       this.#empty,
     );
     const card = (kind, make) => ({ item, index }) => {
-      const node = make(item, () => onChoose(kind, index));
+      const node = make(item, () => onSelect(kind, index));
       node.dataset.kind = kind;
       node.dataset.index = index;
       node.addEventListener("pointerenter", () => onHover(kind, index));
       node.addEventListener("pointerleave", () => onHover(kind, null));
       return node;
     };
-    this.drawCalls = byContent(this.#calls, card("call", callCard));
-    this.drawRejected = byContent(this.#rejected, card("rejected", rejectedCard));
-    this.drawNotes = byContent(this.#notes, card("note", noteLine));
+    this.drawCalls = keyedByContent(this.#calls, card("call", callCard));
+    this.drawRejected = keyedByContent(this.#rejected, card("rejected", rejectedCard));
+    this.drawNotes = keyedByContent(this.#notes, card("note", noteItem));
   }
 
-  /** `empty` is what it says if there is nothing. */
+  /** `empty` is the text for a reply without any of them. */
   update({ calls, rejected = [], notes }, empty) {
     setText(this.#empty, empty);
-    this.drawCalls(numbered(calls));
-    this.drawRejected(numbered(rejected));
-    // A block that is no call is also noted, which its card says already.
-    const told = new Set(rejected.map(({ code, problem }) => `${code} ${problem}`));
-    const others = numbered(notes).filter(({ item }) => !told.has(`${item.code} ${item.message}`));
+    this.drawCalls(withIndex(calls));
+    this.drawRejected(withIndex(rejected));
+    // The card of a rejected call already shows the note about it.
+    const shown = new Set(rejected.map(({ code, problem }) => `${code} ${problem}`));
+    const others = withIndex(notes).filter(({ item }) => !shown.has(`${item.code} ${item.message}`));
     this.drawNotes(others);
     this.#notes.hidden = !others.length;
     this.#empty.hidden = Boolean(calls.length || rejected.length || notes.length);
@@ -56,33 +56,33 @@ export class Understood {
     if (card) flash(card);
   }
 
-  light(kind, index) {
-    for (const lit of this.node.querySelectorAll(".lit")) lit.classList.remove("lit");
-    if (index !== null) this.#find(kind, index)?.classList.add("lit");
+  activate(kind, index) {
+    for (const card of this.node.querySelectorAll(".active")) card.classList.remove("active");
+    if (index !== null) this.#find(kind, index)?.classList.add("active");
   }
 }
 
-function numbered(items) {
+function withIndex(items) {
   return items.map((item, index) => ({ item, index }));
 }
 
-// Cards of the same place and content stay: a tree that one has opened does not close.
-function byContent(element, make) {
-  return keyed(element, (entry) => JSON.stringify(entry), make);
+// Cards with the same index and content are kept, so that an expanded tree stays expanded.
+function keyedByContent(element, make) {
+  return keyedList(element, (entry) => JSON.stringify(entry), make);
 }
 
-export function callCard(call, choose) {
+export function callCard(call, select) {
   const written = () => JSON.stringify(call.arguments, null, 2);
   return h(
     "article",
-    { class: "card card-call", "aria-label": `Call of ${line(call.name, 80)}` },
+    { class: "card card-call", "aria-label": `Call of ${oneLine(call.name, 80)}` },
     h(
       "header",
       null,
-      choose ? button(
+      select ? button(
         call.name,
-        choose,
-        { class: "name", tip: "Show where it stands" },
+        select,
+        { class: "name", tip: "Show in the text" },
       ) : h("span", { class: "name" }, call.name),
       h(
         "span",
@@ -95,14 +95,14 @@ export function callCard(call, choose) {
   );
 }
 
-function rejectedCard(block, choose) {
+function rejectedCard(block, select) {
   return h(
     "article",
     { class: "card card-rejected" },
     h(
       "header",
       null,
-      button(block.name || "not a call", choose, { class: "name", tip: "Show where it stands" }),
+      button(block.name || "rejected call", select, { class: "name", tip: "Show in the text" }),
       h("code", { class: "code-badge" }, block.code),
     ),
     h("p", null, block.problem),
@@ -110,14 +110,14 @@ function rejectedCard(block, choose) {
   );
 }
 
-function noteLine(note, choose) {
+function noteItem(note, select) {
   return h(
     "li",
     { class: "note" },
     h(
       "span",
       { class: "note-head" },
-      button(note.code, choose, { class: "code-badge" }),
+      button(note.code, select, { class: "code-badge" }),
       note.where && note.where.length < 60 ? h("code", { class: "faint small" }, note.where) : null,
     ),
     h("span", { class: "note-message" }, note.message),
@@ -136,6 +136,6 @@ export function failureBox(failure) {
     { class: "failure", role: "note" },
     h("strong", null, [failure.kind, failure.status].filter((one) => one).join(" · ")),
     h("p", null, failure.message),
-    facts([["code", failure.code ?? ""], ["param", failure.param ?? ""]]),
+    fieldList([["code", failure.code ?? ""], ["param", failure.param ?? ""]]),
   );
 }

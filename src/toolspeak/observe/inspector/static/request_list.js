@@ -1,21 +1,20 @@
-// The view of all requests: what is shown, what waits above it, and where one is in it.
+// The list of requests, with its filter and selection.
 
-import { button, isPhone } from "./parts.js";
-import { debounced, h, place, setText } from "./dom.js";
-import { firstSteps } from "./first_steps.js";
+import { debounce, h, setChildren, setText } from "./dom.js";
 import { count } from "./format.js";
-import { NOTHING, TRAITS, matcher, readFilter, writeFilter } from "./filter.js";
-import { VirtualList } from "./list.js";
-import { fillRow, header, makeRow } from "./rows.js";
+import { fillRow, headerRow, createRow } from "./request_row.js";
+import { createMatcher, EMPTY_FILTER, readFilter, FLAGS, writeFilter } from "./request_store.js";
+import { VirtualList } from "./virtual_list.js";
+import { button, isPhone } from "./widgets.js";
 
-const ROW = 32;
-const ROW_OF_PHONES = 62;
+const ROW_HEIGHT = 32;
+const PHONE_ROW_HEIGHT = 62;
 const MODES = ["native", "prompt", "constrained"];
 
 export class RequestsView {
   #requests;
   #about;
-  #filter = NOTHING;
+  #filter = EMPTY_FILTER;
   #shown = [];
   #new = 0;
   #selected = "";
@@ -29,39 +28,37 @@ export class RequestsView {
     this.onFilter = onFilter;
     this.#build();
     requests.addEventListener("change", () => this.#changed());
-    requests.addEventListener("anew", () => this.#showNew());
+    requests.addEventListener("replaced", () => this.#showNew());
     this.#apply();
   }
-
-  // What it is made of.
 
   #build() {
     this.search = h("input", {
       type: "search", class: "search", placeholder: "Search", "aria-label": "Search requests",
       "aria-keyshortcuts": "/", spellcheck: "false", autocomplete: "off",
-      on: { input: debounced(120, () => this.#set({ search: this.search.value.trim() })) },
+      on: { input: debounce(120, () => this.#set({ search: this.search.value.trim() })) },
     });
-    this.api = this.#choice("api", "any API", Object.entries(this.#about.wires));
-    this.mode = this.#choice("mode", "any mode", MODES.map((mode) => [mode, mode]));
-    this.traits = Object.entries(TRAITS).map(([name, { label }]) => this.#trait(name, label));
+    this.api = this.#choice("api", "All APIs", Object.entries(this.#about.wires));
+    this.mode = this.#choice("mode", "All modes", MODES.map((mode) => [mode, mode]));
+    this.flags = Object.entries(FLAGS).map(([name, { label }]) => this.#flag(name, label));
     this.pause = button(
       "Pause",
       () => this.#pause(),
       { class: "toggle pause", "aria-pressed": "false" },
     );
-    this.found = h("span", { class: "faint found" });
-    this.fresh = button("", () => this.#showNew(), { class: "fresh", hidden: true });
+    this.requestCount = h("span", { class: "faint request-count" });
+    this.newRequests = button("", () => this.#showNew(), { class: "new-requests", hidden: true });
     this.list = new VirtualList({
-      height: isPhone() ? ROW_OF_PHONES : ROW,
-      make: makeRow,
+      height: isPhone() ? ROW_OF_PHONES : ROW_HEIGHT,
+      make: createRow,
       fill: (row, index) => this.#fill(row, index),
       onScroll: () => this.#scrolled(),
       onDraw: () => this.#drawSelection(),
       role: "listbox", tabindex: "0", "aria-label": "Requests, newest first",
     });
-    this.list.node.prepend(header());
+    this.list.node.prepend(headerRow());
     matchMedia("(max-width: 700px)").addEventListener("change", (phone) => {
-      this.list.height = phone.matches ? ROW_OF_PHONES : ROW;
+      this.list.height = phone.matches ? ROW_OF_PHONES : ROW_HEIGHT;
       this.#apply();
     });
     this.empty = h("div", { class: "empty" });
@@ -69,14 +66,14 @@ export class RequestsView {
       "div",
       { class: "toolbar", role: "search" },
       this.search, this.api, this.mode,
-      h("span", { class: "traits", role: "group", "aria-label": "Only those with" }, this.traits),
-      this.found, h("span", { class: "spring" }), this.pause,
+      h("span", { class: "flags", role: "group", "aria-label": "Filter by" }, this.flags),
+      this.requestCount, h("span", { class: "spring" }), this.pause,
     );
     this.node = h(
       "section",
       { class: "view requests", "aria-label": "Requests" },
       tools,
-      this.fresh,
+      this.newRequests,
       this.list.node,
       this.empty,
     );
@@ -95,7 +92,7 @@ export class RequestsView {
     return select;
   }
 
-  #trait(name, label) {
+  #flag(name, label) {
     const toggle = () => {
       const has = this.#filter.has.filter((other) => other !== name);
       this.#set({ has: has.length < this.#filter.has.length ? has : [...has, name] });
@@ -108,8 +105,6 @@ export class RequestsView {
     const isSelected = summary.key === this.#selected;
     fillRow(row, summary, { wires: this.#about.wires, isSelected });
   }
-
-  // What is shown.
 
   enter(words) {
     const filter = readFilter(words);
@@ -135,10 +130,10 @@ export class RequestsView {
   }
 
   #matching() {
-    return this.#requests.all.filter(matcher(this.#filter, this.#about.wires)).reverse();
+    return this.#requests.all.filter(createMatcher(this.#filter, this.#about.wires)).reverse();
   }
 
-  /** Shows all that the filter lets through, as it is now. */
+  /** Shows all matching requests. */
   #apply() {
     this.#shown = this.#matching();
     this.#new = 0;
@@ -150,7 +145,7 @@ export class RequestsView {
     if (!holds) return this.#apply();
     const known = new Set(this.#shown.map((summary) => summary.key));
     this.#new = this.#matching().filter((summary) => !known.has(summary.key)).length;
-    // Those on the screen stay where they are, and only tell what has become of them.
+    // Visible rows stay in place and only update their content.
     if (!this.#isPaused) this.#shown = this.#shown.map((old) => this.#requests.get(old.key) ?? old);
     this.#draw();
   }
@@ -160,7 +155,7 @@ export class RequestsView {
     if (document.activeElement !== this.search) this.search.value = search;
     this.api.value = api;
     this.mode.value = mode;
-    for (const toggle of this.traits) toggle.setAttribute(
+    for (const toggle of this.flags) toggle.setAttribute(
       "aria-pressed",
       has.includes(toggle.dataset.name),
     );
@@ -168,9 +163,9 @@ export class RequestsView {
     const isAll = !writeFilter(this.#filter);
     const shown = this.#shown.length.toLocaleString("en");
     const all = total ? count(total, "request") : "";
-    setText(this.found, isAll ? all : `${shown} of ${total.toLocaleString("en")}`);
-    this.fresh.hidden = !this.#new;
-    setText(this.fresh, `↑ ${this.#new.toLocaleString("en")} new`);
+    setText(this.requestCount, isAll ? all : `${shown} of ${total.toLocaleString("en")}`);
+    this.newRequests.hidden = !this.#new;
+    setText(this.newRequests, `↑ ${this.#new.toLocaleString("en")} new`);
     this.list.show(this.#shown.length);
     this.#drawEmpty(total, isAll);
   }
@@ -179,15 +174,15 @@ export class RequestsView {
     this.empty.hidden = this.#shown.length > 0;
     if (this.empty.hidden || this.empty.dataset.total === `${total} ${isAll}`) return;
     this.empty.dataset.total = `${total} ${isAll}`;
-    place(this.empty, total ? this.#nothingFound() : firstSteps());
+    setChildren(this.empty, total ? this.#nothingFound() : renderFirstSteps());
   }
 
   #nothingFound() {
     const all = button("Show all", () => {
       this.search.value = "";
-      this.#set(NOTHING);
+      this.#set(EMPTY_FILTER);
     });
-    return h("p", null, "No request is like that. ", all);
+    return h("p", null, "No requests match. ", all);
   }
 
   #pause() {
@@ -207,9 +202,7 @@ export class RequestsView {
     if (this.#new && this.list.scrollTop === 0 && !this.#selected && !this.#isPaused) this.#apply();
   }
 
-  // Where one is.
-
-  /** The key of the request that stands so many rows below another. */
+  /** The key of the request that many rows below another. */
   neighbour(key, step) {
     const at = this.#shown.findIndex((summary) => summary.key === key);
     return this.#shown[at < 0 ? 0 : at + step]?.key;
@@ -223,7 +216,7 @@ export class RequestsView {
     this.list.draw();
   }
 
-  /** Says which row is the active one, for as long as that row is in the page. */
+  /** Marks the active row for screen readers, while it is in the document. */
   #drawSelection() {
     const { node } = this.list;
     const row = node.querySelector('a.row[aria-selected="true"]');
@@ -231,7 +224,7 @@ export class RequestsView {
     else node.removeAttribute("aria-activedescendant");
   }
 
-  #move(step) {
+  #onHashChange(step) {
     const at = this.#shown.findIndex((summary) => summary.key === this.#selected);
     const next = at < 0 ? 0 : Math.max(0, Math.min(this.#shown.length - 1, at + step));
     if (!this.#shown[next]) return;
@@ -239,7 +232,7 @@ export class RequestsView {
     this.list.node.focus({ preventScroll: true });
   }
 
-  /** Whether a key meant something here. */
+  /** Handles a key; returns whether it did. */
   key(event) {
     const page = this.list.rowsInPage();
     const steps = {
@@ -254,7 +247,7 @@ export class RequestsView {
     };
     const isInControl = event.target.closest?.("button, select, input, .approval-arguments");
     if (isInControl && event.key !== "j" && event.key !== "k") return false;
-    if (event.key in steps) this.#move(steps[event.key]);
+    if (event.key in steps) this.#onHashChange(steps[event.key]);
     else if (event.key === "Enter" && this.#selected) this.open(this.#selected);
     else if (event.key === "Escape" && this.#selected) this.#deselect();
     else return false;
@@ -266,4 +259,32 @@ export class RequestsView {
     this.#changed();
     this.list.draw();
   }
+}
+
+const CITY = { type: "object", properties: { city: { type: "string" } } };
+const BODY = {
+  model: "any",
+  messages: [{ role: "user", content: "What is the weather in Oslo?" }],
+  tools: [{ type: "function", function: { name: "get_weather", parameters: CITY } }],
+};
+
+export function renderFirstSteps() {
+  const curl = [
+    `curl -s ${location.origin}/v1/chat/completions \\`,
+    "  -H 'content-type: application/json' \\",
+    `  -d '${JSON.stringify(BODY)}'`,
+  ].join("\n");
+  return h(
+    "div",
+    { class: "first-steps" },
+    h("h2", null, "No requests yet"),
+    h("p", null, "Requests to this gateway appear here. To send one from a shell:"),
+    h("pre", { class: "code" }, curl),
+    h(
+      "p",
+      { class: "faint" },
+      "Or talk to a model in ", h("a", { href: "#/chat" }, "the chat"),
+      ", or see how replies are parsed in ", h("a", { href: "#/playground" }, "the playground"), ".",
+    ),
+  );
 }

@@ -1,8 +1,10 @@
-// JSON that is looked at: numbers exactly as they were written, and a tree that is built where one
-// opens it, so that a megabyte costs no more than what is on the screen.
+// Views of JSON: numbers exactly as written, and a tree whose branches are built when they are
+// opened, so that a megabyte costs no more than what is visible.
 
-import { add, h, visible } from "./dom.js";
+import { appendChildren, h, setChildren, escapeInvisible } from "./dom.js";
 import { count } from "./format.js";
+import { TextPane } from "./text_pane.js";
+import { button, copyButton } from "./widgets.js";
 
 const STEP = 100;
 const LONG = 600;
@@ -19,15 +21,15 @@ class ExactNumber {
   }
 }
 
-// A float of the gateway's own, such as 12.0, stays a number: only what would be lost is kept apart.
-function exactly(_key, value, context) {
+// A float such as 12.0 stays a number: only numbers that would lose digits are kept apart.
+function keepExactNumber(_key, value, context) {
   const source = context?.source;
   if (typeof value !== "number" || !source || String(value) === source) return value;
-  return digits(String(value)) === digits(source) ? value : new ExactNumber(source);
+  return canonicalDigits(String(value)) === canonicalDigits(source) ? value : new ExactNumber(source);
 }
 
-/** The same for all ways to write a number: 1.20e3, 1200.0 and 1200 are "12e4". */
-function digits(written) {
+/** Normalizes a number: 1.20e3, 1200.0 and 1200 are all "12e4". */
+function canonicalDigits(written) {
   const match = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(written);
   if (!match) return written; // Infinity: more than JavaScript can hold.
   const [, minus, whole, part = "", exponent = "0"] = match;
@@ -38,7 +40,7 @@ function digits(written) {
 }
 
 export function parseExact(text) {
-  return JSON.parse(text, exactly);
+  return JSON.parse(text, keepExactNumber);
 }
 
 export function tryParse(text) {
@@ -49,26 +51,26 @@ export function tryParse(text) {
   }
 }
 
-/** The tree of a value, opened as deep as it fits into so many lines. */
+/** A tree, expanded as far as it fits into that many lines. */
 export function jsonTree(value, { lines = LINES } = {}) {
   return h("div", { class: "json" }, node(value, null, depthWithin(value, lines)));
 }
 
-/** The whole of a value: nothing of it is folded or cut, however long it is. */
-export function wholeJson(value) {
-  return h("div", { class: "json" }, wholeNode(value, null));
+/** A value with nothing collapsed or shortened. */
+export function expandedJson(value) {
+  return h("div", { class: "json" }, expandedNode(value, null));
 }
 
-function wholeNode(value, key) {
-  if (!isBranch(value)) return h("div", { class: "json-leaf" }, label(key), wholeLeaf(value));
+function expandedNode(value, key) {
+  if (!isBranch(value)) return h("div", { class: "json-leaf" }, label(key), fullLeaf(value));
   const { entries, opens, closes } = partsOf(value);
-  if (!entries.length) return h("div", { class: "json-leaf" }, label(key), sign(opens + closes));
+  if (!entries.length) return h("div", { class: "json-leaf" }, label(key), punctuation(opens + closes));
   return h(
     "div",
     { class: "json-branch" },
-    h("div", { class: "json-leaf" }, label(key), sign(opens)),
-    h("div", { class: "json-children" }, entries.map(([name, one]) => wholeNode(one, name))),
-    h("div", { class: "json-sign json-closing" }, closes),
+    h("div", { class: "json-leaf" }, label(key), punctuation(opens)),
+    h("div", { class: "json-children" }, entries.map(([name, one]) => expandedNode(one, name))),
+    h("div", { class: "json-punctuation json-closing" }, closes),
   );
 }
 
@@ -96,16 +98,16 @@ function label(key) {
   const isIndex = typeof key === "number";
   return [
     h("span", { class: isIndex ? "json-index" : "json-key" }, isIndex ? key : JSON.stringify(key)),
-    h("span", { class: "json-sign" }, ": "),
+    h("span", { class: "json-punctuation" }, ": "),
   ];
 }
 
 function leaf(value) {
   const written = typeof value === "string" ? JSON.stringify(value) : "";
-  return written.length > LONG ? longString(written) : wholeLeaf(value);
+  return written.length > LONG ? longString(written) : fullLeaf(value);
 }
 
-function wholeLeaf(value) {
+function fullLeaf(value) {
   if (value instanceof ExactNumber) return h("span", { class: "json-number" }, value.source);
   const written = typeof value === "string" ? JSON.stringify(value) : String(value);
   return h("span", { class: `json-${value === null ? "null" : typeof value}` }, written);
@@ -116,10 +118,10 @@ function longString(written) {
   const more = h(
     "button",
     { class: "link", type: "button" },
-    `all ${count(written.length, "character")}`,
+    `Show all ${count(written.length, "character")}`,
   );
   more.addEventListener("click", () => {
-    text.textContent = visible(written);
+    text.textContent = escapeInvisible(written);
     more.remove();
   });
   return [text, " ", more];
@@ -127,8 +129,8 @@ function longString(written) {
 
 function branch(value, key, depth) {
   const { entries, opens, closes } = partsOf(value);
-  if (!entries.length) return h("div", { class: "json-leaf" }, label(key), sign(opens + closes));
-  const held = count(entries.length, Array.isArray(value) ? "item" : "key");
+  if (!entries.length) return h("div", { class: "json-leaf" }, label(key), punctuation(opens + closes));
+  const size = count(entries.length, Array.isArray(value) ? "item" : "key");
   const children = h("div", { class: "json-children" });
   const details = h(
     "details",
@@ -137,12 +139,12 @@ function branch(value, key, depth) {
       "summary",
       null,
       label(key),
-      sign(opens),
-      h("span", { class: "json-held" }, ` ${held} `),
-      h("span", { class: "json-sign json-end" }, closes),
+      punctuation(opens),
+      h("span", { class: "json-size" }, ` ${size} `),
+      h("span", { class: "json-punctuation json-end" }, closes),
     ),
     children,
-    h("div", { class: "json-sign json-closing" }, closes),
+    h("div", { class: "json-punctuation json-closing" }, closes),
   );
   const build = () => children.firstChild || fill(children, entries, 0, depth - 1);
   details.addEventListener("toggle", () => details.open && build());
@@ -160,19 +162,60 @@ function partsOf(value) {
   return { entries: Object.entries(value), opens: "{", closes: "}" };
 }
 
-function sign(text) {
-  return h("span", { class: "json-sign" }, text);
+function punctuation(text) {
+  return h("span", { class: "json-punctuation" }, text);
 }
 
 function fill(children, entries, from, depth) {
   const part = entries.slice(from, from + STEP);
-  add(children, part.map(([key, value]) => node(value, key, depth)));
+  appendChildren(children, part.map(([key, value]) => node(value, key, depth)));
   const left = entries.length - from - STEP;
   if (left <= 0) return;
-  const more = h("button", { class: "link", type: "button" }, `${left.toLocaleString("en")} more`);
+  const more = h("button", { class: "link", type: "button" }, `Show ${left.toLocaleString("en")} more`);
   more.addEventListener("click", () => {
     more.remove();
     fill(children, entries, from + STEP, depth);
   });
   children.append(more);
+}
+
+export class BodyView {
+  #text = "";
+  #drawn = null;
+  #asText = false;
+
+  constructor(label) {
+    this.pane = new TextPane({ label });
+    this.tree = h("div", { class: "tree", role: "group", "aria-label": label });
+    this.choice = button("View as text", (event) => {
+      event.preventDefault();
+      this.#asText = !this.#asText;
+      this.#draw();
+    }, { class: "quiet small" });
+    this.tools = [this.choice, copyButton("Copy", () => this.#text, { class: "quiet small" })];
+    this.node = h("div", { class: "body-view" });
+  }
+
+  update(text) {
+    if (text === this.#text && this.#drawn !== null) return;
+    this.#text = text;
+    this.#drawn = null;
+    this.#draw();
+  }
+
+  #draw() {
+    this.#drawn ??= tryParse(this.#text) ?? false;
+    this.choice.hidden = !this.#drawn;
+    this.choice.textContent = this.#asText ? "View as tree" : "View as text";
+    if (!this.#drawn || this.#asText) {
+      this.pane.update(this.#text);
+      setChildren(this.node, this.pane.node);
+      return;
+    }
+    if (this.#drawn.value !== this.tree.shown) {
+      this.tree.shown = this.#drawn.value;
+      this.tree.replaceChildren(jsonTree(this.#drawn.value));
+    }
+    setChildren(this.node, this.tree);
+  }
 }

@@ -1,9 +1,9 @@
-// A list of any length of which only the rows in sight are in the page.
+// A list of any length that keeps only visible rows in the document.
 
 import { h } from "./dom.js";
 
-/** Rows beyond what is in sight, so that a fast hand sees no gaps. */
-const BEYOND = 8;
+/** Rows beyond the visible ones, so that fast scrolling shows no gaps. */
+const OVERSCAN = 8;
 
 export class VirtualList {
   #rows = new Map();
@@ -11,7 +11,7 @@ export class VirtualList {
   #count = 0;
   #frame = 0;
 
-  /** `make()` gives a row's node, `fill(node, index)` makes it show one item. */
+  /** `make()` creates a row, `fill(row, index)` shows an item in it. */
   constructor({ height, make, fill, onScroll = () => {}, onDraw = () => {}, ...props }) {
     this.height = height;
     this.make = make;
@@ -34,7 +34,7 @@ export class VirtualList {
     this.node.scrollTop = value;
   }
 
-  /** Shows so many items, of which any may have changed. */
+  /** Shows that many items, any of which may have changed. */
   show(count) {
     this.#count = count;
     this.draw();
@@ -55,8 +55,8 @@ export class VirtualList {
 
   draw() {
     this.spacer.style.height = `${this.#count * this.height}px`;
-    const first = Math.max(0, Math.floor(this.scrollTop / this.height) - BEYOND);
-    const inSight = Math.ceil(this.node.clientHeight / this.height) + 2 * BEYOND;
+    const first = Math.max(0, Math.floor(this.scrollTop / this.height) - OVERSCAN);
+    const inSight = Math.ceil(this.node.clientHeight / this.height) + 2 * OVERSCAN;
     const last = Math.min(this.#count, first + inSight);
     for (const [index, row] of this.#rows) {
       if (index >= first && index < last) continue;

@@ -1,8 +1,8 @@
-// Small parts that several views are made of.
+// Small widgets that several views use.
 
-import { h, place, setText } from "./dom.js";
+import { h, setChildren, setText } from "./dom.js";
 
-/** A section that opens and closes. `side` stands at the right of its title. */
+/** A collapsible section; `side` is at the right of its title. */
 export function section(title, { open = true, side = [], class: name = "" } = {}, ...children) {
   const heading = h("span", { class: "section-title" }, title);
   const hint = h("span", { class: "section-hint faint" });
@@ -15,7 +15,6 @@ export function section(title, { open = true, side = [], class: name = "" } = {}
   return { node, setTitle: (text) => setText(heading, text), setHint: (text) => setText(hint, text) };
 }
 
-/** A column of a view, with its title. */
 export function column(title, ...children) {
   const heading = h("h2", { class: "column-title" }, title);
   return h("section", { class: "column", "aria-label": title }, heading, children);
@@ -26,12 +25,12 @@ export function button(text, action, { tip = "", class: name = "", ...others } =
   return h("button", { type: "button", class: name, "data-tip": tip || null, on, ...others }, text);
 }
 
-/** Copies what `text()` gives when it is pressed, and says so in its own place. */
+/** Copies the result of `text()` and confirms it in its label. */
 export function copyButton(label, text, options) {
   const node = button(label, async (event) => {
-    event.preventDefault(); // In a summary it would also close the section.
+    event.preventDefault(); // In a summary, it would also toggle the section.
     const copied = await copy(text());
-    node.textContent = copied ? "Copied" : "Not copied";
+    node.textContent = copied ? "Copied" : "Copy failed";
     setTimeout(() => (node.textContent = label), 1200);
   }, options);
   return node;
@@ -42,12 +41,12 @@ async function copy(text) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    return copyByHand(text);
+    return copyWithSelection(text);
   }
 }
 
-// Only for pages from this machine or over TLS there is a clipboard.
-function copyByHand(text) {
+// The clipboard API exists only on localhost and over TLS.
+function copyWithSelection(text) {
   const area = h("textarea", { class: "offscreen", value: text });
   document.body.append(area);
   area.select();
@@ -64,7 +63,7 @@ export function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-export function facts(pairs) {
+export function fieldList(pairs) {
   const rows = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
   return h(
     "dl",
@@ -75,19 +74,56 @@ export function facts(pairs) {
 
 const shown = new WeakMap();
 
-/** Fills an element anew if its content is another: what one has selected in it stays otherwise. */
-export function showOnce(element, content, make) {
+/** Renders an element again only if its content changed, which keeps a selection in it. */
+export function updateIfChanged(element, content, make) {
   const written = JSON.stringify(content);
   if (shown.has(element) && shown.get(element) === written) return;
   shown.set(element, written);
-  place(element, make());
+  setChildren(element, make());
 }
 
-/** An address that may go on in the next line after a slash. */
-export function breakable(address) {
+/** A URL that may wrap after each slash. */
+export function breakableUrl(address) {
   return address.split(/(?<=\/)/).flatMap((part) => [part, h("wbr")]);
 }
 
 export function isPhone() {
   return matchMedia("(max-width: 700px)").matches;
+}
+
+const WAIT = 250;
+
+export function installTooltips() {
+  const tip = h("div", { class: "tip", role: "tooltip", id: "tip", hidden: true });
+  document.body.append(tip);
+  let timer = 0;
+
+  const hide = () => {
+    clearTimeout(timer);
+    tip.hidden = true;
+  };
+  const show = (target) => {
+    setText(tip, target.dataset.tip);
+    tip.hidden = false;
+    // A mark may span several lines; its first box is where it starts.
+    const box = target.getClientRects()[0];
+    if (!box) return hide();
+    const left = Math.max(8, Math.min(box.left, innerWidth - tip.offsetWidth - 8));
+    const below = box.bottom + 6;
+    const fits = below + tip.offsetHeight < innerHeight;
+    tip.style.left = `${left}px`;
+    tip.style.top = `${fits ? below : Math.max(4, box.top - tip.offsetHeight - 6)}px`;
+  };
+  const consider = (event) => {
+    const target = event.target instanceof Element && event.target.closest("[data-tip]");
+    hide();
+    if (target && target.dataset.tip) timer = setTimeout(show, WAIT, target);
+  };
+
+  document.addEventListener("pointerover", consider);
+  document.addEventListener("focusin", consider);
+  document.addEventListener("pointerdown", hide);
+  document.addEventListener("focusout", hide);
+  document.addEventListener("scroll", hide, true);
+  document.addEventListener("keydown", (event) => event.key === "Escape" && hide());
 }

@@ -53,7 +53,7 @@ def test_one_is_answered(look: Opener, gateway: Running) -> None:
 
 
 def test_warnings(look: Opener, gateway: Running) -> None:
-    put(gateway, can_last=False, is_echo=True, secrets=["the key of OpenAI, in $.content"])
+    put(gateway, can_always=False, is_echo=True, secrets=["the key of OpenAI, in $.content"])
     opened = look()
     opened.sees(".warning", "repeats one from a tool result")
     opened.sees(".warning", "the key of OpenAI, in $.content")

@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test check lint format docs bench clients clean
+.PHONY: run test test-fast check lint format docs bench clients clean
 
 run: $(STAMP)
 	$(BIN)/toolspeak serve --embedded
 
 test: $(STAMP)
 	$(BIN)/pytest
+
+# Without browsers, processes, Redis and the longest tables: under a minute on two cores.
+test-fast: $(STAMP)
+	$(BIN)/pytest -m "not browser and not process and not redis and not slow"
 
 check: lint test
 

@@ -19,6 +19,53 @@ settings.register_profile("default", deadline=None, derandomize=True)
 settings.load_profile("default")
 
 
+MARKERS = {
+    "browser": ("observe/page/", "gateway/test_browser.py"),
+    "redis": ("gateway/test_workers.py", "store/test_store.py"),
+    "process": (
+        "agent/test_chat.py",
+        "agent/test_mcp.py",
+        "cli/test_completion.py",
+        "cli/test_mcp.py",
+        "cli/test_run.py",
+        "evaluation/test_probe.py",
+        "gateway/test_readme.py",
+        "gateway/test_serve.py",
+        "observe/test_explain.py",
+        "observe/test_logs.py",
+        "upstream/test_discovery.py",
+        "upstream/test_embedded.py",
+    ),
+    "slow": (
+        "agent/test_injection.py",
+        "dialects/test_bad_input.py::test_soup",
+        "dialects/test_bad_input.py::test_time",
+        "dialects/test_cases.py::test_row_cut_off",
+        "dialects/test_corpus.py",
+        "dialects/test_inside.py",
+        "dialects/test_roundtrip.py::test_rendered_calls",
+        "gateway/test_conversations.py",
+        "gateway/test_faults.py",
+        "gateway/test_garbage.py",
+        "security/scrubbing/test_scrubber.py",
+        "security/test_injection.py",
+        "test_docs.py",
+        "test_replay.py",
+        "wires/test_fuzz.py",
+        "wires/test_sdks.py",
+    ),
+}
+"""Tests that `make test-fast` leaves out, by the start of their ids."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        name = item.nodeid.removeprefix("tests/")
+        for marker, prefixes in MARKERS.items():
+            if name.startswith(prefixes):
+                item.add_marker(marker)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Programs that tests start leave their notes in no folder of the user's."""

@@ -1,4 +1,4 @@
-"""The tables of scrubbing.md, from the rules."""
+"""Generates the tables of scrubbing.md from the rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from toolspeak.security.scrubbing.rules import NameRule, load_rules
 
 
 def tables() -> dict[str, str]:
-    """Each part of the page that is generated."""
+    """Return each generated part of the page."""
     return {"names": _names(), "shapes": _shapes(), "patterns": _patterns()}
 
 
@@ -28,9 +28,9 @@ def _remark(rule: NameRule) -> str:
     if rule.random_only:
         remarks.append("if the value looks random")
     if rule.multi_word:
-        remarks.append("values of several words too")
+        remarks.append("also values of several words")
     if rule.header:
-        remarks.append("its scheme, or the names of cookies, stay")
+        remarks.append("the scheme, or the names of cookies, are kept")
     return "; ".join(remarks)
 
 

@@ -130,7 +130,7 @@ def test_entry_options_override_common_options(tmp_path: Path) -> None:
                 "Expected `object`, got `str` - at `$.mcpServers.text`",
                 "Invalid enum value 'http'; known are stdio - at `$.mcpServers.kind.type`",
                 "Expected `str` of length >= 1 - at `$.mcpServers.empty.command`",
-                "the variable UNSET is not set; set it, or leave out this setting"
+                "the variable UNSET is not set; set it, or remove this setting"
                 " - at `$.mcpServers.unset.headers.k`",
                 "Expected `${VARIABLE}`; write `$${` for a literal `${`"
                 " - at `$.mcpServers.input.headers.k`",

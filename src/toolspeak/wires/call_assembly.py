@@ -1,4 +1,4 @@
-"""The calls of a reply, put together from the pieces in which an API sends them."""
+"""Assembles the calls of a reply from the pieces in which an API sends them."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from .fields import Json
 from .framing import BraceCounter
 from .names import ToolNames
 
-_SHOWN = 1000
+_MAX_NOTE = 1000
 TRUNCATING_REASONS: frozenset[StopReason] = frozenset({"length", "filter", "error"})
-"""The reasons for which a reply stops in the midst of what it says."""
+"""Stop reasons that cut a reply off in the middle."""
 
 
-class _Call:
-    """A call whose end has not come."""
+class _OpenCall:
+    """A call that has not ended."""
 
     __slots__ = (
         "_braces",
         "extra",
         "freeform",
-        "given",
+        "has_ended",
         "id",
         "index",
         "is_cut",
-        "is_over",
         "name",
         "namespace",
         "pieces",
         "unwraps",
+        "whole_arguments",
     )
 
     def __init__(
@@ -45,31 +45,30 @@ class _Call:
         self.namespace = namespace
         self.freeform = freeform
         self.unwraps = False
-        """The tool takes text, and the API could only send it as an object's `input`."""
+        """The tool is freeform, and the API sends its text as the argument `input`."""
         self.index = -1
-        """Counts the calls that were announced; -1 before."""
+        """Position among the announced calls; -1 before."""
         self.pieces: list[str] = []
-        self.given: Any = None
-        """The arguments, where they came in one piece."""
-        self.is_over = self.is_cut = False
+        self.whole_arguments: Any = None
+        """Arguments that came whole."""
+        self.has_ended = self.is_cut = False
         self.extra = extra
         self._braces: BraceCounter | None = None
-        """What follows the pieces; a call that comes whole has none."""
+        """None for a call that comes whole."""
 
     def add(self, piece: str) -> None:
-        """More of the arguments."""
         self.pieces.append(piece)
         self._braces = self._braces or BraceCounter()
         self._braces.read(piece)
 
     def is_whole(self) -> bool:
-        """Whether the pieces so far are all of an object."""
+        """Tell whether the pieces so far form a whole object."""
         return self._braces is not None and self._braces.is_closed and not self.freeform
 
-    def arguments(self) -> tuple[Json | None, str, tuple[str, ...]]:
-        """The arguments, or what is wrong with them; and the repairs that they took."""
+    def decode(self) -> tuple[Json | None, str, tuple[str, ...]]:
+        """Return the arguments or None, the problem with them, and the repairs made."""
         text = "".join(self.pieces)
-        given = text if self.given is None else self.given
+        given = text if self.whole_arguments is None else self.whole_arguments
         if self.freeform and not self.unwraps:
             return {"input": given if isinstance(given, str) else encode_json(given)}, "", ()
         arguments, problem, repairs = decode_arguments(CallDraft(self.name, given))
@@ -77,17 +76,17 @@ class _Call:
             return arguments, problem, repairs
         texts = [value for value in arguments.values() if isinstance(value, str)]
         if len(texts) != 1:
-            return None, "the tool takes one text, and the call has none or several", ()
+            return None, "the freeform tool needs exactly one text", ()
         renamed = () if "input" in arguments else ("wrong-input-key",)
         return {"input": texts[0]}, "", (*repairs, *renamed)
 
 
 class CallAssembler:
-    """Tells what happens to the calls of one reply.
+    """Turns the pieces of a reply's calls into events.
 
-    Only one is open at a time, and nothing comes between its start and its end: the pieces of those
-    that follow, and all else, wait for it. Unless `incremental`, a call is told only when it is
-    whole, and its arguments are JSON for certain.
+    Nothing comes between the start and the end of a call: later calls and all other events are held
+    back meanwhile. Unless `incremental`, a call is emitted once it is whole and its arguments are
+    known to be JSON.
     """
 
     def __init__(
@@ -96,15 +95,14 @@ class CallAssembler:
         self._names = names
         self._new_id = new_id
         self._incremental = incremental
-        self._open: dict[Hashable, _Call] = {}
-        self._waiting: list[Event] = []
+        self._open: dict[Hashable, _OpenCall] = {}
+        self._held_back: list[Event] = []
         self._count = 0
         self.completed_count = 0
-        """How many calls were made."""
+        """Calls that ended with valid arguments."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a call has begun that is not over."""
         return bool(self._open)
 
     def start(
@@ -117,26 +115,26 @@ class CallAssembler:
         freeform: bool = False,
         extra: Json | None = None,
     ) -> Iterator[Event]:
-        """A call begins. `key` is what its pieces go by; one that is open does not begin again."""
+        """Start the call that `key` identifies, unless it is open already."""
         if key in self._open:
             return
-        yield from self._end_what_is_whole()
+        yield from self._end_whole_calls()
         identity = identity or self._new_id()
-        call = _Call(identity, name, namespace, freeform, dict(extra or {}))
-        self._mean(call)
+        call = _OpenCall(identity, name, namespace, freeform, dict(extra or {}))
+        self._resolve_tool(call)
         self._open[key] = call
         if len(self._open) == 1:
             yield from self._announce(call)
 
     def append(self, key: Hashable, piece: str) -> Iterator[Event]:
-        """More of a call's arguments."""
+        """Add a piece of a call's arguments."""
         call = self._open.get(key)
         if call is not None:
             call.add(piece)
             if call.index >= 0 and not call.unwraps and piece:
                 yield ArgumentsDelta(call.index, piece)
         elif piece.strip():
-            yield Note("late-arguments", NOTES["late-arguments"], piece[:_SHOWN])
+            yield Note("late-arguments", NOTES["late-arguments"], piece[:_MAX_NOTE])
 
     def end(
         self,
@@ -146,25 +144,25 @@ class CallAssembler:
         cut: bool = False,
         extra: Json | None = None,
     ) -> Iterator[Event]:
-        """A call is over; with its arguments, where they came in one piece. If the reply was `cut`
-        short in it, it is not made."""
+        """End a call, with its arguments if they came whole. A call that was `cut` short is
+        rejected."""
         call = self._open.get(key)
         if call is None:
             return
-        call.is_over, call.is_cut = True, cut
-        call.given = arguments
+        call.has_ended, call.is_cut = True, cut
+        call.whole_arguments = arguments
         call.extra |= extra or {}
         while self._open:
             first, call = next(iter(self._open.items()))
-            if not call.is_over:
+            if not call.has_ended:
                 return
             del self._open[first]
-            yield from self._ended(call)
-            yield from self._next()
+            yield from self._end_events(call)
+            yield from self._release_next()
 
     def end_if_complete(self, key: Hashable) -> Iterator[Event]:
-        """A call is over, unless it lacks something: then what follows has to tell whether the
-        reply was cut short in it."""
+        """End a call if its arguments are whole; otherwise later frames decide whether it was cut
+        short."""
         call = self._open.get(key)
         if call is not None and call.is_whole():
             yield from self.end(key)
@@ -178,94 +176,94 @@ class CallAssembler:
         freeform: bool = False,
         extra: Json | None = None,
     ) -> list[Event]:
-        """A call that comes in one piece."""
+        """Add a call that comes in one piece."""
         if self._open:
             key = object()
             begun = list(self.start(key, identity, name, freeform=freeform, extra=extra))
             return [*begun, *self.end(key, {} if arguments is None else arguments)]
-        call = _Call(identity or self._new_id(), name, None, freeform, dict(extra or {}))
-        self._mean(call)
+        call = _OpenCall(identity or self._new_id(), name, None, freeform, dict(extra or {}))
+        self._resolve_tool(call)
         if isinstance(arguments, str):
             call.pieces = [arguments]
         else:
-            call.given = {} if arguments is None else arguments
-        return self._ended(call)
+            call.whole_arguments = {} if arguments is None else arguments
+        return self._end_events(call)
 
     def emit(self, event: Event) -> Iterable[Event]:
-        """Something else happens: now, or after the call that is open."""
-        return self._beside_calls(event) if self._open else (event,)
+        """Return another event: now, or held back until the open call has ended."""
+        return self._emit_after_calls(event) if self._open else (event,)
 
-    def _beside_calls(self, event: Event) -> Iterator[Event]:
-        yield from self._end_what_is_whole()
+    def _emit_after_calls(self, event: Event) -> Iterator[Event]:
+        yield from self._end_whole_calls()
         if self._open:
-            self._waiting.append(event)
+            self._held_back.append(event)
         else:
             yield event
 
     def finish(self, reason: StopReason = "stop") -> Iterator[Event]:
-        """No more pieces come. Where the reply was cut short, a call that lacks something is not
-        made."""
+        """End all calls. If the stop reason says that the reply was cut short, incomplete calls are
+        rejected."""
         for key, call in list(self._open.items()):
             yield from self.end(key, cut=reason in TRUNCATING_REASONS and not call.is_whole())
 
     def adjust_stop_reason(self, reason: StopReason) -> StopReason:
-        """Why the reply stops: for its calls, if it has any. Few APIs tell that apart."""
+        """Return "calls" where the reply has calls, which few APIs report reliably."""
         if self.completed_count:
             return "calls" if reason == "stop" else reason
         return "stop" if reason == "calls" else reason
 
-    def _end_what_is_whole(self) -> Iterator[Event]:
-        """The first call is over if nothing is missing from it: few APIs say that it is."""
+    def _end_whole_calls(self) -> Iterator[Event]:
+        """End the first calls that are whole, since few APIs announce the end of a call."""
         while self._open:
             key, call = next(iter(self._open.items()))
             if not call.is_whole():
                 return
             yield from self.end(key)
 
-    def _next(self) -> Iterator[Event]:
-        """What had to wait for a call."""
+    def _release_next(self) -> Iterator[Event]:
+        """Emit what was held back for a call."""
         if self._open:
             yield from self._announce(next(iter(self._open.values())))
         else:
-            waiting, self._waiting = self._waiting, []
-            yield from waiting
+            held_back, self._held_back = self._held_back, []
+            yield from held_back
 
-    def _mean(self, call: _Call) -> None:
-        """Find the tool that a call's name means."""
+    def _resolve_tool(self, call: _OpenCall) -> None:
+        """Find the tool that a call names."""
         tool = self._names.find_tool(call.name, call.namespace)
         if tool:
             call.name, call.namespace = tool.name, tool.namespace
             call.unwraps = tool.freeform and not call.freeform
             call.freeform = call.freeform or tool.freeform
 
-    def _announce(self, call: _Call) -> Iterator[Event]:
+    def _announce(self, call: _OpenCall) -> Iterator[Event]:
         if self._incremental:
-            yield self._begin(call)
+            yield self._start_event(call)
             if call.pieces and not call.unwraps:
                 yield ArgumentsDelta(call.index, "".join(call.pieces))
 
-    def _begin(self, call: _Call) -> CallStart:
+    def _start_event(self, call: _OpenCall) -> CallStart:
         call.index = self._count
         self._count += 1
         return CallStart(
             call.index, call.id, call.name, "native", call.namespace, call.freeform, call.extra
         )
 
-    def _ended(self, call: _Call) -> list[Event]:
-        arguments, problem, repairs = call.arguments()
+    def _end_events(self, call: _OpenCall) -> list[Event]:
+        arguments, problem, repairs = call.decode()
         text = "".join(call.pieces)
-        raw = text or ("" if call.given is None else encode_json(call.given))
+        raw = text or ("" if call.whole_arguments is None else encode_json(call.whole_arguments))
         if arguments is None or call.is_cut:
             code = "truncated" if call.is_cut else "undecodable-arguments"
             problem = problem or NOTES[code]
             index = call.index if call.index >= 0 else None
             rejection = Rejection(raw, code, problem, "$.arguments", call.name)
-            return [CallRejected(rejection, index), Note(code, problem, raw[:_SHOWN])]
-        ended: list[Event] = [
-            Note(f"repaired-{repair}", NOTES[f"repaired-{repair}"], raw[:_SHOWN])
+            return [CallRejected(rejection, index), Note(code, problem, raw[:_MAX_NOTE])]
+        events: list[Event] = [
+            Note(f"repaired-{repair}", NOTES[f"repaired-{repair}"], raw[:_MAX_NOTE])
             for repair in repairs
         ]
-        made = ToolCall(
+        assembled = ToolCall(
             id=call.id,
             name=call.name,
             arguments=arguments,
@@ -274,10 +272,10 @@ class CallAssembler:
             extra=call.extra,
         )
         if call.index < 0:
-            ended.append(self._begin(call))
+            events.append(self._start_event(call))
         if not self._incremental or call.unwraps:
             is_object = not repairs and (call.freeform or text.lstrip()[:1] == "{")
-            ended.append(ArgumentsDelta(call.index, text if is_object else made.input))
+            events.append(ArgumentsDelta(call.index, text if is_object else assembled.input))
         self.completed_count += 1
-        ended.append(CallEnd(call.index, made))
-        return ended
+        events.append(CallEnd(call.index, assembled))
+        return events

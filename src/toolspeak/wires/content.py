@@ -1,17 +1,19 @@
-"""Message content in requests and replies: text, images and documents."""
+"""Message content that the APIs share: text, images and documents."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from ..types import Document, Image, Message, Other, Part, Request, Text
-from .fields import PRIVATE
+from ..types import Document, Image, Message, Other, Part, Request, Role, Text, ToolResult
+from .fields import PRIVATE, Json
+
+ContentPart = Text | Image | Document | Other
+"""A part that may stand in a tool result."""
 
 
 def decode_image_url(url: str, **fields: Any) -> Image:
-    """A picture by its address; a `data:` address holds it."""
     media_type, data = split_data_url(url)
     if data is None:
         return Image(url=url, **fields)
@@ -19,7 +21,7 @@ def decode_image_url(url: str, **fields: Any) -> Image:
 
 
 def split_data_url(url: str) -> tuple[str, str | None]:
-    """The kind of media and the base64 data of a `data:` address; ("", None) for any other."""
+    """Return the media type and base64 data of a `data:` URL; ("", None) for any other."""
     if not url.startswith("data:"):
         return "", None
     head, comma, data = url[5:].partition(",")
@@ -29,41 +31,25 @@ def split_data_url(url: str) -> tuple[str, str | None]:
 
 
 def encode_media_url(part: Image | Document) -> str:
-    """The address of a picture or file, which holds the data where it came by value."""
+    """Return the URL of an image or file; a `data:` URL if it came by value."""
     if part.data is not None:
         return f"data:{part.media_type};base64,{part.data}"
     return part.url or ""
 
 
 def render_document(document: Document) -> str:
-    """A text from elsewhere, marked as such, for an API that has no documents."""
+    """Return a document as marked text, for an API without documents."""
     title = f' title="{document.title}"' if document.title else ""
     return f"<document{title}>\n{document.text or document.url or ''}\n</document>"
 
 
 def part_type(part: Other) -> str:
-    """What its API calls a part that only it can say."""
+    """Return the name that the part's own API has for it."""
     return str(part.data.get("type") or next(iter(part.data), "other"))
 
 
-def merge_assistant_messages(request: Request) -> tuple[Message, ...]:
-    """The conversation in turns, where it came by an API that is read in another way: what an
-    assistant says in several messages is one, as its results follow the whole of it."""
-    turns: list[Message] = []
-    for role, run in groupby(request.messages, lambda message: message.role):
-        if role != "assistant":
-            turns += run
-            continue
-        messages = list(run)
-        parts = tuple(part for message in messages for part in message.parts)
-        extra = {key: value for message in messages for key, value in message.extra.items()}
-        if parts:
-            turns.append(Message("assistant", parts, extra))
-    return tuple(turns)
-
-
 def as_plain_text(parts: Sequence[Part]) -> str | None:
-    """What is said by parts that are nothing but one plain text."""
+    """Return the text of parts that are one plain text or none; None for anything else."""
     if len(parts) > 1:
         return None
     for part in parts:
@@ -72,3 +58,41 @@ def as_plain_text(parts: Sequence[Part]) -> str | None:
             return part.text
         return None
     return ""
+
+
+def as_result_content(parts: Iterable[Part]) -> str | tuple[ContentPart, ...]:
+    """Return the content of a result: as text where it is nothing else."""
+    content = tuple(part for part in parts if isinstance(part, (Text, Image, Document, Other)))
+    match content:
+        case ():
+            return ""
+        case (Text(text, extra),) if not extra:
+            return text
+        case _:
+            return content
+
+
+def split_results(role: Role, parts: Sequence[Part], extra: Json) -> Iterator[Message]:
+    """Yield a message; the results in a user's message become messages of their own."""
+    if role != "user" or not parts:
+        yield Message(role, tuple(parts), extra)
+        return
+    for is_result, run in groupby(parts, lambda part: isinstance(part, ToolResult)):
+        yield Message("tool" if is_result else "user", tuple(run), extra)
+        extra = {}
+
+
+def merge_assistant_messages(request: Request) -> tuple[Message, ...]:
+    """Return the conversation with consecutive assistant messages merged into one, as APIs expect
+    in which the results follow all of a turn's calls."""
+    merged: list[Message] = []
+    for role, run in groupby(request.messages, lambda message: message.role):
+        if role != "assistant":
+            merged += run
+            continue
+        messages = list(run)
+        parts = tuple(part for message in messages for part in message.parts)
+        extra = {key: value for message in messages for key, value in message.extra.items()}
+        if parts:
+            merged.append(Message("assistant", parts, extra))
+    return tuple(merged)

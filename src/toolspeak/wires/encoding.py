@@ -1,85 +1,173 @@
-"""Encoding requests: what several APIs have in common, and a log of what is lost."""
+"""Request encoding that the APIs share: a log of losses, tool names, ids and settings."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from .._util import memoize_by_identity
 from ..calls.tools import build_text_schema
-from ..types import Note, Request, Thinking, Tool, ToolChoice
+from ..types import Note, Request, Thinking, Tool
 from .fields import HOSTED_TOOLS, PRIVATE, Json
 from .names import NameRule, ToolNames
+from .wire import API_NAMES, EncodedRequest
 
-_ELSEWHERE_NOTHING = frozenset({"stream_options"})
-"""Fields that are about the connection, and mean nothing elsewhere."""
+OPENAI_NAMES = NameRule(r"a-zA-Z0-9_\-", 64)
+_MAX_USER_ID = 64
+_CONNECTION_FIELDS = frozenset({"stream_options"})
+"""Fields about the connection: another API loses nothing without them."""
 
 
 class LossLog:
-    """What cannot be said on a wire, each field once, with the first place where it stood."""
+    """Collects notes on what a request loses on its way to another API.
+
+    Each loss is noted once, with the path of the first place and the number of places.
+    """
 
     def __init__(self, wire: str, origin: str) -> None:
         self.wire = wire
         self.is_same_wire = wire == origin
-        """The request came by this very API: what it left over rides along."""
-        self._notes: dict[tuple[str, str], tuple[str, str, int]] = {}
+        """The request came by this very API, so every `extra` is sent along."""
+        self._notes: dict[tuple[str, str], tuple[str, int]] = {}
+
+    @property
+    def api(self) -> str:
+        return API_NAMES.get(self.wire, self.wire)
 
     def carry(self, extra: Json, path: str) -> Json:
-        """The fields that ride along, if they may."""
+        """Return `extra` if it belongs to this API; otherwise log its fields and return {}."""
         if self.is_same_wire or not extra:
             return extra
         for key in extra:
-            if key not in _ELSEWHERE_NOTHING and not key.startswith(PRIVATE):
-                self.drop(key, f"{path}.{key}")
+            if key not in _CONNECTION_FIELDS and not key.startswith(PRIVATE):
+                self.drop(f"`{key}`", f"{path}.{key}")
         for tool in extra.get(HOSTED_TOOLS, ()):
             kind = tool.get("type") or next(iter(tool), None)
-            self._note("skipped-tool", f"a tool of the kind {kind!r} cannot be offered", path)
+            self._note("skipped-tool", f"{self.api} cannot run the hosted tool {kind!r}.", path)
         return {}
 
-    def drop(self, what: str, path: str) -> None:
-        """Something is left out."""
-        self._note("unsupported", f"{self.wire} has no words for {what}; it is left out", path)
+    def drop(self, feature: str, path: str) -> None:
+        """Note that the API does not support something, which is left out."""
+        self._note("unsupported", f"{self.api} does not support {feature}; dropped.", path)
 
     def change(self, message: str, path: str) -> None:
-        """Something is said in another way."""
+        """Note that something is expressed in another way."""
         self._note("converted", message, path)
 
-    def _note(self, code: str, message: str, path: str) -> None:
-        known = self._notes.get((code, message))
-        self._notes[code, message] = (
-            message,
-            known[1] if known else path,
-            (known or (0, 0, 0))[2] + 1,
-        )
-
     def notes(self) -> tuple[Note, ...]:
-        """Everything that was noted."""
         if not self._notes:
             return ()
         return tuple(
             Note(code, f"{message} ({count} places)" if count > 1 else message, path)
-            for (code, _), (message, path, count) in self._notes.items()
+            for (code, message), (path, count) in self._notes.items()
         )
+
+    def _note(self, code: str, message: str, path: str) -> None:
+        first_path, count = self._notes.get((code, message), (path, 0))
+        self._notes[code, message] = (first_path, count + 1)
+
+
+class RequestEncoder:
+    """Base of the APIs' request encoders: one request, its tool names and its losses."""
+
+    wire: ClassVar[str]
+    name_rule: ClassVar[NameRule]
+    keeps_namespaces: ClassVar[bool] = False
+    """The API has a field for namespaces beside the names."""
+
+    def __init__(self, request: Request, name_rule: NameRule | None = None) -> None:
+        self.request = request
+        self.losses = LossLog(self.wire, request.wire)
+        self.is_same_wire = self.losses.is_same_wire
+        rule = name_rule or self.name_rule
+        self.names = map_tool_names(
+            request.tools or (), rule, keeps_namespaces=self.keeps_namespaces
+        )
+        self.extra = dict(self.losses.carry(request.extra, "$"))
+        """What only this API knows of the request; encoders take out what they place."""
+
+    def finish(self, path: str, body: Json) -> EncodedRequest:
+        notes = (*self.losses.notes(), *self.names.notes)
+        return EncodedRequest(path, body, self.names, notes)
+
+    def encode_name(self, tool: Tool) -> str:
+        return self.names.to_wire(tool.name, tool.namespace)
+
+    def encode_choice_names(self) -> list[str]:
+        """Return the tools that the tool choice names, as this API spells them."""
+        namespaces = {tool.name: tool.namespace for tool in self.request.tools or ()}
+        names = self.request.tool_choice.names
+        return [self.names.to_wire(name, namespaces.get(name)) for name in names]
+
+    def select_allowed_tools(self) -> tuple[Tool, ...]:
+        """Return the tools that may be called, for an API that cannot choose among more."""
+        tools, names = self.request.tools or (), self.request.tool_choice.names
+        if not names:
+            return tools
+        allowed = tuple(tool for tool in tools if tool.name in names)
+        if len(allowed) < len(tools):
+            self.losses.change("Only the tools that may be called are sent.", "$.tool_choice")
+        return allowed
+
+    def encode_sampling(self, names: Mapping[str, str], extensions: Container[str] = ()) -> Json:
+        """Return the sampling settings under the API's `names`; `extensions` are only sent back to
+        the API that they came by."""
+        settings: Json = {}
+        for key, value in self.request.sampling.items():
+            if key in names:
+                settings[names[key]] = value
+            elif self.is_same_wire and key in extensions:
+                settings[key] = value
+            else:
+                self.losses.drop(f"`{key}`", f"$.{key}")
+        return settings
+
+    def drop_metadata(self, supported: Container[str] = ()) -> None:
+        for key in self.request.metadata:
+            if key not in supported:
+                self.losses.drop(f"`metadata.{key}`", f"$.metadata.{key}")
+
+    def encode_user_id(self) -> str | None:
+        """Return the user's id; a long one as a hash, since many servers limit its length."""
+        user = self.request.metadata.get("user_id")
+        if not isinstance(user, str) or not user:
+            return None
+        if self.is_same_wire or len(user) <= _MAX_USER_ID:
+            return user
+        self.losses.change("The user id is too long; its hash is sent.", "$.metadata.user_id")
+        return hashlib.blake2b(user.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 def omit_none(**fields: Any) -> Json:
-    """An object of the fields that are there."""
     return {key: value for key, value in fields.items() if value is not None}
 
 
-_LONGEST_USER = 64
+# Tools and calls.
 
 
-OPENAI_NAMES = NameRule(r"a-zA-Z0-9_\-", 64)
+def map_tool_names(
+    tools: tuple[Tool, ...], rule: NameRule, *, keeps_namespaces: bool = False
+) -> ToolNames:
+    return _tool_name_cache(rule, keeps_namespaces)(tools)
 
 
-def convert_freeform_tool(tool: Tool, unsaid: LossLog, path: str) -> Tool:
-    """A tool that takes text, as one that takes an object with the text in it."""
+@cache
+def _tool_name_cache(
+    rule: NameRule, keeps_namespaces: bool
+) -> Callable[[tuple[Tool, ...]], ToolNames]:
+    return memoize_by_identity(
+        lambda tools: ToolNames(tools, rule, keeps_namespaces=keeps_namespaces)
+    )
+
+
+def convert_freeform_tool(tool: Tool, losses: LossLog, path: str) -> Tool:
+    """Return a freeform tool as one whose arguments are an object with the text as `input`."""
     if not tool.freeform:
         return tool
-    unsaid.change(f"{unsaid.wire} has no freeform tools; the text is an object's `input`", path)
+    message = f"{losses.api} has no freeform tools; the text is sent as the argument `input`."
+    losses.change(message, path)
     return Tool(
         name=tool.name,
         description=tool.description,
@@ -88,125 +176,65 @@ def convert_freeform_tool(tool: Tool, unsaid: LossLog, path: str) -> Tool:
     )
 
 
-def shorten_id(identity: str, longest: int) -> str:
-    """An id of no more letters than an API takes. A call and its result get the same."""
-    return (
-        identity
-        if len(identity) <= longest
-        else f"{identity[: longest - 7]}_{short_hash(identity)}"
-    )
-
-
-def short_hash(text: str) -> str:
-    """Six letters that tell a text from others like it."""
-    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=3).hexdigest()
-
-
-def encode_user_id(request: Request, unsaid: LossLog) -> str | None:
-    """On whose behalf the request is, in no more letters than most servers take."""
-    user = request.metadata.get("user_id")
-    if not isinstance(user, str) or not user:
-        return None
-    if unsaid.is_same_wire or len(user) <= _LONGEST_USER:
-        return user
-    unsaid.change("a user's id that is too long for some goes out as a hash", "$.metadata.user_id")
-    return hashlib.blake2b(user.encode("utf-8", "replace"), digest_size=16).hexdigest()
-
-
 def as_object_schema(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema as an API wants it that takes nothing but objects."""
+    """Return the parameters for an API that requires an object schema."""
     return parameters or {"type": "object", "properties": {}}
 
 
-def select_allowed_tools(request: Request, unsaid: LossLog) -> tuple[Tool, ...]:
-    """The tools that may be called, where an API cannot be told to choose among more."""
-    tools = request.tools or ()
-    names = request.tool_choice.names
-    if not names:
-        return tools
-    kept = tuple(tool for tool in tools if tool.name in names)
-    if len(kept) < len(tools):
-        unsaid.change("only the tools that may be chosen are offered", "$.tool_choice")
-    return kept
+def shorten_id(identity: str, max_length: int) -> str:
+    """Return an id within the API's limit; a call and its result get the same one."""
+    if len(identity) <= max_length:
+        return identity
+    return f"{identity[: max_length - 7]}_{short_hash(identity)}"
 
 
-def name_tools(request: Request, rule: NameRule, *, keeps_namespaces: bool = False) -> ToolNames:
-    """The names of a request's tools, as the rule allows."""
-    return map_tool_names(request.tools or (), rule, keeps_namespaces=keeps_namespaces)
+def short_hash(text: str) -> str:
+    """Return six characters that tell a text from similar ones."""
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=3).hexdigest()
 
 
-def map_tool_names(
-    tools: tuple[Tool, ...], rule: NameRule, *, keeps_namespaces: bool = False
-) -> ToolNames:
-    """The names of tools, as the rule allows."""
-    return _names(rule, keeps_namespaces)(tools)
-
-
-@cache
-def _names(rule: NameRule, keeps_namespaces: bool) -> Callable[[tuple[Tool, ...]], ToolNames]:
-    return memoize_by_identity(
-        lambda tools: ToolNames(tools, rule, keeps_namespaces=keeps_namespaces)
-    )
-
-
-def mark_private(fields: Json, known: Container[str]) -> Json:
-    """Fields to ride along, of which those that are known mean nothing elsewhere."""
-    return {f"{PRIVATE}{key}" if key in known else key: value for key, value in fields.items()}
-
-
-def unmark_private(extra: Json) -> Json:
-    """The fields that `set_apart` was given."""
-    return {key.removeprefix(PRIVATE): value for key, value in extra.items()}
-
+# Reasoning effort.
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-
-
-_BUDGETS = ((0, "none"), (2_048, "low"), (12_288, "medium"))
+_EFFORT_BY_BUDGET = ((0, "none"), (2_048, "low"), (12_288, "medium"))
 
 
 def choose_effort(
-    thinking: Thinking, unsaid: LossLog, known: Iterable[str] = EFFORTS[:6]
+    thinking: Thinking, losses: LossLog, supported: Iterable[str] = EFFORTS[:6]
 ) -> str | None:
-    """How hard to think, in words; None leaves it to the model."""
+    """Return the supported effort nearest to what is asked for; None leaves it to the model."""
     effort = thinking.effort
     if effort is None and thinking.enabled is False:
-        # Models that cannot think refuse an effort of none.
-        unsaid.drop("thinking that is switched off, an effort of none", "$.thinking")
+        # Models that cannot reason refuse an effort of `none`.
+        losses.drop("disabling reasoning", "$.thinking")
     elif effort is None and thinking.budget is not None:
-        effort = next((word for limit, word in _BUDGETS if thinking.budget <= limit), "high")
-        unsaid.change(f"a budget of {thinking.budget} tokens is {effort!r} effort", "$.thinking")
+        effort = next(
+            (word for limit, word in _EFFORT_BY_BUDGET if thinking.budget <= limit), "high"
+        )
+        message = f"A reasoning budget of {thinking.budget} tokens is sent as effort {effort!r}."
+        losses.change(message, "$.thinking")
     if effort is None and (thinking.enabled or thinking.shown is not None):
-        unsaid.drop("whether to think, and to show it", "$.thinking")
-    if effort is None or effort in (known := tuple(known)):
+        losses.drop("enabling or showing reasoning", "$.thinking")
+    if effort is None or effort in (supported := tuple(supported)):
         return effort
-    nearest = min(known, key=lambda word: abs(_rank(word) - _rank(effort)))
-    unsaid.change(
-        f"{unsaid.wire} has no effort {effort!r}; the nearest is {nearest!r}", "$.thinking"
-    )
+    nearest = min(supported, key=lambda word: abs(_rank_effort(word) - _rank_effort(effort)))
+    message = f"{losses.api} has no effort {effort!r}; {nearest!r} is the nearest."
+    losses.change(message, "$.thinking")
     return nearest
 
 
-def _rank(effort: str) -> int:
+def _rank_effort(effort: str) -> int:
     return EFFORTS.index(effort) if effort in EFFORTS else EFFORTS.index("medium")
 
 
-def encode_sampling(
-    request: Request, written: Mapping[str, str], unsaid: LossLog, *, extensions: Iterable[str] = ()
-) -> Json:
-    """The settings that a wire has words for; `extensions` only where they came by the same."""
-    out: Json = {}
-    for key, value in request.sampling.items():
-        if key in written:
-            out[written[key]] = value
-        elif unsaid.is_same_wire and key in extensions:
-            out[key] = value
-        else:
-            unsaid.drop(key, f"$.{key}")
-    return out
+# Fields of an `extra` that only concern their own API.
 
 
-def encode_choice_names(choice: ToolChoice, names: ToolNames, tools: Iterable[Tool]) -> list[str]:
-    """The tools that a choice names, as they are written."""
-    spaces = {tool.name: tool.namespace for tool in tools}
-    return [names.to_wire(name, spaces.get(name)) for name in choice.names]
+def mark_private(fields: Json, private: Container[str]) -> Json:
+    """Prefix the keys in `private`, so that another API drops them without a note."""
+    return {f"{PRIVATE}{key}" if key in private else key: value for key, value in fields.items()}
+
+
+def unmark_private(extra: Json) -> Json:
+    """Undo `mark_private`."""
+    return {key.removeprefix(PRIVATE): value for key, value in extra.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..types import Failure, FailureKind
 from .fields import Json
 
-_KINDS: dict[int, FailureKind] = {
+_KIND_BY_STATUS: dict[int, FailureKind] = {
     400: "bad_request",
     401: "unauthorized",
     402: "forbidden",
@@ -23,10 +23,10 @@ _KINDS: dict[int, FailureKind] = {
 
 
 UNKNOWN_STATUS = 500
-"""What an error in a stream has, until its words tell more."""
+"""The status of an error within a stream, until its code tells more."""
 
 
-STATUS_OF_ERROR = {
+STATUS_BY_CODE = {
     "invalid_request_error": 400,
     "invalid_prompt": 400,
     "context_length_exceeded": 400,
@@ -43,10 +43,10 @@ STATUS_OF_ERROR = {
     "overloaded_error": 529,
     "server_is_overloaded": 529,
 }
-"""What the words of errors mean, where no status comes with them."""
+"""Statuses by error code, for errors that come without one."""
 
 
-_CONTEXT = (
+_CONTEXT_PHRASES = (
     "context_length",
     "context length",
     "context window",
@@ -69,9 +69,16 @@ def classify_failure(
     param: str | None = None,
     details: Json | None = None,
 ) -> Failure:
-    """What went wrong, by the status and the words of an upstream."""
-    kind = _KINDS.get(status, "upstream" if status >= 500 else "bad_request")
-    about = f"{code} {message}".lower()
-    if kind in ("bad_request", "too_large") and any(words in about for words in _CONTEXT):
+    """Return the failure that an upstream's status, code and message describe."""
+    kind = _KIND_BY_STATUS.get(status, "upstream" if status >= 500 else "bad_request")
+    text = f"{code} {message}".lower()
+    if kind in ("bad_request", "too_large") and any(phrase in text for phrase in _CONTEXT_PHRASES):
         kind = "context_length"
-    return Failure(kind, message or f"the upstream answered {status}", status, code, param, details)
+    return Failure(
+        kind,
+        message or f"The upstream responded with status {status}.",
+        status,
+        code,
+        param,
+        details,
+    )

@@ -1,12 +1,12 @@
-"""Taking JSON objects apart, and putting them together for another API.
+"""Decoding JSON objects field by field.
 
-`Fields` hands out what a wire knows by name; what is left over is carried as `extra`. `Unsaid`
-gathers what the other API has no words for.
+`Fields` hands out the fields that a wire knows, with their types checked. What remains becomes the
+`extra` of the decoded value, and goes out again where the upstream speaks the same API.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import wraps
 from threading import Lock
 from typing import Any, TypeVar
@@ -16,35 +16,34 @@ import msgspec
 from ..errors import WireError
 
 T = TypeVar("T")
-_NAMES: dict[type[Any], str] = {
+Json = dict[str, Any]
+_TYPE_NAMES: dict[type[Any], str] = {
     str: "string",
     bool: "boolean",
     dict: "object",
     list: "array",
     int: "integer",
 }
-Json = dict[str, Any]
+PRIVATE = "~"
+"""Begins a key of an `extra` that is a wire's own reminder: other APIs drop it without a note."""
+ARGUMENTS_TEXT = f"{PRIVATE}arguments"
+"""In the `extra` of a call: the JSON text of its arguments, if encoding them would change it."""
+HOSTED_TOOLS = f"{PRIVATE}tools"
+"""In the `extra` of a request: the tools that only its own API can run."""
+_MAX_CACHED_BYTES = 2**22
 
 
 def json_type(value: Any) -> str:
-    """What JSON calls this kind of value."""
+    """Return JSON's name for the type of a value."""
     if value is None:
         return "null"
-    return "number" if isinstance(value, float) else _NAMES.get(type(value), type(value).__name__)
-
-
-ARGUMENTS_TEXT = "~arguments"
-"""In the `extra` of a call: its arguments, letter by letter, where they came as JSON text."""
-HOSTED_TOOLS = "~tools"
-"""In the `extra` of a request: the tools that only its own API can run."""
-PRIVATE = "~"
-"""A key of an `extra` that begins so is a wire's own reminder: nobody said it, nobody misses it."""
-_MOST_KEPT = 2**22
-"""How many bytes of JSON are remembered by each function that reads it only once."""
+    if isinstance(value, float):
+        return "number"
+    return _TYPE_NAMES.get(type(value), type(value).__name__)
 
 
 class Fields:
-    """An object whose fields are taken out one by one. A null is the same as nothing."""
+    """An object whose fields are taken out one by one. A null counts as a missing field."""
 
     __slots__ = ("_left", "path")
 
@@ -55,46 +54,30 @@ class Fields:
         self.path = path
 
     def take(self, key: str, kind: type[T]) -> T | None:
-        """The value of a field, which has to be of this kind; None if there is none."""
+        """Take a field, which must be of this type."""
         value = self._left.pop(key, None)
         if value is None or type(value) is kind:
             return value
         if kind is int and isinstance(value, float) and value.is_integer():
             return kind(value)
-        raise WireError(f"Expected `{_NAMES[kind]}`, got `{json_type(value)}`", self.path_of(key))
+        raise self._type_error(_TYPE_NAMES[kind], value, key)
 
     def require(self, key: str, kind: type[T]) -> T:
-        """The value of a field that has to be there."""
         value = self.take(key, kind)
         if value is None:
-            raise WireError(f"Expected `{_NAMES[kind]}`, got nothing", self.path_of(key))
+            raise WireError(f"Expected `{_TYPE_NAMES[kind]}`, got nothing", self.path_of(key))
         return value
 
     def take_text(self, *keys: str) -> str:
-        """The first of these fields that holds text; "" if none does."""
+        """Take the first of these fields that holds text; "" if none does."""
         for key in keys:
             value = self.take(key, str)
             if value:
                 return value
         return ""
 
-    def take_numbers(self, keys: Container[str]) -> dict[str, float]:
-        """The numbers in those of these fields that there are."""
-        there = [key for key in self._left if key in keys]
-        if not there:
-            return {}
-        numbers = ((key, self.take_number(key)) for key in there)
-        return {key: value for key, value in numbers if value is not None}
-
-    def take_number(self, key: str) -> float | None:
-        """The number in a field."""
-        value = self._left.pop(key, None)
-        if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
-            return value
-        raise WireError(f"Expected `number`, got `{json_type(value)}`", self.path_of(key))
-
     def take_texts(self, key: str) -> tuple[str, ...]:
-        """The texts in a field that holds one or several."""
+        """Take a field that holds one text or several."""
         value = self._left.pop(key, None)
         texts = [value] if isinstance(value, str) else value
         if texts is None:
@@ -103,109 +86,139 @@ class Fields:
             raise WireError("Expected `string` or an array of them", self.path_of(key))
         return tuple(texts)
 
+    def take_number(self, key: str) -> float | None:
+        value = self._left.pop(key, None)
+        if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+            return value
+        raise self._type_error("number", value, key)
+
+    def take_numbers(self, keys: Container[str]) -> dict[str, float]:
+        """Take those of these fields that are present."""
+        found = [key for key in self._left if key in keys]
+        if not found:
+            return {}
+        numbers = ((key, self.take_number(key)) for key in found)
+        return {key: value for key, value in numbers if value is not None}
+
     def take_any(self, *keys: str) -> Any:
-        """The first of these fields that there is, whatever it holds."""
+        """Take the first of these fields that is present, whatever its type."""
         for key in keys:
             value = self._left.pop(key, None)
             if value is not None:
                 return value
         return None
 
-    def discard(self, *keys: str) -> None:
-        """These fields say nothing that anybody needs."""
-        for key in keys:
-            self._left.pop(key, None)
-
     def take_items(self, key: str) -> list[tuple[Any, str]]:
-        """The items of an array, each with its path."""
+        """Take the items of an array, each with its path."""
         items = self.take(key, list)
         if not items:
             return []
         return [(item, f"{self.path}.{key}[{index}]") for index, item in enumerate(items)]
 
     def take_one_or_more(self, key: str) -> list[tuple[Any, str]]:
-        """The items of an array; an object that stands there alone is its only one."""
+        """Take the items of an array; a single object counts as its only item."""
         value = self.peek(key)
         if not isinstance(value, dict):
             return self.take_items(key)
         return [(self.take_any(key), self.path_of(key))]
 
+    def take_content(self, key: str, decode_part: Callable[[Any, str], T]) -> Iterator[T]:
+        """Decode the parts of a content field; a text counts as its only part."""
+        content = self.take_any(key)
+        path = self.path_of(key)
+        if isinstance(content, str):
+            if content:
+                yield decode_part(content, path)
+        elif isinstance(content, list):
+            for index, item in enumerate(content):
+                yield decode_part(item, f"{path}[{index}]")
+        elif content is not None:
+            raise self._type_error("string` or `array", content, key)
+
     def take_object(self, key: str) -> Fields | None:
-        """The object in a field, to be taken apart too."""
         value = self.take(key, dict)
         return None if value is None else Fields(value, self.path_of(key))
 
+    def discard(self, *keys: str) -> None:
+        for key in keys:
+            self._left.pop(key, None)
+
     def peek(self, key: str) -> Any:
-        """The value of a field, which stays there."""
+        """Return a field and leave it in place."""
         return self._left.get(key)
 
+    def peek_text(self, key: str) -> str:
+        value = self._left.get(key)
+        return value if isinstance(value, str) else ""
+
     def update(self, fields: Mapping[str, Any]) -> None:
-        """Put other fields in the place of those of the same name."""
         self._left.update(fields)
 
-    def has_rest(self) -> bool:
-        """Whether there is anything that nobody took."""
-        return bool(self._left)
-
-    def has_any(self, keys: frozenset[str]) -> bool:
-        """Whether one of these fields is there."""
-        return not keys.isdisjoint(self._left)
-
     def has(self, key: str) -> bool:
-        """Whether a field is there and not null."""
         return self._left.get(key) is not None
 
-    def path_of(self, key: str) -> str:
-        """The path of a field."""
-        return f"{self.path}.{key}"
+    def has_any(self, keys: frozenset[str]) -> bool:
+        return not keys.isdisjoint(self._left)
+
+    def has_rest(self) -> bool:
+        return bool(self._left)
 
     def rest(self) -> Json:
-        """What nobody took."""
+        """Return the fields that have not been taken."""
         if not self._left:
             return {}
         return {key: value for key, value in self._left.items() if value is not None}
 
+    def path_of(self, key: str) -> str:
+        return f"{self.path}.{key}"
+
+    def _type_error(self, expected: str, value: Any, key: str) -> WireError:
+        return WireError(f"Expected `{expected}`, got `{json_type(value)}`", self.path_of(key))
+
+
+def nest(key: str, fields: Json) -> Json:
+    """Return {key: fields}, or {} where there are no fields: what remains of an inner object."""
+    return {key: fields} if fields else {}
+
 
 F = TypeVar("F", bound=Fields)
-Reads = Callable[[F], T]
+Reader = Callable[[F], T]
 
 
-def memoize_by_json(*keys: str) -> Callable[[Reads[F, T]], Reads[F, T]]:
-    """For a function that reads these fields and no others: what it makes of the same JSON it makes
-    only once."""
+def memoize_by_json(*keys: str) -> Callable[[Reader[F, T]], Reader[F, T]]:
+    """Cache a function that reads these fields and no others, by the JSON that they hold."""
 
-    def remembering(read: Reads[F, T]) -> Reads[F, T]:
-        kept: dict[bytes, T] = {}
+    def decorate(read: Reader[F, T]) -> Reader[F, T]:
+        cache: dict[bytes, T] = {}
         size = 0
-        # What a request said is read once more, by threads, for those who look at it.
-        changing = Lock()
+        # The inspector decodes requests again, in threads.
+        lock = Lock()
 
         @wraps(read)
-        def read_before(fields: F) -> T:
+        def read_cached(fields: F) -> T:
             nonlocal size
-            given = _encoded([fields.peek(key) for key in keys])
-            found = kept.get(given) if given else None
-            if found is not None:
-                for key in keys:
-                    fields.take_any(key)
-                return found
-            made = read(fields)
-            with changing:
-                if given and given not in kept:
-                    kept[given] = made
-                    size += len(given)
-                while size > _MOST_KEPT:
-                    oldest = next(iter(kept))
+            encoded = _encode_key([fields.peek(key) for key in keys])
+            cached = cache.get(encoded) if encoded else None
+            if cached is not None:
+                fields.discard(*keys)
+                return cached
+            value = read(fields)
+            with lock:
+                if encoded and encoded not in cache:
+                    cache[encoded] = value
+                    size += len(encoded)
+                while size > _MAX_CACHED_BYTES:
+                    oldest = next(iter(cache))
                     size -= len(oldest)
-                    del kept[oldest]
-            return made
+                    del cache[oldest]
+            return value
 
-        return read_before
+        return read_cached
 
-    return remembering
+    return decorate
 
 
-def _encoded(value: Any) -> bytes:
+def _encode_key(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except (ValueError, RecursionError):

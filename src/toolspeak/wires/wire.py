@@ -1,9 +1,9 @@
-"""What a wire is: one API in four directions.
+"""A wire: one API, in four directions.
 
-    decode_request   a client's body      -> Request          encode_request   Request -> Outgoing
-    decoder          an upstream's frames -> events           encoder          events  -> bytes
+    decode_request   a client's body      -> Request   encode_request   Request -> EncodedRequest
+    reply_decoder    an upstream's frames -> events    stream_encoder   events  -> bytes
 
-A wire is pure. It reads no clock and opens no connection.
+A wire is pure: it reads no clock and opens no connection.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from ..types import (
     Text,
     ToolCall,
     ToolResult,
+    Usage,
 )
 from .call_assembly import CallAssembler
 from .content import part_type
@@ -38,67 +39,89 @@ from .fields import ARGUMENTS_TEXT, PRIVATE, Json
 from .framing import Frame, Framing, decode_json
 from .names import NO_TOOL_NAMES, ToolNames
 
+API_NAMES = {
+    "openai_chat": "OpenAI Chat Completions",
+    "openai_responses": "OpenAI Responses",
+    "anthropic": "Anthropic",
+    "ollama": "Ollama",
+    "gemini": "Gemini",
+}
+"""How notes name the APIs."""
 ReplyFeature = Literal["signatures", "images", "order", "refusals"]
-_MARKS = frozenset({"type", ARGUMENTS_TEXT})
-"""What an `extra` says of the part it stands at, and is no word of the API's."""
+_PART_MARKS = frozenset({"type", ARGUMENTS_TEXT})
+"""Keys of a part's `extra` that every API expresses in its own way."""
+_MAX_DONE_LENGTH = 64
+_UNUSUAL_STOPS = frozenset({"refusal", "filter", "error", "pause"})
+_PART_ORDER: dict[type[Part], int] = {Reasoning: 0, Text: 1, ToolCall: 2}
 
 
 class EncodedRequest(Struct, frozen=True):
-    """A request, ready to be sent to an upstream."""
+    """A request that is ready to be sent to an upstream."""
 
     path: str
     """Below the upstream's base URL."""
     body: Json
     names: ToolNames = NO_TOOL_NAMES
-    """For reading the reply: what its names mean."""
+    """Maps the tool names in the reply back to the tools."""
     notes: tuple[Note, ...] = ()
 
 
 class Envelope(Struct, frozen=True):
-    """What a reply says beside the model's words."""
+    """What an encoded reply needs beside the events."""
 
     request: Request
-    """The one that it answers."""
     id: str = ""
     created: int = 0
     """Seconds since 1970."""
 
 
-class ReplyDecoder(Protocol):
-    """Tells what the frames of a reply say. A reply that comes whole is one frame."""
+class ReplyDecoder:
+    """Base of the APIs' reply decoders: frames to events. A whole reply is a single frame."""
+
+    def __init__(self, calls: CallAssembler) -> None:
+        self._calls = calls
+        self._is_started = False
+        self._usage: Usage | None = None
+        self._raw_stop: str | None = None
+        self._extra: Json = {}
+        self._dropped: dict[str, None] = {}
+        """Fields of the reply that are not passed on, in order."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the reply has come to the end that its API gives it."""
-        ...
+        """The reply has reached the end that its API defines."""
+        return self._raw_stop is not None
 
     def feed(self, frame: Any) -> Iterable[Event]:
-        """What one frame says."""
-        ...
+        raise NotImplementedError
 
     def finish(self) -> Iterator[Event]:
-        """There are no more frames."""
-        ...
+        """Return the last events, once there are no more frames."""
+        raise NotImplementedError
+
+    def _note_dropped(self) -> Iterator[Note]:
+        for key in self._dropped:
+            yield Note("unsupported", f"`{key}` of the reply is not passed on.", key)
 
 
 class StreamEncoder(Protocol):
-    """Writes a stream for what happens."""
+    """Encodes events as the bytes of a stream."""
 
     def feed(self, event: Event) -> bytes:
-        """What to send; nothing, for some events."""
+        """Return the bytes to send; none for some events."""
         ...
 
 
-def _always(value: Any, request: Request) -> bool:
+def _want_every_frame(value: Any, request: Request) -> bool:
     return True
 
 
-def _never(value: Any, reply: Reply) -> bool:
+def _never_forward(value: Any, reply: Reply) -> bool:
     return False
 
 
 class Wire(Struct, frozen=True, kw_only=True):
-    """One API."""
+    """The functions and facts of one API."""
 
     name: str
     title: str
@@ -112,108 +135,99 @@ class Wire(Struct, frozen=True, kw_only=True):
     framing: Callable[[], Framing]
     content_type: str = "text/event-stream"
     key_header: str = "authorization"
-    """The header in which a key is shown."""
     unsupported_in_replies: frozenset[ReplyFeature] = frozenset()
-    """What a reply cannot hold."""
     messages_field: str = "messages"
     """The field of a request that holds the conversation."""
     has_system_field: bool = False
-    """Instructions stand in a field of their own, and are no conversation by themselves."""
+    """Instructions have a field of their own, and need at least one message beside them."""
     model_load_reply: Json | None = None
-    """What a reply says beside nothing to a client that asks nothing, to load a model by that; None
-    where to ask nothing is an error."""
+    """Fields of the reply to an empty request, which loads the model; None where an empty request
+    is an error."""
     parse_reply_body: Callable[[bytes], Any] = decode_json
-    """What the body of a whole reply holds, as the decoder takes it."""
+    """Parse the body of a whole reply into what the reply decoder takes."""
     read_text_chunk: Callable[[str | bytes], str | None] | None = None
-    """The text of a frame that holds nothing else, as nearly all of a stream do, once a reply has
-    begun; None for any other."""
-    is_frame_wanted: Callable[[Any, Request], bool] = _always
-    """Whether a request's own client has asked for a frame, and not only we."""
-    can_forward: Callable[[Any, Reply], bool] = _never
-    """Whether what came is written as we would write that reply, so that it can leave as it is."""
+    """Return the text of a frame that holds nothing else; None for any other frame. A fast path
+    for most of a stream, once a reply has started."""
+    is_frame_wanted: Callable[[Any, Request], bool] = _want_every_frame
+    """Tell whether the client asked for this frame, and not only the gateway."""
+    can_forward: Callable[[Any, Reply], bool] = _never_forward
+    """Tell whether the upstream's reply can be forwarded unchanged."""
     set_context_window: Callable[[Json, int], Json] | None = None
-    """Asks in a request for a window of so many tokens, where the upstream's own may be too small
-    for it and the upstream would not tell."""
+    """Ask in a request for a context window of so many tokens, where the upstream would truncate a
+    longer prompt silently."""
     streamed_failures: frozenset[FailureKind] = frozenset()
-    """What clients of a stream look for in it alone, even if that is all that it tells."""
+    """Failures that clients of a stream look for only in the stream, not in the HTTP status."""
 
     def has_input(self, request: Request) -> bool:
-        """Whether there is something to answer in a request of this API."""
+        """Tell whether there is anything to reply to in a request of this API."""
         if self.has_system_field:
             return any(message.role not in ("system", "developer") for message in request.messages)
         return bool(request.messages) or bool(request.extra.get("previous_response_id"))
 
     def auth_headers(self, key: str) -> dict[str, str]:
-        """The header that shows a key."""
         if not key:
             return {}
         return {self.key_header: f"Bearer {key}" if self.key_header == "authorization" else key}
 
     def find_losses(self, reply: Reply) -> tuple[Note, ...]:
-        """What is lost of a reply when it is written in this API's words."""
+        """Return notes on what a reply loses when it is encoded for this API."""
+        unsupported, parts = self.unsupported_in_replies, reply.parts
         lost: list[tuple[str, str]] = []
-        parts = reply.parts
-        if "signatures" in self.unsupported_in_replies and any(_signature(part) for part in parts):
-            lost.append(("the signature of a thought", "$.parts"))
-        if "images" in self.unsupported_in_replies and any(
-            isinstance(part, Image) for part in parts
-        ):
-            lost.append(("a picture", "$.parts"))
-        if "order" in self.unsupported_in_replies and _is_mixed(parts):
-            lost.append(("the order of thoughts, words and calls", "$.parts"))
-        if "refusals" in self.unsupported_in_replies and reply.stop_reason in _UNUSUAL:
-            lost.append((f"why the reply stops: {reply.stop_reason}", "$.stop_reason"))
+        if "signatures" in unsupported and any(map(_is_signed, parts)):
+            lost.append(("signatures of reasoning", "$.parts"))
+        if "images" in unsupported and any(isinstance(part, Image) for part in parts):
+            lost.append(("images in replies", "$.parts"))
+        if "order" in unsupported and _is_mixed(parts):
+            lost.append(("reasoning, text and calls in any order", "$.parts"))
+        if "refusals" in unsupported and reply.stop_reason in _UNUSUAL_STOPS:
+            lost.append((f"the stop reason `{reply.stop_reason}`", "$.stop_reason"))
         if reply.wire != self.name:
-            lost += _of_another_api(reply)
+            lost += _find_foreign_fields(reply)
+        api = API_NAMES.get(self.name, self.name)
         return tuple(
-            Note("unsupported", f"{self.name} has no words for {what}; it is left out", path)
-            for what, path in dict.fromkeys(lost)
-            if not what.startswith(PRIVATE)
+            Note("unsupported", f"{api} does not support {feature}; dropped.", path)
+            for feature, path in dict.fromkeys(lost)
         )
 
     def decode_reply(
-        self, body: Any, names: ToolNames = NO_TOOL_NAMES, new_id: Callable[[], str] = new_call_id
+        self,
+        body: Any,
+        names: ToolNames = NO_TOOL_NAMES,
+        new_id: Callable[[], str] = new_call_id,
     ) -> Iterator[Event]:
-        """The events of a whole reply."""
+        """Decode a whole reply."""
         yield from StreamDecoder(self, names, new_id=new_id).feed_whole(body)
 
 
-def _says(event: Event) -> bool:
-    """Whether an event is part of what a model said, and not only around it."""
-    return not isinstance(event, (Started, Note, Finish))
-
-
-def _signature(part: Part) -> str | None:
-    return part.signature if isinstance(part, Reasoning) else None
-
-
-_LONGEST_DONE = 64
-_UNUSUAL = frozenset({"refusal", "filter", "error", "pause"})
-_ORDER: dict[type[Part], int] = {Reasoning: 0, Text: 1, ToolCall: 2}
+def _is_signed(part: Part) -> bool:
+    return isinstance(part, Reasoning) and bool(part.signature)
 
 
 def _is_mixed(parts: tuple[Part, ...]) -> bool:
-    """Whether anything stands elsewhere than thoughts first, words then, and calls last."""
-    ranks = [_ORDER[type(part)] for part in parts if type(part) in _ORDER]
+    """Tell whether the order is other than reasoning, text, calls."""
+    ranks = [_PART_ORDER[type(part)] for part in parts if type(part) in _PART_ORDER]
     return ranks != sorted(ranks)
 
 
-def _of_another_api(reply: Reply) -> Iterator[tuple[str, str]]:
-    """What only the API can say that a reply came by."""
+def _find_foreign_fields(reply: Reply) -> Iterator[tuple[str, str]]:
+    """Yield what only the API supports that the reply came by."""
     for part in reply.parts:
         if isinstance(part, Other):
-            yield f"a part of the kind {part_type(part)!r}", "$.parts"
+            yield f"the part type `{part_type(part)}`", "$.parts"
         elif not isinstance(part, ToolResult):
-            yield from ((key, f"$.parts.{key}") for key in part.extra if key not in _MARKS)
+            for key in part.extra:
+                if key not in _PART_MARKS and not key.startswith(PRIVATE):
+                    yield f"`{key}`", f"$.parts.{key}"
     for key in (*reply.extra, *(reply.usage.extra if reply.usage else ())):
-        yield key, f"$.{key}"
+        if not key.startswith(PRIVATE):
+            yield f"`{key}`", f"$.{key}"
 
 
 class StreamDecoder:
-    """The bytes of an upstream's stream, cut anywhere, to events. It never raises: what cannot be
-    read is a `Failure`, and nothing comes after it.
+    """Decodes an upstream's bytes, cut anywhere, to events.
 
-    Arguments are passed on when a call is whole and they are JSON for certain; or as they come, if
+    It never raises: a reply that cannot be decoded ends with a `Failure`. Arguments are passed on
+    when a call is complete and its arguments are known to be JSON; or as they arrive, if
     `arguments` is "incremental".
     """
 
@@ -229,98 +243,103 @@ class StreamDecoder:
     ) -> None:
         self._wire = wire
         self._can_forward = can_forward
-        """Which frames a client gets as they are."""
-        self._plain_text = None if can_forward else wire.read_text_chunk
+        self._read_text_chunk = None if can_forward else wire.read_text_chunk
         self.forwarded: list[bytes] = []
-        """Those that came and are fine."""
+        """The frames that the client gets unchanged."""
         self._new_framing = framing or wire.framing
         self._calls = CallAssembler(names, new_id, incremental=arguments == "incremental")
         self._decoder = wire.reply_decoder(self._calls)
-        self._over = False
-        self._said = False
-        """Something came of the reply."""
+        self._has_failed = False
+        self._has_content = False
         self.frame_count = 0
-        """How many frames have come."""
         self.is_done = False
         """The end of the stream was announced."""
         self.is_complete = False
-        """The reply is all there, even if its stream goes on."""
+        """The whole reply has arrived, even if its stream goes on."""
 
     @cached_property
     def _framing(self) -> Framing:
-        """What finds the frames; a reply that comes whole needs none."""
+        # A whole reply needs none.
         return self._new_framing()
 
     @property
     def is_in_call(self) -> bool:
-        """Whether a call has begun that is not over."""
         return self._calls.is_open
 
     def feed(self, data: bytes) -> list[Event]:
-        """What more bytes say."""
         frames = self._framing.feed(data)
-        if self._plain_text and self._said and type(frames) is tuple and not self._calls.is_open:
-            text = self._plain_text(frames[0].data)
-            if text and not self._over:
+        if (
+            self._read_text_chunk
+            and self._has_content
+            and type(frames) is tuple
+            and not self._calls.is_open
+        ):
+            text = self._read_text_chunk(frames[0].data)
+            if text and not self._has_failed:
                 self.frame_count += 1
                 return [TextDelta(text)]
-        return self._guarded(self._frames(frames))
+        return self._collect(self._decode_frames(frames))
 
     def feed_value(self, frame: Any) -> list[Event]:
-        """What a frame says that is decoded already."""
-        return self._guarded(self._decoder.feed(frame))
+        """Decode a frame that is parsed already."""
+        return self._collect(self._decoder.feed(frame))
 
     def feed_whole(self, reply: Any) -> list[Event]:
-        """What a reply says that comes in one piece, and is decoded already."""
+        """Decode a whole reply that is parsed already."""
         self.is_done = self.is_complete = True
-        return self._guarded(chain(self._decoder.feed(reply), self._end()))
+        return self._collect(chain(self._decoder.feed(reply), self._finish_reply()))
 
     def finish(self) -> list[Event]:
-        """The connection is closed."""
-        said = self._guarded(self._frames(self._framing.finish()))
-        return said + self._guarded(self._end())
+        """Return the last events, once the connection is closed."""
+        events = self._collect(self._decode_frames(self._framing.finish()))
+        return events + self._collect(self._finish_reply())
 
-    def _end(self) -> Iterator[Event]:
+    def _finish_reply(self) -> Iterator[Event]:
         if not self.is_complete:
-            yield Failure("upstream", "the upstream's stream broke off before its end", 502)
+            yield Failure("upstream", "The upstream's stream ended before its reply did.", 502)
             return
         last = list(self._decoder.finish())
-        if self._decoder.is_complete or self._said or any(map(_says, last)):
+        if self._decoder.is_complete or self._has_content or any(map(_is_content, last)):
             yield from last
         else:
-            yield Failure("upstream", "there is no reply in what the upstream sent", 502)
+            yield Failure("upstream", "The upstream's response holds no reply.", 502)
 
-    def _frames(self, frames: Iterable[Frame]) -> Iterator[Event]:
+    def _decode_frames(self, frames: Iterable[Frame]) -> Iterator[Event]:
         for frame in frames:
             self.frame_count += 1
-            if len(frame.data) < _LONGEST_DONE and frame.data.strip() == b"[DONE]":
+            if len(frame.data) < _MAX_DONE_LENGTH and frame.data.strip() == b"[DONE]":
                 self.is_done, value = True, None
             else:
                 value = decode_json(frame.data)
-                yield from self._value(frame.event, value)
-            # Nobody comes back here for more after a failure.
+                yield from self._decode_value(frame.event, value)
+            # After a failure, nobody iterates any further.
             if self._can_forward and self._can_forward(value):
                 self.forwarded.append(self._framing.write(frame))
 
-    def _value(self, event: str, value: Any) -> Iterable[Event]:
+    def _decode_value(self, event: str, value: Any) -> Iterable[Event]:
         if event == "error" and not (isinstance(value, dict) and "type" in value):
             return (self._wire.decode_failure(500, value),)
         return self._decoder.feed(value)
 
-    def _guarded(self, events: Iterable[Event]) -> list[Event]:
-        said: list[Event] = []
-        if self._over:
-            return said
+    def _collect(self, events: Iterable[Event]) -> list[Event]:
+        """Return the events up to the first failure; an exception becomes one."""
+        collected: list[Event] = []
+        if self._has_failed:
+            return collected
         try:
             for event in events:
-                said.append(event)
+                collected.append(event)
                 if isinstance(event, Failure):
-                    self._over = True
+                    self._has_failed = True
                     break
-                self._said = self._said or _says(event)
+                self._has_content = self._has_content or _is_content(event)
         except WireError as error:
-            self._over = True
-            message = f"the upstream's reply cannot be read: {error}"
-            said.append(Failure("upstream", message, 502, param=error.failure.param))
+            self._has_failed = True
+            message = f"The upstream's reply cannot be decoded: {error}"
+            collected.append(Failure("upstream", message, 502, param=error.failure.param))
         self.is_complete = self.is_done or self._decoder.is_complete
-        return said
+        return collected
+
+
+def _is_content(event: Event) -> bool:
+    return not isinstance(event, (Started, Note, Finish))

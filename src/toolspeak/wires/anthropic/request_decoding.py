@@ -1,9 +1,8 @@
-"""A client's Messages request."""
+"""Decodes a client's Messages request."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 from typing import Any
 
 from ...errors import WireError
@@ -24,30 +23,30 @@ from ...types import (
     ToolResult,
 )
 from ..call_history import CallHistory
-from ..fields import HOSTED_TOOLS, Fields, Json, json_type, memoize_by_json
-from .parts import NAME, OWN_BLOCK, REDACTED, SAMPLING
+from ..content import as_result_content, split_results
+from ..fields import HOSTED_TOOLS, Fields, Json, memoize_by_json, nest
+from .parts import NAME, ORIGINAL_BLOCK, REDACTED
 
+SAMPLING = {key: key for key in ("temperature", "top_p", "top_k")}
 _CHOICES = ("auto", "any", "tool", "none")
 
 
 def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:
-    """What a client asks for."""
     fields = Fields(body)
-    _refuse_threads(fields)
+    _reject_threads(fields)
     history = CallHistory()
-    messages = list(_system(fields))
+    messages = list(_decode_system(fields))
     for item, path in fields.take_items("messages"):
-        messages += _messages(item, path, history)
-    tools, hosted = _tools(fields)
-    choice, parallel = _tool_choice(fields)
-    sampling = fields.take_numbers(SAMPLING)
-    streams = fields.take("stream", bool)
-    thinking, left = _thinking(fields)
+        messages += _decode_message(Fields(item, path), history)
+    tools, hosted = _decode_tools(fields)
+    choice, parallel = _decode_tool_choice(fields)
+    streamed = fields.take("stream", bool)
     config = fields.take_object("output_config") or Fields({})
-    response_format = _format(config, "format") or _format(fields, "output_format")
-    effort = config.take("effort", str)
-    left |= {"output_config": rest} if (rest := config.rest()) else {}
-    left |= {HOSTED_TOOLS: hosted} if hosted else {}
+    response_format = _decode_response_format(config, "format")
+    response_format = response_format or _decode_response_format(fields, "output_format")
+    thinking, extra = _decode_thinking(fields, config.take("effort", str))
+    extra |= nest("output_config", config.rest())
+    extra |= {HOSTED_TOOLS: hosted} if hosted else {}
     return Request(
         model=fields.take_text("model") or model,
         messages=tuple(messages),
@@ -55,65 +54,50 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         tool_choice=choice,
         parallel_tool_calls=parallel,
         response_format=response_format,
-        thinking=Thinking(thinking.enabled, effort, thinking.budget, thinking.shown),
-        stream=bool(streams if stream is None else stream),
+        thinking=thinking,
+        stream=bool(streamed if stream is None else stream),
         max_tokens=fields.take("max_tokens", int),
         stop=fields.take_texts("stop_sequences"),
-        sampling=sampling,
+        sampling=fields.take_numbers(SAMPLING),
         metadata=fields.take("metadata", dict) or {},
         wire=NAME,
-        extra=fields.rest() | left,
+        extra=fields.rest() | extra,
     )
 
 
-def _refuse_threads(fields: Fields) -> None:
-    """A thread lives on the server, and here is none. Told so in these words, a client sends the
-    whole conversation instead."""
+def _reject_threads(fields: Fields) -> None:
+    # With this error code, clients send the whole conversation instead of a thread on the server.
     if fields.has("thread"):
         raise WireError(
-            "message threads are not supported: send the whole conversation",
+            "Message threads are not supported; send the whole conversation.",
             fields.path_of("thread"),
             details={"error_code": "thread_unsupported_request", "unsupported": ["thread"]},
         )
 
 
-def _system(fields: Fields) -> Iterator[Message]:
-    parts = tuple(_blocks(fields, "system", CallHistory()))
+# Messages.
+
+
+def _decode_system(fields: Fields) -> Iterator[Message]:
+    parts = tuple(_decode_blocks(fields, "system", CallHistory()))
     if parts:
         yield Message("system", parts)
 
 
-def _messages(item: Any, path: str, history: CallHistory) -> Iterator[Message]:
-    """A message; the results in a user's message are one of their own."""
-    fields = Fields(item, path)
+def _decode_message(fields: Fields, history: CallHistory) -> Iterator[Message]:
     role = fields.require("role", str)
     if role not in ("user", "assistant", "system"):
         expected = "`user`, `assistant` or `system`"
         raise WireError(f"Expected {expected}, got `{role}`", fields.path_of("role"))
-    parts = list(_blocks(fields, "content", history))
-    extra = fields.rest()
-    if role != "user" or not parts:
-        yield Message(role, tuple(parts), extra)
-        return
-    for is_result, run in groupby(parts, lambda part: isinstance(part, ToolResult)):
-        yield Message("tool" if is_result else "user", tuple(run), extra)
-        extra = {}
+    parts = list(_decode_blocks(fields, "content", history))
+    yield from split_results(role, parts, fields.rest())
 
 
-def _blocks(fields: Fields, key: str, history: CallHistory) -> Iterator[Part]:
-    content = fields.take_any(key)
-    if isinstance(content, str):
-        if content:
-            yield Text(content)
-    elif isinstance(content, list):
-        for index, item in enumerate(content):
-            yield _block(item, f"{fields.path_of(key)}[{index}]", history)
-    elif content is not None:
-        kind = json_type(content)
-        raise WireError(f"Expected `string` or `array`, got `{kind}`", fields.path_of(key))
+def _decode_blocks(fields: Fields, key: str, history: CallHistory) -> Iterator[Part]:
+    return fields.take_content(key, lambda item, path: _decode_block(item, path, history))
 
 
-def _block(item: Any, path: str, history: CallHistory) -> Part:
+def _decode_block(item: Any, path: str, history: CallHistory) -> Part:
     if isinstance(item, str):
         return Text(item)
     fields = Fields(item, path)
@@ -121,49 +105,25 @@ def _block(item: Any, path: str, history: CallHistory) -> Part:
         case "text":
             return Text(fields.take_text("text"), fields.rest())
         case "image" | "document":
-            return _media(fields, kind) or Other(dict(item))
+            return _decode_media(fields, kind) or Other(dict(item))
         case "thinking":
             text, signature = fields.take_text("thinking"), fields.take_text("signature")
             return Reasoning(text, signature or None, fields.rest())
         case "redacted_thinking":
             return Reasoning("", REDACTED + fields.take_text("data"))
         case "tool_use":
-            return history.add(
-                ToolCall(
-                    id=fields.take_text("id") or history.new_id(),
-                    name=fields.require("name", str),
-                    arguments=fields.take("input", dict) or {},
-                    extra=fields.rest(),
-                )
-            )
+            return history.add(_decode_call(fields, history))
         case "tool_result":
-            return _result(fields, history)
+            return _decode_result(fields, history)
         case "tool_reference":
-            said = f"The tool {fields.take_text('tool_name')!r} can be called now."
-            return Text(said, {OWN_BLOCK: dict(item)})
+            text = f"The tool {fields.take_text('tool_name')!r} can be called now."
+            return Text(text, {ORIGINAL_BLOCK: dict(item)})
         case _:
             return Other(dict(item))
 
 
-def _result(fields: Fields, history: CallHistory) -> ToolResult:
-    identity, name = history.find_answered_call(fields.take_text("tool_use_id"))
-    is_error = bool(fields.take("is_error", bool))
-    parts = list(_blocks(fields, "content", history))
-    content: Any = tuple(part for part in parts if isinstance(part, (Text, Image, Document, Other)))
-    match content:
-        case ():
-            content = ""
-        case (Text(text, extra),) if not extra:
-            content = text
-        case _:
-            pass
-    return ToolResult(
-        call_id=identity, name=name, content=content, is_error=is_error, extra=fields.rest()
-    )
-
-
-def _media(fields: Fields, block: str) -> Image | Document | None:
-    """A picture or a document; None for one that stands on the API's own disk."""
+def _decode_media(fields: Fields, block: str) -> Image | Document | None:
+    """Decode an image or document; None for one in the API's own file store."""
     source = Fields(fields.take_any("source"), fields.path_of("source"))
     kind, media_type = source.take_text("type"), source.take_text("media_type")
     title = fields.take_text("title")
@@ -179,33 +139,57 @@ def _media(fields: Fields, block: str) -> Image | Document | None:
     return Document("", title, url or None, data or None, media_type, fields.rest())
 
 
+def _decode_call(fields: Fields, history: CallHistory) -> ToolCall:
+    return ToolCall(
+        id=fields.take_text("id") or history.new_id(),
+        name=fields.require("name", str),
+        arguments=fields.take("input", dict) or {},
+        extra=fields.rest(),
+    )
+
+
+def _decode_result(fields: Fields, history: CallHistory) -> ToolResult:
+    call_id, name = history.find_answered_call(fields.take_text("tool_use_id"))
+    return ToolResult(
+        call_id=call_id,
+        name=name,
+        is_error=bool(fields.take("is_error", bool)),
+        content=as_result_content(_decode_blocks(fields, "content", history)),
+        extra=fields.rest(),
+    )
+
+
+# Tools and settings.
+
+
 @memoize_by_json("tools")
-def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
-    """The tools that may be offered to any model, and those that only this API can run."""
+def _decode_tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
+    """Return the tools that any model can be offered, and those that only this API can run."""
     if not fields.has("tools"):
         return None, []
     tools: list[Tool] = []
     hosted: list[Json] = []
     for item, path in fields.take_items("tools"):
         tool = Fields(item, path)
-        kind = tool.take_text("type") or "custom"
-        if kind not in ("custom", "function"):
+        if (tool.take_text("type") or "custom") in ("custom", "function"):
+            tools.append(_decode_tool(tool))
+        else:
             hosted.append(item)
-            continue
-        tools.append(
-            Tool(
-                name=tool.require("name", str),
-                description=tool.take_text("description"),
-                parameters=tool.take("input_schema", dict) or {},
-                strict=tool.take("strict", bool),
-                extra=tool.rest(),
-            )
-        )
     return tuple(tools), hosted
 
 
-def _tool_choice(fields: Fields) -> tuple[ToolChoice, bool]:
-    """Which tools may be called, and whether several at once."""
+def _decode_tool(fields: Fields) -> Tool:
+    return Tool(
+        name=fields.require("name", str),
+        description=fields.take_text("description"),
+        parameters=fields.take("input_schema", dict) or {},
+        strict=fields.take("strict", bool),
+        extra=fields.rest(),
+    )
+
+
+def _decode_tool_choice(fields: Fields) -> tuple[ToolChoice, bool]:
+    """Return the tool choice, and whether several calls at once are allowed."""
     choice = fields.take_object("tool_choice")
     if choice is None:
         return ToolChoice(), True
@@ -224,22 +208,25 @@ def _tool_choice(fields: Fields) -> tuple[ToolChoice, bool]:
             raise WireError(f"Expected one of {expected}, got `{other}`", choice.path_of("type"))
 
 
-def _thinking(fields: Fields) -> tuple[Thinking, Json]:
-    """How much to think; and what no other API has a word for."""
+def _decode_thinking(fields: Fields, effort: str | None) -> tuple[Thinking, Json]:
+    """Return the reasoning settings, and as `extra` what only this API supports."""
     given = fields.take_object("thinking")
     if given is None:
-        return Thinking(), {}
+        return Thinking(effort=effort), {}
     kind = given.take_text("type")
-    budget = given.take("budget_tokens", int)
     display = given.take("display", str)
-    shown = None if display is None else display != "omitted"
-    left = given.rest() | ({"type": kind} if kind == "between_tools" else {})
-    thinking = Thinking(enabled=kind != "disabled", budget=budget, shown=shown)
-    return thinking, {"thinking": left} if left else {}
+    thinking = Thinking(
+        enabled=kind != "disabled",
+        effort=effort,
+        budget=given.take("budget_tokens", int),
+        shown=None if display is None else display != "omitted",
+    )
+    rest = given.rest() | ({"type": kind} if kind == "between_tools" else {})
+    return thinking, nest("thinking", rest)
 
 
-def _format(fields: Fields, key: str) -> ResponseFormat | None:
-    """The form of the answer. One that only this API knows stays where it is."""
+def _decode_response_format(fields: Fields, key: str) -> ResponseFormat | None:
+    """Decode the response format; one that only this API supports stays in `fields`."""
     form = fields.peek(key)
     if isinstance(form, dict) and form.get("type") == "json_schema":
         given = fields.take_object(key) or Fields({})

@@ -1,4 +1,4 @@
-"""What goes wrong, in Google's words.
+"""Google's errors.
 
 {"error": {"code": 400, "message": "…", "status": "INVALID_ARGUMENT", "details": [{…}]}}
 """
@@ -14,7 +14,7 @@ from ..encoding import omit_none
 from ..errors import classify_failure
 from ..fields import Json
 
-_STATUSES: dict[FailureKind, str] = {
+_STATUS_NAMES: dict[FailureKind, str] = {
     "unauthorized": "UNAUTHENTICATED",
     "forbidden": "PERMISSION_DENIED",
     "not_found": "NOT_FOUND",
@@ -28,7 +28,6 @@ _VIOLATION = "type.googleapis.com/google.rpc.BadRequest"
 
 
 def decode_failure(status: int, body: Any) -> Failure:
-    """What an upstream says has gone wrong."""
     if isinstance(body, list) and body:
         body = body[0]
     error = body.get("error", body) if isinstance(body, dict) else body
@@ -43,14 +42,14 @@ def decode_failure(status: int, body: Any) -> Failure:
         status,
         str(error.get("message") or ""),
         str(word) if word else None,
-        _field(details),
+        _find_field(details),
         {"details": details} if details else None,
     )
-    return structs.replace(failure, kind=_kind(failure, details))
+    return structs.replace(failure, kind=_refine_kind(failure, details))
 
 
-def _kind(failure: Failure, details: list[Json]) -> FailureKind:
-    """Two things that Google says with a plain 400."""
+def _refine_kind(failure: Failure, details: list[Json]) -> FailureKind:
+    """Return the kind of a failure, of which Google reports two as a plain 400."""
     if failure.kind == "bad_request" and "number of tokens" in failure.message:
         return "context_length"
     if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):
@@ -58,8 +57,8 @@ def _kind(failure: Failure, details: list[Json]) -> FailureKind:
     return failure.kind
 
 
-def _field(details: list[Json]) -> str | None:
-    """The field of the request that is wrong."""
+def _find_field(details: list[Json]) -> str | None:
+    """Return the field of the request that is wrong."""
     for detail in details:
         violations = detail.get("fieldViolations")
         for violation in violations if isinstance(violations, list) else ():
@@ -69,16 +68,15 @@ def _field(details: list[Json]) -> str | None:
 
 
 def encode_failure(failure: Failure) -> Json:
-    """What has gone wrong, in this API's words."""
     error = {
         "code": failure.status,
         "message": failure.message,
-        "status": _STATUSES.get(failure.kind, "INVALID_ARGUMENT"),
+        "status": _STATUS_NAMES.get(failure.kind, "INVALID_ARGUMENT"),
     }
-    return {"error": error | omit_none(details=_details(failure))}
+    return {"error": error | omit_none(details=_encode_details(failure))}
 
 
-def _details(failure: Failure) -> list[Any] | None:
+def _encode_details(failure: Failure) -> list[Any] | None:
     if failure.details:
         own = failure.details.get("details")
         return own if isinstance(own, list) else [failure.details]

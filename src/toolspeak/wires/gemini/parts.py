@@ -1,4 +1,6 @@
-"""The words of Gemini that more than one direction uses, and the two ways in which each is spelled.
+"""Gemini: names, part types and signatures that requests and replies share.
+
+Every field may be spelled in camelCase or snake_case:
 
 {"functionCall": {"name": "f", "args": {}}}      {"function_call": {"name": "f", "args": {}}}
 """
@@ -6,102 +8,33 @@
 from __future__ import annotations
 
 import base64
+import mimetypes
 import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...calls.openapi import to_camel_case
-from ...types import StopReason
-from ..fields import PRIVATE, Fields, Json, T
+from ...types import Document, Image, Other, Part, Reasoning, ToolCall, ToolResult
+from ..encoding import omit_none
+from ..fields import PRIVATE, Fields, Json, T, nest
 
 NAME = "gemini"
-SAMPLING = {
-    "temperature": "temperature",
-    "top_p": "topP",
-    "top_k": "topK",
-    "seed": "seed",
-    "presence_penalty": "presencePenalty",
-    "frequency_penalty": "frequencyPenalty",
-}
-RESPONSE = f"{PRIVATE}response"
+ORIGINAL_RESPONSE = f"{PRIVATE}response"
 """In the `extra` of a result: the object that it came as."""
-PARAMETERS, SCHEMA = f"{PRIVATE}parameters", f"{PRIVATE}responseSchema"
-"""In the `extra` of a tool or request: a schema that came as Gemini's own kind."""
-CANDIDATE = "candidate."
-"""So begins, in the `extra` of a reply, what stood beside the content of its candidate."""
-TOTAL, USED = f"{PRIVATE}totalTokenCount", f"{PRIVATE}toolUsePromptTokenCount"
-"""In the `extra` of usage: what the counts of tokens are not enough to tell."""
-BOOKKEEPING = frozenset(
-    {
-        "avgLogprobs",
-        "finishMessage",
-        "safetyRatings",
-        "tokenCount",
-        "createTime",
-        "modelStatus",
-        "promptFeedback",
-        "promptTokensDetails",
-        "cacheTokensDetails",
-        "candidatesTokensDetails",
-        "thoughtsTokensDetails",
-        "toolUsePromptTokensDetails",
-        "serviceTier",
-        "trafficType",
-    }
-)
-"""What a reply says of how it was made."""
-STOPS: dict[str, StopReason] = {
-    "STOP": "stop",
-    "MAX_TOKENS": "length",
-    "CONTINUATION": "pause",
-    **dict.fromkeys(
-        (
-            "SAFETY",
-            "RECITATION",
-            "LANGUAGE",
-            "BLOCKLIST",
-            "PROHIBITED_CONTENT",
-            "SPII",
-            "IMAGE_SAFETY",
-            "IMAGE_PROHIBITED_CONTENT",
-            "IMAGE_RECITATION",
-        ),
-        "filter",
-    ),
-    **dict.fromkeys(
-        (
-            "OTHER",
-            "MALFORMED_FUNCTION_CALL",
-            "UNEXPECTED_TOOL_CALL",
-            "TOO_MANY_TOOL_CALLS",
-            "MALFORMED_RESPONSE",
-            "MISSING_THOUGHT_SIGNATURE",
-            "NO_IMAGE",
-            "IMAGE_OTHER",
-        ),
-        "error",
-    ),
-}
-STOPS_OUT = {"length": "MAX_TOKENS", "filter": "SAFETY", "refusal": "SAFETY", "error": "OTHER"}
-
-
+ORIGINAL_PARAMETERS, ORIGINAL_SCHEMA = f"{PRIVATE}parameters", f"{PRIVATE}responseSchema"
+"""In the `extra` of a tool or request: a schema in Gemini's own form."""
 _NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?")
-
-
-def number_of(value: Any) -> Any:
-    """A number, which Google's JSON may have as a string; anything else as it is."""
-    if not isinstance(value, str) or not _NUMBER.fullmatch(value):
-        return value
-    return int(value) if value.lstrip("-").isdigit() else float(value)
+_PART_TYPES = ("functionCall", "functionResponse", "text", "inlineData", "fileData")
 
 
 class CamelCaseFields(Fields):
-    """Fields that go by their camelCase names. What is left over keeps the client's spelling."""
+    """Fields by their camelCase names. Those that remain keep the client's spelling."""
 
-    __slots__ = ("_spelled",)
+    __slots__ = ("_spelling",)
 
     def __init__(self, value: Any, path: str = "$") -> None:
         super().__init__(value, path)
-        self._spelled: dict[str, str] = {}
+        self._spelling: dict[str, str] = {}
         if "_" in "".join(self._left):
             self._rename()
 
@@ -110,56 +43,134 @@ class CamelCaseFields(Fields):
             name = to_camel_case(key)
             if name != key and self._left.get(name) is None:
                 self._left[name] = self._left.pop(key)
-                self._spelled[name] = key
+                self._spelling[name] = key
 
     def take(self, key: str, kind: type[T]) -> T | None:
         if kind is int:
-            self._read_number(key)
+            self._parse_number(key)
         return super().take(key, kind)
 
     def take_number(self, key: str) -> float | None:
-        self._read_number(key)
+        self._parse_number(key)
         return super().take_number(key)
 
-    def _read_number(self, key: str) -> None:
+    def _parse_number(self, key: str) -> None:
         if isinstance(value := self._left.get(key), str):
-            self._left[key] = number_of(value)
+            self._left[key] = parse_number(value)
 
     def take_object(self, key: str) -> CamelCaseFields | None:
         value = self.take(key, dict)
         return None if value is None else CamelCaseFields(value, self.path_of(key))
 
     def path_of(self, key: str) -> str:
-        return super().path_of(self._spelled.get(key, key))
+        return super().path_of(self._spelling.get(key, key))
 
     def rest(self) -> Json:
         rest = super().rest() if self._left else {}
-        if not self._spelled:
+        if not self._spelling:
             return rest
-        return {self._spelled.get(key, key): value for key, value in rest.items()}
+        return {self._spelling.get(key, key): value for key, value in rest.items()}
 
 
-# Signatures.
+def parse_number(value: Any) -> Any:
+    """Return a number that Google's JSON may hold as a string; anything else unchanged."""
+    if not isinstance(value, str) or not _NUMBER.fullmatch(value):
+        return value
+    return int(value) if value.lstrip("-").isdigit() else float(value)
+
+
+# Parts.
+
+
+def is_other_part(fields: CamelCaseFields) -> bool:
+    """Tell whether only Gemini has this type of part. An image within reasoning is one."""
+    types = [key for key in _PART_TYPES if fields.has(key)]
+    if fields.peek("thought") is True:
+        return types != ["text"]
+    rest = fields.rest().keys() - {"thoughtSignature", "thought_signature"}
+    return not types and (bool(rest) or not fields.has("thoughtSignature"))
+
+
+def decode_media(fields: CamelCaseFields) -> Image | Document | None:
+    """Decode an image or file, by value or by URL."""
+    inline = fields.take_object("inlineData")
+    source = inline or fields.take_object("fileData")
+    if source is None:
+        return None
+    data = source.take_text("data") if inline else None
+    url = None if inline else source.take_text("fileUri")
+    media_type = source.take_text("mimeType") or mimetypes.guess_type(url or "")[0] or ""
+    extra = fields.rest() | nest("inlineData" if inline else "fileData", source.rest())
+    media = Image if media_type.startswith("image/") else Document
+    return media(url=url, data=data, media_type=media_type, extra=extra)
+
+
+def encode_media(part: Image | Document, *, is_type_known: bool = False) -> tuple[Json, str]:
+    """Return an image or file, and the field for it. The media type of a URL may be a guess."""
+    if part.data is not None:
+        return {"mimeType": part.media_type, "data": part.data}, "inlineData"
+    guess = None if is_type_known else mimetypes.guess_type(part.url or "")[0]
+    return omit_none(mimeType=guess or part.media_type or None, fileUri=part.url), "fileData"
+
+
+def encode_call(call: ToolCall, name: str, identity: str) -> Json:
+    return {**omit_none(id=identity or None), "name": name, "args": call.arguments}
+
+
+# Signatures of reasoning.
 
 PLACEHOLDERS = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
-"""What may stand in place of a signature that was lost, or was never there."""
+"""Accepted in place of a signature that was lost or never existed."""
 _MARK = b"toolspeak"
-_MARKED = base64.urlsafe_b64encode(_MARK).decode()
+_ENCODED_MARK = base64.urlsafe_b64encode(_MARK).decode()
 
 
-def wrapped(signature: str) -> str:
-    """Another maker's signature. Clients take each for base64 and write it anew in their own
-    alphabet, which that maker would not know again."""
+def wrap_signature(signature: str) -> str:
+    """Return another API's signature as base64. Clients re-encode every signature as base64, which
+    would otherwise change it."""
     return base64.urlsafe_b64encode(_MARK + signature.encode("utf-8", "surrogatepass")).decode()
 
 
-def signature_in(fields: CamelCaseFields) -> str | None:
-    """The signature of a part, if it is one."""
-    given = fields.take_text("thoughtSignature")
-    if not given.startswith(_MARKED):
-        return given if given and given not in PLACEHOLDERS else None
+def decode_signature(fields: CamelCaseFields) -> str | None:
+    signature = fields.take_text("thoughtSignature")
+    if not signature.startswith(_ENCODED_MARK):
+        return signature if signature and signature not in PLACEHOLDERS else None
     try:
-        padded = given + "=" * (-len(given) % 4)
+        padded = signature + "=" * (-len(signature) % 4)
         return base64.urlsafe_b64decode(padded)[len(_MARK) :].decode("utf-8", "surrogatepass")
     except ValueError:
-        return given
+        return signature
+
+
+def encode_signed_parts(
+    parts: Iterable[Part],
+    encode_part: Callable[[Part], Json],
+    encode_signature: Callable[[str], str] = str,
+) -> list[Json]:
+    """Encode parts, with the signature of reasoning on the part that follows it."""
+    out: list[Json] = []
+    signature, reasoning = "", None
+    for part in parts:
+        if isinstance(part, Reasoning):
+            out += _place_signature(signature, reasoning)
+            signature = encode_signature(part.signature) if part.signature else ""
+            is_empty = not part.text and not part.extra and bool(signature)
+            reasoning = None if is_empty else encode_part(part)
+            out += [reasoning] if reasoning else []
+            continue
+        encoded = encode_part(part)
+        if not encoded:
+            continue
+        if signature and not isinstance(part, (Other, ToolResult)):
+            encoded["thoughtSignature"] = signature
+            signature = ""
+        out.append(encoded)
+    return [*out, *_place_signature(signature, reasoning)]
+
+
+def _place_signature(signature: str, reasoning: Json | None) -> Iterator[Json]:
+    """Put a signature that no part follows on the reasoning itself, or on an empty part."""
+    if signature and reasoning:
+        reasoning["thoughtSignature"] = signature
+    elif signature:
+        yield {"text": "", "thoughtSignature": signature}

@@ -1,10 +1,8 @@
-"""A client's generateContent request. The model, and whether to stream, stand in its address."""
+"""Decodes a client's generateContent request. Its path holds the model and whether to stream."""
 
 from __future__ import annotations
 
-import mimetypes
 from collections.abc import Iterator
-from itertools import groupby
 from typing import Any
 
 from msgspec import structs
@@ -13,8 +11,6 @@ from ..._util import encode_json
 from ...calls.openapi import to_json_schema
 from ...errors import WireError
 from ...types import (
-    Document,
-    Image,
     Message,
     Note,
     Other,
@@ -22,6 +18,7 @@ from ...types import (
     Reasoning,
     Request,
     ResponseFormat,
+    Role,
     Text,
     Thinking,
     Tool,
@@ -29,11 +26,29 @@ from ...types import (
     ToolChoice,
     ToolResult,
 )
-from ..call_history import ORIGINAL_ID, CallHistory, decode_call, match_result
-from ..fields import HOSTED_TOOLS, Json, json_type, memoize_by_json
-from .parts import NAME, PARAMETERS, RESPONSE, SAMPLING, SCHEMA, CamelCaseFields, signature_in
+from ..call_history import ORIGINAL_ID, CallHistory
+from ..content import as_result_content, split_results
+from ..fields import HOSTED_TOOLS, Json, json_type, memoize_by_json, nest
+from .parts import (
+    NAME,
+    ORIGINAL_PARAMETERS,
+    ORIGINAL_RESPONSE,
+    ORIGINAL_SCHEMA,
+    CamelCaseFields,
+    decode_media,
+    decode_signature,
+    is_other_part,
+)
 
-_ROLES: dict[str, Any] = {
+SAMPLING = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "top_k": "topK",
+    "seed": "seed",
+    "presence_penalty": "presencePenalty",
+    "frequency_penalty": "frequencyPenalty",
+}
+_ROLES: dict[str, Role] = {
     "user": "user",
     "function": "user",
     "tool": "user",
@@ -41,8 +56,8 @@ _ROLES: dict[str, Any] = {
     "assistant": "assistant",
     "system": "system",
 }
-_SAID = ("result", "output", "content")
-"""Under which keys a result is nothing but text."""
+_TEXT_KEYS = ("result", "output", "content")
+"""Keys under which a result is plain text."""
 _CHOICES: dict[str, ToolChoice] = {
     "AUTO": ToolChoice(),
     "MODE_UNSPECIFIED": ToolChoice(),
@@ -53,25 +68,26 @@ _CHOICES: dict[str, ToolChoice] = {
 
 
 def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:
-    """What a client asks for."""
     fields = CamelCaseFields(body)
     notes: list[Note] = []
     named = fields.take_text("model")
-    messages = (*_system(fields, notes), *_contents(fields, notes))
-    tools, hosted = _tools(fields)
-    choice, left = _tool_choice(fields, notes)
+    messages = (*_decode_system(fields, notes), *_decode_messages(fields, notes))
+    tools, hosted = _decode_tools(fields)
+    choice, extra = _decode_tool_choice(fields, notes)
     config = fields.take_object("generationConfig") or CamelCaseFields({})
     sampling = {key: config.take_number(word) for key, word in SAMPLING.items()}
-    thinking, unknown = _thinking(config)
-    form, own = _response_format(config)
+    thinking, thinking_rest = _decode_thinking(config)
+    response_format, schema_extra = _decode_response_format(config)
     settings: Json = {
-        "response_format": form,
+        "response_format": response_format,
         "thinking": thinking,
         "max_tokens": config.take("maxOutputTokens", int),
         "stop": config.take_texts("stopSequences"),
         "sampling": {key: value for key, value in sampling.items() if value is not None},
     }
-    unknown |= config.rest()
+    extra = fields.rest() | schema_extra | extra
+    extra |= nest("generationConfig", thinking_rest | config.rest())
+    extra |= {HOSTED_TOOLS: hosted} if hosted else {}
     return Request(
         model=(model or named).removeprefix("models/"),
         messages=messages,
@@ -80,11 +96,7 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
         stream=bool(stream),
         wire=NAME,
         notes=tuple(notes),
-        extra=fields.rest()
-        | own
-        | ({"generationConfig": unknown} if unknown else {})
-        | ({"toolConfig": left} if left else {})
-        | ({HOSTED_TOOLS: hosted} if hosted else {}),
+        extra=extra,
         **settings,
     )
 
@@ -92,55 +104,46 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
 # Messages.
 
 
-def _system(fields: CamelCaseFields, notes: list[Note]) -> Iterator[Message]:
+def _decode_system(fields: CamelCaseFields, notes: list[Note]) -> Iterator[Message]:
     given, path = fields.take_any("systemInstruction"), fields.path_of("systemInstruction")
     if given is None:
         return
     content = CamelCaseFields(_as_content(given), path)
-    content.take_any("role")
-    parts = tuple(_parts(content, CallHistory(), notes))
+    content.discard("role")
+    parts = tuple(_decode_parts(content, CallHistory(notes)))
     if parts:
         yield Message("system", parts, content.rest())
 
 
-def _contents(fields: CamelCaseFields, notes: list[Note]) -> Iterator[Message]:
+def _decode_messages(fields: CamelCaseFields, notes: list[Note]) -> Iterator[Message]:
     given, path = fields.take_any("contents"), fields.path_of("contents")
-    history = CallHistory()
+    history = CallHistory(notes)
     for index, item in enumerate(given if isinstance(given, list) else [given]):
         if item is not None:
-            yield from _content(
-                CamelCaseFields(_as_content(item), f"{path}[{index}]"), history, notes
-            )
+            content = CamelCaseFields(_as_content(item), f"{path}[{index}]")
+            yield from _decode_message(content, history)
 
 
-def _as_content(given: Any) -> Any:
-    """Text alone, parts alone or a part alone, as content."""
-    if isinstance(given, str):
-        return {"parts": [{"text": given}]}
-    if isinstance(given, list):
-        return {"parts": given}
-    if isinstance(given, dict) and given and not given.keys() & {"parts", "role"}:
-        return {"parts": [given]}
-    return given
+def _as_content(value: Any) -> Any:
+    """Wrap a text, parts or a part into a content object."""
+    if isinstance(value, str):
+        return {"parts": [{"text": value}]}
+    if isinstance(value, list):
+        return {"parts": value}
+    if isinstance(value, dict) and value and not value.keys() & {"parts", "role"}:
+        return {"parts": [value]}
+    return value
 
 
-def _content(fields: CamelCaseFields, history: CallHistory, notes: list[Note]) -> Iterator[Message]:
-    """A message; the results in a user's content are one of their own."""
+def _decode_message(fields: CamelCaseFields, history: CallHistory) -> Iterator[Message]:
     word = fields.take_text("role") or "user"
     if word not in _ROLES:
         raise WireError(f"Expected `user` or `model`, got `{word}`", fields.path_of("role"))
-    role = _ROLES[word]
-    parts = list(_parts(fields, history, notes))
-    extra = fields.rest()
-    if role != "user" or not parts:
-        yield Message(role, tuple(parts), extra)
-        return
-    for is_result, run in groupby(parts, lambda part: isinstance(part, ToolResult)):
-        yield Message("tool" if is_result else "user", tuple(run), extra)
-        extra = {}
+    parts = _decode_parts(fields, history)
+    yield from split_results(_ROLES[word], parts, fields.rest())
 
 
-def _parts(fields: CamelCaseFields, history: CallHistory, notes: list[Note]) -> list[Part]:
+def _decode_parts(fields: CamelCaseFields, history: CallHistory) -> list[Part]:
     parts: list[Part] = []
     given = fields.take_any("parts")
     for index, item in enumerate(given if isinstance(given, list) else [given]):
@@ -148,50 +151,38 @@ def _parts(fields: CamelCaseFields, history: CallHistory, notes: list[Note]) -> 
         if isinstance(item, str):
             parts.append(Text(item))
         elif item is not None:
-            _part(CamelCaseFields(item, path), item, parts, history, notes)
+            _decode_part(CamelCaseFields(item, path), item, parts, history)
     return parts
 
 
-def _part(
-    fields: CamelCaseFields, item: Json, parts: list[Part], history: CallHistory, notes: list[Note]
+def _decode_part(
+    fields: CamelCaseFields, item: Json, parts: list[Part], history: CallHistory
 ) -> None:
-    """Add what a part says. Its signature goes to the thought before it."""
-    if is_other(fields):
+    """Append a part. Its signature belongs to the reasoning before it."""
+    if is_other_part(fields):
         parts.append(Other(dict(item)))
         return
-    signature = signature_in(fields)
+    signature = decode_signature(fields)
     if fields.take("thought", bool):
         parts.append(Reasoning(fields.take_text("text"), signature, fields.rest()))
         return
     if signature:
-        _sign(parts, signature)
+        _sign_reasoning(parts, signature)
     if call := fields.take_object("functionCall"):
-        parts.append(history.add(_call(call, fields, history, notes)))
+        parts.append(_decode_call(call, fields, history))
     elif result := fields.take_object("functionResponse"):
-        parts.append(_result(result, fields, history, notes))
+        parts.append(_decode_result(result, fields, history))
     elif fields.has("text"):
         text, extra = fields.take_text("text"), fields.rest()
         if text or extra or not signature:
             parts.append(Text(text, extra))
-    elif found := media(fields):
-        parts.append(found)
+    elif media := decode_media(fields):
+        parts.append(media)
     elif not signature:
         parts.append(Other(dict(item)))
 
 
-_KNOWN = ("functionCall", "functionResponse", "text", "inlineData", "fileData")
-
-
-def is_other(fields: CamelCaseFields) -> bool:
-    """Whether a part is of a kind that only Gemini has. A picture in a thought is one."""
-    kinds = [key for key in _KNOWN if fields.has(key)]
-    if fields.peek("thought") is True:
-        return kinds != ["text"]
-    beside = fields.rest().keys() - {"thoughtSignature", "thought_signature"}
-    return not kinds and (bool(beside) or not fields.has("thoughtSignature"))
-
-
-def _sign(parts: list[Part], signature: str) -> None:
+def _sign_reasoning(parts: list[Part], signature: str) -> None:
     last = parts[-1] if parts else None
     if isinstance(last, Reasoning) and last.signature is None:
         parts[-1] = structs.replace(last, signature=signature)
@@ -199,38 +190,38 @@ def _sign(parts: list[Part], signature: str) -> None:
         parts.append(Reasoning("", signature))
 
 
-def _call(
-    call: CamelCaseFields, part: CamelCaseFields, history: CallHistory, notes: list[Note]
-) -> ToolCall:
-    given = call.take_text("id")
+def _decode_call(call: CamelCaseFields, part: CamelCaseFields, history: CallHistory) -> ToolCall:
+    identity = call.take_text("id")
     name, arguments = call.require("name", str), call.take_any("args")
-    rest = call.rest()
-    extra = part.rest() | ({"functionCall": rest} if rest else {})
-    extra |= {} if given else {ORIGINAL_ID: ""}
-    identity, path = given or history.new_id(), call.path_of("args")
-    return decode_call(identity, name, arguments, path, notes, extra=extra)
+    extra = part.rest() | nest("functionCall", call.rest())
+    extra |= {} if identity else {ORIGINAL_ID: ""}
+    return history.decode_call(identity, name, arguments, call.path_of("args"), extra=extra)
 
 
-def _result(
-    result: CamelCaseFields, part: CamelCaseFields, history: CallHistory, notes: list[Note]
+def _decode_result(
+    result: CamelCaseFields, part: CamelCaseFields, history: CallHistory
 ) -> ToolResult:
-    given, named = result.take_text("id"), result.take_text("name")
-    identity, name, own = match_result(history, given, named, result.path, notes)
+    identity, name = result.take_text("id"), result.take_text("name")
+    call_id, name, extra = history.match_result(identity, name, result.path)
     response = result.take_any("response")
-    text, is_error = said_by(response)
-    shown: list[Text | Image | Document | Other] = []
+    text, is_error = decode_response(response)
+    content: list[Part] = [Text(text)] if text else []
     for item, path in result.take_items("parts"):
-        shown.append(media(CamelCaseFields(item, path)) or Other(dict(item)))
-    rest = result.rest()
-    extra = own | part.rest() | ({"functionResponse": rest} if rest else {})
-    if response != response_of(text, is_error):
-        extra[RESPONSE] = response
-    content = (*([Text(text)] if text else []), *shown) if shown else text
-    return ToolResult(call_id=identity, name=name, content=content, is_error=is_error, extra=extra)
+        content.append(decode_media(CamelCaseFields(item, path)) or Other(dict(item)))
+    extra |= part.rest() | nest("functionResponse", result.rest())
+    if response != encode_response(text, is_error):
+        extra[ORIGINAL_RESPONSE] = response
+    return ToolResult(
+        call_id=call_id,
+        name=name,
+        content=as_result_content(content),
+        is_error=is_error,
+        extra=extra,
+    )
 
 
-def said_by(response: Any) -> tuple[str, bool]:
-    """What a result says, as text, and whether that is an error."""
+def decode_response(response: Any) -> tuple[str, bool]:
+    """Return a result's response as text, and whether it is an error."""
     if isinstance(response, str):
         return response, False
     if not isinstance(response, dict):
@@ -238,38 +229,21 @@ def said_by(response: Any) -> tuple[str, bool]:
     is_error = bool(response.get("error"))
     if len(response) == 1:
         [(key, value)] = response.items()
-        if isinstance(value, str) and (key in _SAID or is_error):
+        if isinstance(value, str) and (key in _TEXT_KEYS or is_error):
             return value, is_error
     return encode_json(response), is_error
 
 
-def response_of(text: str, is_error: bool) -> Json:
-    """A text as the object that a result has to be."""
+def encode_response(text: str, is_error: bool) -> Json:
     return {"error" if is_error else "result": text}
-
-
-def media(fields: CamelCaseFields) -> Image | Document | None:
-    """A picture or a file, by value or by address."""
-    inline = fields.take_object("inlineData")
-    source = inline or fields.take_object("fileData")
-    if source is None:
-        return None
-    data = source.take_text("data") if inline else None
-    url = None if inline else source.take_text("fileUri")
-    kind = source.take_text("mimeType") or mimetypes.guess_type(url or "")[0] or ""
-    rest = source.rest()
-    extra = fields.rest() | ({"inlineData" if inline else "fileData": rest} if rest else {})
-    if kind.startswith("image/"):
-        return Image(url=url, data=data, media_type=kind, extra=extra)
-    return Document(url=url, data=data, media_type=kind, extra=extra)
 
 
 # Tools and settings.
 
 
 @memoize_by_json("tools")
-def _tools(fields: CamelCaseFields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
-    """The tools that may be offered to any model, and those that only Google can run."""
+def _decode_tools(fields: CamelCaseFields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
+    """Return the tools that any model can be offered, and those that only Google can run."""
     if not fields.has("tools"):
         return None, []
     tools: list[Tool] = []
@@ -277,27 +251,28 @@ def _tools(fields: CamelCaseFields) -> tuple[tuple[Tool, ...] | None, list[Json]
     for item, path in fields.take_one_or_more("tools"):
         group = CamelCaseFields(item, path)
         for declaration, at in group.take_one_or_more("functionDeclarations"):
-            tools.append(_tool(CamelCaseFields(declaration, at)))
+            tools.append(_decode_tool(CamelCaseFields(declaration, at)))
         hosted += [{kind: settings} for kind, settings in group.rest().items()]
     return tuple(tools), hosted
 
 
-def _tool(fields: CamelCaseFields) -> Tool:
+def _decode_tool(fields: CamelCaseFields) -> Tool:
     parameters = fields.take("parametersJsonSchema", dict)
-    own: Json = {}
+    extra: Json = {}
     if parameters is None and fields.has("parameters"):
-        own = {PARAMETERS: fields.take_any("parameters")}
-        parameters = to_json_schema(own[PARAMETERS], fields.path_of("parameters"))
+        original = fields.take_any("parameters")
+        extra = {ORIGINAL_PARAMETERS: original}
+        parameters = to_json_schema(original, fields.path_of("parameters"))
     return Tool(
         name=fields.require("name", str),
         description=fields.take_text("description"),
         parameters=parameters or {},
-        extra=fields.rest() | own,
+        extra=fields.rest() | extra,
     )
 
 
-def _tool_choice(fields: CamelCaseFields, notes: list[Note]) -> tuple[ToolChoice, Json]:
-    """Which tools may be called; and what else stood there."""
+def _decode_tool_choice(fields: CamelCaseFields, notes: list[Note]) -> tuple[ToolChoice, Json]:
+    """Return the tool choice, and as `extra` what only this API supports."""
     given = fields.take_object("toolConfig")
     if given is None:
         return ToolChoice(), {}
@@ -308,39 +283,38 @@ def _tool_choice(fields: CamelCaseFields, notes: list[Note]) -> tuple[ToolChoice
         raise WireError(f"Expected one of {expected}, got `{mode}`", config.path_of("mode"))
     names = tuple(map(str, config.take("allowedFunctionNames", list) or ()))
     if config.take_any("streamFunctionCallArguments"):
-        # Its pieces are values at paths, which no other API has, and nobody has to send them.
-        message = "arguments come in one piece"
+        # Its pieces are values at paths, which no other API has, and which are optional.
+        message = "Arguments are not streamed; they come in one piece."
         notes.append(Note("unsupported", message, config.path_of("streamFunctionCallArguments")))
-    rest = config.rest()
-    left = given.rest() | ({"functionCallingConfig": rest} if rest else {})
-    return structs.replace(_CHOICES[mode], names=names if mode != "NONE" else ()), left
+    rest = given.rest() | nest("functionCallingConfig", config.rest())
+    choice = structs.replace(_CHOICES[mode], names=names if mode != "NONE" else ())
+    return choice, nest("toolConfig", rest)
 
 
-def _response_format(config: CamelCaseFields) -> tuple[ResponseFormat | None, Json]:
-    """What the answer has to be; and the schema, if it is of Gemini's own kind."""
+def _decode_response_format(config: CamelCaseFields) -> tuple[ResponseFormat | None, Json]:
+    """Return the response format, and as `extra` a schema in Gemini's own form."""
     kind = config.peek("responseMimeType")
     if kind not in (None, "application/json", "text/plain"):
         return None, {}
-    config.take_any("responseMimeType")
+    config.discard("responseMimeType")
     key = "responseJsonSchema" if config.has("responseJsonSchema") else "responseSchema"
     schema, path = config.take_any(key), config.path_of(key)
     if schema is not None and not isinstance(schema, dict):
         raise WireError(f"Expected `object`, got `{json_type(schema)}`", path)
     if schema is None:
         return (ResponseFormat() if kind == "application/json" else None), {}
-    own = {SCHEMA: schema} if key == "responseSchema" else {}
-    return ResponseFormat(to_json_schema(schema, path)), own
+    extra = {ORIGINAL_SCHEMA: schema} if key == "responseSchema" else {}
+    return ResponseFormat(to_json_schema(schema, path)), extra
 
 
-def _thinking(config: CamelCaseFields) -> tuple[Thinking, Json]:
-    """How much to think; and what no other API has a word for."""
+def _decode_thinking(config: CamelCaseFields) -> tuple[Thinking, Json]:
+    """Return the reasoning settings, and what remains of `generationConfig.thinkingConfig`."""
     given = config.take_object("thinkingConfig")
     if given is None:
         return Thinking(), {}
     shown, budget = given.take("includeThoughts", bool), given.take("thinkingBudget", int)
     level = given.take_text("thinkingLevel").lower().removeprefix("thinking_level_unspecified")
-    # -1 leaves the budget to the model, and 0 is no thinking at all.
+    # A budget of -1 leaves it to the model, and 0 disables reasoning.
     enabled = {-1: True, 0: False}.get(budget) if budget is not None else None
-    rest = given.rest()
     thinking = Thinking(enabled, level or None, None if enabled is not None else budget, shown)
-    return thinking, {"thinkingConfig": rest} if rest else {}
+    return thinking, nest("thinkingConfig", given.rest())

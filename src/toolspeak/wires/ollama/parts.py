@@ -1,4 +1,4 @@
-"""The words of Ollama that more than one direction uses."""
+"""Ollama: names, images and calls that requests and replies share."""
 
 from __future__ import annotations
 
@@ -12,15 +12,9 @@ from ..encoding import omit_none
 from ..fields import ARGUMENTS_TEXT, PRIVATE, Fields, Json
 
 NAME = "ollama"
-SAMPLING = {
-    key: key
-    for key in ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
-}
-GENERATE = f"{PRIVATE}generate"
-"""In the `extra` of a request: it came to /api/generate, whose replies are of another shape."""
-PROMPTING = ("suffix", "raw", "template", "context")
-"""What only /api/generate knows: how a prompt becomes the model's text."""
-BOOKKEEPING = frozenset(
+IS_GENERATE = f"{PRIVATE}generate"
+"""In the `extra` of a request: it came to /api/generate, whose replies have another shape."""
+STATISTICS = frozenset(
     {
         "total_duration",
         "load_duration",
@@ -30,23 +24,22 @@ BOOKKEEPING = frozenset(
         "remote_host",
     }
 )
-"""What a reply says of how it was made."""
-STOPS: dict[str, StopReason] = {"stop": "stop", "length": "length"}
-STOPS_OUT = {"length": "length"}
-_INDEX, _TYPE = f"{PRIVATE}index", f"{PRIVATE}type"
-_BEGINNINGS = {"/9j/": "image/jpeg", "R0lG": "image/gif", "UklGR": "image/webp"}
+"""Fields of a reply about how it was made."""
+STOP_REASONS: dict[str, StopReason] = {"stop": "stop", "length": "length"}
+_CALL_INDEX, _CALL_TYPE = f"{PRIVATE}index", f"{PRIVATE}type"
+_MEDIA_TYPES = {"/9j/": "image/jpeg", "R0lG": "image/gif", "UklGR": "image/webp"}
+"""By the first characters of the base64 data."""
 
 
-def image(given: str) -> Image:
-    """A picture, whose kind only its first bytes tell."""
-    if given.startswith("data:"):
-        return decode_image_url(given)
-    kinds = (kind for beginning, kind in _BEGINNINGS.items() if given.startswith(beginning))
-    return Image(data=given, media_type=next(kinds, "image/png"))
+def decode_image(data: str) -> Image:
+    if data.startswith("data:"):
+        return decode_image_url(data)
+    kinds = (kind for prefix, kind in _MEDIA_TYPES.items() if data.startswith(prefix))
+    return Image(data=data, media_type=next(kinds, "image/png"))
 
 
-def call_in(item: Any, path: str) -> tuple[str, str, Any, Json]:
-    """A call: its id, if it has one, its name, its arguments, and what else rides along."""
+def decode_call(item: Any, path: str) -> tuple[str, str, Any, Json]:
+    """Return a call's id or "", its name, its arguments and its `extra`."""
     call = Fields(item, path)
     identity, kind = call.take_text("id"), call.take_any("type")
     function = call.take_object("function")
@@ -54,18 +47,18 @@ def call_in(item: Any, path: str) -> tuple[str, str, Any, Json]:
         raise WireError("Expected a call with a `function`", path)
     index = function.take_any("index")
     name, arguments = function.require("name", str), function.take_any("arguments")
-    own = {ORIGINAL_ID: None if identity else "", _INDEX: index, _TYPE: kind}
-    extra = call.rest() | omit_none(**own, function=function.rest() or None)
+    private = {ORIGINAL_ID: None if identity else "", _CALL_INDEX: index, _CALL_TYPE: kind}
+    extra = call.rest() | omit_none(**private, function=function.rest() or None)
     return identity, name, arguments, extra
 
 
-def call_out(call: ToolCall, name: str, extra: Json | None) -> Json:
-    """A call, with what rides along where it came by this very API."""
+def encode_call(call: ToolCall, name: str, extra: Json | None) -> Json:
+    """Encode a call; with its `extra` if it came by this very API."""
     function = {"name": name, "arguments": call.arguments}
     if extra is None:
         return {"function": function}
-    left = {key: value for key, value in extra.items() if key != ARGUMENTS_TEXT}
-    identity = left.pop(ORIGINAL_ID, call.id) or None
-    head = omit_none(id=identity, type=left.pop(_TYPE, None))
-    index = omit_none(index=left.pop(_INDEX, None))
-    return {**head, "function": {**index, **function, **left.pop("function", {})}, **left}
+    rest = {key: value for key, value in extra.items() if key != ARGUMENTS_TEXT}
+    identity = rest.pop(ORIGINAL_ID, call.id) or None
+    head = omit_none(id=identity, type=rest.pop(_CALL_TYPE, None))
+    index = omit_none(index=rest.pop(_CALL_INDEX, None))
+    return {**head, "function": {**index, **function, **rest.pop("function", {})}, **rest}

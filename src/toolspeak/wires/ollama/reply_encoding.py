@@ -1,4 +1,4 @@
-"""A reply for a client of /api/chat or /api/generate, whole or in lines.
+"""Encodes a reply for a client of /api/chat or /api/generate, whole or in lines.
 
 {"model": "m", "created_at": "…", "message": {"role": "assistant", "content": "Hi"}, "done": false}
 """
@@ -15,107 +15,101 @@ from ..fields import Json
 from ..framing import encode_line
 from ..wire import Envelope
 from .errors import encode_failure
-from .parts import GENERATE, NAME, STOPS, STOPS_OUT, call_out
+from .parts import IS_GENERATE, NAME, STOP_REASONS, encode_call
 
 
 def encode_reply(reply: Reply, envelope: Envelope) -> Json:
-    """The reply as a whole: one line, which is the last."""
-    lines = _Lines(envelope, reply.model, same=reply.wire == NAME)
-    pictures = (part.data for part in reply.parts if isinstance(part, Image))
+    """Encode a whole reply: one line, which is the last."""
+    lines = _LineEncoder(envelope, reply.model, is_same_wire=reply.wire == NAME)
+    images = (part.data for part in reply.parts if isinstance(part, Image))
     finish = Finish(reply.stop_reason, reply.raw_stop_reason, reply.usage, reply.extra)
-    return lines.last(
+    return lines.encode_last(
         finish,
         reply.text,
         thinking=reply.reasoning or None,
-        image=next(pictures, None),
-        tool_calls=[lines.call(call) for call in reply.calls] or None,
+        image=next(images, None),
+        tool_calls=[lines.encode_call(call) for call in reply.calls] or None,
     )
 
 
-class _Lines:
-    """The lines of one reply, in the shape of the endpoint that was asked."""
+class _LineEncoder:
+    """Encodes the lines of one reply, in the shape of the endpoint that was called."""
 
-    def __init__(self, envelope: Envelope, model: str, *, same: bool) -> None:
+    def __init__(self, envelope: Envelope, model: str, *, is_same_wire: bool) -> None:
         created = datetime.fromtimestamp(envelope.created, UTC)
         self._head = {
             "model": model or envelope.request.model,
             "created_at": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        self.generates = GENERATE in envelope.request.extra
-        self._same = same
+        self.is_generate = IS_GENERATE in envelope.request.extra
+        self._is_same_wire = is_same_wire
 
-    def line(self, text: str = "", **beside: Any) -> Json:
-        """More of the reply."""
-        return {**self._head, **self._said(text, beside), "done": False}
+    def encode_line(self, text: str = "", **fields: Any) -> Json:
+        return {**self._head, **self._encode_message(text, fields), "done": False}
 
-    def last(self, finish: Finish, text: str = "", **beside: Any) -> Json:
-        """The end of the reply, with what is known about it."""
+    def encode_last(self, finish: Finish, text: str = "", **fields: Any) -> Json:
         usage = finish.usage or Usage()
-        carried = unmark_private(finish.extra or {}) if self._same else {}
         return {
             **self._head,
-            **self._said(text, beside),
+            **self._encode_message(text, fields),
             "done": True,
-            "done_reason": self._reason(finish),
+            "done_reason": self._encode_stop_reason(finish),
             "total_duration": 0,
             "load_duration": 0,
             "prompt_eval_count": usage.input,
             "prompt_eval_duration": 0,
             "eval_count": usage.output,
             "eval_duration": 0,
-            **carried,
+            **(unmark_private(finish.extra or {}) if self._is_same_wire else {}),
         }
 
-    def call(self, call: ToolCall) -> Json:
-        """A call."""
-        return call_out(call, call.name, call.extra if self._same else None)
+    def encode_call(self, call: ToolCall) -> Json:
+        return encode_call(call, call.name, call.extra if self._is_same_wire else None)
 
-    def _reason(self, finish: Finish) -> str:
-        """The upstream's own word, if it still says what happened."""
+    def _encode_stop_reason(self, finish: Finish) -> str:
+        """Return the upstream's own stop reason if it is still true."""
         reason, raw = finish.stop_reason, finish.raw_stop_reason
-        if (
-            self._same
-            and raw
-            and STOPS.get(raw, "stop") == ("stop" if reason == "calls" else reason)
-        ):
-            return raw
-        return STOPS_OUT.get(reason or "", "stop")
+        if self._is_same_wire and raw:
+            expected = "stop" if reason == "calls" else reason
+            if STOP_REASONS.get(raw, "stop") == expected:
+                return raw
+        return "length" if reason == "length" else "stop"
 
-    def _said(self, text: str, beside: Json) -> Json:
-        if self.generates:
-            return {"response": text, **omit_none(**beside)}
-        # Clients refuse a message with a picture in it, if it is the model's.
-        beside.pop("image", None)
-        return {"message": {"role": "assistant", "content": text, **omit_none(**beside)}}
+    def _encode_message(self, text: str, fields: Json) -> Json:
+        if self.is_generate:
+            return {"response": text, **omit_none(**fields)}
+        # Clients reject a model's message with an image in it.
+        fields.pop("image", None)
+        return {"message": {"role": "assistant", "content": text, **omit_none(**fields)}}
 
 
 class OllamaStreamEncoder:
-    """Events to lines."""
-
     def __init__(self, envelope: Envelope) -> None:
         self._envelope = envelope
-        self._lines = _Lines(envelope, "", same=False)
+        self._lines = _LineEncoder(envelope, "", is_same_wire=False)
 
     def feed(self, event: Event) -> bytes:
-        line = self._line(event)
+        line = self._encode_event(event)
         return encode_line(line) + b"\n" if line else b""
 
-    def _line(self, event: Event) -> Json | None:
+    def _encode_event(self, event: Event) -> Json | None:
+        lines = self._lines
         match event:
             case Started():
-                self._lines = _Lines(self._envelope, event.model, same=event.wire == NAME)
+                is_same_wire = event.wire == NAME
+                self._lines = _LineEncoder(self._envelope, event.model, is_same_wire=is_same_wire)
                 return None
             case TextDelta():
-                return self._lines.line(event.text) if event.text else None
+                return lines.encode_line(event.text) if event.text else None
             case ReasoningDelta():
-                return self._lines.line(thinking=event.text) if event.text else None
+                return lines.encode_line(thinking=event.text) if event.text else None
             case CallEnd():
-                return self._lines.line(tool_calls=[self._lines.call(event.call)])
-            case PartAdded(Image(data=str(data))) if self._lines.generates:
-                return self._lines.line(image=data)
+                return lines.encode_line(tool_calls=[lines.encode_call(event.call)])
+            case PartAdded(Image(data=str(data))) if lines.is_generate:
+                return lines.encode_line(image=data)
             case Failure():
                 return encode_failure(event)
             case Finish():
-                return self._lines.last(event)
+                return lines.encode_last(event)
             case _:
                 return None

@@ -1,4 +1,4 @@
-"""A client's request to /api/chat or /api/generate."""
+"""Decodes a client's request to /api/chat or /api/generate."""
 
 from __future__ import annotations
 
@@ -20,37 +20,41 @@ from ...types import (
     ToolCall,
     ToolResult,
 )
-from ..call_history import CallHistory, decode_call, match_result
-from ..fields import HOSTED_TOOLS, Fields, Json, json_type, memoize_by_json
-from .parts import GENERATE, NAME, SAMPLING, call_in, image
+from ..call_history import CallHistory
+from ..content import as_result_content
+from ..fields import HOSTED_TOOLS, Fields, Json, json_type, memoize_by_json, nest
+from .parts import IS_GENERATE, NAME, decode_call, decode_image
+
+SAMPLING = {
+    key: key
+    for key in ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
+}
 
 
 def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:
-    """What a client asks for. It gets a stream unless it wants none."""
+    """Decode a request. Unlike in other APIs, the reply is streamed by default."""
     fields = Fields(body)
     notes: list[Note] = []
-    given = fields.take("stream", bool)
-    generates = fields.has("prompt") and not fields.has("messages")
-    messages = tuple(_prompt(fields) if generates else _messages(fields, notes))
-    extra: Json = {GENERATE: True} if generates else {}
-    tools, hosted = _tools(fields)
+    streamed = fields.take("stream", bool)
+    is_generate = fields.has("prompt") and not fields.has("messages")
+    messages = tuple(_decode_prompt(fields) if is_generate else _decode_messages(fields, notes))
+    extra: Json = {IS_GENERATE: True} if is_generate else {}
+    tools, hosted = _decode_tools(fields)
     extra |= {HOSTED_TOOLS: hosted} if hosted else {}
     options = fields.take_object("options") or Fields({})
-    sampling = options.take_numbers(SAMPLING)
     settings: Json = {
-        "max_tokens": _limit(options),
+        "sampling": options.take_numbers(SAMPLING),
+        "max_tokens": _decode_max_tokens(options),
         "stop": tuple(filter(None, options.take_texts("stop"))),
-        "sampling": sampling,
     }
-    left = options.rest()
-    extra |= {"options": left} if left else {}
+    extra |= nest("options", options.rest())
     return Request(
         model=fields.take_text("model") or model,
         messages=messages,
         tools=tools,
-        response_format=_format(fields),
-        thinking=_thinking(fields),
-        stream=stream is not False if given is None else given,
+        response_format=_decode_response_format(fields),
+        thinking=_decode_thinking(fields),
+        stream=stream is not False if streamed is None else streamed,
         wire=NAME,
         notes=tuple(notes),
         **settings,
@@ -61,101 +65,102 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
 # Messages.
 
 
-def _prompt(fields: Fields) -> Iterator[Message]:
-    """The conversation that a prompt stands for."""
+def _decode_prompt(fields: Fields) -> Iterator[Message]:
+    """Decode the prompt of /api/generate as a conversation."""
     if system := fields.take_text("system"):
         yield Message("system", (Text(system),))
     prompt = fields.take_text("prompt")
-    parts = (*([Text(prompt)] if prompt else []), *_images(fields))
+    parts = (*([Text(prompt)] if prompt else []), *_decode_images(fields))
     if parts:
         yield Message("user", parts)
 
 
-def _messages(fields: Fields, notes: list[Note]) -> Iterator[Message]:
-    history = CallHistory()
+def _decode_messages(fields: Fields, notes: list[Note]) -> Iterator[Message]:
+    history = CallHistory(notes)
     for item, path in fields.take_items("messages"):
-        yield _message(Fields(item, path), history, notes)
+        yield _decode_message(Fields(item, path), history)
 
 
-def _message(fields: Fields, history: CallHistory, notes: list[Note]) -> Message:
+def _decode_message(fields: Fields, history: CallHistory) -> Message:
     role = fields.require("role", str).lower()
-    said: list[Part] = [Text(text)] if (text := fields.take_text("content")) else []
+    text = fields.take_text("content")
+    parts: list[Part] = [Text(text)] if text else []
     match role:
         case "system" | "developer" | "user":
-            parts = [*said, *_images(fields)]
+            parts += _decode_images(fields)
         case "assistant":
-            thought = fields.take_text("thinking")
-            thoughts: list[Part] = [Reasoning(thought)] if thought else []
-            parts = [*thoughts, *said, *_images(fields), *_calls(fields, history, notes)]
+            if reasoning := fields.take_text("thinking"):
+                parts.insert(0, Reasoning(reasoning))
+            parts += [*_decode_images(fields), *_decode_calls(fields, history)]
         case "tool":
-            return Message("tool", (_result(fields, text, history, notes),))
+            return Message("tool", (_decode_result(fields, parts, history),))
         case _:
             expected = "`system`, `user`, `assistant` or `tool`"
             raise WireError(f"Expected {expected}, got `{role}`", fields.path_of("role"))
     return Message(role, tuple(parts), fields.rest())
 
 
-def _images(fields: Fields) -> Iterator[Image]:
+def _decode_images(fields: Fields) -> Iterator[Image]:
     for item, path in fields.take_items("images"):
         if not isinstance(item, str):
             raise WireError(f"Expected `string`, got `{json_type(item)}`", path)
-        yield image(item)
+        yield decode_image(item)
 
 
-def _calls(fields: Fields, history: CallHistory, notes: list[Note]) -> Iterator[ToolCall]:
+def _decode_calls(fields: Fields, history: CallHistory) -> Iterator[ToolCall]:
     for item, path in fields.take_items("tool_calls"):
-        given, name, arguments, extra = call_in(item, path)
-        identity, at = given or history.new_id(), f"{path}.function.arguments"
-        yield history.add(decode_call(identity, name, arguments, at, notes, extra=extra))
+        identity, name, arguments, extra = decode_call(item, path)
+        at = f"{path}.function.arguments"
+        yield history.decode_call(identity, name, arguments, at, extra=extra)
 
 
-def _result(fields: Fields, text: str, history: CallHistory, notes: list[Note]) -> ToolResult:
-    """A result: for the call with its id, or of its name, or for the first that has none."""
+def _decode_result(fields: Fields, parts: list[Part], history: CallHistory) -> ToolResult:
     given, named = fields.take_text("tool_call_id"), fields.take_text("tool_name", "name")
-    identity, name, own = match_result(history, given, named, fields.path, notes)
-    shown = tuple(_images(fields))
-    content = (*([Text(text)] if text else []), *shown) if shown else text
-    return ToolResult(call_id=identity, name=name, content=content, extra=fields.rest() | own)
+    call_id, name, extra = history.match_result(given, named, fields.path)
+    content = as_result_content([*parts, *_decode_images(fields)])
+    return ToolResult(call_id=call_id, name=name, content=content, extra=fields.rest() | extra)
 
 
 # Tools and settings.
 
 
 @memoize_by_json("tools")
-def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
-    """The tools that may be offered to any model, and those that only this API can run. No tools
-    mean nothing: the SDK sends an empty list where its user says none."""
+def _decode_tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
+    """Return the tools that any model can be offered, and those that only this API can run."""
+    # An empty list means nothing: the SDK sends it where its user passes no tools.
     if fields.peek("tools") in (None, []):
-        fields.take_any("tools")
+        fields.discard("tools")
         return None, []
     tools: list[Tool] = []
     hosted: list[Any] = []
     for item, path in fields.take_items("tools"):
-        given = Fields(item, path)
-        if (given.take_text("type") or "function") != "function":
+        outer = Fields(item, path)
+        if (outer.take_text("type") or "function") == "function":
+            tools.append(_decode_tool(outer))
+        else:
             hosted.append(item)
-            continue
-        inner = given.take_object("function")
-        tool = inner or given
-        tools.append(
-            Tool(
-                name=tool.require("name", str),
-                description=tool.take_text("description"),
-                parameters=tool.take("parameters", dict) or {},
-                extra=tool.rest() | (given.rest() if inner else {}),
-            )
-        )
     return tuple(tools), hosted
 
 
-def _limit(options: Fields) -> int | None:
-    """The limit of the reply. Those below one have meanings of their own."""
+def _decode_tool(outer: Fields) -> Tool:
+    inner = outer.take_object("function")
+    fields = inner or outer
+    return Tool(
+        name=fields.require("name", str),
+        description=fields.take_text("description"),
+        parameters=fields.take("parameters", dict) or {},
+        extra=fields.rest() | (outer.rest() if inner else {}),
+    )
+
+
+def _decode_max_tokens(options: Fields) -> int | None:
+    # Values below one have meanings of their own and stay in `options`.
     given = options.peek("num_predict")
-    unlimited = isinstance(given, (int, float)) and given < 1
-    return None if unlimited else options.take("num_predict", int)
+    is_special = isinstance(given, (int, float)) and given < 1
+    return None if is_special else options.take("num_predict", int)
 
 
-def _format(fields: Fields) -> ResponseFormat | None:
+def _decode_response_format(fields: Fields) -> ResponseFormat | None:
     given = fields.take_any("format")
     if given is None or given == "":
         return None
@@ -166,7 +171,7 @@ def _format(fields: Fields) -> ResponseFormat | None:
     raise WireError(f"Expected `json` or a schema, got `{given}`", fields.path_of("format"))
 
 
-def _thinking(fields: Fields) -> Thinking:
+def _decode_thinking(fields: Fields) -> Thinking:
     given = fields.take_any("think")
     if given is None or isinstance(given, bool):
         return Thinking(enabled=given)

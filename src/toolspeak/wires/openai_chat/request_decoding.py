@@ -1,4 +1,4 @@
-"""A client's chat completion request."""
+"""Decodes a client's Chat Completions request."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from typing import Any
 
 from ...errors import WireError
 from ...types import (
-    Document,
-    Image,
     Message,
     Note,
-    Other,
     Part,
-    Reasoning,
     Request,
     ResponseFormat,
     Role,
@@ -24,54 +20,58 @@ from ...types import (
     ToolChoice,
     ToolResult,
 )
-from ..call_history import CallHistory, decode_call
-from ..content import as_plain_text, decode_image_url, split_data_url
-from ..fields import HOSTED_TOOLS, Fields, Json, json_type, memoize_by_json
+from ..call_history import CallHistory
+from ..content import as_plain_text
+from ..fields import HOSTED_TOOLS, Fields, Json, memoize_by_json, nest
 from ..framing import decode_json
 from .parts import (
-    DETAILS,
-    EXTENSIONS,
+    ALL_REASONING_FIELDS,
+    LIMIT_FIELD,
     NAME,
-    NEWER_LIMIT,
-    OWN_DETAILS,
-    OWN_LIMIT,
-    OWN_NAME,
-    OWN_OUTER,
-    REASONING,
-    SAMPLING,
-    THOUGHTS,
+    OUTSIDE_FUNCTION,
+    OWN_REASONING_DETAILS,
+    REASONING_DETAILS,
+    REFUSAL,
+    RESULT_NAME,
+    decode_part,
+    decode_reasoning,
 )
 
-_NUMBERS = frozenset((*SAMPLING, *EXTENSIONS))
-_SETTINGS = _NUMBERS | {
-    *("metadata", "user", "max_tokens", NEWER_LIMIT, "stop", "reasoning_effort", "response_format"),
-    *("tool_choice", "function_call", "parallel_tool_calls", "stream_options"),
+SAMPLING = {
+    key: key for key in ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")
 }
-_OFFERS = frozenset({"tools", "functions"})
-_PEOPLE: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user"}
-"""Those who speak to a model."""
-_CALLS = frozenset({"tool_calls", "function_call"})
-_PACKED = {"content", "tool_calls", "tool_call_id", "reasoning_content"}
-"""What a message holds that is kept as JSON in another's content."""
+SAMPLING_EXTENSIONS = ("top_k", "min_p", "repetition_penalty")
+"""Settings that many servers accept, and OpenAI's own does not."""
+_NEWER_LIMIT = "max_completion_tokens"
+_NUMBERS = frozenset((*SAMPLING, *SAMPLING_EXTENSIONS))
+_SETTINGS = _NUMBERS | {
+    *("metadata", "user", "max_tokens", _NEWER_LIMIT, "stop", "reasoning_effort"),
+    *("response_format", "tool_choice", "function_call", "parallel_tool_calls", "stream_options"),
+}
+_TOOL_FIELDS = frozenset({"tools", "functions"})
+_CALL_FIELDS = frozenset({"tool_calls", "function_call"})
+_INPUT_ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user"}
+_PACKED_FIELDS = {"content", "tool_calls", "tool_call_id", "reasoning_content"}
+"""Fields of a message that some clients store as JSON in the content of another."""
 
 
 def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:
-    """What a client asks for."""
     fields = Fields(body)
     notes: list[Note] = []
-    settings, carried = _settings(fields) if fields.has_any(_SETTINGS) else ({}, {})
-    tools, hosted = _tools(fields) if fields.has_any(_OFFERS) else (None, ())
-    streams = fields.take("stream", bool)
+    settings, extra = _decode_settings(fields) if fields.has_any(_SETTINGS) else ({}, {})
+    tools, hosted = _decode_tools(fields) if fields.has_any(_TOOL_FIELDS) else (None, ())
+    streamed = fields.take("stream", bool)
     named = fields.take_text("model") or model
-    messages = _messages(fields.take("messages", list) or (), notes)
-    extra = {**fields.rest(), **carried} if carried or fields.has_rest() else {}
+    messages = _decode_messages(fields.take("messages", list) or (), notes)
+    if fields.has_rest():
+        extra = {**fields.rest(), **extra}
     if hosted:
         extra[HOSTED_TOOLS] = hosted
     return Request(
         model=named,
         messages=messages,
         tools=tools,
-        stream=bool(streams if stream is None else stream),
+        stream=bool(streamed if stream is None else stream),
         wire=NAME,
         notes=tuple(notes),
         extra=extra,
@@ -79,91 +79,58 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     )
 
 
-def _settings(fields: Fields) -> tuple[Json, Json]:
-    """How the model is to answer, as a `Request` has it; and what rides along."""
-    metadata = fields.take("metadata", dict) or {}
-    if user := fields.take_text("user"):
-        metadata = {**metadata, "user_id": user}
-    limit, carried = _limit(fields)
-    choice, beside = _tool_choice(fields)
-    options = fields.take("stream_options", dict)
-    settings: Json = {
-        "sampling": fields.take_numbers(_NUMBERS),
-        "metadata": metadata,
-        "parallel_tool_calls": fields.take("parallel_tool_calls", bool) is not False,
-        "max_tokens": limit,
-        "tool_choice": choice,
-        "stop": fields.take_texts("stop"),
-        "thinking": Thinking(effort=fields.take("reasoning_effort", str)),
-        "response_format": _response_format(fields),
-    }
-    told = {} if options is None else {"stream_options": options}
-    return settings, {**carried, **beside, **told}
+# Messages.
 
 
-def _limit(fields: Fields) -> tuple[int | None, Json]:
-    """The most tokens of an answer, and under which of its two names it was given."""
-    newer, older = fields.take(NEWER_LIMIT, int), fields.take("max_tokens", int)
-    return (older, {}) if newer is None else (newer, {OWN_LIMIT: NEWER_LIMIT})
-
-
-def _messages(items: Iterable[Any], notes: list[Note]) -> tuple[Message, ...]:
-    history = CallHistory()
-    said: list[Message] = []
+def _decode_messages(items: Iterable[Any], notes: list[Note]) -> tuple[Message, ...]:
+    history = CallHistory(notes)
+    messages: list[Message] = []
     for item in items:
         if type(item) is dict and len(item) == 2:
-            # Nothing but what somebody says to the model, as most are.
+            # A fast path for most messages: a role and a text.
             role, text = item.get("role"), item.get("content")
-            who = _PEOPLE.get(role) if type(role) is str else None
-            if who and type(text) is str and text:
-                said.append(Message(who, (Text(text),)))
+            input_role = _INPUT_ROLES.get(role) if type(role) is str else None
+            if input_role and type(text) is str and text:
+                messages.append(Message(input_role, (Text(text),)))
                 continue
-        said.append(_message(item, f"$.messages[{len(said)}]", history, notes))
-    return tuple(said)
+        messages.append(_decode_message(Fields(item, f"$.messages[{len(messages)}]"), history))
+    return tuple(messages)
 
 
-def _message(item: Any, path: str, history: CallHistory, notes: list[Note]) -> Message:
-    fields = Fields(item, path)
+def _decode_message(fields: Fields, history: CallHistory) -> Message:
     role = fields.require("role", str)
     match role:
         case "system" | "developer" | "user":
-            return Message(role, tuple(_content(fields)), fields.rest())
+            parts = tuple(fields.take_content("content", decode_part))
+            return Message(role, parts, fields.rest())
         case "assistant":
-            _unpack(fields, "tool_calls", notes)
-            details = fields.peek(DETAILS)
-            thoughts = reasoning(fields) if fields.has_any(THOUGHTS) else ()
-            parts: list[Part] = [*thoughts, *_content(fields)]
-            if refusal := fields.take_text("refusal"):
-                parts.append(Text(refusal, {"type": "refusal"}))
-            if fields.has_any(_CALLS):
-                parts += _calls(fields, history, notes)
-            own = {OWN_DETAILS: details} if details else {}
-            return Message("assistant", tuple(parts), fields.rest() | own)
+            _unpack_content(fields, "tool_calls", history.notes)
+            return _decode_assistant(fields, history)
         case "tool" | "function":
-            _unpack(fields, "tool_call_id", notes)
-            return Message("tool", (_result(fields, history),))
+            _unpack_content(fields, "tool_call_id", history.notes)
+            return Message("tool", (_decode_result(fields, history),))
         case _:
             expected = "`system`, `developer`, `user`, `assistant` or `tool`"
             raise WireError(f"Expected {expected}, got `{role}`", fields.path_of("role"))
 
 
-def _result(fields: Fields, history: CallHistory) -> ToolResult:
-    given = fields.take_text("name")
-    identity, name = history.find_answered_call(fields.take_text("tool_call_id"), given)
-    content = tuple(_content(fields))
-    text = as_plain_text(content)
-    own = {OWN_NAME: given} if given else {}
-    return ToolResult(
-        call_id=identity,
-        name=name,
-        content=content if text is None else text,
-        extra=fields.rest() | own,
-    )
+def _decode_assistant(fields: Fields, history: CallHistory) -> Message:
+    details = fields.peek(REASONING_DETAILS)
+    parts: list[Part] = []
+    if fields.has_any(ALL_REASONING_FIELDS):
+        parts += decode_reasoning(fields)
+    parts += fields.take_content("content", decode_part)
+    if refusal := fields.take_text("refusal"):
+        parts.append(Text(refusal, REFUSAL))
+    if fields.has_any(_CALL_FIELDS):
+        parts += _decode_calls(fields, history)
+    extra = fields.rest() | ({OWN_REASONING_DETAILS: details} if details else {})
+    return Message("assistant", tuple(parts), extra)
 
 
-def _unpack(fields: Fields, key: str, notes: list[Note]) -> None:
-    """Some keep calls and results as JSON in the content: as if they stood in the message. What
-    the message says itself counts before that."""
+def _unpack_content(fields: Fields, key: str, notes: list[Note]) -> None:
+    """Read calls or a result that a client stored as JSON in the content, unless the message has
+    them itself."""
     content = fields.peek("content")
     if fields.has(key) or not isinstance(content, str) or not content.lstrip().startswith("{"):
         return
@@ -171,159 +138,108 @@ def _unpack(fields: Fields, key: str, notes: list[Note]) -> None:
         packed = decode_json(content)
     except WireError:
         return
-    if isinstance(packed, dict) and packed.keys() <= _PACKED:
-        given = packed.get(key)
-        if _are_calls(given) if key == "tool_calls" else isinstance(given, str) and given:
-            notes.append(Note("converted", f"the content is JSON with {key!r}", fields.path))
+    if isinstance(packed, dict) and packed.keys() <= _PACKED_FIELDS:
+        value = packed.get(key)
+        if _are_calls(value) if key == "tool_calls" else isinstance(value, str) and value:
+            message = f"The content is JSON with `{key}`, which is read as part of the message."
+            notes.append(Note("converted", message, fields.path))
             fields.update(packed)
 
 
-def _are_calls(given: Any) -> bool:
-    """Whether a value is a list of calls, and not of anything else."""
+def _are_calls(value: Any) -> bool:
     return (
-        isinstance(given, list)
-        and bool(given)
+        isinstance(value, list)
+        and bool(value)
         and all(
             isinstance(item, dict) and (isinstance(item.get("function"), dict) or _is_flat(item))
-            for item in given
+            for item in value
         )
     )
 
 
 def _is_flat(call: Json) -> bool:
-    """Whether a call has its name beside its id, as some write it."""
+    """Tell whether a call has its name beside its id, as some clients write it."""
     return isinstance(call.get("name"), str) and "function" not in call
 
 
-def _content(fields: Fields) -> list[Text | Image | Document | Other]:
-    content = fields.take_any("content")
-    if content is None or content == "":
-        return []
-    if isinstance(content, str):
-        return [Text(content)]
-    if isinstance(content, list):
-        path = fields.path_of("content")
-        return [part(item, f"{path}[{index}]") for index, item in enumerate(content)]
-    kind = json_type(content)
-    raise WireError(f"Expected `string` or `array`, got `{kind}`", fields.path_of("content"))
+def _decode_calls(fields: Fields, history: CallHistory) -> Iterator[ToolCall]:
+    for item, path in fields.take_items("tool_calls"):
+        yield _decode_call(Fields(item, path), history)
+    if legacy := fields.take_object("function_call"):
+        name, arguments = legacy.require("name", str), legacy.take_any("arguments")
+        yield history.decode_call("", name, arguments, legacy.path_of("arguments"))
 
 
-def part(item: Any, path: str) -> Text | Image | Document | Other:
-    if isinstance(item, str):
-        return Text(item)
-    fields = Fields(item, path)
-    match fields.take_text("type") or "text":
-        case "text" | "input_text" | "output_text":
-            return Text(fields.take_text("text"), fields.rest())
-        case "refusal":
-            return Text(fields.take_text("refusal"), {"type": "refusal"})
-        case "image_url":
-            given = fields.take_any("image_url")
-            image = Fields({"url": given} if isinstance(given, str) else given, path)
-            url, detail = image.require("url", str), image.take("detail", str)
-            return decode_image_url(url, detail=detail, extra=_both(fields, "image_url", image))
-        case "input_audio":
-            audio = Fields(fields.take_any("input_audio"), path)
-            kind, data = f"audio/{audio.take_text('format') or 'wav'}", audio.take_text("data")
-            extra = _both(fields, "input_audio", audio)
-            return Document(data=data, media_type=kind, extra=extra)
-        case "file":
-            return _file(fields, Fields(fields.take_any("file"), path))
-        case _:
-            return Other(dict(item))
+def _decode_call(fields: Fields, history: CallHistory) -> ToolCall:
+    identity = fields.take_text("id") or history.new_id()
+    kind = fields.take_text("type") or "function"
+    if custom := fields.take_object("custom"):
+        call = ToolCall(
+            id=identity,
+            name=custom.require("name", str),
+            arguments={"input": custom.take_text("input")},
+            freeform=True,
+            extra=fields.rest(),
+        )
+        return history.add(call)
+    function = fields if _is_flat(fields.rest()) else fields.take_object("function")
+    if function is None:
+        raise WireError(f"Expected a call with a `function`, got a `{kind}`", fields.path)
+    name, arguments = function.require("name", str), function.take_any("arguments")
+    path = function.path_of("arguments")
+    inner = {} if function is fields else function.rest()
+    extra = fields.rest() | nest("function", inner)
+    return history.decode_call(identity, name, arguments, path, extra=extra)
 
 
-def _file(fields: Fields, file: Fields) -> Document:
-    media_type, data = split_data_url(given := file.take_text("file_data"))
-    return Document(
-        title=file.take_text("filename"),
-        data=data or given or None,
-        media_type=media_type or "application/pdf",
-        extra=_both(fields, "file", file),
+def _decode_result(fields: Fields, history: CallHistory) -> ToolResult:
+    name = fields.take_text("name")
+    call_id, call_name = history.find_answered_call(fields.take_text("tool_call_id"), name)
+    content = tuple(fields.take_content("content", decode_part))
+    text = as_plain_text(content)
+    return ToolResult(
+        call_id=call_id,
+        name=call_name,
+        content=content if text is None else text,
+        extra=fields.rest() | ({RESULT_NAME: name} if name else {}),
     )
 
 
-def _both(fields: Fields, key: str, inner: Fields) -> Json:
-    """What is left over of a part, and of the object inside of it."""
-    return fields.rest() | ({key: rest} if (rest := inner.rest()) else {})
-
-
-def reasoning(fields: Fields) -> Iterator[Reasoning]:
-    """What an assistant thought, and the signatures that some upstreams put beside it."""
-    text = fields.take_text(*REASONING)
-    details = [item for item, _ in fields.take_items(DETAILS) if isinstance(item, dict)]
-    signed = [item for item in details if item.get("signature") or item.get("data")]
-    told = any(item.get("text") for item in details)
-    if text and not (signed and told):
-        yield Reasoning(text)
-    for item in details if signed else ():
-        said = str(item.get("text") or "")
-        signature = item.get("signature") or item.get("data")
-        if said or signature:
-            yield Reasoning(said, str(signature) if signature else None)
-
-
-def _calls(fields: Fields, history: CallHistory, notes: list[Note]) -> Iterator[ToolCall]:
-    for item, path in fields.take_items("tool_calls"):
-        call = Fields(item, path)
-        identity = call.take_text("id") or history.new_id()
-        kind = call.take_text("type") or "function"
-        if custom := call.take_object("custom"):
-            yield history.add(
-                ToolCall(
-                    id=identity,
-                    name=custom.require("name", str),
-                    arguments={"input": custom.take_text("input")},
-                    freeform=True,
-                    extra=call.rest(),
-                )
-            )
-            continue
-        function = call if _is_flat(call.rest()) else call.take_object("function")
-        if function is None:
-            raise WireError(f"Expected a call with a `function`, got a `{kind}`", path)
-        name, arguments = function.require("name", str), function.take_any("arguments")
-        at = function.path_of("arguments")
-        rest = {} if function is call else function.rest()
-        extra = call.rest() | ({"function": rest} if rest else {})
-        yield history.add(decode_call(identity, name, arguments, at, notes, extra=extra))
-    if legacy := fields.take_object("function_call"):
-        name, arguments = legacy.require("name", str), legacy.take_any("arguments")
-        at = legacy.path_of("arguments")
-        yield history.add(decode_call(history.new_id(), name, arguments, at, notes))
+# Tools and settings.
 
 
 @memoize_by_json("tools", "functions")
-def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
-    """The tools that may be offered to any model, and those that only this API can run."""
+def _decode_tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
+    """Return the tools that any model can be offered, and those that only this API can run."""
     if not fields.has("tools") and not fields.has("functions"):
         return None, []
     tools: list[Tool] = []
     hosted: list[Any] = []
     for item, path in (*fields.take_items("tools"), *fields.take_items("functions")):
-        given = Fields(item, path)
-        kind = given.take_text("type") or "function"
-        inner = given.take_object(kind) if kind in ("function", "custom") else None
-        if kind not in ("function", "custom"):
+        outer = Fields(item, path)
+        kind = outer.take_text("type") or "function"
+        if kind in ("function", "custom"):
+            tools.append(_decode_tool(outer, kind))
+        else:
             hosted.append(item)
-            continue
-        tool = inner or given
-        tools.append(
-            Tool(
-                name=tool.require("name", str),
-                description=tool.take_text("description"),
-                parameters=tool.take("parameters", dict) or {},
-                freeform=kind == "custom",
-                strict=tool.take("strict", bool),
-                extra=tool.rest()
-                | ({OWN_OUTER: outer} if inner and (outer := given.rest()) else {}),
-            )
-        )
     return tuple(tools), hosted
 
 
-def _tool_choice(fields: Fields) -> tuple[ToolChoice, Json]:
-    """Which tools may be called; and a choice that only this API can make."""
+def _decode_tool(outer: Fields, kind: str) -> Tool:
+    inner = outer.take_object(kind)
+    fields = inner or outer
+    return Tool(
+        name=fields.require("name", str),
+        description=fields.take_text("description"),
+        parameters=fields.take("parameters", dict) or {},
+        freeform=kind == "custom",
+        strict=fields.take("strict", bool),
+        extra=fields.rest() | (nest(OUTSIDE_FUNCTION, outer.rest()) if inner else {}),
+    )
+
+
+def _decode_tool_choice(fields: Fields) -> tuple[ToolChoice, Json]:
+    """Return the tool choice, and as `extra` a choice that only this API supports."""
     given = fields.take_any("tool_choice", "function_call")
     if given is None:
         return ToolChoice(), {}
@@ -336,36 +252,59 @@ def _tool_choice(fields: Fields) -> tuple[ToolChoice, Json]:
     kind = choice.take_text("type")
     if kind == "allowed_tools":
         allowed = choice.take_object("allowed_tools") or choice
-        named = tuple(_tool_name(item, at) for item, at in allowed.take_items("tools"))
+        names = tuple(_decode_tool_name(item, at) for item, at in allowed.take_items("tools"))
         mode = "required" if allowed.take_text("mode") == "required" else "auto"
-        return ToolChoice(mode, named), {}
+        return ToolChoice(mode, names), {}
     if kind not in ("", "function", "custom"):
         return ToolChoice(), {"tool_choice": given}
-    return ToolChoice("required", (_tool_name(given, path),)), {}
+    return ToolChoice("required", (_decode_tool_name(given, path),)), {}
 
 
-def _tool_name(item: Any, path: str) -> str:
+def _decode_tool_name(item: Any, path: str) -> str:
     fields = Fields(item, path)
-    return (fields.take_object("function") or fields.take_object("custom") or fields).require(
-        "name", str
-    )
+    inner = fields.take_object("function") or fields.take_object("custom")
+    return (inner or fields).require("name", str)
 
 
-def _response_format(fields: Fields) -> ResponseFormat | None:
-    """The form of the answer. One that only this API knows stays where it is."""
-    form = fields.peek("response_format")
-    if form is None:
+def _decode_settings(fields: Fields) -> tuple[Json, Json]:
+    """Return the settings as arguments of `Request`, and what belongs into its `extra`."""
+    metadata = fields.take("metadata", dict) or {}
+    if user := fields.take_text("user"):
+        metadata = {**metadata, "user_id": user}
+    newer, older = fields.take(_NEWER_LIMIT, int), fields.take("max_tokens", int)
+    choice, extra = _decode_tool_choice(fields)
+    options = fields.take("stream_options", dict)
+    settings: Json = {
+        "sampling": fields.take_numbers(_NUMBERS),
+        "metadata": metadata,
+        "parallel_tool_calls": fields.take("parallel_tool_calls", bool) is not False,
+        "max_tokens": older if newer is None else newer,
+        "tool_choice": choice,
+        "stop": fields.take_texts("stop"),
+        "thinking": Thinking(effort=fields.take("reasoning_effort", str)),
+        "response_format": _decode_response_format(fields),
+    }
+    if newer is not None:
+        extra[LIMIT_FIELD] = _NEWER_LIMIT
+    if options is not None:
+        extra["stream_options"] = options
+    return settings, extra
+
+
+def _decode_response_format(fields: Fields) -> ResponseFormat | None:
+    """Decode the response format; one that only this API supports stays in `fields`."""
+    given = fields.peek("response_format")
+    if given is None:
         return None
     known = (None, "text", "json_object", "json_schema")
-    if isinstance(form, dict) and form.get("type") not in known:
+    if isinstance(given, dict) and given.get("type") not in known:
         return None
-    given = fields.take_object("response_format")
-    match given and given.take_text("type"):
+    form = fields.take_object("response_format") or Fields({})
+    match form.take_text("type"):
         case "json_object":
             return ResponseFormat()
         case "json_schema":
-            assert given is not None
-            inner = Fields(given.take_any("json_schema"), given.path_of("json_schema"))
+            inner = Fields(form.take_any("json_schema"), form.path_of("json_schema"))
             return ResponseFormat(
                 inner.take("schema", dict),
                 inner.take_text("name"),

@@ -7,8 +7,8 @@ data: {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "del
 """
 
 from ..framing import ServerSentEvents
-from ..openai_chat.errors import decode_failure, encode_failure
 from ..wire import Wire
+from .errors import decode_failure, encode_failure
 from .parts import NAME
 from .reply_decoding import ResponsesReplyDecoder
 from .reply_encoding import ResponsesStreamEncoder, encode_reply

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
-from ...types import Failure, Other, StopReason, Usage
+from ...types import Other, StopReason, Usage
 from ..call_assembly import CallAssembler
 from ..encoding import omit_none
-from ..errors import STATUS_OF_ERROR
 from ..fields import Fields, Json
-from ..openai_chat.errors import decode_failure
+from ..wire import ReplyDecoder
+from .errors import decode_stream_failure
 from .parts import BETWEEN, ID, NAME, STOPS, leftover, picture, thought
 
 _CALLS = ("function_call", "custom_tool_call")
@@ -45,24 +45,17 @@ class _Item:
         """A call's arguments, where they came in one piece."""
 
 
-class ResponsesReplyDecoder:
+class ResponsesReplyDecoder(ReplyDecoder):
     """Events of a stream, or a whole response, to events. What came in pieces is not told again
     when it comes whole; what did not come in pieces is."""
 
     def __init__(self, calls: CallAssembler) -> None:
-        self._calls = calls
+        super().__init__(calls)
         self._all: list[_Item] = []
         self._items: dict[int, _Item] = {}
         self._by_id: dict[str, _Item] = {}
-        self._started = self._refused = False
-        self._stop: StopReason = "stop"
-        self._raw_stop: str | None = None
-        self._usage: Usage | None = None
-        self._extra: Json | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        return self._raw_stop is not None
+        self._is_refused = False
+        self._stop_reason: StopReason = "stop"
 
     def feed(self, frame: Any) -> Iterator[Event]:
         fields = Fields(frame)
@@ -70,9 +63,9 @@ class ResponsesReplyDecoder:
         if not kind and (fields.has("output") or fields.peek("object") == "response"):
             yield from self._over(fields)
         elif kind == "error" or (not kind and fields.has("error")):
-            yield _failure(fields.rest())
+            yield decode_stream_failure(fields.rest())
         elif (told := self._EVENTS.get(kind)) is not None:
-            if not self._started and kind not in _LIFECYCLE:
+            if not self._is_started and kind not in _LIFECYCLE:
                 yield from self._begin(Fields({}))
             yield from told(self, fields)
 
@@ -82,11 +75,11 @@ class ResponsesReplyDecoder:
                 yield from self._refusal(item, index, text)
             if item.given is not None:
                 yield from self._calls.end(item, item.given)
-        yield from self._calls.finish(self._stop)
-        reason = self._calls.adjust_stop_reason(self._stop)
-        if reason == "stop" and self._refused:
+        yield from self._calls.finish(self._stop_reason)
+        reason = self._calls.adjust_stop_reason(self._stop_reason)
+        if reason == "stop" and self._is_refused:
             reason = "refusal"
-        yield Finish(reason, self._raw_stop, self._usage, self._extra)
+        yield Finish(reason, self._raw_stop, self._usage, self._extra or None)
 
     # The response.
 
@@ -98,8 +91,8 @@ class ResponsesReplyDecoder:
         yield from self._over(fields.take_object("response") or Fields({"status": "completed"}))
 
     def _begin(self, fields: Fields) -> Iterator[Event]:
-        if not self._started:
-            self._started = True
+        if not self._is_started:
+            self._is_started = True
             identity, model = fields.take_text("id"), fields.take_text("model")
             yield Started(identity, model, wire=NAME, extra=_about(fields) or None)
 
@@ -113,14 +106,16 @@ class ResponsesReplyDecoder:
             given = Fields(item, path)
             yield from self._item_over(self._known(index, given), given)
         if status in ("failed", "cancelled"):
-            yield _failure(fields.take_any("error") or {"message": f"the response is {status}"})
+            yield decode_stream_failure(
+                fields.take_any("error") or {"message": f"the response is {status}"}
+            )
             return
         self._raw_stop = reason or status
         if status == "incomplete":
-            self._stop = STOPS.get(reason, "length")
+            self._stop_reason = STOPS.get(reason, "length")
         for known in ("id", "model"):
             fields.take_any(known)
-        self._extra = _about(fields) or None
+        self._extra = _about(fields)
 
     # The items.
 
@@ -213,7 +208,7 @@ class ResponsesReplyDecoder:
     def _refusal(self, item: _Item, index: int, text: str) -> Iterator[Event]:
         if text and index not in item.told:
             item.told.add(index)
-            self._refused = True
+            self._is_refused = True
             yield from self._calls.emit(TextDelta(text, {"type": "refusal"}, item.id))
 
     def _part_over(self, fields: Fields) -> Iterator[Event]:
@@ -382,13 +377,3 @@ def _usage(fields: Fields) -> Usage:
         input_tokens_details=read.rest() or None, output_tokens_details=written.rest() or None
     )
     return replace(counted, extra=fields.rest() | beside)
-
-
-def _failure(given: Any) -> Failure:
-    """What has gone wrong, which comes with no status."""
-    error = given.get("error", given) if isinstance(given, dict) else given
-    words = [error.get("code"), error.get("type")] if isinstance(error, dict) else []
-    status = next(
-        (STATUS_OF_ERROR[word] for word in map(str, words) if word in STATUS_OF_ERROR), 500
-    )
-    return decode_failure(status, {"error": error})

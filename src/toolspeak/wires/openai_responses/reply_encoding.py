@@ -23,12 +23,11 @@ from ...events import (
     unfold,
 )
 from ...types import Failure, Image, Other, Reasoning, Reply, Request, Text, ToolCall, Usage
-from ..encoding import LossLog, name_tools
 from ..fields import Json
 from ..framing import encode_sse
 from ..names import ANY_NAME
-from ..openai_chat.errors import encode_failure
 from ..wire import Envelope
+from .errors import encode_stream_failure
 from .parts import (
     CONTINUED,
     FILTERED,
@@ -47,7 +46,7 @@ from .parts import (
     said,
     text_part,
 )
-from .request_encoding import settings
+from .request_encoding import ResponsesRequestEncoder
 
 _LONGEST = 48
 """What of a response's id is part of its items' ids, which have to be short."""
@@ -74,11 +73,6 @@ _ECHOED: Json = {
     "user": None,
 }
 """What a response repeats of its request, and what it says if that says nothing."""
-_CODES = {
-    "bad_request": "invalid_prompt",
-    "context_length": "context_length_exceeded",
-    "rate_limit": "rate_limit_exceeded",
-}
 
 
 class ResponsesStreamEncoder:
@@ -212,12 +206,9 @@ class _Writer:
         return STOPS_OUT.get(event.stop_reason or "")
 
     def _failed(self, failure: Failure) -> Iterator[Json]:
-        """SDKs raise at the first of these events, and Codex waits for the second."""
-        error = encode_failure(failure)["error"]
-        flat = {key: error[key] for key in ("code", "message", "param")}
-        yield {"type": "error", **flat, "error": error}
-        code = _CODES.get(failure.kind, "server_error")
-        yield self._response("failed", "failed", error={"code": code, "message": failure.message})
+        event, error = encode_stream_failure(failure)
+        yield event
+        yield self._response("failed", "failed", error=error)
 
     # The items.
 
@@ -309,9 +300,8 @@ class _Writer:
 
 
 def _echo(request: Request, carried: Json) -> Json:
-    """What a response repeats of its request, in the client's own words."""
-    names = name_tools(request, ANY_NAME, keeps_namespaces=True)
-    asked = settings(request, names, LossLog(NAME, request.wire))
+    """Return the fields of the request that a response repeats."""
+    asked = ResponsesRequestEncoder(request, ANY_NAME).encode_settings()
     first = request.messages[0] if request.messages else None
     if first is not None and first.extra.get(INSTRUCTIONS):
         asked["instructions"] = "".join(text.text for text in first.parts if isinstance(text, Text))

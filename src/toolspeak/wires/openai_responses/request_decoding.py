@@ -1,4 +1,4 @@
-"""A client's request to Responses."""
+"""Decodes a client's Responses request."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from ...types import (
     ToolChoice,
     ToolResult,
 )
-from ..call_history import CallHistory, decode_call
-from ..content import decode_image_url, split_data_url
-from ..fields import HOSTED_TOOLS, Fields, Json, json_type, memoize_by_json
+from ..call_history import CallHistory
+from ..content import as_result_content, decode_image_url, split_data_url
+from ..fields import HOSTED_TOOLS, Fields, Json, memoize_by_json, nest
 from .parts import (
     CHOICE,
     CUSTOM,
@@ -47,7 +47,6 @@ from .parts import (
 
 
 def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:
-    """What a client asks for."""
     fields = Fields(body)
     notes: list[Note] = []
     sampling = fields.take_numbers(SAMPLING)
@@ -55,16 +54,16 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     user = fields.take_text("user")
     parallel = fields.take("parallel_tool_calls", bool)
     streamed = fields.take("stream", bool)
-    tools, hosted = _tools(fields)
+    tools, hosted = _decode_tools(fields)
     own: Json = {HOSTED_TOOLS: hosted} if hosted else {}
     return Request(
         model=fields.take_text("model") or model,
-        messages=_messages(fields, notes),
+        messages=_decode_messages(fields, notes),
         tools=tools,
-        tool_choice=_tool_choice(fields, own),
+        tool_choice=_decode_tool_choice(fields, own),
         parallel_tool_calls=parallel is not False,
-        response_format=_response_format(fields, own),
-        thinking=_thinking(fields, own),
+        response_format=_decode_response_format(fields, own),
+        thinking=_decode_thinking(fields, own),
         stream=bool(stream if stream is not None else streamed),
         max_tokens=fields.take("max_output_tokens", int),
         sampling=sampling,
@@ -75,55 +74,53 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     )
 
 
-# The conversation.
+# Messages.
 
 
 class _Turns:
-    """Items, put together to messages: what an assistant does in a row is one of them, and so are
-    the results that come in a row."""
+    """Merges items into messages: consecutive items of the assistant, and consecutive results."""
 
     def __init__(self, notes: list[Note]) -> None:
-        self.notes = notes
-        self.history = CallHistory()
+        self.history = CallHistory(notes)
         self._turns: list[tuple[Role, list[Part], Json]] = []
 
-    def say(self, role: Role, parts: Iterable[Part], extra: Json) -> None:
+    def add(self, role: Role, parts: Iterable[Part], extra: Json) -> None:
         self._turns.append((role, list(parts), extra))
 
     def join(self, role: Literal["assistant", "tool"], *parts: Part) -> None:
         if self._turns and self._turns[-1][0] == role:
             self._turns[-1][1].extend(parts)
         else:
-            self.say(role, parts, {})
+            self.add(role, parts, {})
 
     def messages(self) -> tuple[Message, ...]:
         return tuple(Message(role, tuple(parts), extra) for role, parts, extra in self._turns)
 
 
-def _messages(fields: Fields, notes: list[Note]) -> tuple[Message, ...]:
+def _decode_messages(fields: Fields, notes: list[Note]) -> tuple[Message, ...]:
     turns = _Turns(notes)
     if instructions := fields.take_text("instructions"):
-        turns.say("system", [Text(instructions)], {INSTRUCTIONS: True})
+        turns.add("system", [Text(instructions)], {INSTRUCTIONS: True})
     given = fields.peek("input")
     if isinstance(given, str):
-        turns.say("user", [Text(fields.require("input", str))], {})
+        turns.add("user", [Text(fields.require("input", str))], {})
     for item, path in fields.take_items("input"):
-        _item(item, path, turns)
+        _decode_item(item, path, turns)
     return turns.messages()
 
 
-def _item(item: Any, path: str, turns: _Turns) -> None:
+def _decode_item(item: Any, path: str, turns: _Turns) -> None:
     fields = Fields(item, path)
     kind = fields.take_text("type") or ("message" if fields.has("role") else "")
     match kind:
         case "message":
-            _message(fields, turns)
+            _decode_message(fields, turns)
         case "reasoning":
             turns.join("assistant", thought(fields))
         case "function_call" | "custom_tool_call":
-            turns.join("assistant", _call(fields, kind == "custom_tool_call", turns))
+            turns.join("assistant", _decode_call(fields, kind == "custom_tool_call", turns))
         case "function_call_output" | "custom_tool_call_output":
-            turns.join("tool", _result(fields, kind == "custom_tool_call_output", turns))
+            turns.join("tool", _decode_result(fields, kind == "custom_tool_call_output", turns))
         case "image_generation_call":
             turns.join("assistant", picture(fields) or Other(dict(item)))
         case "" if not fields.has("id"):
@@ -132,31 +129,31 @@ def _item(item: Any, path: str, turns: _Turns) -> None:
             turns.join("assistant", Other(dict(item)))
 
 
-def _message(fields: Fields, turns: _Turns) -> None:
+def _decode_message(fields: Fields, turns: _Turns) -> None:
     role = fields.require("role", str)
     match role:
         case "system" | "developer" | "user":
-            parts = list(content(fields, "content"))
-            turns.say(role, parts, reminders(fields) | leftover(fields))
+            parts = list(fields.take_content("content", decode_part))
+            turns.add(role, parts, reminders(fields) | leftover(fields))
         case "assistant":
-            turns.join("assistant", *_said(fields))
+            turns.join("assistant", *_decode_assistant(fields))
         case _:
             expected = "`system`, `developer`, `user` or `assistant`"
             raise WireError(f"Expected {expected}, got `{role}`", fields.path_of("role"))
 
 
-def _said(fields: Fields) -> list[Part]:
-    """What an assistant said. Its texts are held together by the id of the message, and the last
-    tells what is said of all of it."""
+def _decode_assistant(fields: Fields) -> list[Part]:
+    """Decode an assistant's message. Its texts share the message's id, and the last one carries the
+    `extra` of the whole message."""
     given = fields.peek("content")
     known = reminders(fields)
     named = {ID: known[ID]} if ID in known else {}
     parts: list[Part] = []
-    for index, said in enumerate(content(fields, "content")):
+    for index, said in enumerate(fields.take_content("content", decode_part)):
         if isinstance(said, Text):
             parts.append(replace(said, extra=said.extra | named))
         else:
-            # Only this API lets an assistant show things: as an item of its own it stays here.
+            # Only this API has images in assistant messages; it gets them back as an item.
             shown = [given[index]] if isinstance(given, list) else []
             parts.append(Other({"type": "message", "role": "assistant", "content": shown}))
     if of_the_message := known | leftover(fields):
@@ -166,57 +163,37 @@ def _said(fields: Fields) -> list[Part]:
     return parts
 
 
-def _call(fields: Fields, freeform: bool, turns: _Turns) -> ToolCall:
-    known = reminders(fields)
+def _decode_call(fields: Fields, freeform: bool, turns: _Turns) -> ToolCall:
+    extra = reminders(fields)
     identity = fields.take_text("call_id", "id") or turns.history.new_id()
     name, namespace = fields.require("name", str), fields.take("namespace", str)
-    path = fields.path_of("arguments")
-    given = fields.take_text("input") if freeform else fields.take_any("arguments")
-    extra = known | leftover(fields)
+    arguments = fields.take_text("input") if freeform else fields.take_any("arguments")
+    extra |= leftover(fields)
     if not freeform:
-        call = decode_call(
-            identity, name, given, path, turns.notes, namespace=namespace, extra=extra
+        path = fields.path_of("arguments")
+        return turns.history.decode_call(
+            identity, name, arguments, path, namespace=namespace, extra=extra
         )
-    else:
-        call = ToolCall(
-            id=identity,
-            name=name,
-            arguments={"input": given},
-            namespace=namespace,
-            freeform=True,
-            extra=extra,
-        )
+    call = ToolCall(
+        id=identity,
+        name=name,
+        arguments={"input": arguments},
+        namespace=namespace,
+        freeform=True,
+        extra=extra,
+    )
     return turns.history.add(call)
 
 
-def _result(fields: Fields, freeform: bool, turns: _Turns) -> ToolResult:
-    identity, name = turns.history.find_answered_call(
-        fields.take_text("call_id"), fields.take_text("name")
-    )
-    parts = tuple(content(fields, "output"))
-    said: Any = parts
-    if not parts or (len(parts) == 1 and isinstance(parts[0], Text) and not parts[0].extra):
-        said = "".join(part.text for part in parts if isinstance(part, Text))
+def _decode_result(fields: Fields, freeform: bool, turns: _Turns) -> ToolResult:
+    given, named = fields.take_text("call_id"), fields.take_text("name")
+    call_id, name = turns.history.find_answered_call(given, named)
+    content = as_result_content(fields.take_content("output", decode_part))
     extra = reminders(fields) | leftover(fields) | ({CUSTOM: True} if freeform else {})
-    return ToolResult(call_id=identity, name=name, content=said, extra=extra)
+    return ToolResult(call_id=call_id, name=name, content=content, extra=extra)
 
 
-def content(fields: Fields, key: str) -> Iterator[Text | Image | Document | Other]:
-    """What a message or a result holds."""
-    given = fields.take_any(key)
-    if isinstance(given, str):
-        if given:
-            yield Text(given)
-    elif isinstance(given, list):
-        for index, item in enumerate(given):
-            yield part(item, f"{fields.path_of(key)}[{index}]")
-    elif given is not None:
-        kind = json_type(given)
-        raise WireError(f"Expected `string` or `array`, got `{kind}`", fields.path_of(key))
-
-
-def part(item: Any, path: str) -> Text | Image | Document | Other:
-    """One part of a message or a result."""
+def decode_part(item: Any, path: str) -> Text | Image | Document | Other:
     if isinstance(item, str):
         return Text(item)
     fields = Fields(item, path)
@@ -226,9 +203,9 @@ def part(item: Any, path: str) -> Text | Image | Document | Other:
         case "refusal":
             return Text(fields.take_text("refusal"), {"type": "refusal"})
         case "input_image" if fields.has("image_url"):
-            return _image(fields)
+            return _decode_image(fields)
         case "input_file" if fields.has("file_data") or fields.has("file_url"):
-            return _file(fields)
+            return _decode_file(fields)
         case "input_audio":
             audio = Fields(fields.take_any("input_audio"), fields.path_of("input_audio"))
             kind = f"audio/{audio.take_text('format') or 'wav'}"
@@ -237,14 +214,14 @@ def part(item: Any, path: str) -> Text | Image | Document | Other:
             return Other(dict(item))
 
 
-def _image(fields: Fields) -> Image:
+def _decode_image(fields: Fields) -> Image:
     detail = fields.take_text("detail")
     url = fields.require("image_url", str)
-    closely = None if detail in ("", "auto") else detail
-    return decode_image_url(url, detail=closely, extra=leftover(fields))
+    kept_detail = None if detail in ("", "auto") else detail
+    return decode_image_url(url, detail=kept_detail, extra=leftover(fields))
 
 
-def _file(fields: Fields) -> Document:
+def _decode_file(fields: Fields) -> Document:
     media_type, data = split_data_url(given := fields.take_text("file_data"))
     return Document(
         title=fields.take_text("filename"),
@@ -255,12 +232,12 @@ def _file(fields: Fields) -> Document:
     )
 
 
-# The tools.
+# Tools and settings.
 
 
 @memoize_by_json("tools")
-def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
-    """The tools that may be offered to any model, and those that only this API can run."""
+def _decode_tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
+    """Return the tools that any model can be offered, and those that only this API can run."""
     if not fields.has("tools"):
         return None, []
     tools: list[Tool] = []
@@ -269,15 +246,15 @@ def _tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Json]]:
         given = Fields(item, path)
         match kind := given.take_text("type") or "function":
             case "function" | "custom":
-                tools.append(_tool(given, kind == "custom"))
+                tools.append(_decode_tool(given, kind == "custom"))
             case "namespace" if item.get("tools"):
-                tools += _namespace(given, hosted)
+                tools += _decode_namespace(given, hosted)
             case _:
                 hosted.append(item)
     return tuple(tools), hosted
 
 
-def _tool(fields: Fields, freeform: bool, namespace: str | None = None) -> Tool:
+def _decode_tool(fields: Fields, freeform: bool, namespace: str | None = None) -> Tool:
     return Tool(
         name=fields.require("name", str),
         description=fields.take_text("description"),
@@ -289,26 +266,27 @@ def _tool(fields: Fields, freeform: bool, namespace: str | None = None) -> Tool:
     )
 
 
-def _namespace(fields: Fields, hosted: list[Json]) -> Iterator[Tool]:
-    """The tools of a namespace. Each remembers what is said of it."""
+def _decode_namespace(fields: Fields, hosted: list[Json]) -> Iterator[Tool]:
+    """Decode the tools of a namespace; each carries the namespace's own fields."""
     name = fields.require("name", str)
     inner = list(fields.take_items("tools"))
-    about = {"namespace": rest} if (rest := fields.rest()) else {}
+    rest = fields.rest()
+    about = nest("namespace", rest)
     for item, path in inner:
         given = Fields(item, path)
         kind = given.take_text("type") or "function"
         if kind in ("function", "custom"):
-            tool = _tool(given, kind == "custom", name)
+            tool = _decode_tool(given, kind == "custom", name)
             yield replace(tool, extra=tool.extra | about)
         else:
             hosted.append(item | {SPACE: {"name": name, **rest}})
 
 
-def _tool_choice(fields: Fields, own: Json) -> ToolChoice:
-    """What a choice means, and in `own` all that it says, if that is more."""
+def _decode_tool_choice(fields: Fields, own: Json) -> ToolChoice:
+    """Decode the tool choice; what other APIs cannot express goes into `own`."""
     given, path = fields.take_any("tool_choice"), fields.path_of("tool_choice")
-    choice = choice_of(given, path)
-    chosen = _chosen(given)
+    choice = decode_choice(given, path)
+    chosen = _list_chosen(given)
     if any(map(is_hosted, chosen)):
         own[HOSTED_CHOICES if choice.names else HOSTED_CHOICE] = given
     elif any("namespace" in tool for tool in chosen):
@@ -316,20 +294,20 @@ def _tool_choice(fields: Fields, own: Json) -> ToolChoice:
     return choice
 
 
-def _chosen(given: Any) -> list[Json]:
-    """The tools that a choice is about."""
+def _list_chosen(given: Any) -> list[Json]:
+    """Return the tools that a choice names."""
     if not isinstance(given, dict):
         return []
     return (given.get("tools") or []) if given.get("type") == "allowed_tools" else [given]
 
 
 def is_hosted(tool: Json) -> bool:
-    """Whether only this API can run a tool."""
+    """Tell whether only this API can run a tool."""
     return (tool.get("type") or "function") not in ("function", "custom")
 
 
-def choice_of(given: Any, path: str) -> ToolChoice:
-    """What a `tool_choice` means, without the tools that only this API can run."""
+def decode_choice(given: Any, path: str) -> ToolChoice:
+    """Decode a `tool_choice`, without the tools that only this API can run."""
     if given is None:
         return ToolChoice()
     if isinstance(given, str):
@@ -339,26 +317,23 @@ def choice_of(given: Any, path: str) -> ToolChoice:
     choice = Fields(given, path)
     kind = choice.take_text("type")
     if kind == "allowed_tools":
-        return _allowed(choice)
+        return _decode_allowed(choice)
     if is_hosted(given):
         return ToolChoice()
     return ToolChoice("required", (choice.require("name", str),))
 
 
-def _allowed(fields: Fields) -> ToolChoice:
+def _decode_allowed(fields: Fields) -> ToolChoice:
     mode = fields.take_text("mode")
     tools = [Fields(item, path) for item, path in fields.take_items("tools")]
     named = tuple(tool.require("name", str) for tool in tools if not is_hosted(tool.rest()))
     if tools and not named:
-        # Nothing may be called but what elsewhere cannot be.
+        # Only hosted tools are allowed, which no other API has.
         return ToolChoice("none")
     return ToolChoice("required" if mode == "required" else "auto", named)
 
 
-# The settings.
-
-
-def _response_format(fields: Fields, own: Json) -> ResponseFormat | None:
+def _decode_response_format(fields: Fields, own: Json) -> ResponseFormat | None:
     text = fields.take_object("text")
     if text is None:
         return None
@@ -385,7 +360,7 @@ def _response_format(fields: Fields, own: Json) -> ResponseFormat | None:
     return found
 
 
-def _thinking(fields: Fields, own: Json) -> Thinking:
+def _decode_thinking(fields: Fields, own: Json) -> Thinking:
     given = fields.take_object("reasoning")
     if given is None:
         return Thinking()

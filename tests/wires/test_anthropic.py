@@ -152,7 +152,10 @@ def test_claude_code_rides_along_to_its_own_api() -> None:
 
 def test_claude_code_elsewhere_says_what_is_left_out() -> None:
     outgoing = CHAT.encode_request(MESSAGES.decode_request(CLAUDE_CODE))
-    noted = {note.message.removeprefix("openai_chat has no words for ") for note in outgoing.notes}
+    noted = {
+        note.message.removeprefix("OpenAI Chat Completions does not support `")
+        for note in outgoing.notes
+    }
     for left_out in (
         "context_management",
         "cache_control",
@@ -302,7 +305,7 @@ def test_thoughts_that_nobody_signed_are_left_out() -> None:
     )
     outgoing = MESSAGES.encode_request(request)
     assert outgoing.body["messages"] == [{"role": "assistant", "content": "a"}]
-    assert "reasoning that is not signed" in outgoing.notes[-1].message
+    assert "unsigned reasoning" in outgoing.notes[-1].message
 
 
 def test_ids_are_written_in_letters_that_are_allowed() -> None:
@@ -325,7 +328,7 @@ def test_instructions_in_the_midst_go_to_the_start() -> None:
     )
     outgoing = MESSAGES.encode_request(Request(model="m", messages=messages))
     assert [block["text"] for block in outgoing.body["system"]] == ["a", "c"]
-    assert "go to its start" in " ".join(note.message for note in outgoing.notes)
+    assert "moved to the system prompt" in " ".join(note.message for note in outgoing.notes)
 
 
 def test_a_limit_is_always_sent() -> None:
@@ -362,13 +365,13 @@ HI = {"role": "user", "content": "Hi"}
         (
             chat(HI, reasoning_effort="high", temperature=0.2, max_tokens=9),
             {"temperature": None, "thinking": {"type": "adaptive"}},
-            "temperature beside thinking",
+            "`temperature` together with reasoning",
         ),
         (chat(HI, stop=["\n", "END"]), {"stop_sequences": ["END"]}, "white space"),
         (
             chat({"role": "system", "content": "Be brief."}),
             {"system": None, "messages": [{"role": "user", "content": "Be brief."}]},
-            "instructions alone",
+            "Instructions without a message",
         ),
         (
             chat(
@@ -378,7 +381,7 @@ HI = {"role": "user", "content": "Hi"}
                 tools=[{"type": "function", "function": {"name": "f"}}],
             ),
             {"tool_choice": None},
-            "forced",
+            "cannot be required",
         ),
         (
             chat(HI, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}),
@@ -431,7 +434,7 @@ def test_media_that_the_api_does_not_take() -> None:
     assert [message["content"] for message in outgoing.body["messages"]] == ["Hi", "a"]
     noted = " ".join(note.message for note in outgoing.notes)
     assert "audio/wav" in noted
-    assert "picture or document of an assistant" in noted
+    assert "images and documents of the assistant" in noted
 
 
 @pytest.mark.parametrize("through", ["openai_chat", "openai_responses", "gemini"])

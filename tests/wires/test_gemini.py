@@ -821,14 +821,14 @@ def test_what_cannot_be_said_is_noted() -> None:
     sent = WIRE.encode_request(request)
     assert sent.body["systemInstruction"] == {"parts": [{"text": "a"}, {"text": "b"}]}
     assert [note.message for note in sent.notes] == [
-        "gemini has no words for logit_bias; it is left out",
-        "instructions within the conversation go to its start",
-        "a developer's message is part of the system instructions",
-        "gemini has no words for an empty message; it is left out",
-        "a document is written as text",
-        "gemini has no words for how closely to look at a picture; it is left out",
-        "gemini has no words for strict tools; it is left out",
-        "gemini has no words for metadata.user_id; it is left out",
+        "Gemini does not support `logit_bias`; dropped.",
+        "Instructions within the conversation are moved to the system prompt.",
+        "A developer message becomes part of the system prompt.",
+        "Gemini does not support empty messages; dropped.",
+        "A document is sent as text.",
+        "Gemini does not support `detail` of an image; dropped.",
+        "Gemini does not support strict tools; dropped.",
+        "Gemini does not support `metadata.user_id`; dropped.",
     ]
     pictures = sent.body["contents"][1]["parts"]
     assert pictures[1] == {"fileData": {"mimeType": "image/jpeg", "fileUri": "https://x/a.jpg"}}
@@ -987,7 +987,7 @@ def test_each_reason_to_stop(reason: str, stop: str) -> None:
     out = WIRE.encode_reply(reply, ENVELOPE)
     assert out["candidates"][0]["finishReason"] == reason
     strange = stop == "error" or reason == "SOMETHING_NEW"
-    noted = [(f"the reply ended with {reason}, which is taken for {stop!r}", "because")]
+    noted = [(f"The finish reason {reason} is read as {stop!r}.", "because")]
     assert [(note.message, note.where) for note in reply.notes] == (noted if strange else [])
 
 

@@ -14,19 +14,19 @@ PAIRS = [(client, upstream) for client in WIRES.values() for upstream in WIRES.v
 SAID = {
     "strict": "strict",
     "choice": "choice",
-    "parallel": "at a time",
+    "parallel": "parallel_tool_calls",
     "schema": "schema",
     "effort": "effort",
     "stop": "stop",
     "user": "user",
-    "system": "instructions",
+    "system": "nstructions",
     "reasoning": "reasoning",
-    "pictures": "picture",
+    "pictures": "mages",
     "papers": "document",
     "tools": "tools",
-    "turns": "result",
+    "turns": "esult",
 }
-"""What a note says of each facet that a wire has no words for. Settings are called by name."""
+"""A word of the note on each unsupported aspect. Settings are noted by their names."""
 
 
 def remarks(notes: tuple[Note, ...]) -> str:

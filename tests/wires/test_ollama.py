@@ -201,7 +201,7 @@ def test_a_prompt_is_a_conversation() -> None:
         "keep_alive": 0,
     }
     assert remarks(outgoing.notes) == [
-        f"ollama has no words for the {what} of a prompt; it is left out"
+        f"Ollama does not support `{what}` in /api/chat; dropped."
         for what in ("suffix", "raw", "template", "context")
     ]
 
@@ -307,7 +307,7 @@ def test_results_stand_in_the_order_of_their_calls(given: list[Message]) -> None
     said = [message["content"] for message in messages if message["role"] == "tool"]
     assert said == ["of a", "of b", "of c", "of d"]
     was_between = any(message.role == "user" for message in given)
-    assert notes == ["results come before what is said between them"] * was_between
+    assert notes == ["Results are moved before the messages between them."] * was_between
     read = messages_of(*messages)
     found = [part for message in read for part in message.parts if isinstance(part, ToolResult)]
     assert [part.call_id for part in found] == [f"call_{number}" for number in (1, 2, 3, 4)]
@@ -381,8 +381,8 @@ def test_results_with_pictures_and_errors() -> None:
         {"role": "user", "content": "Hello"},
     ]
     assert notes == [
-        "pictures in a result are shown by the user",
-        "ollama has no words for a result's error flag; it is left out",
+        "Images in results are sent as a user message.",
+        "Ollama does not support the error flag of results; dropped.",
     ]
     shown = {"role": "tool", "tool_name": "f", "content": "Look", "images": [PIXEL]}
     [message] = messages_of(shown)
@@ -407,7 +407,7 @@ def test_results_before_what_the_user_says() -> None:
         (
             Message("developer", (Text("a"),)),
             [{"role": "system", "content": "a"}],
-            ["a developer's message is the system's instructions"],
+            ["A developer message is sent as a system message."],
         ),
         (
             Message("user", (Text("a"), Image(data="x"), Text("b"), Image(data="y"))),
@@ -420,27 +420,27 @@ def test_results_before_what_the_user_says() -> None:
         (
             Message("user", (Text("a"), Image(url="https://x/a.png"))),
             [{"role": "user", "content": "a"}],
-            ["ollama has no words for a picture by its address; it is left out"],
+            ["Ollama does not support images by URL; dropped."],
         ),
         (
             Message("user", (Document("a", "b"), Document(data="x", media_type="application/pdf"))),
             [{"role": "user", "content": '<document title="b">\na\n</document>'}],
             [
-                "a document is written as text",
-                "ollama has no words for a document by value (application/pdf); it is left out",
+                "A document is sent as text.",
+                "Ollama does not support documents of type `application/pdf`; dropped.",
             ],
         ),
         (
             Message("user", (Text("a"), Document(data="x", media_type="audio/wav"))),
             [{"role": "user", "content": "a"}],
-            ["ollama has no words for a document by value (audio/wav); it is left out"],
+            ["Ollama does not support documents of type `audio/wav`; dropped."],
         ),
         (
             Message("user", (Text("a"), Other({"type": "b"}), Other({"executableCode": {}}))),
             [{"role": "user", "content": "a"}],
             [
-                "ollama has no words for a part of the kind 'b'; it is left out",
-                "ollama has no words for a part of the kind 'executableCode'; it is left out",
+                "Ollama does not support the part type `b`; dropped.",
+                "Ollama does not support the part type `executableCode`; dropped.",
             ],
         ),
         (
@@ -451,14 +451,14 @@ def test_results_before_what_the_user_says() -> None:
         (
             Message("tool", (ToolResult(call_id="1", name="f", content=(Document(url="u"),)),)),
             [{"role": "tool", "tool_name": "f", "content": "<document>\nu\n</document>"}],
-            ["a document is written as text"],
+            ["A document is sent as text."],
         ),
         (
             Message("assistant", (Reasoning("a", "c2ln"), Text("b"), Reasoning("c"), Text("d"))),
             [{"role": "assistant", "content": "b\nd", "thinking": "ac"}],
             [
-                "ollama has no words for the signature of reasoning; it is left out",
-                "several texts of an assistant are one",
+                "Ollama does not support signatures of reasoning; dropped.",
+                "Several texts of an assistant message are joined.",
             ],
         ),
         (Message("assistant", ()), [{"role": "assistant", "content": ""}], []),
@@ -477,21 +477,18 @@ TOOLS = (Tool(name="f", parameters=SCHEMA), Tool(name="mcp/g h", description="G.
     ("choice", "offered", "notes"),
     [
         (ToolChoice(), ["f", "mcp/g h"], []),
-        (ToolChoice("none"), [], ["there is no choice of no tools; none of the tools is sent"]),
+        (ToolChoice("none"), [], ["Ollama cannot forbid calls; the tools are not sent."]),
         (
             ToolChoice("required"),
             ["f", "mcp/g h"],
-            [
-                "ollama has no words for the choice of a tool, which has to be called; it is left "
-                "out"
-            ],
+            ["Ollama does not support required calls; dropped."],
         ),
         (
             ToolChoice("auto", ("f",)),
             ["f"],
             [
-                "ollama has no words for the choice among tools; it is left out",
-                "only the tools that may be chosen are offered",
+                "Ollama does not support a choice among tools; dropped.",
+                "Only the tools that may be called are sent.",
             ],
         ),
     ],
@@ -613,9 +610,9 @@ def test_what_another_api_asks_for_is_noted() -> None:
     )
     outgoing = WIRE.encode_request(request)
     assert remarks(outgoing.notes) == [
-        "ollama has no words for logit_bias; it is left out",
-        "ollama has no words for reasoning that is not shown; it is left out",
-        "ollama has no words for metadata.user_id; it is left out",
+        "Ollama does not support `logit_bias`; dropped.",
+        "Ollama does not support hiding reasoning; dropped.",
+        "Ollama does not support `metadata.user_id`; dropped.",
     ]
 
 
@@ -863,7 +860,7 @@ def test_a_reply_goes_to_its_own_clients_as_it_came(
     assert reply.notes == ()
     for wire in WIRES.values():
         lost = [note.message for note in wire.find_losses(reply) if wire is not WIRE]
-        assert all(" function;" in message for message in lost)
+        assert all("`function`;" in message for message in lost)
     lines = [{**body, "message": {"role": "assistant", "content": ""}}]
     if made:
         said = {"role": "assistant", "content": "", **beside}
@@ -880,7 +877,7 @@ def test_what_a_reply_cannot_say_is_noted(reason: Any) -> None:
     reply = fold([Started(wire="anthropic"), TextDelta("No."), Finish(reason, "refusal")])
     assert WIRE.encode_reply(reply, ENVELOPE)["done_reason"] == "stop"
     [remark] = remarks(WIRE.find_losses(reply))
-    assert f"why the reply stops: {reason}" in remark
+    assert f"the stop reason `{reason}`" in remark
 
 
 def test_durations_ride_along() -> None:

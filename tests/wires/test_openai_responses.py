@@ -213,11 +213,11 @@ def test_what_codex_asks_elsewhere() -> None:
     ]
     said = " ".join(note.message for note in outgoing.notes)
     for unsaid in ("store", "prompt_cache_key", "phase", "defer_loading", "namespace"):
-        assert f"no words for {unsaid};" in said
+        assert f"does not support `{unsaid}`;" in said
     assert "~" not in said
-    assert "no words for tools" not in said
-    assert "no words for id" not in said
-    assert "no words for status" not in said
+    assert "support `tools" not in said
+    assert "support `id" not in said
+    assert "support `status" not in said
 
 
 ITEMS: list[tuple[str, Any, list[Message]]] = [
@@ -624,7 +624,7 @@ def test_tool_choice(choice: Any, meant: ToolChoice) -> None:
     hosted = "web_search" in str(choice) or "mcp" in str(choice)
     assert request.notes == WIRE.encode_request(request).notes == ()
     said = " ".join(note.message for note in ANTHROPIC.encode_request(request).notes)
-    assert ("no words for tool_choice" in said) == hosted
+    assert ("does not support `tool_choice" in said) == hosted
 
 
 def test_a_choice_that_was_changed_since_is_not_the_one_that_came() -> None:
@@ -733,7 +733,7 @@ def test_settings_of_other_apis_are_noted() -> None:
         "temperature": 1,
     }
     said = " ".join(note.message for note in outgoing.notes)
-    for word in ("stop sequences", "top_k", "seed", "'medium' effort", "16 long"):
+    for word in ("stop sequences", "top_k", "seed", "effort 'medium'", "sent as 16"):
         assert word in said
 
 

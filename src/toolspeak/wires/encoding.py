@@ -206,7 +206,7 @@ def choose_effort(
     effort = thinking.effort
     if effort is None and thinking.enabled is False:
         # Models that cannot reason refuse an effort of `none`.
-        losses.drop("disabling reasoning", "$.thinking")
+        losses.drop("disabling reasoning (effort `none`)", "$.thinking")
     elif effort is None and thinking.budget is not None:
         effort = next(
             (word for limit, word in _EFFORT_BY_BUDGET if thinking.budget <= limit), "high"

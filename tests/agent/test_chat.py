@@ -235,7 +235,7 @@ def test_slash_commands(server: ScriptedServer, folder: Path) -> None:
         ("/tools", "[denied]"),
         ("/mode sometimes", "Expected one of full, read_only, ask"),
         ("/tols", "did you mean /tools?"),
-        ("/model nosuch", "there is no model 'nosuch'"),
+        ("/model nosuch", "the model 'nosuch' is not available"),
         ("/model http://[::1", "ValueError"),
         ("/save ~nosuchuser/x", "RuntimeError"),
         ("Hello there", "You said there"),

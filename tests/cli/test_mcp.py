@@ -124,7 +124,7 @@ def test_the_tools_over_stdio(tmp_path: Path) -> None:
         ("convert", {"value": "{", "source": "gemini", "target": "gemini"}, "JSON"),
         ("render", {"value": 5, "dialect": "hermes"}, "render"),
         ("dialects", {"names": ["klingon"]}, "there is no dialect 'klingon'"),
-        ("probe", {"model": "nobody"}, "there is no model"),
+        ("probe", {"model": "nobody"}, "is not available"),
         ("fly", {}, "There is no tool 'fly'. Similar tools"),
     ],
 )

@@ -591,7 +591,7 @@ def test_a_model_that_nobody_knows(
 ) -> None:
     """The default model is not measured in its place."""
     assert main(["eval", "mm"]) == 2
-    assert "toolspeak: there is no model 'mm'; there are m" in capsys.readouterr().err
+    assert "toolspeak: the model 'mm' is not available; available are m" in capsys.readouterr().err
     assert not upstream.requests
 
 

@@ -520,7 +520,7 @@ def test_unknown_model_is_an_error_without_requests(
     file.write_text('default = "box/m"\n' + file.read_text())
     code, out, err = run(capsys, "nope")
     assert (code, out) == (2, "")
-    assert "toolspeak: there is no model 'nope'" in err
+    assert "toolspeak: the model 'nope' is not available" in err
     assert server.requests == []
 
 

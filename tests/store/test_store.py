@@ -681,7 +681,7 @@ def test_a_server_that_hangs_costs_a_second_and_then_one_operation(
         assert 0.9 < await timed(asyncio.wait_for(reads, 5)) < 2.5
         assert reads.result() == [None] * 50
         assert await timed(everything(store)) < 0.5
-        assert (store.last_error, store.error_count) == ("no answer from Redis within 1 s", 50)
+        assert (store.last_error, store.error_count) == ("no response from Redis within 1 s", 50)
         clock.time += 1
         await asyncio.gather(*(store.get("a") for _ in range(50)))
         assert store.error_count == 51

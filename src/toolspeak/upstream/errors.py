@@ -1,4 +1,4 @@
-"""What goes wrong with an upstream, told without what only that upstream may know."""
+"""Errors of upstreams, with the secrets masked that only the upstream may know."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ..types import Failure
 from .catalog import Endpoint, UpstreamServer
 from .http_pool import basic
 
-_SHORTEST_SECRET = 4
-_TEXTS = ("message", "code", "param", "details")
+_MIN_SECRET_LENGTH = 4
+_TEXT_FIELDS = ("message", "code", "param", "details")
 
 
-def upstream_error(endpoint: Endpoint, what: str, status: int = 502) -> UpstreamError:
-    """What to raise if an upstream does that."""
-    where = mask_url(endpoint.base_url)
+def upstream_error(endpoint: Endpoint, problem: str, status: int = 502) -> UpstreamError:
+    """Return an error that begins with the upstream's name; `problem` is the predicate."""
+    url = mask_url(endpoint.base_url)
     kind = "timeout" if status == 504 else "upstream"
-    failure = Failure(kind, f"the upstream {endpoint.name} ({where}) {what}", status)
+    failure = Failure(kind, f"the upstream {endpoint.name} ({url}) {problem}", status)
     return UpstreamError(mask_failure(failure, endpoint))
 
 
 def mask_failure(failure: Failure, endpoint: Endpoint) -> Failure:
-    """A failure without what nobody but the upstream may know, should it repeat that."""
+    """Mask the upstream's secrets, in case it repeats them in its error."""
     secrets = sorted(endpoint_secrets(endpoint), key=len, reverse=True)
     if not secrets:
         return failure
-    texts = {name: _mask_secrets(secrets, getattr(failure, name)) for name in _TEXTS}
-    return structs.replace(failure, **texts)
+    masked = {name: _mask_secrets(secrets, getattr(failure, name)) for name in _TEXT_FIELDS}
+    return structs.replace(failure, **masked)
 
 
 def _mask_secrets(secrets: list[str], value: Any) -> Any:
@@ -53,13 +53,13 @@ def _mask_secrets(secrets: list[str], value: Any) -> Any:
 
 
 def endpoint_secrets(server: UpstreamServer) -> Iterator[str]:
-    """What nobody but an upstream may know."""
-    address = urlsplit(server.base_url)
-    given = [server.key]
-    if address.password:
-        given += [unquote(address.password), basic(address).removeprefix("Basic ")]
+    """Yield the key, the password and the secret headers of an upstream."""
+    url = urlsplit(server.base_url)
+    secrets = [server.key]
+    if url.password:
+        secrets += [unquote(url.password), basic(url).removeprefix("Basic ")]
     for name, value in server.headers.items():
         if name.lower() not in PUBLIC_HEADERS:
-            # `Bearer` and the like are no secret, what stands behind them is.
-            given += [value, value.rpartition(" ")[2]]
-    yield from {secret for secret in given if len(secret) >= _SHORTEST_SECRET}
+            # In `Bearer KEY`, the key alone is a secret too.
+            secrets += [value, value.rpartition(" ")[2]]
+    yield from {secret for secret in secrets if len(secret) >= _MIN_SECRET_LENGTH}

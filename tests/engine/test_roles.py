@@ -13,10 +13,10 @@ from toolspeak.engine import ModelProfile
 from toolspeak.engine.roles import INSTRUCTION_WRAPPED, adapt_roles
 from toolspeak.types import Quirks, Role
 
-DEVELOPER = "a developer's message is the system's"
-ONE = "the instructions at the start are one message"
-JOINED = "what one side says in several messages is one"
-FIRST = "instructions are what the user says first"
+DEVELOPER = "a developer message was sent as a system message"
+ONE = "the instructions at the start were merged into one message"
+JOINED = "consecutive messages of one role were merged"
+FIRST = "the instructions were sent as the first user message"
 
 ROLES: dict[str, Role] = {
     "D": "developer",
@@ -106,7 +106,7 @@ def test_mistral_hears_the_assistant_between_results_and_the_user() -> None:
     target = ModelProfile(model="m", quirks=PROVIDERS["mistral"].quirks)
     messages, (note,) = adapt_roles(talk("U a | A call | T | U b | A c | U d"), target)
     assert messages == talk("U a | A call | T | A I have the results. | U b | A c | U d")
-    assert "between results" in note.message
+    assert "was inserted after results" in note.message
 
 
 @pytest.mark.parametrize("wire", ["openai_responses", "anthropic", "ollama", "gemini"])

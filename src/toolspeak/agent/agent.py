@@ -24,7 +24,7 @@ from .approvals import ApprovalPolicy, Approvals, Autonomy
 from .concurrency import EventChannel
 from .events import AgentEvent, RunFinished, RunResult
 from .loop import AgentLoop, Prompt, ToolSettings
-from .models import Given, LiveModel, Model, as_model
+from .models import LiveModel, Model, ModelLike, as_model
 from .secrets import ScrubMode, SecretFilter
 from .tools import AgentTool, build_agent_tools
 from .transcript import Transcript
@@ -60,7 +60,7 @@ class Agent:
 
     def __init__(
         self,
-        model: Given,
+        model: ModelLike,
         tools: Iterable[Any] = (),
         instructions: str = "",
         *,

@@ -1,9 +1,9 @@
-"""The model of an agent: one that is asked by the gateway's own means, or a function.
+"""The models of agents: one behind an upstream, or a function.
 
-"ollama/qwen3:8b"               a model of a provider, or one that the configuration names
-"embedded"                      the one that comes with Toolspeak
-"http://127.0.0.1:8080/v1"      a server that speaks OpenAI's API; `…/v1#name`: that model of it
-async def model(request)        anything else: it gets a `Request`, and gives text or a `Reply`
+"ollama/qwen3:8b"               a provider's model, or a name from the configuration
+"embedded"                      the model that comes with Toolspeak
+"http://127.0.0.1:8080/v1"      a server with OpenAI's API; `…/v1#name` is one of its models
+async def model(request)        a function that takes a `Request` and returns text or a `Reply`
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Model(Protocol):
         ...
 
 
-Given = str | ModelFunction | Model
+ModelLike = str | ModelFunction | Model
 """What an agent may be given as its model."""
 
 
 class FunctionModel:
-    """A function that answers. It gets the request as a model would: with its tools, or with the
-    tools told in the prompt if `tools` says so, and is asked again if its reply will not do."""
+    """A function as a model. It gets requests as a model would, in the mode that `tools` names, and
+    is asked again if its reply is not usable."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ def _events_of(value: Any) -> list[Event]:
 
 
 class LiveModel:
-    """A model that is asked over HTTP, as the gateway asks."""
+    """A model behind an upstream, asked over HTTP as the gateway does."""
 
     def __init__(
         self, name: str, config: Config | None = None, polling: tuple[str, ...] = ()
@@ -135,59 +135,61 @@ class LiveModel:
         self.name = name
         self._polling = polling
         self._config = config
-        self._opened: _Opened | None = None
-        self._opening = asyncio.Lock()
+        self._connection: _ModelConnection | None = None
+        self._lock = asyncio.Lock()
 
     async def ask(self, request: Request) -> AsyncGenerator[Event]:
         from ..upstream.model_call import ModelCall
 
-        opened = await self._open()
-        relay = EventChannel[list[Event]]()
-        asking = ModelCall(opened.services, request, opened.served(self._polling), _Outlet(relay))
-        async with aclosing(relay.stream(_all_of(asking, relay))) as batches:
+        connection = await self._open()
+        channel = EventChannel[list[Event]]()
+        call = ModelCall(
+            connection.services, request, connection.resolve(self._polling), _ChannelSink(channel)
+        )
+        async with aclosing(channel.stream(_run_call(call, channel))) as batches:
             async for batch in batches:
                 for event in batch:
                     yield event
 
     async def check(self) -> None:
-        """Make sure that there is such a model; load it, if it is the embedded one."""
+        """Raise `UsageError` if there is no such model. Loads the embedded model."""
         await self._open()
 
     async def close(self) -> None:
-        opened, self._opened = self._opened, None
-        if opened:
-            await opened.close()
+        connection, self._connection = self._connection, None
+        if connection:
+            await connection.close()
 
-    async def _open(self) -> _Opened:
-        async with self._opening:
-            if self._opened is None:
-                self._opened = await _opened(self.name, self._config)
-            return self._opened
+    async def _open(self) -> _ModelConnection:
+        async with self._lock:
+            if self._connection is None:
+                self._connection = await _open_connection(self.name, self._config)
+            return self._connection
 
 
-class _Outlet:
-    """Where the pieces of a reply go."""
+class _ChannelSink:
+    """Sends the events of a reply through a channel."""
 
-    def __init__(self, relay: EventChannel[list[Event]]) -> None:
-        self._relay = relay
+    def __init__(self, channel: EventChannel[list[Event]]) -> None:
+        self._channel = channel
 
     async def send(
         self, events: list[Event], unchanged: bytes | None = None, now: float | None = None
     ) -> None:
-        await self._relay.send(events)
+        await self._channel.send(events)
 
 
-async def _all_of(asking: ModelCall, relay: EventChannel[list[Event]]) -> None:
+async def _run_call(call: ModelCall, channel: EventChannel[list[Event]]) -> None:
     try:
-        rest = await asking.run()
+        rest = await call.run()
     except UpstreamError as problem:
         raise ModelFailed(problem.failure) from None
-    await asking.learn(asking.fold(rest))
-    await relay.send(rest)
+    await call.learn(call.fold(rest))
+    await channel.send(rest)
 
 
-class _Opened:
-    """What it takes to ask."""
+class _ModelConnection:
+    """The services that requests to one model need."""
 
     def __init__(self, name: str, catalog: Callable[[], Catalog], local: LocalModels) -> None:
         from ..store.base import MemoryStore
@@ -203,31 +205,31 @@ class _Opened:
         self._upstreams: UpstreamClient = UpstreamClient(self._ticker)
         self.services: ModelServices = ModelServices(self._upstreams, Memory(MemoryStore()))
 
-    def served(self, polling: tuple[str, ...] = ()) -> ResolvedModel:
-        """The model as it can be asked now: the embedded one moves when it is started again."""
+    def resolve(self, polling: tuple[str, ...] = ()) -> ResolvedModel:
+        """Return the model. The embedded one has another port after a restart."""
         catalog = self._catalog()
-        served = catalog.resolve_exact(self._name or catalog.default_model)
-        target = structs.replace(
-            served.profile, polling_tools=(*served.profile.polling_tools, *polling)
+        model = catalog.resolve_exact(self._name or catalog.default_model)
+        profile = structs.replace(
+            model.profile, polling_tools=(*model.profile.polling_tools, *polling)
         )
-        return structs.replace(served, profile=target)
+        return structs.replace(model, profile=profile)
 
-    async def checked(self) -> _Opened:
-        """The same, once it is certain that there is such a model."""
+    async def check(self) -> _ModelConnection:
+        """Return this connection, or raise if there is no such model."""
         if self._name == f"{_SERVER}/":
-            self._name += await self._first_model()
-        self.served()
+            self._name += await self._find_first_model()
+        self.resolve()
         return self
 
-    async def _first_model(self) -> str:
-        """The model that a server lists first."""
+    async def _find_first_model(self) -> str:
+        """Return the first model that the server lists."""
         from ..upstream.discovery import list_models
 
         endpoint = self._catalog().find_endpoint(_SERVER)
         assert endpoint is not None
         names = await list_models(self._upstreams, endpoint, "/models")
         if not names:
-            problem = f"{endpoint.base_url} does not answer, or lists no models"
+            problem = f"{endpoint.base_url} does not respond, or lists no models"
             raise UsageError(f"{problem}: name one, as in `…/v1#name`")
         return names[0]
 
@@ -237,9 +239,8 @@ class _Opened:
         await self._local.stop()
 
 
-async def _opened(name: str, config: Config | None) -> _Opened:
-    """All that it takes to ask the model of that name. Nothing is looked for or loaded that it does
-    not need."""
+async def _open_connection(name: str, config: Config | None) -> _ModelConnection:
+    """Open a connection to a model. Servers are discovered only if its name is not configured."""
     from ..config.loading import load_config
     from ..upstream.catalog import EMBEDDED, Catalog
     from ..upstream.discovery import KNOWN_SERVERS, LocalModels
@@ -247,7 +248,7 @@ async def _opened(name: str, config: Config | None) -> _Opened:
     config = config or load_config(None, os.environ)
     is_embedded = name in ("", EMBEDDED)
     if "://" in name:
-        config, name = _with_server(config, name)
+        config, name = _add_server(config, name)
     elif name:
         config = structs.replace(config, embedded=is_embedded)
     is_known = bool(name) and _is_known(Catalog(config, os.environ), name)
@@ -257,23 +258,22 @@ async def _opened(name: str, config: Config | None) -> _Opened:
         await local.stop()
         raise UsageError(f"there is no embedded model: {local.load_error}")
     if name == EMBEDDED and local.embedded:
-        # And not the default model, which may be elsewhere.
+        # The default model may be another one.
         name = f"{EMBEDDED}/{local.embedded.model}"
-    opened = _Opened(name, lambda: Catalog(config, os.environ, local.servers()), local)
+    connection = _ModelConnection(name, lambda: Catalog(config, os.environ, local.servers()), local)
     try:
-        return await opened.checked()
+        return await connection.check()
     except BaseException:
-        await opened.close()
+        await connection.close()
         raise
 
 
 def _is_known(catalog: Catalog, name: str) -> bool:
-    """Whether a name needs no look around."""
     return catalog.find_model(name) is not None
 
 
-def _with_server(config: Config, address: str) -> tuple[Config, str]:
-    """The configuration with a server that speaks OpenAI's API, and a model of it."""
+def _add_server(config: Config, address: str) -> tuple[Config, str]:
+    """Add a server with OpenAI's API to the configuration; return also the model's name."""
     from ..config.settings import UpstreamSettings
 
     base_url, _, model = address.partition("#")
@@ -282,10 +282,10 @@ def _with_server(config: Config, address: str) -> tuple[Config, str]:
     return structs.replace(config, embedded=False, upstreams=upstreams), f"{_SERVER}/{model}"
 
 
-def as_model(given: Given, config: Config | None, polling: tuple[str, ...]) -> Model:
-    """The model that is meant. `polling`: the tools that it may call as often as it likes."""
-    if isinstance(given, str):
-        return LiveModel(given, config, polling)
-    if hasattr(given, "ask"):
-        return cast(Model, given)
-    return FunctionModel(cast(ModelFunction, given), polling=polling)
+def as_model(model: ModelLike, config: Config | None, polling: tuple[str, ...]) -> Model:
+    """Return the model for an agent. `polling` are tools that may repeat a call without limit."""
+    if isinstance(model, str):
+        return LiveModel(model, config, polling)
+    if hasattr(model, "ask"):
+        return cast(Model, model)
+    return FunctionModel(cast(ModelFunction, model), polling=polling)

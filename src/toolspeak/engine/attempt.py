@@ -161,7 +161,7 @@ def _write_chat(
     if plan.mode == "constrained":
         # The choice between tools and an answer should be the likeliest one, not a random one.
         sampling = {"temperature": 0.0, **request.sampling}
-        wanted = constrained.response_format(request, tools)
+        wanted = constrained.build_response_format(request, tools)
         chat = structs.replace(chat, response_format=wanted, sampling=sampling)
     return chat, writer.notes()
 

@@ -1,4 +1,4 @@
-"""A model that is held to a JSON schema: it can write a valid call, or an answer, and nothing else.
+"""Constrained decoding: a JSON schema that admits only a valid call or an answer.
 
 {"tool": "get_weather", "arguments": {"city": "Oslo"}}          {"answer": "It is sunny."}
 """
@@ -26,43 +26,56 @@ DIALECT = Dialect(
     parallel=False,
     answer_template='{"answer": $text_json}',
     result_template="Result: $content",
-    description="What a model writes that is held to a JSON schema",
+    description="Replies that are constrained to a JSON schema",
 )
-_KEPT = ("type", "enum", "const", "required", "description", "minimum", "maximum", "minItems")
-_DEEPEST = 12
-_ANSWER = re.compile(r'\s*\{\s*"answer"\s*:\s*(?=(\S))')
-_HEAD = re.compile(r'\s*(?:\{\s*(?:"(?:a(?:n(?:s(?:w(?:e(?:r(?:"\s*(?::\s*)?)?)?)?)?)?)?)?)?)?')
-"""What may still become an answer."""
-_SAFE = re.compile(
+_COPIED_KEYWORDS = (
+    "type",
+    "enum",
+    "const",
+    "required",
+    "description",
+    "minimum",
+    "maximum",
+    "minItems",
+)
+_MAX_DEPTH = 12
+_ANSWER_START = re.compile(r'\s*\{\s*"answer"\s*:\s*(?=(\S))')
+_PARTIAL_START = re.compile(
+    r'\s*(?:\{\s*(?:"(?:a(?:n(?:s(?:w(?:e(?:r(?:"\s*(?::\s*)?)?)?)?)?)?)?)?)?)?'
+)
+"""Matches a start that may still become an answer."""
+_DECODABLE = re.compile(
     r'(?:[^"\\]|\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}'
     r"|\\u(?![dD][89abAB])[0-9a-fA-F]{4})*+"
 )
-"""As much of a JSON string as can be decoded by itself."""
+"""Matches as much of a JSON string as can be decoded on its own."""
 
 
-def response_format(request: Request, offered: OfferedTools) -> ResponseFormat:
-    """What the upstream is to hold the model to."""
+def build_response_format(request: Request, offered: OfferedTools) -> ResponseFormat:
+    """Return the schema that admits a call to one of the tools, or an answer."""
     may_answer = request.tool_choice.mode != "required" or not offered.tools
-    branches = [_call_schema(tool) for tool in offered.tools]
+    branches = [_build_call_schema(tool) for tool in offered.tools]
     if may_answer:
-        branches.append(_answer_schema(request.response_format))
+        branches.append(_build_answer_schema(request.response_format))
     schema = branches[0] if len(branches) == 1 else {"anyOf": branches}
     return ResponseFormat(schema, "reply", strict=True)
 
 
-def _call_schema(tool: Tool) -> dict[str, Any]:
-    arguments = simple(tool.parameters, tool.parameters) or {"type": "object"}
-    return _object({"tool": {"const": tool.name}, "arguments": arguments})
+def _build_call_schema(tool: Tool) -> dict[str, Any]:
+    arguments = simplify_schema(tool.parameters, tool.parameters) or {"type": "object"}
+    return _build_object_schema({"tool": {"const": tool.name}, "arguments": arguments})
 
 
-def _answer_schema(wanted: ResponseFormat | None) -> dict[str, Any]:
+def _build_answer_schema(wanted: ResponseFormat | None) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
     if wanted:
-        schema = simple(wanted.schema, wanted.schema) if wanted.schema else {"type": "object"}
-    return _object({"answer": schema})
+        schema = (
+            simplify_schema(wanted.schema, wanted.schema) if wanted.schema else {"type": "object"}
+        )
+    return _build_object_schema({"answer": schema})
 
 
-def _object(fields: dict[str, Any]) -> dict[str, Any]:
+def _build_object_schema(fields: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": fields,
@@ -71,94 +84,95 @@ def _object(fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def simple(schema: Any, root: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """A schema in the few words that every server understands; the whole of it is checked later."""
+def simplify_schema(schema: Any, root: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+    """Return a schema with only the keywords that every server supports.
+
+    The reply is validated against the full schema later.
+    """
     whole = resolve_ref(schema, root)
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return {}
-    out = {key: whole[key] for key in _KEPT if key in whole}
+    out = {key: whole[key] for key in _COPIED_KEYWORDS if key in whole}
     if isinstance(whole.get("properties"), dict):
         out["properties"] = {
-            key: simple(item, root, depth + 1) for key, item in whole["properties"].items()
+            key: simplify_schema(item, root, depth + 1) for key, item in whole["properties"].items()
         }
     for word in ("items", "additionalProperties"):
         if isinstance(whole.get(word), dict):
-            out[word] = simple(whole[word], root, depth + 1)
+            out[word] = simplify_schema(whole[word], root, depth + 1)
     if whole.get("additionalProperties") is False:
         out["additionalProperties"] = False
     for word in ("anyOf", "oneOf"):
         if isinstance(whole.get(word), list) and whole[word]:
-            out["anyOf"] = [simple(item, root, depth + 1) for item in whole[word]]
+            out["anyOf"] = [simplify_schema(item, root, depth + 1) for item in whole[word]]
     return out
 
 
 class ConstrainedReader:
-    """Reads what such a model says: an answer as it comes, a call when it is whole."""
+    """Reads a constrained reply: an answer streams as text, a call is parsed."""
 
     def __init__(self, parser: Parser) -> None:
         self._parser = parser
-        self._held = ""
-        self._feed = self._head
+        self._buffer = ""
+        self._state = self._read_start
 
     def feed(self, text: str) -> Iterable[Event]:
-        """More of the reply."""
-        self._held += text
-        return self._feed()
+        self._buffer += text
+        return self._state()
 
     @property
     def in_call(self) -> bool:
-        """Whether a call has begun that is not over."""
-        return self._feed == self._call
+        """True while a call has started and not ended."""
+        return self._state == self._read_call
 
     def finish(self) -> Iterable[Event]:
-        """The reply is over."""
-        if self._feed == self._words:
-            return self._said(self._held)
-        if self._feed == self._value:
-            return self._said(_answer_in(self._held) or self._held)
-        if self._feed == self._nothing:
+        if self._state == self._read_text_answer:
+            return self._emit_text(self._buffer)
+        if self._state == self._read_value_answer:
+            return self._emit_text(_extract_answer(self._buffer) or self._buffer)
+        if self._state == self._ignore_rest:
             return [Finish()]
-        return [*self._parser.feed(self._held), *self._parser.finish()]
+        return [*self._parser.feed(self._buffer), *self._parser.finish()]
 
-    def _said(self, text: str) -> Iterable[Event]:
+    def _emit_text(self, text: str) -> Iterable[Event]:
         return [TextDelta(text), Finish()] if text else [Finish()]
 
-    def _head(self) -> Iterable[Event]:
-        """Nothing is known yet."""
-        match = _ANSWER.match(self._held)
+    def _read_start(self) -> Iterable[Event]:
+        """Decide whether the reply is an answer or a call."""
+        match = _ANSWER_START.match(self._buffer)
         if match and match[1] == '"':
-            self._held, self._feed = self._held[match.end() + 1 :], self._words
+            self._buffer, self._state = self._buffer[match.end() + 1 :], self._read_text_answer
         elif match:
-            self._feed = self._value
-        elif _HEAD.fullmatch(self._held):
+            self._state = self._read_value_answer
+        elif _PARTIAL_START.fullmatch(self._buffer):
             return ()
         else:
-            self._feed = self._call
-        return self._feed()
+            self._state = self._read_call
+        return self._state()
 
-    def _call(self) -> Iterable[Event]:
-        text, self._held = self._held, ""
+    def _read_call(self) -> Iterable[Event]:
+        text, self._buffer = self._buffer, ""
         return self._parser.feed(text)
 
-    def _words(self) -> Iterable[Event]:
-        """Inside an answer that is text."""
-        match = _SAFE.match(self._held)
+    def _read_text_answer(self) -> Iterable[Event]:
+        """Stream an answer that is a JSON string."""
+        match = _DECODABLE.match(self._buffer)
         end = match.end() if match else 0
-        said, self._held = self._held[:end], self._held[end:]
-        if self._held.startswith('"'):
-            self._feed = self._nothing
+        said, self._buffer = self._buffer[:end], self._buffer[end:]
+        if self._buffer.startswith('"'):
+            self._state = self._ignore_rest
         return [TextDelta(json.loads(f'"{said}"', strict=False))] if said else ()
 
-    def _value(self) -> Iterable[Event]:
-        """Inside an answer that is another JSON value: it counts when it is whole."""
+    def _read_value_answer(self) -> Iterable[Event]:
+        """Wait for the end of an answer that is another JSON value."""
         return ()
 
-    def _nothing(self) -> Iterable[Event]:
-        """Behind the answer."""
+    def _ignore_rest(self) -> Iterable[Event]:
+        """Ignore what follows the answer."""
         return ()
 
 
-def _answer_in(text: str) -> str:
+def _extract_answer(text: str) -> str:
     try:
         return json.dumps(json.loads(text)["answer"], ensure_ascii=False)
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -54,7 +54,7 @@ from .roles import (
     merge_roles,
     wrap_instruction,
 )
-from .tool_names import A_PROMPT, OfferedTools
+from .tool_names import PROMPT_NAME, OfferedTools
 
 COMPACT_FROM = 1_000
 """Tokens of a full tool list from which `compact="auto"` writes the short one: weak models get lost
@@ -182,7 +182,7 @@ class PromptWriter:
 
     def notes(self) -> tuple[Note, ...]:
         """Return a note for everything that plain chat cannot carry. Wires note their settings."""
-        losses = LossLog(A_PROMPT, "")
+        losses = LossLog(PROMPT_NAME, "")
         losses.carry(_split_fields(self._request.extra)[1], "$")
         messages = self._request.messages
         start = count_leading_instructions(messages)

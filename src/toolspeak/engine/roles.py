@@ -1,15 +1,14 @@
-"""Who speaks when: a conversation as strict chat templates take it.
+"""Adapts the roles of a conversation to strict chat templates.
 
     developer: a              ->   system: a
     system: a    system: b    ->   system: a b
     user: a      system: b    ->   user: a <system> b </system>
     user: a      user: b      ->   user: a b
 
-Most servers hand a conversation to the model's own template. That knows no developer, takes one
-system message and only as the first, and may want user and assistant to take turns: whatever else
-it gets, it refuses. An instruction keeps its place. At the start of the conversation it would be
-obeyed from there on, and every turn would begin with another prompt than the last, which no server
-has cached.
+Most servers pass a conversation to the model's own chat template. Many templates know no developer
+role, accept one system message and only at the start, and require user and assistant to alternate;
+they reject everything else. A later instruction keeps its place: moved to the start, it would apply
+to earlier turns too, and the changed prefix would miss the server's prompt cache.
 """
 
 from __future__ import annotations
@@ -26,37 +25,37 @@ from ..wires.fields import PRIVATE
 from .plan import ModelProfile
 
 INSTRUCTION_ROLES: frozenset[Role] = frozenset({"system", "developer"})
-INSTRUCTION_WRAPPED = (
-    "instructions within the conversation are marked, and stand in the user's turn"
-)
-_STRICT = "openai_chat"
-"""Other wires have a place of their own for instructions, or put them in order themselves."""
+INSTRUCTION_WRAPPED = "an instruction inside the conversation was wrapped into a user turn"
+_STRICT_WIRE = "openai_chat"
+"""The other wires have separate instructions, or reorder them themselves."""
 
 
 def adapt_roles(
-    messages: tuple[Message, ...], target: ModelProfile
+    messages: tuple[Message, ...], profile: ModelProfile
 ) -> tuple[tuple[Message, ...], tuple[Note, ...]]:
-    """The conversation as the target takes it, and what was changed for that."""
-    quirks, known = target.quirks, target.capabilities
-    if target.wire != _STRICT or quirks.roles == "any":
+    """Return the conversation as the model accepts it, and a note for every change."""
+    quirks, known = profile.quirks, profile.capabilities
+    if profile.wire != _STRICT_WIRE or quirks.roles == "any":
         return messages, ()
-    if _is_plain_chat(messages, target):
+    if _needs_no_change(messages, profile):
         return messages, ()
-    unsaid = LossLog(target.wire, "")
+    losses = LossLog(profile.wire, "")
     has_system = known.system_role is not False
-    turns = [*_at_the_start(messages, has_system, unsaid), *_after_it(messages, unsaid)]
+    turns = [
+        *_merge_leading_instructions(messages, has_system, losses),
+        *_wrap_later_instructions(messages, losses),
+    ]
     if quirks.roles == "alternating" or known.alternation or not has_system:
-        turns = list(merge_roles(turns, unsaid))
+        turns = list(merge_roles(turns, losses))
     if quirks.after_results:
-        turns = list(_answered(turns, quirks.after_results, unsaid))
-    notes = unsaid.notes()
+        turns = list(_insert_after_results(turns, quirks.after_results, losses))
+    notes = losses.notes()
     return (tuple(turns), notes) if notes else (messages, ())
 
 
-def _is_plain_chat(messages: tuple[Message, ...], target: ModelProfile) -> bool:
-    """Whether nothing can be wrong, as a rule: one system message at most, and then two sides that
-    take turns."""
-    if target.capabilities.system_role is False or target.quirks.after_results:
+def _needs_no_change(messages: tuple[Message, ...], profile: ModelProfile) -> bool:
+    """Return True for at most one system message followed by two alternating sides."""
+    if profile.capabilities.system_role is False or profile.quirks.after_results:
         return False
     roles = [message.role for message in messages]
     if roles[:1] == ["system"]:
@@ -65,7 +64,7 @@ def _is_plain_chat(messages: tuple[Message, ...], target: ModelProfile) -> bool:
 
 
 def count_leading_instructions(messages: Sequence[Message]) -> int:
-    """How many instructions a conversation begins with."""
+    """Return the number of instructions that a conversation begins with."""
     roles = (
         index for index, message in enumerate(messages) if message.role not in INSTRUCTION_ROLES
     )
@@ -73,26 +72,26 @@ def count_leading_instructions(messages: Sequence[Message]) -> int:
 
 
 def wrap_instruction(message: Message) -> Message:
-    """An instruction in the midst of a conversation, marked as one in the user's turn."""
-    marked = (Text("<system>"), *message.parts, Text("</system>"))
-    return Message("user", tuple(join_texts(marked, "\n")), message.extra)
+    """Return an instruction as a user message in `<system>` tags."""
+    wrapped = (Text("<system>"), *message.parts, Text("</system>"))
+    return Message("user", tuple(join_texts(wrapped, "\n")), message.extra)
 
 
-def merge_roles(messages: Iterable[Message], unsaid: LossLog | None = None) -> Iterator[Message]:
-    """The same messages, with neighbours of one speaker joined. Results stay apart."""
-    for (role, _), run in groupby(messages, _speaker):
+def merge_roles(messages: Iterable[Message], losses: LossLog | None = None) -> Iterator[Message]:
+    """Merge consecutive messages of one speaker. Results stay separate."""
+    for (role, _), run in groupby(messages, _speaker_of):
         turns = list(run)
         if role == "tool" or len(turns) == 1:
             yield from turns
             continue
-        if unsaid:
-            unsaid.change("what one side says in several messages is one", "$.messages")
-        yield _one(role, turns)
+        if losses:
+            losses.change("consecutive messages of one role were merged", "$.messages")
+        yield _merge_messages(role, turns)
 
 
 def join_texts(parts: Iterable[Part], between: str = "\n\n") -> Iterator[Part]:
-    """The same parts, with neighbouring texts joined. A text of which more is said stays apart."""
-    for is_plain, run in groupby(parts, _is_plain):
+    """Join neighbouring texts. A text with extra fields stays separate."""
+    for is_plain, run in groupby(parts, _is_plain_text):
         if is_plain:
             texts = (part.text for part in run if isinstance(part, Text) and part.text)
             if text := between.join(texts):
@@ -101,55 +100,57 @@ def join_texts(parts: Iterable[Part], between: str = "\n\n") -> Iterator[Part]:
             yield from run
 
 
-def _at_the_start(
-    messages: tuple[Message, ...], has_system: bool, unsaid: LossLog
+def _merge_leading_instructions(
+    messages: tuple[Message, ...], has_system: bool, losses: LossLog
 ) -> Iterator[Message]:
     start = messages[: count_leading_instructions(messages)]
     for index, message in enumerate(start):
         if message.role == "developer":
-            unsaid.change("a developer's message is the system's", f"$.messages[{index}]")
+            losses.change(
+                "a developer message was sent as a system message", f"$.messages[{index}]"
+            )
     if len(start) > 1:
-        unsaid.change("the instructions at the start are one message", "$.messages")
+        losses.change("the instructions at the start were merged into one message", "$.messages")
     if start and not has_system:
-        unsaid.change("instructions are what the user says first", "$.messages")
+        losses.change("the instructions were sent as the first user message", "$.messages")
     role = "system" if has_system else "user"
     if len(start) == 1:
         yield structs.replace(start[0], role=role)
     elif start:
-        yield _one(role, start)
+        yield _merge_messages(role, start)
 
 
-def _after_it(messages: tuple[Message, ...], unsaid: LossLog) -> Iterator[Message]:
+def _wrap_later_instructions(messages: tuple[Message, ...], losses: LossLog) -> Iterator[Message]:
     count = count_leading_instructions(messages)
     for index, message in enumerate(messages[count:], count):
         if message.role not in INSTRUCTION_ROLES:
             yield message
             continue
-        unsaid.change(INSTRUCTION_WRAPPED, f"$.messages[{index}]")
+        losses.change(INSTRUCTION_WRAPPED, f"$.messages[{index}]")
         yield wrap_instruction(message)
 
 
-def _answered(turns: list[Message], words: str, unsaid: LossLog) -> Iterator[Message]:
-    """The same turns, with the assistant's word between results and what the user says next."""
+def _insert_after_results(turns: list[Message], words: str, losses: LossLog) -> Iterator[Message]:
+    """Insert an assistant message between results and the user's next message."""
     yield from turns[:1]
     for before, turn in pairwise(turns):
         if before.role == "tool" and turn.role == "user":
-            what = f"the assistant says {words!r} between results and the user's next message"
-            unsaid.change(what, "$.messages")
+            what = f"the assistant message {words!r} was inserted after results"
+            losses.change(what, "$.messages")
             yield Message("assistant", (Text(words),))
         yield turn
 
 
-def _one(role: Role, turns: Sequence[Message]) -> Message:
+def _merge_messages(role: Role, turns: Sequence[Message]) -> Message:
     parts = (part for turn in turns for part in turn.parts)
     extra = {key: value for turn in turns for key, value in turn.extra.items()}
     return Message(role, tuple(join_texts(parts)), extra)
 
 
-def _speaker(message: Message) -> tuple[Role, object]:
-    """People who go by names are told apart."""
+def _speaker_of(message: Message) -> tuple[Role, object]:
+    """Return the role, and the name that tells several users apart."""
     return message.role, message.extra.get("name")
 
 
-def _is_plain(part: Part) -> bool:
+def _is_plain_text(part: Part) -> bool:
     return isinstance(part, Text) and all(key.startswith(PRIVATE) for key in part.extra)

@@ -1,4 +1,8 @@
-"""The tools of a request under the names that a model is told, and what those names mean."""
+"""The tools that a request offers, under names that every dialect can write.
+
+mcp.files/read    ->  mcp_files_read          as the model sees it
+mcp_files_read    ->  mcp.files/read          as the client declared it
+"""
 
 from __future__ import annotations
 
@@ -11,22 +15,20 @@ from ..wires.encoding import LossLog, convert_freeform_tool
 from ..wires.fields import HOSTED_TOOLS
 from ..wires.names import NameRule, ToolNames
 
-A_PROMPT = "a prompt"
-"""What stands in notes for the name of a wire."""
-_RULE = NameRule(r"\w\-", 64, "A-Za-z_")
-"""Names that every dialect can write."""
+PROMPT_NAME = "a prompt"
+"""Stands in notes where a wire would be named."""
+_NAME_RULE = NameRule(r"\w\-", 64, "A-Za-z_")
 
 
 class OfferedTools:
-    """What a model may call: tools that take text take an object here, and names are plain."""
+    """The tools that the model may call. Freeform tools take an object with one text here."""
 
     def __init__(self, request: Request) -> None:
         choice = request.tool_choice
         declared = self._declared = request.tools or ()
-        self._names, self.all = _written(declared)
-        """`all` are the tools of the request."""
+        self._names, self.all = _rename_tools(declared)
         self.tools: tuple[Tool, ...] = self.all
-        """Those that may be called now."""
+        """The tools that `tool_choice` allows; `all` are those of the request."""
         if choice.mode == "none":
             self.tools = ()
         elif choice.names:
@@ -34,19 +36,19 @@ class OfferedTools:
             allowed = {self._names.to_wire(tool.name, tool.namespace) for tool in chosen}
             self.tools = tuple(tool for tool in self.all if tool.name in allowed)
         self.has_hosted_tools = bool(request.extra.get(HOSTED_TOOLS))
-        """The API itself runs other tools, whose calls are none of ours."""
+        """The upstream's API runs further tools itself."""
 
     def to_model_call(self, call: ToolCall) -> ToolCall:
-        """A call of the history, as the model would write it."""
+        """Return a call from the history under the name that the model knows."""
         name = self._names.to_wire(call.name, call.namespace)
         if name == call.name and call.namespace is None and not call.freeform:
             return call
         return structs.replace(call, name=name, namespace=None, freeform=False)
 
     def to_client_call(self, call: ToolCall) -> ToolCall:
-        """The call that the model has made, of the tool that it means."""
+        """Return a model's call under the name that the client declared."""
         tool = self._names.find_tool(call.name)
-        if tool is None or (tool.name, tool.namespace, tool.freeform) == _same(call):
+        if tool is None or (tool.name, tool.namespace, tool.freeform) == _identity_of(call):
             return call
         return structs.replace(
             call, name=tool.name, namespace=tool.namespace, freeform=tool.freeform
@@ -54,15 +56,15 @@ class OfferedTools:
 
     @property
     def toolset(self) -> Toolset:
-        """Those that may be called, to be found by name."""
+        """The tools that may be called, with their validators."""
         return _toolset(self.tools)
 
     def notes(self) -> tuple[Note, ...]:
-        """What a prompt does not tell of the tools, or tells otherwise."""
-        return (*_unsaid(self._declared), *self._names.notes)
+        """Return a note for every property of the tools that a prompt cannot carry."""
+        return (*_find_losses(self._declared), *self._names.notes)
 
 
-def _same(call: ToolCall) -> tuple[str, str | None, bool]:
+def _identity_of(call: ToolCall) -> tuple[str, str | None, bool]:
     return call.name, call.namespace, call.freeform
 
 
@@ -70,12 +72,12 @@ _toolset = memoize_by_identity(Toolset)
 
 
 @memoize_by_identity
-def _written(declared: tuple[Tool, ...]) -> tuple[ToolNames, tuple[Tool, ...]]:
-    names = ToolNames(declared, _RULE)
-    unsaid = LossLog("", "")
+def _rename_tools(declared: tuple[Tool, ...]) -> tuple[ToolNames, tuple[Tool, ...]]:
+    names = ToolNames(declared, _NAME_RULE)
+    losses = LossLog("", "")
     written = (
         structs.replace(
-            convert_freeform_tool(tool, unsaid, "$.tools"),
+            convert_freeform_tool(tool, losses, "$.tools"),
             name=names.to_wire(tool.name, tool.namespace),
             namespace=None,
             freeform=tool.freeform,
@@ -86,9 +88,9 @@ def _written(declared: tuple[Tool, ...]) -> tuple[ToolNames, tuple[Tool, ...]]:
 
 
 @memoize_by_identity
-def _unsaid(declared: tuple[Tool, ...]) -> tuple[Note, ...]:
-    unsaid = LossLog(A_PROMPT, "")
+def _find_losses(declared: tuple[Tool, ...]) -> tuple[Note, ...]:
+    losses = LossLog(PROMPT_NAME, "")
     for tool in declared:
         path = f"$.tools[{tool.name!r}]"
-        unsaid.carry(convert_freeform_tool(tool, unsaid, path).extra, path)
-    return unsaid.notes()
+        losses.carry(convert_freeform_tool(tool, losses, path).extra, path)
+    return losses.notes()

@@ -165,15 +165,16 @@ class _RequestSpans:
         context = self._request_span.get_span_context()
         self.trace_id = format_trace_id(context.trace_id) if context.is_valid else ""
 
-    def asks(
-        self, question: AttemptRecord, exchange: Attempt, endpoint: Endpoint
+    def start_attempt(
+        self, record: AttemptRecord, attempt: Attempt, endpoint: Endpoint
     ) -> Mapping[str, str]:
-        """An upstream is asked; the headers that tell it of the trace."""
-        asked = _replace_surrogates(_attempt_start_attributes(question, exchange.request, endpoint))
-        name = f"chat {asked['gen_ai.request.model']}"
-        at = self._unix_nanoseconds(question.started)
-        span = self._tracer.start_span(name, self._context, SpanKind.CLIENT, asked, (), at)
-        self._attempts.append((question, exchange, span))
+        """Start the span of an attempt; return the headers that continue the trace."""
+        attributes = _attempt_start_attributes(record, attempt.request, endpoint)
+        attributes = _replace_surrogates(attributes)
+        name = f"chat {attributes['gen_ai.request.model']}"
+        at = self._unix_nanoseconds(record.started)
+        span = self._tracer.start_span(name, self._context, SpanKind.CLIENT, attributes, (), at)
+        self._attempts.append((record, attempt, span))
         headers: dict[str, str] = {}
         _PROPAGATOR.inject(headers, set_span_in_context(span, self._context))
         return headers

@@ -1,10 +1,10 @@
-"""What the gateway remembers between requests, by what it is for.
+"""What is remembered between requests, on top of a store.
 
-    call ids  ->  the tools that they were made with      a client that sends them only once
-    upstream and model  ->  how it makes calls            found out once, not with each request
-    a response's id  ->  the response                     a client that goes on from it
+    call id  ->  the tools of its request        for clients that send their tools only once
+    upstream and model  ->  the learned mode     so that it is not learned with each request
+    response id  ->  the response                for clients that continue from it
 
-Whoever asks with another client's key finds nothing. Keys are hashed, so that none is stored.
+Entries are found only with the key of the client that made them. Keys are stored as hashes.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ..types import Tool
 
 HOUR = 3600.0
 DAY = 24 * HOUR
-OUTCOMES = 10
-"""How many of a model's last calls are remembered as made in the text, or not."""
+OBSERVED_CALLS = 10
+"""How many of a model's last calls are remembered as text calls or native calls."""
 _MAX_TEXT_CALLS = 3
 """Text calls among the last ones from which a native model is given its tools in the prompt."""
 _LOOK_BACK = 16
-"""How many calls to look up, so that a request full of unknown ones costs little."""
+"""How many calls are looked up at most: a request may be full of unknown ones."""
 
 _TOOLS = msgspec.json.Decoder(tuple[Tool, ...])
 
 
 class Memory:
-    """What is remembered, in a store."""
+    """Remembers tools, learned modes and responses in a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -40,34 +40,34 @@ class Memory:
     async def remember_tools(
         self, client: str, model: str, call_ids: Iterable[str], tools: tuple[Tool, ...]
     ) -> None:
-        """Remembers for a day which tools these calls were made with."""
-        address, data = _stored(tools)
+        """Remember for a day with which tools these calls were made."""
+        address, data = _encode_tools(tools)
         if data is not None:
             there = address.encode()
-            kept = {_key("call", client, model, call_id): there for call_id in call_ids}
-            # The tools come last, so that they do not expire before what points at them.
+            kept = {_hash_key("call", client, model, call_id): there for call_id in call_ids}
+            # The tools are written last, so that they do not expire before their pointers.
             kept[address] = data
             await self._store.put_many(kept, DAY)
 
     async def find_tools(
         self, client: str, model: str, call_ids: Iterable[str]
     ) -> tuple[Tool, ...] | None:
-        """The tools of the last of these calls that is known, for another day."""
+        """Return the tools of the last known call, and keep them for another day."""
         for call_id in reversed(list(call_ids)[-_LOOK_BACK:]):
-            pointer = _key("call", client, model, call_id)
+            pointer = _hash_key("call", client, model, call_id)
             address = await self._store.get(pointer)
             if address is not None:
-                return await self._tools_at(address.decode(), pointer)
+                return await self._load_tools(address.decode(), pointer)
         return None
 
     async def get_learned_mode(self, upstream: str, model: str) -> str | None:
-        """In which mode this model makes its calls, if that was found out in the last hour."""
-        mode = await self._store.get(_key("verdict", upstream, model))
+        """Return the mode that was learned for a model in the last hour."""
+        mode = await self._store.get(_hash_key("verdict", upstream, model))
         return None if mode is None else mode.decode()
 
     async def set_learned_mode(self, upstream: str, model: str, mode: str) -> None:
-        """Remembers for an hour in which mode this model makes its calls."""
-        await self._store.put(_key("verdict", upstream, model), mode.encode(), HOUR)
+        """Remember for an hour which mode works for a model."""
+        await self._store.put(_hash_key("verdict", upstream, model), mode.encode(), HOUR)
 
     async def learn(self, observation: Observation) -> None:
         """Remember what a request has shown; enough of it makes `prompt` the learned mode."""
@@ -80,48 +80,51 @@ class Memory:
                 await self.set_learned_mode(upstream, model, "prompt")
 
     async def add_call_observation(self, upstream: str, model: str, was_text: bool) -> int:
-        """Remembers that a model with native calls made one, in the text or not. Gives how many of
-        its last ones were in the text; an hour without any makes that forgotten."""
-        key = _key("outcomes", upstream, model)
-        await self._store.push(key, b"1" if was_text else b"0", max_items=OUTCOMES, seconds=HOUR)
+        """Remember that a native model made a call, in its text or not, for an hour.
+
+        Return how many of its last calls were in the text.
+        """
+        key = _hash_key("outcomes", upstream, model)
+        await self._store.push(
+            key, b"1" if was_text else b"0", max_items=OBSERVED_CALLS, seconds=HOUR
+        )
         return (await self._store.list_items(key)).count(b"1")
 
     async def has_called_natively(self, upstream: str, model: str) -> bool:
-        """Whether this model has made native calls in the last hour."""
-        return b"0" in await self._store.list_items(_key("outcomes", upstream, model))
+        """Return True if a model has made a native call in the last hour."""
+        return b"0" in await self._store.list_items(_hash_key("outcomes", upstream, model))
 
     async def put_response(self, client: str, identity: str, value: bytes) -> None:
-        """Keeps a response for 24 hours (the vendor keeps them for 30 days)."""
-        await self._store.put(_key("response", client, identity), value, DAY)
+        """Keep a response for 24 hours (the vendor keeps them for 30 days)."""
+        await self._store.put(_hash_key("response", client, identity), value, DAY)
 
     async def get_response(self, client: str, identity: str) -> bytes | None:
-        """A response that was kept for this client."""
-        return await self._store.get(_key("response", client, identity))
+        return await self._store.get(_hash_key("response", client, identity))
 
     async def delete_response(self, client: str, identity: str) -> None:
-        await self._store.delete(_key("response", client, identity))
+        await self._store.delete(_hash_key("response", client, identity))
 
-    async def _tools_at(self, address: str, pointer: str) -> tuple[Tool, ...] | None:
-        """The tools that a call points at; both stay for another day."""
+    async def _load_tools(self, address: str, pointer: str) -> tuple[Tool, ...] | None:
+        """Return the tools that a call points at, and keep both for another day."""
         data = await self._store.get(address)
-        tools = None if data is None else _decoded(data)
+        tools = None if data is None else _decode_tools(data)
         if data is not None and tools is not None:
             await self._store.put_many({pointer: address.encode(), address: data}, DAY)
         return tools
 
 
 @memoize_by_identity
-def _stored(tools: tuple[Tool, ...]) -> tuple[str, bytes | None]:
-    """Where tools are kept, and as which bytes; None if they cannot be."""
+def _encode_tools(tools: tuple[Tool, ...]) -> tuple[str, bytes | None]:
+    """Return the address and the bytes under which tools are stored; None if they cannot be."""
     try:
         data = msgspec.json.encode(tools)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
-        # Half a surrogate pair, say, which is no text but does come.
+        # For example a lone surrogate, which some clients do send.
         return "", None
-    return _key("tools", data.decode()), data
+    return _hash_key("tools", data.decode()), data
 
 
-def _decoded(data: bytes) -> tuple[Tool, ...] | None:
+def _decode_tools(data: bytes) -> tuple[Tool, ...] | None:
     try:
         return _TOOLS.decode(data)
     except (msgspec.MsgspecError, RecursionError):
@@ -129,7 +132,7 @@ def _decoded(data: bytes) -> tuple[Tool, ...] | None:
         return None
 
 
-def _key(kind: str, *parts: str) -> str:
-    """A key that only the same parts give, and that tells none of them."""
+def _hash_key(kind: str, *parts: str) -> str:
+    """Return a key that is unique for the parts and reveals none of them."""
     told = repr(parts).encode()
     return f"{kind}:{hashlib.blake2b(told, digest_size=20).hexdigest()}"

@@ -1,7 +1,7 @@
-"""What every request keeps of itself while it is served: a few values, and no bytes.
+"""The record of a request while it is served: a few values, and no bytes.
 
-What is counted (`tally.py`), logged (`logs.py`), traced (`tracing.py`) and shown (`inspector/`) of
-it is all read from here, when it is over. Only for the inspector bytes are kept, too: `flow.py`.
+Metrics, logs, traces and the inspector (`observe/`) all read it when the request has ended. The
+bytes that the inspector shows are kept beside it, in `capture.py`.
 """
 
 from __future__ import annotations
@@ -24,31 +24,29 @@ if TYPE_CHECKING:
 
 CLIENT_CLOSED = 499
 """The status where nobody was there to see one, or to see all of the answer."""
-_GIST = 160
+_MAX_USER_TEXT = 160
 
 
 class AttemptRecord(Struct, array_like=True):
-    """One question to an upstream, and what came of it. Times are those of `perf_counter`."""
+    """One attempt at an upstream, and its result. Times are those of `perf_counter`."""
 
     server: UpstreamServer
     plan: Plan
     path: str
     model: str
-    """What the upstream calls it."""
+    """The upstream's name for the model."""
     reason: str
-    """Why it was asked, if not for the first time."""
+    """Why the model was asked again; "" for the first attempt."""
     started: float
     request_body: bytes = b""
     response_capture: StreamCapture | None = None
-    """What came back, where bytes are kept."""
     headers: Mapping[str, str] | None = None
-    """What the upstream has to be told beside it."""
+    """Headers that continue the trace."""
     retries: int = 0
-    """How often the same was sent again, for problems with the connection or the server."""
+    """How often the same bytes were sent again after a connection or server error."""
     status: int = 0
     is_stream: bool = False
     first_byte: float | None = None
-    """When the head of the reply was there."""
     ended: float | None = None
     reply: Reply | None = None
     outcome: str = ""
@@ -63,20 +61,20 @@ class AttemptRecord(Struct, array_like=True):
         self.reply, self.outcome = reply, outcome
 
 
-class Spans(Protocol):
-    """Who wants to know of a request before it is over: a trace that others go on with."""
+class RequestSpans(Protocol):
+    """The spans of a request, which upstreams continue."""
 
     trace_id: str
 
-    def asks(
-        self, question: AttemptRecord, exchange: Attempt, endpoint: Endpoint
+    def start_attempt(
+        self, record: AttemptRecord, attempt: Attempt, endpoint: Endpoint
     ) -> Mapping[str, str]:
-        """An upstream is asked; the headers that tell it of the trace."""
+        """Start the span of an attempt; return the headers that continue the trace."""
         ...
 
 
 class RequestRecord(Struct, array_like=True):
-    """One request of a client."""
+    """One request from a client."""
 
     id: str = ""
     method: str = ""
@@ -87,60 +85,58 @@ class RequestRecord(Struct, array_like=True):
     """Seconds since 1970."""
     started: float = field(default_factory=perf_counter)
     model: str = ""
-    """The one that was asked for, and what its upstream calls the one that answers."""
+    """The name that the client used."""
     upstream_model: str = ""
+    """The upstream's name for it."""
     first_upstream: str = ""
     is_stream: bool = False
     tool_count: int = 0
     mode: str = ""
-    """How the model was given tools."""
+    """The mode of the last attempt."""
     attempts: list[AttemptRecord] = []
     retries: list[str] = []
-    """Why upstreams were asked more than once."""
+    """The reasons of all attempts but the first."""
     failures: list[tuple[str, str]] = []
-    """Upstreams that have failed, and the kind of each failure."""
+    """The upstreams that failed, each with the kind of its failure."""
     overhead: float | None = None
-    """Seconds that were not spent on waiting for upstreams."""
+    """Seconds that were not spent waiting for upstreams."""
     holdback: float | None = None
-    """The longest time that something was held back; None if nothing is streamed."""
+    """The longest time that content was held back; None if the reply is not streamed."""
     has_replied: bool = False
     replaced_reply: Reply | None = None
-    """What the client gets in the end, where that is not the last that an upstream has said."""
+    """The final reply, if it is not that of the last attempt."""
     notes: tuple[Note, ...] = ()
     failure: Failure | None = None
     status: int = 0
     ended: float = 0.0
     response_headers: dict[str, str] = {}
-    """The headers of the answer."""
     capture: RequestCapture | None = None
-    spans: Spans | None = None
+    spans: RequestSpans | None = None
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
         return self.ended - self.started
 
     @property
     def reply(self) -> Reply | None:
-        """What the client gets in the end."""
+        """The reply that the client receives."""
         if self.has_replied and self.replaced_reply is None:
             return self.attempts[-1].reply
         return self.replaced_reply
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """Those that the client gets."""
         reply = self.reply
         return reply.calls if reply else ()
 
     @property
     def note_codes(self) -> list[str]:
-        """What there was to remark, each once."""
+        """The codes of all notes, each once."""
         return list(dict.fromkeys(note.code for note in self.notes)) if self.notes else []
 
     @property
     def upstream(self) -> str:
-        """Who was asked last."""
+        """The last upstream that was asked."""
         if self.attempts:
             return self.attempts[-1].server.name
         return self.first_upstream
@@ -157,7 +153,7 @@ class RequestRecord(Struct, array_like=True):
     def start_attempt(self, attempt: Attempt, endpoint: Endpoint) -> AttemptRecord:
         """Record that an attempt is sent, and why."""
         record = AttemptRecord(
-            _server(endpoint),
+            _server_of(endpoint),
             attempt.plan,
             attempt.outgoing.path,
             attempt.profile.model,
@@ -177,7 +173,7 @@ class RequestRecord(Struct, array_like=True):
             is_kept = len(data) <= LARGE_CHUNK or capture.reserve(len(data))
             record.request_body = data if is_kept else b""
         if self.spans:
-            record.headers = self.spans.asks(record, attempt, endpoint)
+            record.headers = self.spans.start_attempt(record, attempt, endpoint)
         return record
 
     def start_response(
@@ -214,7 +210,7 @@ class RequestRecord(Struct, array_like=True):
 
 
 @memoize_by_identity
-def _server(endpoint: Endpoint) -> UpstreamServer:
+def _server_of(endpoint: Endpoint) -> UpstreamServer:
     return UpstreamServer(
         endpoint.name, endpoint.wire, endpoint.base_url, endpoint.key, endpoint.headers
     )
@@ -226,5 +222,5 @@ def last_user_text(request: Request) -> str:
         if message.role == "user":
             for part in reversed(message.parts):
                 if isinstance(part, Text) and (text := part.text.strip()):
-                    return text[:_GIST]
+                    return text[:_MAX_USER_TEXT]
     return ""

@@ -51,19 +51,19 @@ NEITHER: list[Any] = [
 
 
 @pytest.mark.parametrize("message", FOREIGN, ids=repr)
-def test_what_was_brought_in(message: Any) -> None:
+def test_untrusted_message_is_untrusted(message: Any) -> None:
     foreign, own = split_by_origin([message])
     assert any("planted" in text for text in foreign)
     assert not any("planted" in request.text for request in own)
 
 
 @pytest.mark.parametrize("message", OWN, ids=repr)
-def test_what_the_user_wrote(message: Any) -> None:
+def test_users_message_is_a_turn(message: Any) -> None:
     assert split_by_origin([message]) == ([], [UserTurn("asked")])
 
 
 @pytest.mark.parametrize("message", NEITHER, ids=repr)
-def test_what_is_neither(message: Any) -> None:
+def test_models_message_is_neither(message: Any) -> None:
     assert split_by_origin([message]) == ([], [])
 
 
@@ -128,7 +128,7 @@ def test_short_requests(request_body: Any) -> None:
     assert split_by_origin(request_body) == ([], [UserTurn("asked")])
 
 
-def test_what_a_turn_answers() -> None:
+def test_turn_has_the_reply_before_it() -> None:
     def requests(*turns: tuple[str, str]) -> list[UserTurn]:
         return split_by_origin([{"role": role, "content": text} for role, text in turns])[1]
 
@@ -139,6 +139,6 @@ def test_what_a_turn_answers() -> None:
     assert requests(said, ("tool", "planted"), asked) == [UserTurn("asked")]
 
 
-def test_what_is_no_message() -> None:
+def test_value_that_is_no_message_raises() -> None:
     with pytest.raises(UsageError, match=r"got `int` - at `\$\.context\[1\]`"):
         split_by_origin(["text", 1])

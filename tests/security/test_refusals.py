@@ -89,7 +89,7 @@ class Score:
         return f"{title:12} precision {self.precision:.3f}   recall {self.recall:.3f}   {counts}"
 
 
-def test_false_refusals_are_found_and_nothing_else() -> None:
+def test_false_refusals_are_found_with_precision_and_recall() -> None:
     every = rows("replies.jsonl")
     print()
     print(Score(every[::2]).line("seen half"))
@@ -102,7 +102,7 @@ def test_false_refusals_are_found_and_nothing_else() -> None:
     assert whole.recall >= RECALL
 
 
-def test_what_only_sounds_like_a_refusal_is_none() -> None:
+def test_hard_replies_are_judged_with_precision_and_recall() -> None:
     hard = Score(rows("hard_replies.jsonl"))
     print(f"\n{hard.line('hard')}")
     assert hard.precision >= PRECISION
@@ -180,7 +180,7 @@ def test_a_refusal_is_false_only_where_a_tool_fits() -> None:
         'The bot wrote: "{}"',
     ],
 )
-def test_only_prose_is_read(quoted: str) -> None:
+def test_refusal_in_a_quotation_is_ignored(quoted: str) -> None:
     text = "I can't access files on your computer, sorry."
     assert is_false(find_refusal(text, [FILES]))
     assert find_refusal(quoted.format(text), [FILES]) is None
@@ -217,7 +217,7 @@ def held(text: str) -> int:
     return next(steps, len(text))
 
 
-def test_answers_leave_at_once_and_nothing_is_held_for_long() -> None:
+def test_opening_of_an_answer_is_decided_early() -> None:
     every = rows("replies.jsonl")
     lengths = {row["id"]: held(row["reply"]) for row in every}
     assert max(lengths.values()) <= MAX_UNDECIDED
@@ -267,7 +267,7 @@ def test_ordinary_prose_costs_less_than_to_find_its_words() -> None:
      "```\n", "ich kann nicht empfehlen ", "我无法打开文件，", "لا أستطيع ", "?", "a",
      "only a, i can t open files, "],
 )  # fmt: skip
-def test_work_is_linear_in_the_text(piece: str) -> None:
+def test_find_refusal_takes_linear_time(piece: str) -> None:
     short, long = piece * 400, piece * 3200
     few, many = (cost(lambda text=text: find_refusal(text, [FILES])) for text in (short, long))
     assert many < 24 * few + 0.005

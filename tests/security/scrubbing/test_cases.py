@@ -34,14 +34,14 @@ def test_row_cut_at_every_place(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_row_among_other_text(case: Case) -> None:
+def test_row_among_other_text_is_scrubbed_alike(case: Case) -> None:
     """A long text before it, and lines around it, change nothing."""
     around = "Nothing to be seen here.\n" * 200
     assert scrub(f"{around}{case.text}\n{around}").text == f"{around}{case.scrubbed}\n{around}"
 
 
 @pytest.mark.parametrize("case", [case for case in cases() if case.title == "JSON"])
-def test_json_stays_json(case: Case) -> None:
+def test_scrubbed_json_row_is_json(case: Case) -> None:
     json.loads(case.text)
     json.loads(case.scrubbed)
 
@@ -52,7 +52,7 @@ def test_there_are_enough_rows() -> None:
     assert len(cases()) - len(found) >= 80
 
 
-def test_where_a_secret_was() -> None:
+def test_finding_reports_the_position_and_not_the_secret() -> None:
     text = 'first\n  {"api_key": "sk-1234567890"}\n'
     (found,) = scrub(text).findings
     assert (found.kind, found.name) == ("api-key", "api_key")
@@ -78,7 +78,7 @@ def test_cues_are_within_a_word() -> None:
     assert not [cue for cue in cues if cue != cue.lower() or any(map(str.isspace, cue))]
 
 
-def test_long_lines_in_pieces() -> None:
+def test_long_line_in_chunks_is_scrubbed_alike() -> None:
     """On lines that are longer than a window, pieces make no difference either."""
     chance = random.Random(5)
     rows = [case.text.replace("\n", " ") for case in cases()]

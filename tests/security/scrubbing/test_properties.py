@@ -92,7 +92,9 @@ def shape(value: Any) -> Any:
 @example({"a": "token:", "b": 12345678, "c": "x"}, False, None, 0)
 @example({"cmd": "token='abc12345", "ok": True, "n": "don't"}, False, None, 0)
 @example([{"a": "TOKEN='"}, {"a": "abcdef1234567890"}, {"a": "'"}], False, None, 1)
-def test_json_in_is_json_out(value: Any, ascii_only: bool, indent: int | None, depth: int) -> None:
+def test_scrubbed_json_keeps_its_structure(
+    value: Any, ascii_only: bool, indent: int | None, depth: int
+) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     for _ in range(depth):
         text = json.dumps({"text": text}, ensure_ascii=ascii_only)
@@ -104,7 +106,7 @@ def test_json_in_is_json_out(value: Any, ascii_only: bool, indent: int | None, d
 
 @settings(max_examples=200, deadline=None)
 @given(texts, st.lists(st.integers(0, 400), max_size=6))
-def test_pieces_make_no_difference(text: str, places: list[int]) -> None:
+def test_scrub_in_chunks_equals_scrub_whole(text: str, places: list[int]) -> None:
     scrubber = Scrubber()
     pieces = split_at(text, (place for place in places if place < len(text)))
     given = "".join(map(scrubber.feed, pieces)) + scrubber.finish()
@@ -116,7 +118,7 @@ def test_pieces_make_no_difference(text: str, places: list[int]) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(texts)
-def test_what_is_scrubbed_stays_as_it_is(text: str) -> None:
+def test_scrub_twice_equals_scrub_once(text: str) -> None:
     once = scrub(text).text
     assert scrub(once).text == once
 
@@ -151,7 +153,7 @@ SHAPES = (
 @pytest.mark.parametrize("form", SHAPES)
 @settings(max_examples=25, deadline=None)
 @given(names, secrets, texts)
-def test_no_secret_survives(form: str, name: str, secret: str, before: str) -> None:
+def test_scrub_any_form_removes_the_secret(form: str, name: str, secret: str, before: str) -> None:
     text = form.format(name=name, secret=secret)
     assert secret[4:] not in scrub(text).text
     assert secret[4:] not in scrub(f"some text before it\n{text}\nand after it").text
@@ -185,7 +187,7 @@ on_a_line = st.lists(st.tuples(st.sampled_from(ON_A_LINE), secrets), min_size=2,
 
 @settings(max_examples=300, deadline=None)
 @given(on_a_line, st.sampled_from([" ", "; ", ", ", " | ", " && "]), st.integers(1, 80))
-def test_none_of_several_on_a_line_survives(
+def test_scrub_several_secrets_on_a_line_removes_all(
     parts: list[tuple[str, str]], glue: str, size: int
 ) -> None:
     text = glue.join(form.format(secret=secret) for form, secret in parts)
@@ -246,7 +248,7 @@ def test_an_environment_keeps_its_shape(settings: list[tuple[str, str]]) -> None
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(pieces, max_size=30), st.integers(1, 3000))
-def test_little_is_held_back(parts: list[str], size: int) -> None:
+def test_held_text_is_bounded(parts: list[str], size: int) -> None:
     scrubber = Scrubber()
     text = "".join(parts) * 20
     for at in range(0, len(text), size):
@@ -256,7 +258,7 @@ def test_little_is_held_back(parts: list[str], size: int) -> None:
 
 @settings(max_examples=300)
 @given(st.one_of(texts, fragments))
-def test_what_is_covered_stays_in_its_place(text: str) -> None:
+def test_mask_keeps_all_positions(text: str) -> None:
     covered, found = mask(text).text, scrub(text).findings
     assert len(covered) == len(text)
     assert mask(text).findings == found
@@ -267,7 +269,7 @@ def test_what_is_covered_stays_in_its_place(text: str) -> None:
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.title}: {case.row[:60]!r}")
-def test_what_is_covered_is_gone(case: Case) -> None:
+def test_mask_hides_every_secret_of_the_table(case: Case) -> None:
     covered = mask(case.text).text
     assert len(covered) == len(case.text)
     for secret in case.secrets:

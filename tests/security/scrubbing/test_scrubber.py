@@ -30,7 +30,7 @@ LONG_SECRETS = {
 
 @pytest.mark.parametrize("form", LONG_SECRETS)
 @pytest.mark.parametrize("size", [1, 7, 1000, 10**6])
-def test_a_secret_of_any_length(form: str, size: int) -> None:
+def test_scrub_secret_of_any_length_replaces_all_of_it(form: str, size: int) -> None:
     before, secret = LONG_SECRETS[form]
     text, expected = before.format(secret), before.format("@*[REDACTED]")
     begin = "ghp_" if form == "shape" else secret[:4]
@@ -43,7 +43,7 @@ def test_a_secret_of_any_length(form: str, size: int) -> None:
     assert "".join(given) + scrubber.finish() == expected
 
 
-def test_prose_is_not_held_back() -> None:
+def test_feed_prose_holds_only_the_last_word() -> None:
     scrubber = Scrubber()
     text = "The quick brown fox jumps over the lazy dog and goes home. "
     assert scrubber.feed(text * 3) == text * 3
@@ -51,7 +51,7 @@ def test_prose_is_not_held_back() -> None:
     assert scrubber.finish() == "word"
 
 
-def test_a_line_with_a_secret_leaves_when_it_ends() -> None:
+def test_feed_line_with_a_secret_waits_for_its_end() -> None:
     scrubber = Scrubber()
     assert scrubber.feed("x\nDB_PASSWORD=hunter2") == "x\n"
     assert scrubber.feed("hunter2") == ""
@@ -145,13 +145,13 @@ def test_scrub_repeated_text_takes_linear_time(unit: str, before: str) -> None:
     "value", ["a", "aB", "a_", "a.", "a-b ", "1", "1a", "/a", "a:", "$", "é", "A1/"]
 )
 @pytest.mark.parametrize("form", ["TOKEN={}!", '"secret": "{}!"', "password: {}!", "Bearer {}!"])
-def test_no_value_takes_long(form: str, value: str) -> None:
+def test_scrub_long_value_takes_bounded_time(form: str, value: str) -> None:
     """A regular expression that tries everything would never come back here."""
     for size in (10, 100, 3_000):
         assert seconds(form.format(value * size)) < 0.5
 
 
-def test_nothing_is_nothing() -> None:
+def test_scrub_empty_text_returns_nothing() -> None:
     assert scrub("").text == ""
     assert Scrubber().finish() == ""
     assert scrubbed("a", 1) == "a"

@@ -23,7 +23,7 @@ def kept(text: str, vault: Vault, source: str = "read_file .env") -> str:
     return scrub(text, vault=vault, source=source).text
 
 
-def test_a_mark_is_put_back() -> None:
+def test_restore_placeholder_returns_the_secret() -> None:
     vault = Vault()
     text = kept(f"API_KEY={SECRET}", vault)
     assert re.fullmatch(r"API_KEY=sk-1\*\[REDACTED:[0-9a-f]{16}\]", text)
@@ -44,13 +44,13 @@ def test_a_mark_is_put_back() -> None:
     assert vault.restore(f"{mark}{mark}") == SECRET * 2
 
 
-def test_what_stands_before_a_mark_and_is_no_part_of_it() -> None:
+def test_restore_keeps_equal_text_before_a_placeholder() -> None:
     vault = Vault()
     for text in ("mysql -ppw12 db", "https://u:u@h", 'x https://aa:aa@h {"password": "«aaaaa12"}'):
         assert vault.restore(kept(text, vault)) == text
 
 
-def test_what_is_asked() -> None:
+def test_question_names_secret_source_and_destination() -> None:
     vault = Vault()
     text = kept(f"API_KEY={SECRET}", vault)
     (use,) = vault.find_uses({"url": text})
@@ -59,7 +59,7 @@ def test_what_is_asked() -> None:
     )
 
 
-def test_marks_of_others_are_left() -> None:
+def test_restore_leaves_placeholders_of_another_vault() -> None:
     vault, other = Vault(), Vault()
     kept(f"API_KEY={SECRET}", vault)
     foreign = kept(f"API_KEY={SECRET}", other)
@@ -68,14 +68,14 @@ def test_marks_of_others_are_left() -> None:
         assert vault.restore(text) == text
 
 
-def test_the_same_secret_has_one_mark() -> None:
+def test_same_secret_has_one_placeholder() -> None:
     vault = Vault()
     first = kept(f"API_KEY={SECRET}", vault)
     assert kept(f"API_KEY={SECRET}", vault) == first
     assert kept(f"API_KEY={SECRET}", vault, source="elsewhere") != first
 
 
-def test_secrets_stay_in_memory() -> None:
+def test_secret_cannot_be_shown_or_serialised() -> None:
     vault = Vault()
     text = kept(f"API_KEY={SECRET}", vault)
     (use,) = vault.find_uses(text)
@@ -92,7 +92,7 @@ def test_secrets_stay_in_memory() -> None:
             msgspec.to_builtins(thing)
 
 
-def test_escapes_are_undone() -> None:
+def test_restore_unescapes_the_secret() -> None:
     vault = Vault()
     value = 'p"ss\\wörd\n1234'
     for depth in range(3):
@@ -103,7 +103,7 @@ def test_escapes_are_undone() -> None:
         assert vault.restore(mark) == value
 
 
-def test_long_secrets() -> None:
+def test_restore_long_secret_up_to_the_limit() -> None:
     vault = Vault()
     body = "\n".join(["MIIEowIBAAKCAQEA04up8hoqzS1uABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"] * 30)
     text = f"-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n"
@@ -119,7 +119,7 @@ def test_long_secrets() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.text("abcXYZ0189", min_size=10).map("q7Xv{}".format), st.integers(1, 60))
-def test_what_was_taken_out_comes_back(secret: str, size: int) -> None:
+def test_restore_scrubbed_stream_returns_the_text(secret: str, size: int) -> None:
     text = f'{{"a": "x", "api_key": "{secret}"}}\nTOKEN={secret}\nhttps://u:{secret}@h/\n'
     vault = Vault()
     scrubber = Scrubber(vault=vault)
@@ -129,7 +129,7 @@ def test_what_was_taken_out_comes_back(secret: str, size: int) -> None:
     assert vault.restore(out) == text
 
 
-def test_arguments_of_every_kind() -> None:
+def test_restore_arguments_without_secrets_changes_nothing() -> None:
     vault = Vault()
     given: Any = {"a": (1, 2.5, True, None), "b": {"c": []}}
     assert vault.restore(given) == {"a": [1, 2.5, True, None], "b": {"c": []}}

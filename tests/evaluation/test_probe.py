@@ -400,8 +400,8 @@ def test_command_prints_findings_scores_and_advice(capsys: Any, file: Path) -> N
     assert "│ native tools    │ no      │ rejected (400: m does not support tools)" in out
     assert "│ context         │ 8192    │ tokens per request, reported by llama.cpp" in out
     assert "│ prompt, hermes" in out
-    assert "Recommended: prompt, in the dialect hermes\n  5 of 5 replies are correct" in out
-    assert "To have it so for good (--save adds this to toolspeak.toml):" in out
+    assert "Recommended: prompt, dialect hermes\n  5 of 5 replies are correct" in out
+    assert "To make it permanent (--save adds this to toolspeak.toml):" in out
     assert out.endswith(f"{LINES}context = 8192\n")
     assert file.read_text() == before
     assert "\x1b" not in out
@@ -548,7 +548,7 @@ def test_recommended_mode_is_shared_through_the_store(
     try:
         file.write_text(f'store = "{redis.url}"\n' + file.read_text())
         _, out, _ = run(capsys, "box/m")
-        assert "Gateways that share the store use it from now on, for an hour." in out
+        assert "Gateways that share the store use it for the next hour." in out
         assert asyncio.run(known(redis.url)) == "prompt"
     finally:
         redis.kill()

@@ -7,7 +7,6 @@ import asyncio
 import logging
 import os
 import re
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -32,87 +31,104 @@ from ..evaluation.report import (
     summarize_mode,
 )
 from ..types import ToolsMode
-from .io import write_json
+from .io import INTERRUPTED, explain_missing_packages, open_console, write_json
 from .serve import ConfigSource
 
 if TYPE_CHECKING:
     from ..evaluation.runner import EvalClient
 
-INTERRUPTED = 130
-"""What a shell expects of a program that Ctrl-C has ended."""
 _MODES: tuple[ToolsMode, ...] = get_args(ToolsMode)
-_UNSAFE = re.compile(r"[^A-Za-z0-9.]+")
+_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9.]+")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", nargs="?", default="", metavar="MODEL", help="the default model if left out"
+        "model",
+        nargs="?",
+        default="",
+        metavar="MODEL",
+        help="the model's name (default: the default model)",
     )
     parser.add_argument(
-        "--data", type=Path, metavar="FILE", help="questions, one JSON object a line; else our own"
+        "--data",
+        type=Path,
+        metavar="FILE",
+        help="questions, one JSON object per line (default: the built-in set)",
     )
-    parser.add_argument(
-        "--modes", metavar="MODE,…", help=f"{','.join(_MODES)}; all of them if left out"
-    )
+    parser.add_argument("--modes", metavar="MODE,…", help=f"{','.join(_MODES)} (default: all)")
     _add_choice(parser)
     _add_gateway(parser)
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="where answers are kept, and a run goes on"
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the file of answers; an interrupted run continues it",
     )
-    parser.add_argument("--fresh", action="store_true", help="forget the answers in that file")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the figures")
+    parser.add_argument("--fresh", action="store_true", help="discard the answers in that file")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results as a chart")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
-    """Which questions are asked, and how."""
-    parser.add_argument("--limit", type=_count, metavar="N", help="at most N questions")
+    parser.add_argument("--limit", type=_count, metavar="N", help="ask at most N questions")
     parser.add_argument(
-        "--every", type=_count, default=1, metavar="N", help="only each Nth question"
+        "--every", type=_count, default=1, metavar="N", help="ask only every Nth question"
     )
     parser.add_argument(
-        "--start", type=_count, default=1, metavar="K", help="from question K on; the first is 1"
+        "--start", type=_count, default=1, metavar="K", help="start with question K (default: 1)"
     )
     parser.add_argument(
-        "--concurrency", type=_count, default=1, metavar="N", help="questions at the same time"
+        "--concurrency",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="ask N questions at a time (default: 1)",
     )
     parser.add_argument(
         "--max-tokens",
         type=_count,
         default=1024,
         metavar="N",
-        help="the most that a model may say, its thoughts among it; 1024 if left out",
+        help="the longest answer, including reasoning (default: 1024)",
     )
     parser.add_argument(
-        "--timeout", type=_count, default=600, metavar="SECONDS", help="for one question"
+        "--timeout",
+        type=_count,
+        default=600,
+        metavar="SECONDS",
+        help="the limit for one question (default: 600)",
     )
 
 
 def _add_gateway(parser: argparse.ArgumentParser) -> None:
-    """Who is asked."""
     parser.add_argument(
-        "--url", help="a gateway that runs already, which chooses the mode; its key: TOOLSPEAK_KEYS"
+        "--url", help="a running gateway, which chooses the mode; TOOLSPEAK_KEYS holds its key"
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="a TOML file; toolspeak.toml if there is one"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="a TOML file (default: toolspeak.toml, if it exists)",
     )
     parser.add_argument(
-        "--gguf", type=Path, metavar="FILE", help="a model file to run in place of the bundled one"
+        "--gguf", type=Path, metavar="FILE", help="a model file to run instead of the bundled one"
     )
     parser.add_argument(
         "--embedded",
         action=argparse.BooleanOptionalAction,
-        help="run the embedded model, or do not",
+        help="run the embedded model or not (default: only without upstreams)",
     )
     parser.add_argument(
-        "--retries", type=_number, metavar="N", help="how often the gateway may ask a model again"
+        "--retries",
+        type=_number,
+        metavar="N",
+        help="how often the gateway may retry (default: as configured)",
     )
 
 
 def _number(text: str, least: int = 0) -> int:
-    """A whole number."""
     if not text.isdecimal() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
     return int(text)
 
 
@@ -121,13 +137,9 @@ def _count(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    try:
+    with explain_missing_packages("the gateway", "gateway,local"):
         from ..gateway.server import event_loop_factory
         from ..observe.logs import configure_logging
-    except ModuleNotFoundError as missing:
-        raise UsageError(
-            f"the gateway needs {missing.name}: pip install 'toolspeak[gateway,local]'"
-        ) from None
     _check(options)
     configure_logging("text", logging.ERROR)
     evaluation = _Evaluation(options)
@@ -135,28 +147,28 @@ def run(options: argparse.Namespace) -> int:
         with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
             runner.run(evaluation.run())
     except KeyboardInterrupt:
-        return evaluation.stopped()
-    return evaluation.ended()
+        return evaluation.report_interruption()
+    return evaluation.finish()
 
 
 def _check(options: argparse.Namespace) -> None:
-    """What would be a pity to find out at the end."""
+    """Reject bad combinations of options before any question is asked."""
     if options.plot:
         check_plot_path(options.plot)
     if options.url and options.modes:
-        raise UsageError("a gateway that runs already chooses the mode: leave --modes or --url out")
+        raise UsageError("a running gateway chooses the mode itself: omit --modes or --url")
     if options.url and not options.model:
-        raise UsageError(f"say which MODEL {options.url} shall be asked for")
+        raise UsageError(f"--url needs a MODEL: name one of {options.url}")
     if options.url and options.retries is not None:
-        raise UsageError("a gateway that runs already has its own settings: leave --retries out")
+        raise UsageError("a running gateway has its own settings: omit --retries or --url")
 
 
 def _modes(text: str | None) -> list[ToolsMode]:
-    """The modes of a list with commas, each once."""
+    """Parse a comma-separated list of modes."""
     names = [name.strip() for name in (text or ",".join(_MODES)).split(",")]
     for name in names:
         if name not in _MODES:
-            raise UsageError(f"there is no mode {name!r}; there are {', '.join(_MODES)}")
+            raise UsageError(f"unknown mode {name!r}: choose from {', '.join(_MODES)}")
     return [mode for mode in _MODES if mode in names]
 
 
@@ -177,33 +189,33 @@ class _Evaluation:
         self._answers: AnswerFile | None = None
 
     async def run(self) -> None:
-        """Ask all that is not answered yet."""
+        """Ask every question that has no answer yet."""
         status = self._console.status("Looking for the model …")
         with status:
-            async with self._gateway() as asked:
+            async with self._gateway() as client:
                 status.stop()
-                await self._ask(asked)
+                await self._ask(client)
 
-    def ended(self) -> int:
-        """Tell what came of it; 1 if questions have failed."""
+    def finish(self) -> int:
+        """Print the report; return 1 if questions failed."""
         answers = self._report(is_complete=True)
         failed = sum(bool(answer.error) for answer in answers)
         if failed:
-            many = "1 question has" if failed == 1 else f"{failed} questions have"
-            self._say(f"{many} failed: the same command asks again.")
+            count = "1 question" if failed == 1 else f"{failed} questions"
+            self._print(f"{count} failed: run the same command to ask again.")
         return int(bool(failed))
 
-    def stopped(self) -> int:
-        """Tell what there is so far, and how to go on."""
+    def report_interruption(self) -> int:
+        """Print the results so far, and how to continue."""
         if self._answers is None:
-            self._say("Stopped before anything was asked.")
+            self._print("Interrupted before the first question.")
             return INTERRUPTED
         answers = self._report(is_complete=False)
-        whole = len(self._modes) * len(self._questions)
+        total = len(self._modes) * len(self._questions)
         again = " (without --fresh)" if self._options.fresh else ""
-        self._say(
-            f"Stopped with {len(answers)} of {whole} answers, which are in {self._answers.path}: "
-            f"the same command{again} goes on from there."
+        self._print(
+            f"Interrupted after {len(answers)} of {total} answers. They are in "
+            f"{self._answers.path}: run the same command{again} to continue."
         )
         return INTERRUPTED
 
@@ -214,16 +226,16 @@ class _Evaluation:
         wanted = QuestionLimits(options.timeout, options.max_tokens, options.retries)
         if options.url:
             key = os.environ.get("TOOLSPEAK_KEYS", "").partition(",")[0].strip()
-            self._say(f"{options.url} chooses the mode itself: only that one is measured.")
+            self._print(f"{options.url} chooses the mode itself, so only that mode is measured.")
             return connect_gateway(options.url, key, options.model, wanted)
         config = ConfigSource(options, self._console).read_config()
         return start_gateway(config, os.environ, options.model, _modes(options.modes), wanted)
 
-    async def _ask(self, asked: EvalClient) -> None:
+    async def _ask(self, client: EvalClient) -> None:
         from ..evaluation.runner import ask_questions
 
-        self._model, self._modes = asked.model, asked.modes
-        answers = self._answers = self._open()
+        self._model, self._modes = client.model, client.modes
+        answers = self._answers = self._open_answers()
         work = list(answers.find_unanswered(self._modes, self._questions))
         with EvalProgress(self._console, len(self._modes) * len(self._questions), len(work)) as bar:
 
@@ -231,24 +243,24 @@ class _Evaluation:
                 answers.add(answer)
                 bar.advance(answer)
 
-            await ask_questions(asked, work, keep, concurrency=self._options.concurrency)
+            await ask_questions(client, work, keep, concurrency=self._options.concurrency)
 
-    def _open(self) -> AnswerFile:
-        """The file of answers, once it is known whose they are."""
-        name = _UNSAFE.sub("-", self._model).strip("-.")
+    def _open_answers(self) -> AnswerFile:
+        """Open the file of answers; its default name contains the model's."""
+        name = _UNSAFE_CHARACTERS.sub("-", self._model).strip("-.")
         path: Path = self._options.out or Path(f"eval-{name}.jsonl")
         data: Path | None = self._options.data
         if data and path.exists() and path.samefile(data):
-            raise UsageError(f"--out {path} has the questions; the answers need another file")
+            raise UsageError(
+                f"--out {path} is the file of questions: choose another for the answers"
+            )
         return AnswerFile(path, self._model, fresh=self._options.fresh)
 
-    # Telling.
-
     def _report(self, *, is_complete: bool) -> list[GradedAnswer]:
-        """Print the figures, and draw them; returns the answers that they are of."""
+        """Print the results, draw the chart, and return the answers."""
         assert self._answers
         self._answers.close()
-        by_mode = {mode: self._given(mode) for mode in self._modes}
+        by_mode = {mode: self._list_answers(mode) for mode in self._modes}
         answers = [answer for given in by_mode.values() for answer in given]
         every = [summarize_mode(mode, given) for mode, given in by_mode.items()]
         data: Path | None = self._options.data
@@ -268,24 +280,26 @@ class _Evaluation:
                 }
             )
         else:
-            _print(every, answers, title)
-            self._say(f"The answers are in {self._answers.path}.")
+            _print_report(every, answers, title)
+            self._print(f"The answers are in {self._answers.path}.")
         if self._options.plot:
             save_plot(every, title, self._options.plot)
-            self._say(f"The picture is {self._options.plot}.")
+            self._print(f"The chart is in {self._options.plot}.")
         return answers
 
-    def _given(self, mode: str) -> list[GradedAnswer]:
+    def _list_answers(self, mode: str) -> list[GradedAnswer]:
         assert self._answers
         given = (self._answers.get(mode, question) for question in self._questions)
         return [answer for answer in given if answer]
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._console.print(Text(escape_for_terminal(text)), soft_wrap=True)
 
 
-def _print(every: Sequence[ModeFigures], answers: Sequence[GradedAnswer], title: str) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+def _print_report(
+    every: Sequence[ModeFigures], answers: Sequence[GradedAnswer], title: str
+) -> None:
+    console = open_console()
     console.print(build_mode_table(every, title))
     console.print(build_category_table(every))
     for remark in describe_caveats(every, answers):
@@ -293,7 +307,7 @@ def _print(every: Sequence[ModeFigures], answers: Sequence[GradedAnswer], title:
 
 
 class EvalProgress:
-    """A bar that knows how many answers were right, and how many questions have failed."""
+    """A progress bar with the number of correct answers and failed questions."""
 
     def __init__(self, console: Console, whole: int, left: int) -> None:
         self._progress = Progress(
@@ -301,11 +315,13 @@ class EvalProgress:
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[said]}", markup=False),
+            TextColumn("{task.fields[summary]}", markup=False),
             console=console,
         )
         self._right = self._failed = self._asked = 0
-        self._task = self._progress.add_task("asking", total=whole, completed=whole - left, said="")
+        self._task = self._progress.add_task(
+            "asking", total=whole, completed=whole - left, summary=""
+        )
 
     def __enter__(self) -> EvalProgress:
         self._progress.start()
@@ -315,11 +331,10 @@ class EvalProgress:
         self._progress.stop()
 
     def advance(self, answer: GradedAnswer) -> None:
-        """One more answer has come."""
         self._asked += 1
         self._right += answer.correct
         self._failed += bool(answer.error)
-        said = f"{self._right} of {self._asked} right"
+        summary = f"{self._right} of {self._asked} correct"
         if self._failed:
-            said += f", {self._failed} failed"
-        self._progress.update(self._task, advance=1, description=answer.key, said=said)
+            summary += f", {self._failed} failed"
+        self._progress.update(self._task, advance=1, description=answer.key, summary=summary)

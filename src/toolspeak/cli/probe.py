@@ -1,11 +1,10 @@
-"""Ask a model what it can do, and how it is best given tools."""
+"""Find out what a model can do and which mode suits it best."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,11 @@ from msgspec import to_builtins
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from .._util import escape_for_terminal
 from ..errors import UsageError
-from .io import write_json
+from .io import INTERRUPTED, build_table, explain_missing_packages, open_console, write_json
 from .serve import ConfigSource, add_config_arguments
 
 if TYPE_CHECKING:
@@ -27,46 +25,46 @@ if TYPE_CHECKING:
     from ..upstream.catalog import Catalog, ResolvedModel
 
 _VALUES: dict[Any, str] = {True: "yes", False: "no", None: "unknown"}
-_INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
 _NOT_SAVED = 1
-"""The exit code where a verdict could not be written down."""
+"""The exit code if the settings could not be saved."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", default="", help="as clients name it; or the default")
+    parser.add_argument(
+        "model", nargs="?", default="", help="the model's name (default: the default model)"
+    )
     add_config_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--save", action="store_true", help="add the verdict to the file")
+    parser.add_argument(
+        "--save", action="store_true", help="add the recommended settings to the file"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    try:
+    with explain_missing_packages("a probe", "gateway,local"):
         from ..evaluation.probe import advise_config, save_advice
-    except ModuleNotFoundError as missing:
-        raise UsageError(
-            f"the gateway needs {missing.name}: pip install 'toolspeak[gateway,local]'"
-        ) from None
     aside = Console(stderr=True, highlight=False)
     loaded = ConfigSource(options, aside).load()
     try:
         report, served, shared = _probe_with_progress(options.model, loaded, aside)
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     advised = advise_config(report, served, loaded)
     saves = options.save and not advised.obstacle
     saved = str(save_advice(advised, loaded, os.environ)) if saves else None
     if options.json:
         write_json(describe_report(report, advised, shared=shared, saved=saved))
     else:
-        _ReportPrinter(report, advised).show(shared=shared, saved=saved, wanted=options.save)
+        _ReportPrinter(report, advised).print_report(
+            shared=shared, saved=saved, wanted=options.save
+        )
     return _NOT_SAVED if options.save and advised.lines and not saved else 0
 
 
 def _probe_with_progress(
     model: str, loaded: LoadedConfig, console: Console
 ) -> tuple[ProbeReport, ResolvedModel, bool]:
-    """The same as `probed`, with a line that tells how far it is."""
+    """Run `probe_by_name` with a line that shows the current step."""
     with _progress(console) as progress:
         task = progress.add_task("Looking for models")
         return asyncio.run(
@@ -82,7 +80,7 @@ def _progress(console: Console) -> Progress:
 async def probe_by_name(
     model: str, loaded: LoadedConfig, say: Callable[[str], None]
 ) -> tuple[ProbeReport, ResolvedModel, bool]:
-    """The report on a model, which one that is, and whether gateways that run now know it."""
+    """Return the report, the model, and True if the shared store now has the mode."""
     from ..evaluation.probe import probe_model
     from ..upstream.catalog import Catalog
     from ..upstream.client import UpstreamClient
@@ -108,7 +106,7 @@ async def probe_by_name(
 
 
 def _resolve_model(catalog: Catalog, model: str, problem: str) -> ResolvedModel:
-    """The model of that name, or the default one; `problem` is why there is no embedded one."""
+    """Return the named or default model; `problem` says why there is no embedded one."""
     from ..upstream.catalog import UnknownModelError
 
     try:
@@ -120,7 +118,7 @@ def _resolve_model(catalog: Catalog, model: str, problem: str) -> ResolvedModel:
 
 
 async def _share_mode(report: ProbeReport, served: ResolvedModel, loaded: LoadedConfig) -> bool:
-    """Tell the gateways that share a store what to do where `tools` is auto."""
+    """Store the recommended mode for gateways that share a store, if `tools` is auto."""
     from ..store.base import MemoryStore, open_store
     from ..upstream.memory import Memory
 
@@ -129,47 +127,50 @@ async def _share_mode(report: ProbeReport, served: ResolvedModel, loaded: Loaded
         await store.close()
         return False
     await Memory(store).set_learned_mode(served.profile.upstream, served.profile.model, report.mode)
-    is_kept = store.last_error is None
+    is_stored = store.last_error is None
     await store.close()
-    return is_kept
+    return is_stored
 
 
 def describe_report(
-    report: ProbeReport, advised: ConfigAdvice, *, shared: bool, saved: str | None = None
+    report: ProbeReport, advice: ConfigAdvice, *, shared: bool, saved: str | None = None
 ) -> dict[str, Any]:
-    """A report for programs."""
-    told: dict[str, Any] = to_builtins(report)
-    return {**told, "toml": advised.lines, "shared": shared, "saved": saved}
+    fields: dict[str, Any] = to_builtins(report)
+    return {**fields, "toml": advice.lines, "shared": shared, "saved": saved}
 
 
 class _ReportPrinter:
-    """A report for people."""
+    """Prints a report as text."""
 
-    def __init__(self, report: ProbeReport, advised: ConfigAdvice) -> None:
+    def __init__(self, report: ProbeReport, advice: ConfigAdvice) -> None:
         self._report = report
-        self._advised = advised
-        self._console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+        self._advice = advice
+        self._console = open_console()
 
-    def show(self, *, shared: bool, saved: str | None, wanted: bool) -> None:
-        """Print it; `wanted` says that it was to be saved."""
+    def print_report(self, *, shared: bool, saved: str | None, wanted: bool) -> None:
+        """Print the report; `wanted` is True if the user asked to save it."""
         report = self._report
         is_plain = report.model == f"{report.upstream}/{report.name}"
         where = "" if is_plain else f" ({report.name} at {report.upstream})"
         spent = f"{report.requests} requests in {report.seconds:g} s"
-        self._say(f"{report.model}{where}: {spent}")
-        self._table(("capability", "found", "what was seen"), self._findings())
-        self._table(("tools given by", "right calls", "right answers"), self._scores())
-        self._say(f"Recommended: {self._mode()}")
-        self._say(f"  {report.reason}.")
+        self._print(f"{report.model}{where}: {spent}")
+        self._console.print(
+            build_table(("capability", "result", "evidence"), self._list_findings())
+        )
+        self._console.print(
+            build_table(("mode", "correct calls", "correct answers"), self._list_scores())
+        )
+        self._print(f"Recommended: {self._describe_mode()}")
+        self._print(f"  {report.reason}.")
         if shared:
-            self._say("  Gateways that share the store use it from now on, for an hour.")
-        self._advise(saved, wanted=wanted)
+            self._print("  Gateways that share the store use it for the next hour.")
+        self._print_advice(saved, wanted=wanted)
 
-    def _mode(self) -> str:
+    def _describe_mode(self) -> str:
         report = self._report
-        return f"{report.mode}, in the dialect {report.dialect}" if report.dialect else report.mode
+        return f"{report.mode}, dialect {report.dialect}" if report.dialect else report.mode
 
-    def _findings(self) -> Iterable[Sequence[str]]:
+    def _list_findings(self) -> Iterable[Sequence[str]]:
         from ..evaluation.probe.trials import TITLES
 
         for name, finding in self._report.findings.items():
@@ -177,43 +178,35 @@ class _ReportPrinter:
             word = str(value) if type(value) is int else _VALUES.get(value, str(value))
             yield TITLES[name], word, finding.evidence
 
-    def _scores(self) -> Iterable[Sequence[str]]:
+    def _list_scores(self) -> Iterable[Sequence[str]]:
         from ..evaluation.probe.questions import CALL_QUESTIONS, QUESTIONS
 
         answers = len(QUESTIONS) - len(CALL_QUESTIONS)
         for score in self._report.scores:
-            is_whole = score.asked == len(QUESTIONS)
-            answered = f"{score.answers} of {answers}" if is_whole else "not asked"
+            is_complete = score.asked == len(QUESTIONS)
+            answered = f"{score.answers} of {answers}" if is_complete else "not tried"
             yield score.title, f"{score.calls} of {len(CALL_QUESTIONS)}", answered
 
-    def _advise(self, saved: str | None, *, wanted: bool) -> None:
-        advised = self._advised
+    def _print_advice(self, saved: str | None, *, wanted: bool) -> None:
+        advice = self._advice
         if saved:
-            self._say(f"\nAdded to {saved}:\n")
-        elif not advised.lines:
-            self._say(f"\nNothing to change: {advised.obstacle}.")
+            self._print(f"\nAdded to {saved}:\n")
+        elif not advice.lines:
+            self._print(f"\nNothing to change: {advice.obstacle}.")
         elif wanted:
-            self._say(f"\nNothing was saved: {advised.obstacle}. These lines say it:\n")
+            self._print(f"\nNothing was saved: {advice.obstacle}. The settings are:\n")
         else:
-            self._say(f"\nTo have it so for good ({self._how()}):\n")
-        if advised.lines:
-            self._say(advised.lines)
+            self._print(f"\nTo make it permanent ({self._describe_saving()}):\n")
+        if advice.lines:
+            self._print(advice.lines)
 
-    def _how(self) -> str:
-        return self._advised.obstacle or f"--save adds this to {self._advised.file}"
+    def _describe_saving(self) -> str:
+        return self._advice.obstacle or f"--save adds this to {self._advice.file}"
 
-    def _table(self, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        table = Table()
-        for title in titles:
-            table.add_column(title, overflow="fold")
-        for row in rows:
-            table.add_row(*map(_text, row))
-        self._console.print(table)
-
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._console.print(_text(text), soft_wrap=True)
 
 
 def _text(text: str) -> Text:
-    """Servers have said some of it."""
+    """Escape text that may quote a server."""
     return Text(escape_for_terminal(text))

@@ -1,1 +1,1 @@
-"""How well a model calls tools: questions with known answers, asked through the gateway."""
+"""Measure how well a model calls tools: `eval` grades answers, `probe` tries capabilities."""

@@ -1,12 +1,14 @@
-"""Questions with known answers, one JSON object a line.
+"""Questions with known answers, one JSON object per line, and the grading of calls.
 
 {"id": "simple_1", "category": "simple", "question": "What is the weather in Oslo?",
  "tools": [{"name": "get_weather", "description": "…", "parameters": {…}}],
  "truth": {"get_weather": {"city": ["Oslo"], "unit": ["celsius", ""]}}}
 
-`truth` has the calls to make, and for each parameter the values that are right; "" among them says
-that it may be left out. A tool that is called repeatedly has a number behind its name: `f_1`,
-`f_2`. The fields are those of the Berkeley Function-Calling Leaderboard.
+`truth` holds the expected calls with the accepted values of each parameter; "" among them makes the
+parameter optional. Repeated calls of one tool are numbered: `f_1`, `f_2`. Fields and grading are
+those of the Berkeley Function-Calling Leaderboard: names must be equal, required parameters
+present, no parameter unknown, and each value among the accepted ones. Strings are compared without
+case, spaces and `,./-_*^`; an integer is accepted for a float. Calls may come in any order.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ from ..errors import UsageError
 from ..types import ToolCall
 
 RELEVANCE = "relevance"
-"""The category of questions that no tool can help with."""
+"""The category of questions for which no tool is relevant."""
 OWN_SET = "Toolspeak's own set"
-"""What stands for the path of the set that is shipped."""
+"""Shown instead of a path for the questions that ship with Toolspeak."""
 
 
 class EvalQuestion(Struct, frozen=True):
-    """What is asked, which tools are offered, and what is right."""
+    """A question, the tools on offer, and the expected calls."""
 
     category: str
     question: Annotated[str, Meta(min_length=1)]
@@ -41,16 +43,16 @@ class EvalQuestion(Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Tells a question from another of the same id."""
-        said = msgspec.json.encode((self.category, self.question, self.tools, self.truth))
-        return hashlib.sha256(said).hexdigest()[:16]
+        """Distinguishes versions of a question with the same id."""
+        encoded = msgspec.json.encode((self.category, self.question, self.tools, self.truth))
+        return hashlib.sha256(encoded).hexdigest()[:16]
 
 
 _DECODER = msgspec.json.Decoder(EvalQuestion)
 
 
 def read_questions(path: Path | None = None) -> list[EvalQuestion]:
-    """The questions of a file, or those that are shipped."""
+    """Read the questions of a file, or those that ship with Toolspeak."""
     name, data = (str(path), path.read_bytes()) if path else (OWN_SET, _read_own_set())
     questions: list[EvalQuestion] = []
     lines: dict[str, int] = {}
@@ -60,7 +62,9 @@ def read_questions(path: Path | None = None) -> list[EvalQuestion]:
         place = f"{name}, line {number}"
         question = _decode_question(line, place)
         if question.id in lines:
-            raise UsageError(f"{place}: {question.id!r} stands in line {lines[question.id]} too")
+            raise UsageError(
+                f"{place}: the id {question.id!r} is also on line {lines[question.id]}"
+            )
         lines[question.id] = number
         questions.append(question)
     if not questions:
@@ -71,10 +75,12 @@ def read_questions(path: Path | None = None) -> list[EvalQuestion]:
 def select_questions(
     questions: list[EvalQuestion], *, start: int = 1, every: int = 1, limit: int | None = None
 ) -> list[EvalQuestion]:
-    """A part of the questions: each `every`th from number `start` on, at most `limit`."""
+    """Return every `every`th question from number `start` on, at most `limit`."""
     part = questions[start - 1 :: every][:limit]
     if not part:
-        raise UsageError(f"no question is left: there are {len(questions)}, and none from {start}")
+        raise UsageError(
+            f"no questions selected: there are {len(questions)}, and --start is {start}"
+        )
     return part
 
 
@@ -93,7 +99,7 @@ def _decode_question(line: bytes, place: str) -> EvalQuestion:
 
 
 def _find_problems(question: EvalQuestion) -> Iterator[str]:
-    """What no type can say."""
+    """Yield problems that the types do not cover."""
     for index, tool in enumerate(question.tools):
         if not isinstance(tool.get("name"), str):
             yield f"Expected the name of a tool - at `$.tools[{index}].name`"
@@ -103,11 +109,11 @@ def _find_problems(question: EvalQuestion) -> Iterator[str]:
     truths = question.truth if isinstance(question.truth, list) else [question.truth or {}]
     for name, accepted in (item for truth in truths for item in truth.items()):
         if name in names and not isinstance(accepted, dict):
-            yield f"Expected the values that are right for each parameter - at `$.truth.{name}`"
+            yield f"Expected the accepted values of each parameter - at `$.truth.{name}`"
     if question.category == RELEVANCE and question.truth:
-        yield "no call is right where the category is `relevance` - at `$.truth`"
+        yield "the category `relevance` expects no calls - at `$.truth`"
     if question.category != RELEVANCE and not question.truth:
-        yield "the calls that are right are missing; only `relevance` has none - at `$.truth`"
+        yield "the expected calls are missing; only `relevance` has none - at `$.truth`"
 
 
 _IGNORED = re.compile(r"[ ,./\-_*^]")
@@ -115,14 +121,14 @@ _NUMBER = re.compile(r"[ _]\d+$")
 
 
 def is_correct(question: EvalQuestion, calls: Sequence[ToolCall]) -> bool:
-    """Whether these calls are what the question asks for."""
+    """Compare calls with those that the question expects."""
     if question.category == RELEVANCE:
         return not calls
-    wanted = list(_expected_calls(question))
-    if len(wanted) != len(calls):
+    expected = list(_expected_calls(question))
+    if len(expected) != len(calls):
         return False
     left = list(calls)
-    for name, accepted in wanted:
+    for name, accepted in expected:
         match = next(
             (call for call in left if _is_expected_call(call, name, accepted, question)), None
         )
@@ -133,20 +139,20 @@ def is_correct(question: EvalQuestion, calls: Sequence[ToolCall]) -> bool:
 
 
 def _expected_calls(question: EvalQuestion) -> Iterator[tuple[str, Any]]:
-    """The calls to make. A name with a number at its end is a tool that is called repeatedly."""
+    """Yield the expected calls; a number at the end of a name marks a repeated call."""
     names = {tool["name"] for tool in question.tools}
     truth = question.truth or {}
     for one in truth if isinstance(truth, list) else [truth]:
         for name, accepted in one.items():
             bare = name if name in names else _NUMBER.sub("", name)
-            # A few truths leave out the namespace of the tool.
+            # A few of the leaderboard's truths omit the tool's namespace.
             full = [tool for tool in names if tool == bare or tool.endswith(f".{bare}")]
             yield full[0] if full else bare, accepted
 
 
 def _is_expected_call(call: ToolCall, name: str, accepted: Any, question: EvalQuestion) -> bool:
     tool = next((tool for tool in question.tools if tool["name"] == name), None)
-    # A truth of the leaderboard is broken: nothing is right there.
+    # One of the leaderboard's truths is malformed: no call can match it.
     if tool is None or not isinstance(accepted, dict):
         return False
     is_whole = call.name == name and _required_parameters(tool) <= call.arguments.keys()
@@ -158,7 +164,7 @@ def _required_parameters(tool: Mapping[str, Any]) -> set[str]:
 
 
 def _match_arguments(values: Mapping[str, Any], accepted: Mapping[str, Any]) -> bool:
-    """Whether each value is an accepted one, and each that is not there may be left out."""
+    """Check that each value is accepted, and that each absent parameter is optional."""
     return values.keys() <= accepted.keys() and all(
         _is_accepted(values[key], _as_list(ones)) if key in values else "" in _as_list(ones)
         for key, ones in accepted.items()

@@ -1,4 +1,4 @@
-"""What the answers come to: figures for each mode, as tables, as JSON, and as a picture."""
+"""The results of an evaluation: figures per mode as tables, JSON and a chart."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from .questions import RELEVANCE
 PICTURES = (".png", ".svg", ".pdf")
 _NOTHING = "–"
 _COLOURS = {"native": "#4477aa", "prompt": "#ee6677", "constrained": "#228833"}
-"""They can be told apart by those who see fewer, and in print."""
+"""Distinguishable for the colour-blind, and in print."""
 _OTHER_COLOUR = "#777777"
 
 
 class CorrectShare(Struct, frozen=True):
-    """How many of how many are right."""
+    """The share of correct answers."""
 
     correct: int = 0
     total: int = 0
 
     @property
     def value(self) -> float | None:
-        """None if there was nothing to be right about."""
+        """None without any answers."""
         return self.correct / self.total if self.total else None
 
     def __str__(self) -> str:
@@ -44,52 +44,51 @@ class CorrectShare(Struct, frozen=True):
 
 
 class ModeFigures(Struct, frozen=True, kw_only=True):
-    """What one mode comes to. Means are over the answers that came."""
+    """The results of one mode; means are over answers that did not fail."""
 
     mode: str
     answers: int
     failed: int
     accuracy: CorrectShare
-    """Of the questions that need calls."""
+    """Of the questions that expect calls."""
     relevance: CorrectShare
-    """Of the questions that no tool can help with."""
+    """Of the questions for which no tool is relevant."""
     categories: dict[str, CorrectShare]
     calls: float
     input_tokens: float
-    """Tokens of the prompts."""
+    """Mean per question, retries included."""
     output_tokens: float
     seconds: float
     retries: float
     served_modes: dict[str, int]
-    """How many answers came by which mode, as the gateway tells it."""
+    """The number of answers by the mode of their final attempt."""
     truncated: int
-    """How many answers were longer than they might be."""
 
 
 def summarize_mode(mode: str, answers: Sequence[GradedAnswer]) -> ModeFigures:
-    """The figures of one mode. A question that failed is one that is not right."""
-    came = [answer for answer in answers if not answer.error]
-    asked, idle = _split_by_relevance(answers)
+    """Compute the figures of one mode; a failed question counts as wrong."""
+    completed = [answer for answer in answers if not answer.error]
+    with_calls, without_calls = _split_by_relevance(answers)
     kinds = dict.fromkeys(answer.category for answer in answers)
     return ModeFigures(
         mode=mode,
         answers=len(answers),
-        failed=len(answers) - len(came),
-        accuracy=_count_correct(asked),
-        relevance=_count_correct(idle),
+        failed=len(answers) - len(completed),
+        accuracy=_count_correct(with_calls),
+        relevance=_count_correct(without_calls),
         categories={
             kind: _count_correct(answer for answer in answers if answer.category == kind)
             for kind in kinds
         },
-        calls=_mean(len(answer.calls) for answer in came),
-        input_tokens=_mean(answer.input_tokens for answer in came),
-        output_tokens=_mean(answer.output_tokens for answer in came),
-        seconds=_mean(answer.seconds for answer in came),
-        retries=_mean(answer.retries for answer in came),
+        calls=_mean(len(answer.calls) for answer in completed),
+        input_tokens=_mean(answer.input_tokens for answer in completed),
+        output_tokens=_mean(answer.output_tokens for answer in completed),
+        seconds=_mean(answer.seconds for answer in completed),
+        retries=_mean(answer.retries for answer in completed),
         served_modes=dict(
-            Counter(answer.served_mode for answer in came if answer.served_mode).most_common()
+            Counter(answer.served_mode for answer in completed if answer.served_mode).most_common()
         ),
-        truncated=sum(answer.stop_reason == "length" for answer in came),
+        truncated=sum(answer.stop_reason == "length" for answer in completed),
     )
 
 
@@ -112,11 +111,10 @@ def _mean(values: Iterable[float]) -> float:
     return sum(found) / len(found) if found else 0.0
 
 
-# For programs.
+# JSON.
 
 
 def describe_modes(all_figures: Sequence[ModeFigures]) -> list[dict[str, Any]]:
-    """The figures of all modes as plain values."""
     return [
         {
             "mode": one.mode,
@@ -125,7 +123,7 @@ def describe_modes(all_figures: Sequence[ModeFigures]) -> list[dict[str, Any]]:
             "accuracy": one.accuracy.value,
             "relevance": one.relevance.value,
             "categories": {
-                kind: {"right": share.correct, "of": share.total}
+                kind: {"correct": share.correct, "total": share.total}
                 for kind, share in one.categories.items()
             },
             "calls_per_question": one.calls,
@@ -133,18 +131,18 @@ def describe_modes(all_figures: Sequence[ModeFigures]) -> list[dict[str, Any]]:
             "output_tokens": one.output_tokens,
             "seconds": one.seconds,
             "retries": one.retries,
-            "served": one.served_modes,
-            "cut_off": one.truncated,
+            "served_modes": one.served_modes,
+            "truncated": one.truncated,
         }
         for one in all_figures
     ]
 
 
-# For people.
+# Tables.
 
 
 def build_mode_table(all_figures: Sequence[ModeFigures], title: str) -> Table:
-    """A row for each mode."""
+    """Build a table with one row per mode."""
     out = Table(title=Text(title), title_justify="left", caption_justify="left")
     out.add_column("mode", no_wrap=True)
     for column in ("accuracy", "relevance", "calls", "tokens in", "out", "seconds", "retries"):
@@ -155,12 +153,12 @@ def build_mode_table(all_figures: Sequence[ModeFigures], title: str) -> Table:
         times = (f"{one.seconds:.2f}", f"{one.retries:.2f}", str(one.failed))
         shown = means + times if one.answers > one.failed else (*[_NOTHING] * 5, str(one.failed))
         out.add_row(Text(one.mode), str(one.accuracy), str(one.relevance), *shown)
-    out.caption = Text("calls, tokens, seconds and retries: means of one question")
+    out.caption = Text("calls, tokens, seconds and retries are means per question")
     return out
 
 
 def build_category_table(all_figures: Sequence[ModeFigures]) -> Table:
-    """A row for each category, a column for each mode."""
+    """Build a table with one row per category and one column per mode."""
     out = Table()
     out.add_column("category", no_wrap=True)
     for one in all_figures:
@@ -174,44 +172,44 @@ def build_category_table(all_figures: Sequence[ModeFigures]) -> Table:
 def describe_caveats(
     all_figures: Sequence[ModeFigures], answers: Iterable[GradedAnswer]
 ) -> Iterator[str]:
-    """What has to be known to understand the tables."""
+    """Yield what a reader must know to interpret the tables."""
     for one in all_figures:
         for mode, count in one.served_modes.items():
             if mode != one.mode:
-                yield f"{one.mode}: {count} of {one.answers} answers came by the mode {mode}"
+                yield f"{one.mode}: {count} of {one.answers} answers fell back to {mode} mode"
         if one.truncated:
             yield (
-                f"{one.mode}: {one.truncated} of {one.answers} answers were cut off; "
-                "--max-tokens says how long they may be"
+                f"{one.mode}: {one.truncated} of {one.answers} answers were truncated; "
+                "raise --max-tokens"
             )
     failures = Counter((answer.mode, answer.error) for answer in answers if answer.error)
     for (mode, error), count in failures.most_common(5):
         many = "1 question" if count == 1 else f"{count} questions"
-        yield f"{mode}: {many} failed, which counts as wrong: {error}"
+        yield f"{mode}: {many} failed and count as wrong: {error}"
     if len(failures) > 5:
-        yield f"… and {len(failures) - 5} more kinds of failures; the file of answers has them all"
+        yield f"… and {len(failures) - 5} more kinds of failures; see the file of answers"
 
 
 def _list_categories(all_figures: Sequence[ModeFigures]) -> list[str]:
     return list(dict.fromkeys(kind for one in all_figures for kind in one.categories))
 
 
-# As a picture.
+# The chart.
 
 
 def check_plot_path(path: Path) -> None:
-    """Before anything is asked: whether a picture can be written there."""
+    """Raise `UsageError` if the chart could not be written, before any question is asked."""
     if path.suffix.lower() not in PICTURES:
-        raise UsageError(f"--plot {path}: the name has to end with {', '.join(PICTURES)}")
+        raise UsageError(f"--plot {path}: the name must end with {', '.join(PICTURES)}")
     if not path.absolute().parent.is_dir():
-        raise UsageError(f"--plot {path}: there is no folder {path.parent}")
+        raise UsageError(f"--plot {path}: the folder {path.parent} does not exist")
     if find_spec("matplotlib") is None:
         raise UsageError("--plot needs matplotlib: pip install 'toolspeak[plot]'")
 
 
 def save_plot(all_figures: Sequence[ModeFigures], title: str, path: Path) -> None:
-    """A group of bars for each category, and what an answer costs."""
-    # It takes a second to load, and only this picture needs it.
+    """Draw the correct answers per category, and the seconds and tokens per question."""
+    # matplotlib takes a second to load, and only the chart needs it.
     import_module("matplotlib").use("Agg")
     pyplot = import_module("matplotlib.pyplot")
     kinds = _list_categories(all_figures)
@@ -219,9 +217,9 @@ def save_plot(all_figures: Sequence[ModeFigures], title: str, path: Path) -> Non
         1, 3, figsize=(max(9.0, 4.5 + 1.2 * len(kinds)), 4.2), width_ratios=(2 + len(kinds), 2, 2)
     )
     _plot_categories(rates, kinds, all_figures)
-    _plot_means(times, "seconds a question", all_figures, [one.seconds for one in all_figures])
+    _plot_means(times, "seconds per question", all_figures, [one.seconds for one in all_figures])
     totals = [one.input_tokens + one.output_tokens for one in all_figures]
-    _plot_means(tokens, "tokens a question", all_figures, totals)
+    _plot_means(tokens, "tokens per question", all_figures, totals)
     for axes in (rates, times, tokens):
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8)
@@ -254,7 +252,7 @@ def _plot_categories(axes: Any, kinds: Sequence[str], all_figures: Sequence[Mode
     axes.set_xticks(range(len(kinds)), [name.replace("_", "\n") for name in names], fontsize=8)
     axes.set_ylim(0, 108)
     axes.set_yticks(range(0, 101, 20))
-    axes.set_title("right answers, %", fontsize=9)
+    axes.set_title("correct answers, %", fontsize=9)
 
 
 def _plot_means(

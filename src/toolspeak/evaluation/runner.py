@@ -1,8 +1,10 @@
-"""Asks the questions, by the gateway's own HTTP API: of a gateway that is started for it, with one
-model for each mode, or of one that runs already and chooses the mode itself.
+"""Ask the questions of an evaluation through the gateway's HTTP API.
 
-    async with own_gateway(config, os.environ, "box/qwen3:8b", modes) as asked:
-        await run(asked, work, answers.add)
+The gateway is either started for the evaluation, with the model once per mode, or already running;
+then it chooses the mode itself.
+
+    async with start_gateway(config, os.environ, "box/qwen3:8b", modes, limits) as client:
+        await ask_questions(client, work, answers.add)
 """
 
 from __future__ import annotations
@@ -37,27 +39,27 @@ from .answers import GradedAnswer, answer_key
 from .questions import EvalQuestion, is_correct
 
 GATEWAY_MODE = "auto"
-"""Stands for the mode where a running gateway chooses it."""
+"""Shown as the mode if a running gateway chooses it."""
 _WIRE = get_wire("openai_chat")
 _SHOWN = 500
-"""How much of what a model said beside its calls is kept."""
+"""Characters of an answer's text that the file keeps."""
 _HOST = "127.0.0.1"
 _LOOK_EVERY = 0.1
 
 
 class QuestionLimits(Struct, frozen=True):
-    """What every question is asked with."""
+    """The limits for one question."""
 
     timeout: float
-    """Seconds for one question."""
+    """Seconds."""
     max_tokens: int
-    """A small model may say the same over and over, and would never end."""
+    """A small model may repeat itself without end."""
     retries: int | None = None
-    """How often the gateway may ask again; None: as it is configured."""
+    """The gateway's retries; None keeps the configured number."""
 
 
 class EvalClient:
-    """A gateway to ask, and what the model is called there in each mode."""
+    """Asks a gateway, which knows the model under one name per mode."""
 
     def __init__(
         self,
@@ -65,36 +67,35 @@ class EvalClient:
         key: str,
         model: str,
         names: Mapping[str, str],
-        wanted: QuestionLimits,
+        limits: QuestionLimits,
         settled: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.url = url
         self.model = model
         self.modes = tuple(names)
         self._names = names
-        self._limits = wanted
+        self._limits = limits
         self._wait_until_ready = settled
-        limits = UpstreamSettings(first_byte_timeout=wanted.timeout, idle_timeout=wanted.timeout)
-        self._endpoint = Endpoint("gateway", _WIRE.name, url, key, {}, limits)
+        timeouts = UpstreamSettings(first_byte_timeout=limits.timeout, idle_timeout=limits.timeout)
+        self._endpoint = Endpoint("gateway", _WIRE.name, url, key, {}, timeouts)
         self._ticker = Ticker()
         self._upstreams = UpstreamClient(self._ticker)
 
     def close(self) -> None:
-        """Let go of the connections."""
         self._upstreams.close()
         self._ticker.stop()
 
     async def check_gateway(self) -> None:
-        """Whether there is anybody to ask."""
+        """Raise `UsageError` unless the gateway responds."""
         try:
             with await self._upstreams.request(self._endpoint, "/v1/models") as response:
                 if response.status >= 300:
                     raise await response.read_error()
         except UpstreamError as problem:
-            raise UsageError(f"no gateway answers at {self.url}: {problem}") from None
+            raise UsageError(f"no gateway responds at {self.url}: {problem}") from None
 
     async def ask(self, mode: str, question: EvalQuestion) -> GradedAnswer:
-        """Ask a question; whatever goes wrong is an answer that says so."""
+        """Ask a question and grade the reply; a failure becomes an answer with `error` set."""
         began = perf_counter()
         reply, headers, error = Reply(), dict[str, str](), ""
         try:
@@ -104,11 +105,11 @@ class EvalClient:
                 began = perf_counter()
                 reply, headers = await self._send(mode, question)
         except TimeoutError:
-            error = f"there was no answer in {self._limits.timeout:g} s"
+            error = f"no answer within {self._limits.timeout:g} s"
         except UpstreamError as problem:
             error = f"HTTP {problem.failure.status}: {problem}"
         except WireError as problem:
-            error = f"the answer cannot be read: {problem}"
+            error = f"the reply cannot be decoded: {problem}"
         usage = reply.usage or Usage()
         return GradedAnswer(
             key=answer_key(mode, question),
@@ -156,23 +157,23 @@ async def _decode_response(response: UpstreamResponse) -> Reply:
 
 
 async def ask_questions(
-    asked: EvalClient,
+    client: EvalClient,
     work: Iterable[tuple[str, EvalQuestion]],
     done: Callable[[GradedAnswer], None],
     *,
     concurrency: int = 1,
 ) -> None:
-    """Ask all that is to be asked, some at a time; each answer is told as it comes."""
-    left = iter(work)
+    """Ask `work`, up to `concurrency` questions at a time; `done` receives each answer."""
+    remaining = iter(work)
 
-    async def ask_on() -> None:
-        for mode, question in left:
-            done(await asked.ask(mode, question))
+    async def ask_remaining() -> None:
+        for mode, question in remaining:
+            done(await client.ask(mode, question))
 
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(concurrency):
-                group.create_task(ask_on())
+                group.create_task(ask_remaining())
     except ExceptionGroup as problems:
         raise problems.exceptions[0] from None
 
@@ -182,17 +183,17 @@ async def ask_questions(
 
 @asynccontextmanager
 async def connect_gateway(
-    url: str, key: str, model: str, wanted: QuestionLimits
+    url: str, key: str, model: str, limits: QuestionLimits
 ) -> AsyncGenerator[EvalClient, None]:
-    """A gateway that runs already."""
-    asked = EvalClient(
-        url.rstrip("/").removesuffix("/v1"), key, model, {GATEWAY_MODE: model}, wanted
+    """Connect to a running gateway."""
+    client = EvalClient(
+        url.rstrip("/").removesuffix("/v1"), key, model, {GATEWAY_MODE: model}, limits
     )
     try:
-        await asked.check_gateway()
-        yield asked
+        await client.check_gateway()
+        yield client
     finally:
-        asked.close()
+        client.close()
 
 
 @asynccontextmanager
@@ -201,56 +202,55 @@ async def start_gateway(
     environ: Mapping[str, str],
     model: str,
     modes: Sequence[ToolsMode],
-    wanted: QuestionLimits,
+    limits: QuestionLimits,
 ) -> AsyncGenerator[EvalClient, None]:
-    """A gateway on a free port of this machine, which has the model once for each mode."""
-    source = _ModelSource(config, environ, model, wanted)
+    """Start a gateway on a free local port, with the model once per mode."""
+    source = _ModelSource(config, environ, model, limits)
     try:
         await source.start()
-        async with _serve_model(source, modes) as asked:
-            yield asked
+        async with _serve_model(source, modes) as client:
+            yield client
     finally:
         await source.stop()
 
 
 class _ModelSource:
-    """Where the model is: configured, of a provider, or on this machine."""
+    """Finds the model: configured, of a provider, or on this machine."""
 
     def __init__(
-        self, config: Config, environ: Mapping[str, str], model: str, wanted: QuestionLimits
+        self, config: Config, environ: Mapping[str, str], model: str, limits: QuestionLimits
     ) -> None:
         self._config = config
         self._environ = environ
         self._name = model
-        self.limits = wanted
+        self.limits = limits
         self._local = LocalModels(config)
         self._key = secrets.token_urlsafe(16)
 
     async def start(self) -> None:
-        """Look around on this machine, unless it is known already where the model is."""
+        """Discover models on this machine, unless the configuration has the model."""
         name = self._name or self._config.default
         if not (name and Catalog(self._config, self._environ).find_model(name)):
             await self._local.start()
 
     async def stop(self) -> None:
-        """End the embedded model, if it runs."""
         await self._local.stop()
 
     async def wait_until_ready(self) -> None:
-        """Wait while the embedded model is started again, if it is the one that is asked."""
+        """Wait while the embedded model restarts, if it is the model in question."""
         if self.find_model()[0].upstream == EMBEDDED:
             while not self._local.is_ready():
                 await asyncio.sleep(_LOOK_EVERY)
 
     def find_model(self) -> tuple[ModelSettings, UpstreamSettings]:
-        """The model and its upstream. The embedded model may move while it is asked."""
+        """Return the model and its upstream; the embedded model's address changes on a restart."""
         catalog = Catalog(self._config, self._environ, self._local.servers())
         name = self._name or catalog.default_model
         model = catalog.find_model(name) if name else None
         endpoint = catalog.find_endpoint(model.upstream) if model else None
         if model is None or endpoint is None:
             raise self._unknown_model(catalog, name)
-        # Who stands in for it is not what is measured.
+        # Answers of fallback models must not be measured.
         return model, structs.replace(endpoint.settings, fallbacks=())
 
     def _unknown_model(self, catalog: Catalog, name: str) -> ToolspeakError:
@@ -260,7 +260,7 @@ class _ModelSource:
         return problem
 
     def build_config(self, modes: Sequence[ToolsMode]) -> Config:
-        """Settings that have the model under the name of each mode, and nothing else."""
+        """Return a configuration with nothing but the model, named after each mode."""
         model, upstream = self.find_model()
         if self.limits.retries is not None:
             model = structs.replace(model, retries=self.limits.retries)
@@ -293,11 +293,11 @@ async def _serve_model(
     url = f"http://{_HOST}:{listener.getsockname()[1]}"
     names = {mode: mode for mode in modes}
     title = f"{model.upstream}/{model.model}"
-    asked = EvalClient(url, config.server.keys[0], title, names, source.limits, settled)
+    client = EvalClient(url, config.server.keys[0], title, names, source.limits, settled)
     try:
         await ready.wait()
-        yield asked
+        yield client
     finally:
-        asked.close()
+        client.close()
         server.stop(signal.SIGTERM)
         await serving

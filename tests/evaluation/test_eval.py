@@ -165,17 +165,17 @@ def row(**fields: Any) -> dict[str, Any]:
         ),
         (
             row(truth={"get_weather": ["Oslo"]}),
-            "Expected the values that are right for each parameter - at `$.truth.get_weather`",
+            "Expected the accepted values of each parameter - at `$.truth.get_weather`",
         ),
         (
             row(truth=None),
-            "the calls that are right are missing; only `relevance` has none - at `$.truth`",
+            "the expected calls are missing; only `relevance` has none - at `$.truth`",
         ),
         (
             row(category="relevance"),
-            "no call is right where the category is `relevance` - at `$.truth`",
+            "the category `relevance` expects no calls - at `$.truth`",
         ),
-        (row(id="first"), "'first' stands in line 1 too"),
+        (row(id="first"), "the id 'first' is also on line 1"),
     ],
 )
 def test_what_is_no_question(tmp_path: Path, bad: Any, problem: str) -> None:
@@ -244,7 +244,7 @@ def test_slices(options: dict[str, int], ids: str) -> None:
 
 
 def test_an_empty_slice() -> None:
-    with pytest.raises(UsageError, match="no question is left: there are 1, and none from 9"):
+    with pytest.raises(UsageError, match="no questions selected: there are 1, and --start is 9"):
         select_questions([question()], start=9)
 
 
@@ -312,7 +312,7 @@ def test_another_question_of_the_same_id_is_asked(tmp_path: Path) -> None:
 def test_other_files_are_left_alone(tmp_path: Path, text: str, fresh: bool) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(text)
-    with pytest.raises(UsageError, match="is no file of answers; choose another with --out"):
+    with pytest.raises(UsageError, match="is not a file of answers: choose another with --out"):
         AnswerFile(path, "m", fresh=fresh)
     assert path.read_text() == text
 
@@ -320,14 +320,14 @@ def test_other_files_are_left_alone(tmp_path: Path, text: str, fresh: bool) -> N
 def test_a_bad_line_has_its_number(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     path.write_bytes(kept(path, answer("a")) + b'{"key":1}\n')
-    with pytest.raises(UsageError, match=r"answers.jsonl, line 2 is no answer: Expected `str`"):
+    with pytest.raises(UsageError, match=r"answers.jsonl, line 2 is not an answer: Expected `str`"):
         AnswerFile(path, "m")
 
 
 def test_answers_of_another_model(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     kept(path, answer("a"))
-    with pytest.raises(UsageError, match=r"line 1 is an answer of m, not of n; choose another"):
+    with pytest.raises(UsageError, match=r"line 1 is an answer of m, not of n: choose another"):
         AnswerFile(path, "n")
     AnswerFile(path, "n", fresh=True).close()
     assert path.read_bytes() == b""
@@ -425,14 +425,14 @@ def test_modes_are_compared(
     assert [one["mode"] for one in told["modes"]] == ["native", "prompt", "constrained"]
     assert [one["accuracy"] for one in told["modes"]] == [2 / 3, 2 / 3, 1.0]
     assert [one["relevance"] for one in told["modes"]] == [1.0, 0.0, 1.0]
-    assert native["categories"]["simple"] == {"right": 2, "of": 3}
+    assert native["categories"]["simple"] == {"correct": 2, "total": 3}
     assert [one["calls_per_question"] for one in told["modes"]] == [0.5, 1.0, 0.75]
     assert (constrained["input_tokens"], constrained["output_tokens"]) == (100, 10)
     assert all(0 < one["seconds"] < 5 for one in told["modes"])
     # What fails is wrong, and is told.
     assert (code, native["failed"], prompt["failed"]) == (1, 0, 1)
     assert told["remarks"] == [
-        "prompt: 1 question failed, which counts as wrong: HTTP 400: it is too cold there"
+        "prompt: 1 question failed, counted as wrong: HTTP 400: it is too cold there"
     ]
     assert (told["model"], told["questions"], told["complete"]) == ("box/clever", 4, True)
     assert len(lines(folder)) == 12
@@ -464,7 +464,7 @@ def test_what_failed_is_asked_in_the_next_run(
     evaluated: Callable[..., Any], upstream: ScriptedServer, folder: Path
 ) -> None:
     _, _, err = evaluated("--modes", "prompt")
-    assert "1 question has failed: the same command asks again." in err
+    assert "1 question failed: run the same command to ask again." in err
     upstream.turns[:] = [said("No idea.")]
     code, told, _ = evaluated("--modes", "prompt")
     assert (code, told["modes"][0]["failed"]) == (0, 0)
@@ -477,9 +477,7 @@ def test_an_answer_that_is_cut_off_is_told(
     upstream.turns[:] = [[TextDelta("La la"), Finish("length", usage=SPENT)]]
     _, told, _ = evaluated("--modes", "native", "--limit", "1", "--max-tokens", "7")
     assert upstream.requests[0].max_tokens == 7
-    assert told["remarks"] == [
-        "native: 1 of 1 answers were cut off; --max-tokens says how long they may be"
-    ]
+    assert told["remarks"] == ["native: 1 of 1 answers were truncated; raise --max-tokens"]
 
 
 def test_half_a_character_is_kept_as_a_sign(
@@ -498,7 +496,7 @@ def test_a_model_that_is_down(evaluated: Callable[..., Any], folder: Path) -> No
     config.write_text(text.replace(text.partition('base_url = "')[2].partition('"')[0], DOWN))
     code, told, _ = evaluated("--modes", "native")
     assert (code, told["modes"][0]["failed"], told["modes"][0]["accuracy"]) == (1, 4, 0.0)
-    assert told["remarks"][0].startswith("native: 4 questions failed, which counts as wrong: HTTP")
+    assert told["remarks"][0].startswith("native: 4 questions failed, counted as wrong: HTTP")
 
 
 DOWN = "http://127.0.0.1:9/v1"
@@ -519,7 +517,7 @@ def test_the_tables(upstream: ScriptedServer, capsys: pytest.CaptureFixture[str]
         ["constrained", "100.0% (1/1)", "100.0% (1/1)"],
     ]
     assert ["simple", "100.0% (1/1)", "0.0% (0/1)", "100.0% (1/1)"] in rows
-    assert "prompt: 1 question failed, which counts as wrong: HTTP 400" in out
+    assert "prompt: 1 question failed, counted as wrong: HTTP 400" in out
     assert "The answers are in eval-box-clever.jsonl." in err
 
 
@@ -539,9 +537,9 @@ def test_a_running_gateway(
         code, told, err = evaluated("--url", f"{gateway.url}/v1")
     (one,) = told["modes"]
     assert code == 0
-    assert "chooses the mode itself: only that one is measured." in err
-    assert (one["mode"], one["accuracy"], one["served"]) == ("auto", 1.0, {"constrained": 4})
-    assert told["remarks"] == ["auto: 4 of 4 answers came by the mode constrained"]
+    assert "chooses the mode itself, so only that mode is measured." in err
+    assert (one["mode"], one["accuracy"], one["served_modes"]) == ("auto", 1.0, {"constrained": 4})
+    assert told["remarks"] == ["auto: 4 of 4 answers fell back to constrained mode"]
     assert len(lines(folder, "eval-m.jsonl")) == 4
 
 
@@ -553,18 +551,18 @@ def test_a_running_gateway(
     [
         (["--data", "none.jsonl"], "No such file or directory: 'none.jsonl'"),
         (["--data", "bad.jsonl"], "bad.jsonl, line 1: Object missing required field `category`"),
-        (["--modes", "native,magic"], "there is no mode 'magic'; there are native, prompt, const"),
-        (["--start", "99"], "no question is left: there are 42, and none from 99"),
-        (["--url", DOWN, "--modes", "native"], "chooses the mode: leave --modes or --url out"),
-        (["--url", DOWN, "--retries", "0"], "has its own settings: leave --retries out"),
-        (["--url", DOWN], "no gateway answers at http://127.0.0.1:9: "),
-        (["--plot", "a.txt"], "--plot a.txt: the name has to end with .png, .svg, .pdf"),
-        (["--plot", "no/a.png"], "--plot no/a.png: there is no folder no"),
+        (["--modes", "native,magic"], "unknown mode 'magic': choose from native, prompt, const"),
+        (["--start", "99"], "no questions selected: there are 42, and --start is 99"),
+        (["--url", DOWN, "--modes", "native"], "omit --modes or --url"),
+        (["--url", DOWN, "--retries", "0"], "omit --retries or --url"),
+        (["--url", DOWN], "no gateway responds at http://127.0.0.1:9: "),
+        (["--plot", "a.txt"], "--plot a.txt: the name must end with .png, .svg, .pdf"),
+        (["--plot", "no/a.png"], "--plot no/a.png: the folder no does not exist"),
         (
             ["--data", "questions.jsonl", "--out", "questions.jsonl"],
-            "has the questions; the answers",
+            "is the file of questions: choose another",
         ),
-        (["--out", "toolspeak.toml", "--fresh"], "toolspeak.toml is no file of answers"),
+        (["--out", "toolspeak.toml", "--fresh"], "toolspeak.toml is not a file of answers"),
         (["--config", "none.toml"], "none.toml cannot be read"),
     ],
 )
@@ -599,7 +597,7 @@ def test_a_number_that_is_none(folder: Path, capsys: pytest.CaptureFixture[str])
     assert folder.is_dir()
     with pytest.raises(SystemExit):
         main(["eval", "--limit", "0"])
-    assert "--limit: '0' is no whole number from 1 on" in capsys.readouterr().err
+    assert "--limit: '0' is not a whole number of at least 1" in capsys.readouterr().err
 
 
 def test_a_plot_without_matplotlib(
@@ -647,8 +645,8 @@ def test_ctrl_c_keeps_what_was_done(upstream: ScriptedServer, folder: Path) -> N
     count = len(lines(folder))
     assert 3 <= count < 8
     assert err.splitlines()[-1] == (
-        f"Stopped with {count} of 8 answers, which are in eval-box-clever.jsonl: "
-        "the same command goes on from there."
+        f"Interrupted after {count} of 8 answers. They are in eval-box-clever.jsonl: "
+        "run the same command to continue."
     )
     assert "box/clever: 4 questions" in out
     upstream.turns[:] = [model]

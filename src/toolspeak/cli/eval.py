@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         type=Path,
         metavar="FILE",
-        help="questions, one JSON object per line (default: the built-in set)",
+        help="questions as JSON lines (default: the built-in set)",
     )
     parser.add_argument("--modes", metavar="MODE,…", help=f"{','.join(_MODES)} (default: all)")
     _add_choice(parser)
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="FILE",
-        help="the file of answers; an interrupted run continues it",
+        help="the file of answers; a new run continues it",
     )
     parser.add_argument("--fresh", action="store_true", help="discard the answers in that file")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results as a chart")
@@ -89,7 +89,7 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         type=_count,
         default=1024,
         metavar="N",
-        help="the longest answer, including reasoning (default: 1024)",
+        help="the longest answer (default: 1024)",
     )
     parser.add_argument(
         "--timeout",
@@ -108,7 +108,7 @@ def _add_gateway(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="a TOML file (default: toolspeak.toml, if it exists)",
+        help="a TOML file (default: toolspeak.toml)",
     )
     parser.add_argument(
         "--gguf", type=Path, metavar="FILE", help="a model file to run instead of the bundled one"
@@ -116,13 +116,13 @@ def _add_gateway(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--embedded",
         action=argparse.BooleanOptionalAction,
-        help="run the embedded model or not (default: only without upstreams)",
+        help="start the embedded model, or do not",
     )
     parser.add_argument(
         "--retries",
         type=_number,
         metavar="N",
-        help="how often the gateway may retry (default: as configured)",
+        help="the gateway's retries (default: as configured)",
     )
 
 

@@ -59,7 +59,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="a TOML file (default: toolspeak.toml, if it exists)",
+        help="a TOML file (default: toolspeak.toml)",
     )
     parser.add_argument(
         "--gguf", type=Path, metavar="FILE", help="a model file to run instead of the bundled one"
@@ -67,7 +67,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--embedded",
         action=argparse.BooleanOptionalAction,
-        help="run the embedded model or not (default: only without upstreams)",
+        help="start the embedded model, or do not",
     )
 
 

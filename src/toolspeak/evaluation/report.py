@@ -185,7 +185,7 @@ def describe_caveats(
     failures = Counter((answer.mode, answer.error) for answer in answers if answer.error)
     for (mode, error), count in failures.most_common(5):
         many = "1 question" if count == 1 else f"{count} questions"
-        yield f"{mode}: {many} failed and count as wrong: {error}"
+        yield f"{mode}: {many} failed, counted as wrong: {error}"
     if len(failures) > 5:
         yield f"… and {len(failures) - 5} more kinds of failures; see the file of answers"
 

@@ -1,9 +1,8 @@
-"""Every text format in which models write tool calls, read and written by one engine.
+"""Every text format in which models write tool calls, parsed and rendered from one description.
 
-template   what a dialect is          catalog    the dialects themselves, as data
-table    what to search for         parser     the machine that reads
-buffer     the text as it arrives     bodies     what stands between the markers
-scan       where a value ends         render     writing
+template      what a dialect is             catalog     the dialects themselves, as data
+registry      which dialects count          parser      how text becomes events: read this first
+render        calls, results and tool lists as text
 """
 
 from .parser import Parser

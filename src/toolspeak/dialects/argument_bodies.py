@@ -261,12 +261,12 @@ def parse_brace_map(
     except LenientJsonError as error:
         raise InvalidBody(str(error)) from None
     if reader.skip_space():
-        raise InvalidBody(f"Unexpected text after the map at character {reader.position}.")
+        raise InvalidBody(f"unexpected text after the map at character {reader.position}")
     if not isinstance(value, dict):
-        raise InvalidBody("The arguments are not a map.")
+        raise InvalidBody("the arguments are not a map")
     declared = get_properties(schema)
     if declared and "unquoted-value" in reader.repairs() and not value.keys() <= declared.keys():
-        raise InvalidBody("An unquoted string holds what looks like a parameter.")
+        raise InvalidBody("an unquoted string holds what looks like a parameter")
     return value, reader.repairs()
 
 
@@ -325,7 +325,7 @@ def parse_bare_input(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
     declared = get_properties(schema)
     key = _only_parameter(schema)
     if not key:
-        raise InvalidBody("The input is not a JSON object.")
+        raise InvalidBody("the input is not a JSON object")
     for quote in ("```", "`", '"', "'"):
         inside = text[len(quote) : -len(quote)]
         if text.startswith(quote) and text.endswith(quote) and inside and quote not in inside:
@@ -347,7 +347,7 @@ def parse_perl_map(text: str, schema_of: Callable[[str], Mapping[str, Any]]) -> 
     """Parse `{tool => "f", args => {--a "x" --b 1}}`."""
     head = _PERL.match(text)
     if head is None or not text.rstrip().endswith("}"):
-        return CallDraft(problem="This is not a map of a tool and its arguments.")
+        return CallDraft(problem="this is not a map of a tool and its arguments")
     name, body = head["name"], text[head.end() :].rstrip("} \t\r\n")
     schema = schema_of(name)
     declared = get_properties(schema)
@@ -356,11 +356,11 @@ def parse_perl_map(text: str, schema_of: Callable[[str], Mapping[str, Any]]) -> 
     for match in _PERL_ARGUMENT.finditer(body):
         key, word = match["key"], match["word"]
         if key in arguments:
-            return CallDraft(name, problem=f"The argument {key!r} is given several times.")
+            return CallDraft(name, problem=f"the argument {key!r} is given several times")
         word = unescape(word[1:-1]) if word[0] in "\"'" else word
         arguments[key] = parse_text_value(word, declared.get(key), schema, repairs)
     if _PERL_ARGUMENT.sub("", body).strip(" ,\t\r\n"):
-        return CallDraft(name, problem="The arguments cannot be read.")
+        return CallDraft(name, problem="the arguments cannot be read")
     return CallDraft(name, arguments, repairs=tuple(dict.fromkeys(repairs)))
 
 
@@ -368,7 +368,7 @@ def parse_program(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
     """Parse a program, for the parameter that takes it."""
     key = "code" if "code" in get_properties(schema) else _only_parameter(schema)
     if not key:
-        raise InvalidBody("The tool has no parameter for a program.")
+        raise InvalidBody("the tool has no parameter for a program")
     return {key: text.strip()}, ()
 
 
@@ -407,17 +407,17 @@ def parse_yaml(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
     YAML's own guesses (`no` is false, `1.10` is 1.1) are not wanted.
     """
     if _nests_too_deeply(text):
-        raise InvalidBody("The arguments are nested too deeply.")
+        raise InvalidBody("the arguments are nested too deeply")
     inside = strip_code_fence(text)
     repairs = [] if inside is text else ["code-fence"]
     try:
         value = yaml.load(inside, Loader=_TextLoader)  # noqa: S506 - it makes nothing but text
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
-        raise InvalidBody(f"The arguments are not valid YAML: {error}") from None
+        raise InvalidBody(f"the arguments are not valid YAML: {error}") from None
     if value in (None, ""):
         return {}, tuple(repairs)
     if not isinstance(value, dict):
-        raise InvalidBody("The arguments are not a map.")
+        raise InvalidBody("the arguments are not a map")
     return _apply_types(value, schema, schema, repairs), tuple(dict.fromkeys(repairs))
 
 

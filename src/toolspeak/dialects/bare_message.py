@@ -166,7 +166,7 @@ class BareMessageReader:
         named = self._table.scope.named
         is_expected = any(token in dialect.control_tokens for dialect in named)
         if token in self._table.control_tokens and not is_expected:
-            attempt.add_note("control-token", f"{token} is not text; dropped.", token)
+            attempt.add_note("control-token", f"{token} is not text; dropped", token)
 
     def _read_stray_end(self, attempt: FormAttempt) -> Reading[bool]:
         """Read a sign that ends a statement, or a tag that closes nothing."""
@@ -175,14 +175,14 @@ class BareMessageReader:
         if follows and buffer.held_text().rstrip()[-1:] + follows in ("],", "];", ");"):
             buffer.position += 1
             if follows == ",":
-                attempt.add_note("repaired-trailing-comma", "A comma follows the last call.")
+                attempt.add_note("repaired-trailing-comma", "a comma follows the last call")
             return True
         mark = buffer.held_length()
         if follows != "<" or attempt.fence:
             return False
         tag = yield from buffer.read_run(_TAG, _MAX_WORD_LENGTH)
         if tag and _TAG.fullmatch(tag) and tag.endswith(">"):
-            attempt.add_note("wrong-closer", f"{tag} closes nothing.", tag)
+            attempt.add_note("wrong-closer", f"{tag} closes nothing", tag)
             return True
         buffer.seek(mark)
         return False
@@ -204,4 +204,4 @@ class BareMessageReader:
 
 
 def _note_unclosed(attempt: FormAttempt, closer: str) -> None:
-    attempt.add_note("unclosed", "The call has no closing marker.", closer or "]")
+    attempt.add_note("unclosed", "the call has no closing marker", closer or "]")

@@ -146,7 +146,7 @@ class EventWriter:
         """Add a note that quotes `where`; at most `MAX_NOTES` per reply."""
         self._note_count += 1
         if self._note_count == MAX_NOTES:
-            code, message, where = "notes-omitted", "Further notes are omitted.", ""
+            code, message, where = "notes-omitted", "further notes are omitted", ""
         if self._note_count <= MAX_NOTES:
             self.emit(Note(code, message, where[:MAX_EXCERPT]))
 

@@ -236,7 +236,7 @@ class FormAttempt:
         may_mean_no_call = rejection is None or rejection.code == "unknown-tool"
         if may_mean_no_call and self._is_no_call_name(draft.name):
             raw = self._commit(start)
-            self.add_note("no-call", f"{draft.name} means that the model makes no call.", raw)
+            self.add_note("no-call", f"{draft.name} means that the model makes no call", raw)
         elif rejection is not None:
             self._reject(rejection, checked.name)
         else:
@@ -245,10 +245,10 @@ class FormAttempt:
     def _with_problems(self, draft: CallDraft) -> CallDraft:
         """Return the draft, with a problem if the form rules it out."""
         if draft.is_bare and not self.form.opener:
-            problem = "An object with a name but no arguments, and no marker, is not a call."
+            problem = "an object with a name but no arguments, and no marker, is not a call"
             draft = structs.replace(draft, problem=problem)
         if self.form.body == "line" and self._is_blank(draft):
-            draft = structs.replace(draft, problem="The value is missing.")
+            draft = structs.replace(draft, problem="the value is missing")
         return draft
 
     def _check(self, draft: CallDraft, start: int) -> CheckedCall:
@@ -384,4 +384,4 @@ def seek_closer(attempt: FormAttempt, start: int) -> Reading[bool]:
 
 
 def note_extra_brackets(attempt: FormAttempt, brackets: str) -> None:
-    attempt.add_note("repaired-extra-closer", "Closing brackets that open nothing.", brackets)
+    attempt.add_note("repaired-extra-closer", "closing brackets that open nothing", brackets)

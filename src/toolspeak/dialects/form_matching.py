@@ -189,7 +189,7 @@ class FormMatcher:
                 break
         if buffer.is_final and self._begins_closer(closers):
             rest = buffer.text[buffer.position :]
-            writer.add_note("unclosed", "The closing marker of a call is cut off.", rest)
+            writer.add_note("unclosed", "the closing marker of a call is cut off", rest)
             buffer.position = len(buffer.text)
         elif attempt.has_unclosed_list or not (
             is_closed or attempt.is_closed or form.closer in END_OF_TURN_TOKENS
@@ -206,7 +206,7 @@ class FormMatcher:
         """Note that a call is not closed, and expect its closer later."""
         if not attempt.is_truncated and not attempt.rejections:
             where = attempt.form.closer or "]"
-            self._writer.add_note("unclosed", "The call has no closing marker.", where)
+            self._writer.add_note("unclosed", "the call has no closing marker", where)
             self._missing_closers = attempt.form.all_closers
 
     def _read_wrong_closer(self, attempt: FormAttempt) -> Reading[bool]:
@@ -220,7 +220,7 @@ class FormMatcher:
                 return False
             if match[1]:
                 if not attempt.is_example:
-                    message = f"{match[0]} closes {opener}."
+                    message = f"{match[0]} closes {opener}"
                     self._writer.add_note("wrong-closer", message, match[0])
                 buffer.position = match.end()
                 return True
@@ -244,10 +244,10 @@ class FormMatcher:
             return False
         is_late, is_second = literal in self._missing_closers, self._writer.only_space_since_call
         if is_second and not is_late:
-            self._writer.add_note("repaired-extra-closer", f"{literal} comes twice.", literal)
+            self._writer.add_note("repaired-extra-closer", f"{literal} comes twice", literal)
         elif not is_late and not self._has_noted_stray_closer:
             self._has_noted_stray_closer = True
-            message = f"{literal} closes nothing here; it may have cut the last call short."
+            message = f"{literal} closes nothing here; it may have cut the last call short"
             self._writer.add_note("stray-closer", message, literal)
         if is_late or is_second:
             self._missing_closers = ()
@@ -286,7 +286,7 @@ class FormMatcher:
         """Note once that a tool is named after the answer."""
         if not self._has_noted_chatter and self._buffer.text[self._buffer.position] not in "{[`":
             self._has_noted_chatter = True
-            self._writer.add_note("after-answer", "Calls after a complete answer are text.")
+            self._writer.add_note("after-answer", "calls after a complete answer are text")
 
     # Text instead of calls.
 
@@ -296,7 +296,7 @@ class FormMatcher:
             return False
         rest = self._buffer.text[self._buffer.position :]
         self._buffer.position = len(self._buffer.text)
-        self._writer.add_note("truncated", "A call is cut off; it is not made.", rest)
+        self._writer.add_note("truncated", "a call is cut off; it is not made", rest)
         self._writer.write_text(rest)
         return True
 
@@ -307,7 +307,7 @@ class FormMatcher:
         buffer.active_scanner = None
         buffer.seek(buffer.max_held_length)
         text = buffer.release()
-        message = f"A call of more than {buffer.max_held_length} characters is text."
+        message = f"a call of more than {buffer.max_held_length} characters is text"
         self._writer.add_note("too-long", message, text)
         self._writer.write_text(text)
 

@@ -78,7 +78,7 @@ def read_form(attempt: FormAttempt) -> Reading[bool]:
     if "name" in header:
         attempt.add_draft(CallDraft(header["name"], None, header.get("id", "")), 0)
     else:
-        attempt.add_note("no-call", "A section for calls is empty.", attempt.buffer.held_text())
+        attempt.add_note("no-call", "a section for calls is empty", attempt.buffer.held_text())
     return True
 
 

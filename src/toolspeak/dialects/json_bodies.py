@@ -84,7 +84,7 @@ def read_json_calls(attempt: FormAttempt, _: Header) -> Reading[bool]:
                 attempt.sink.retract_streamed_call()
                 buffer.seek(mark)
             if found and attempt.is_truncated:
-                attempt.add_note("truncated", "The last of several calls is cut off; not made.")
+                attempt.add_note("truncated", "the last of several calls is cut off; not made")
             attempt.leave_list(in_list=in_list)
             return found
         found = True
@@ -101,7 +101,7 @@ def _end_calls(attempt: FormAttempt, *, in_list: bool, found: bool) -> Reading[N
         yield from buffer.read_literal("]")
         is_closed = True
     elif in_list and found and (yield from _is_closer_next(attempt)):
-        attempt.add_note("repaired-missing-closer", "The list of calls is not closed.", "]")
+        attempt.add_note("repaired-missing-closer", "the list of calls is not closed", "]")
         is_closed = True
     attempt.end_list(in_list=in_list and found, is_closed=is_closed)
     if found:
@@ -328,7 +328,7 @@ def _read_broken_object(attempt: FormAttempt, start: int) -> Reading[JsonResult 
     text = buffer.held_text()[start:]
     attempt.mark_truncated(state == NEED_MORE and json_values.is_incomplete_json(text))
     if not attempt.is_truncated and (yield from _skip_inner_calls(attempt, start)):
-        return JsonResult(problem="A string that holds a call is not closed before it.")
+        return JsonResult(problem="a string that holds a call is not closed before it")
     return None
 
 

@@ -256,7 +256,7 @@ class Parser:
         """Return whether a marker only shows what a call looks like, and note it."""
         reason = yield from self._marker_context.find_example_reason(marker)
         if reason:
-            self._writer.add_note("example", f"{literal} {reason}; it is an example.", literal)
+            self._writer.add_note("example", f"{literal} {reason}; it is an example", literal)
         return bool(reason)
 
     def _read_example(self, literal: str, marker: Marker) -> Reading[bool]:
@@ -265,7 +265,7 @@ class Parser:
         # What cannot be read may still be a wrapper around the example.
         self._marker_context.end_example(0 if found else len(literal))
         if not found:
-            message = f"The text before {literal} announces an example."
+            message = f"the text before {literal} announces an example"
             self._writer.add_note("example", message, literal)
         return found
 
@@ -301,7 +301,7 @@ class Parser:
         if rest:
             return False
         buffer.position = len(buffer.text)
-        self._writer.add_note("truncated", "A call was opened, and nothing followed.", opened)
+        self._writer.add_note("truncated", "a call was opened, and nothing followed", opened)
         return True
 
     def _read_framed_message(
@@ -339,7 +339,7 @@ class Parser:
             return False
         self._buffer.position += len(literal)
         if self._sink.call_count:
-            message = "The calls before it are part of the reasoning; they are not made."
+            message = "the calls before it are part of the reasoning; they are not made"
             self._writer.add_note("calls-in-reasoning", message, literal)
         self._writer.emit(Reclassify())
         self._writer.end_reasoning()
@@ -357,7 +357,7 @@ class Parser:
         )
         found = list(inner.events(["\n".join(self._reasoning.thoughts_with_calls)]))
         if any(isinstance(event, CallEnd) for event in found):
-            message = "The only calls are in the reasoning; they are made."
+            message = "the only calls are in the reasoning; they are made"
             self._writer.add_note("call-from-reasoning", message)
             kinds = (CallStart, ArgumentsDelta, CallEnd, Note)
             self._writer.emit(*(event for event in found if isinstance(event, kinds)))
@@ -417,7 +417,7 @@ class Parser:
         return True
 
     def _note_control_token(self, literal: str, where: str) -> None:
-        self._writer.add_note("control-token", f"{literal} is not text; dropped.", where)
+        self._writer.add_note("control-token", f"{literal} is not text; dropped", where)
 
     def _drop_result(self, opener: str, closer: str) -> Reading[bool]:
         """Drop a tool result that the model made up; one that is not closed is text."""
@@ -432,7 +432,7 @@ class Parser:
         if not found or buffer.held_length() > buffer.max_held_length:
             buffer.restore()
             return self._matcher.charge_rescan()
-        message = "The reply holds a result that no tool returned; dropped."
+        message = "the reply holds a result that no tool returned; dropped"
         self._writer.add_note("fabricated-result", message, buffer.release())
         self._writer.mark_call_boundary()
         return True
@@ -445,9 +445,9 @@ class Parser:
         if self._matcher.reached_end and not self._has_noted_truncation:
             self._has_noted_truncation = True
             rest = buffer.text[buffer.position : buffer.position + 1000]
-            self._writer.add_note("truncated", "A call is cut off; it is not made.", rest)
+            self._writer.add_note("truncated", "a call is cut off; it is not made", rest)
         elif len(literal) > 3 and not self._matcher.reached_end:
-            message = f"{literal} is not followed by a call that can be read."
+            message = f"{literal} is not followed by a call that can be read"
             self._writer.add_note("not-a-call", message, literal)
 
     # Calls in other texts, for the guard against echoes.

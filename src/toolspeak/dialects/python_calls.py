@@ -169,14 +169,14 @@ def parse_python_call(text: str, schema: Mapping[str, Any]) -> CallDraft:
         given, arguments = _read_call_arguments(reader)
     except LenientJsonError as error:
         return _parse_loosely_quoted_call(text, name) or CallDraft(
-            name, problem=f"The arguments cannot be read: {error}"
+            name, problem=f"the arguments cannot be read: {error}"
         )
     repairs = [repair for repair in reader.repairs() if repair not in _PYTHON]
     if given:
         repairs.append("positional-arguments")
         positional = _name_positional_arguments(given, schema)
         if positional is None or positional.keys() & arguments.keys():
-            return CallDraft(name, problem="An argument has no name.")
+            return CallDraft(name, problem="an argument has no name")
         arguments = positional | arguments
     if is_escaped:
         repairs.append("markdown-escape")

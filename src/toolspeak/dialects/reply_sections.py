@@ -93,7 +93,7 @@ class ReasoningReader:
             return False
         self._unclosed.append(ends)
         buffer.restore()
-        message = "The reasoning is not closed; it ends at the call."
+        message = "the reasoning is not closed; it ends at the call"
         self._writer.add_note("unclosed-reasoning", message)
         return False
 
@@ -158,7 +158,7 @@ class FramedMessageReader:
         buffer.release()
         self._matcher.charge_rescan()
         if not at_boundary or (recipient and recipient[1] not in _PEOPLE):
-            message = "The header of a message is not text; dropped."
+            message = "the header of a message is not text; dropped"
             self._state.writer.add_note("control-token", message, header)
         return "reasoning" if re.search(frame.reasoning_pattern, header) else "text"
 
@@ -256,6 +256,6 @@ class FramedMessageReader:
             arguments = {keys[0]: buffer.held_text()[start:]}
             attempt.add_draft(CallDraft(name, arguments, repairs=("bare-input",)), 0)
         else:
-            problem = f"The message to {name!r} is not a JSON object."
+            problem = f"the message to {name!r} is not a JSON object"
             attempt.add_draft(CallDraft(attempt.find_tool(name) or name, problem=problem), 0)
         return True

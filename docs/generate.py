@@ -7,7 +7,7 @@ wires.md      what each API has words for
 errors.md     what can go wrong
 
 observability.md, reliability.md, scrubbing.md and clients/ are written by hand, but for parts that
-stand between `<!-- begin NAME -->` and `<!-- end NAME -->`; reliability.svg and walk.svg are drawn.
+stand between `<!-- begin NAME -->` and `<!-- end NAME -->`; reliability.svg and architecture.svg are drawn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-from docs import client_parts, errors_page, observability_tables, scrubbing_tables, walk_picture
+from docs import (
+    architecture_picture,
+    client_parts,
+    errors_page,
+    observability_tables,
+    scrubbing_tables,
+)
 from docs.recovery_picture import picture
 from docs.recovery_tables import tables
 from toolspeak import (
@@ -94,7 +100,7 @@ def pages() -> dict[str, str]:
         "reliability.md": filled((HERE / "reliability.md").read_text(), tables()),
         "reliability.svg": picture(),
         "scrubbing.md": filled((HERE / "scrubbing.md").read_text(), scrubbing_tables.tables()),
-        "walk.svg": walk_picture.picture(),
+        "architecture.svg": architecture_picture.picture(),
         "wires.md": wires_page(),
     }
 

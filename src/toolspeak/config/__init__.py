@@ -1,1 +1,1 @@
-"""TODO."""
+"""The configuration: settings, where they come from, and what is wrong with them."""

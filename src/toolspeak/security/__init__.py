@@ -1,1 +1,1 @@
-"""TODO."""
+"""Untrusted text: secrets, escaping of markup, copied calls, refusals."""

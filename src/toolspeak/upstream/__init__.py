@@ -1,1 +1,1 @@
-"""TODO."""
+"""Everything between the engine and the models: endpoints, HTTP, local models, records."""

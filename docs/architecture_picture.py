@@ -1,4 +1,4 @@
-"""Draws the walk of a request through the gateway: docs/walk.svg."""
+"""Draws docs/architecture.svg: a request from the client to the model and back."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STEPS_THERE = (
     ("decode", "the client's API", "to one Request", "wires/*/request_decoding.py"),
     ("plan", "native, prompt", "or constrained", "engine/plan.py"),
     ("prompt", "tools as the model", "knows them", "engine/prompt.py"),
-    ("upstream", "in its API; sent,", "and sent again", "upstream/client.py"),
+    ("send", "in the upstream's", "own API", "upstream/client.py"),
 )
 STEPS_BACK = (
-    ("encode", "in the client's own", "words, as it comes", "wires/*/reply_encoding.py"),
+    ("encode", "as a stream, in the", "client's API", "wires/*/reply_encoding.py"),
     ("recover", "not usable? then", "what to ask next", "engine/recovery.py"),
-    ("judge", "is it a tool,", "do arguments fit?", "calls/resolution.py"),
-    ("parse", "calls found in text,", f"in {len(DIALECTS)} dialects", "dialects/parser.py"),
+    ("validate", "names, arguments,", "schema", "calls/resolution.py"),
+    ("parse", "finds calls in text,", f"in {len(DIALECTS)} dialects", "dialects/parser.py"),
 )
 CLIENTS = ("OpenAI Chat", "OpenAI Responses", "Anthropic", "Ollama", "Gemini")
 MODELS = ("Ollama", "vLLM", "llama.cpp", "any provider", "the one in the box")
@@ -63,11 +63,11 @@ text { font: 12px -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif
   .note, .point-again { fill: #d29922; }
 }
 """
-TITLE = "The walk of a request"
+TITLE = "A request from the client to the model and back"
 
 
 def picture() -> str:
-    """The walk as SVG."""
+    """Return the drawing as SVG."""
     right = INSIDE + 4 * BOX + 3 * GAP
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
@@ -85,7 +85,12 @@ def picture() -> str:
         *_row("back", BACK, STEPS_BACK),
         *_ways(right),
         *_again(),
-        _text(MARGIN, 366, "What a step decides, mends or leaves out is a note.", "muted start"),
+        _text(
+            MARGIN,
+            366,
+            "Every repair, coercion, drop and retry is recorded as a note.",
+            "muted start",
+        ),
     ]
     return "\n".join([*lines, "</svg>", ""])
 
@@ -129,7 +134,7 @@ def _again() -> Iterator[str]:
     middle = INSIDE + BOX + GAP + BOX // 2
     yield f'<path class="again" d="M{middle} {BACK - 1}V{THERE + TALL + 1}"/>'
     y = (THERE + TALL + BACK) // 2 + 4
-    yield _text(middle + 8, y, f"again, in a stronger way; {RETRIES} times at most", "note")
+    yield _text(middle + 8, y, f"retry, at most {RETRIES} times", "note")
 
 
 def _way(start: int, y: int, end: int) -> str:

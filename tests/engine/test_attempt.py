@@ -337,22 +337,22 @@ CODEX: dict[str, Any] = {
 def test_what_is_lost_is_noted_in_every_mode(mode: ToolsMode) -> None:
     request = get_wire("openai_responses").decode_request(CODEX)
     notes = prepare(request, mode=mode).outgoing.notes
-    name = "openai_chat" if mode == "native" else "a prompt"
+    name = "OpenAI Chat Completions" if mode == "native" else "a prompt"
 
     def lost(what: str, by: str = name) -> tuple[str, str]:
-        return "unsupported", f"{by} has no words for {what}; it is left out"
+        return "unsupported", f"{by} does not support {what}; dropped."
 
     assert {(note.code, note.message) for note in notes} == {
-        ("skipped-tool", "a tool of the kind 'web_search' cannot be offered"),
+        ("skipped-tool", f"{name} cannot run the hosted tool 'web_search'."),
         ("renamed-tool", "the tool 'files.read' goes out as 'files_read'"),
-        ("converted", f"{name} has no freeform tools; the text is an object's `input`"),
+        ("converted", f"{name} has no freeform tools; the text is sent as the argument `input`."),
         ("converted", INSTRUCTION_WRAPPED),
-        lost("odd_text"),
-        lost("odd_tool"),
-        lost("tool_choice"),
-        lost("max_tool_calls"),
-        lost("a part of the kind 'local_shell_call'"),
-        lost("prompt_cache_key", "openai_chat"),
+        lost("`odd_text`"),
+        lost("`odd_tool`"),
+        lost("`tool_choice`"),
+        lost("`max_tool_calls`"),
+        lost("the part type `local_shell_call`"),
+        lost("`prompt_cache_key`", "OpenAI Chat Completions"),
     }
 
 

@@ -315,7 +315,7 @@ def _split_fields(extra: Json) -> tuple[Json, Json]:
 def _note_losses(part: Part, path: str, losses: LossLog) -> None:
     match part:
         case Other():
-            losses.drop(f"a part of the kind {part_type(part)!r}", path)
+            losses.drop(f"the part type `{part_type(part)}`", path)
         case Text() | ToolCall() | ToolResult():
             losses.carry({key: part.extra[key] for key in part.extra if key != "type"}, path)
         case Image() | Document() | Reasoning():

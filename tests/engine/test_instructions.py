@@ -121,8 +121,8 @@ def test_a_compact_list_tells_the_form_of_a_text_below_its_tool() -> None:
     lines = render_tools("tagged", [PATCH], compact=True).splitlines()
     at = lines.index(f"- apply_patch(input: string) — {PATCH['description']}")
     assert lines[at + 1 : at + 6] == [
-        "  The whole input, as plain text; the call around it is written as any other is.",
-        "  It has to follow this Lark grammar:",
+        "  The complete input, as plain text. Write the call around it like any other call.",
+        "  It must follow this Lark grammar:",
         '  start: "*** Begin" LF',
         "",
         "  LF: /x/",
@@ -132,7 +132,7 @@ def test_a_compact_list_tells_the_form_of_a_text_below_its_tool() -> None:
 def test_a_form_that_is_endless_is_cut() -> None:
     endless = {**PATCH, "format": {"syntax": "regex", "definition": "(a|b) " * 9_999}}
     told = render_tools("tagged", [endless], compact=True)
-    assert "It has to match this regular expression:\n  (a|b) (a|b)" in told
+    assert "It must match this regular expression:\n  (a|b) (a|b)" in told
     assert len(told) < 5_000
     assert "(a|b)…\n" in told
 

@@ -17,10 +17,17 @@ from typing import Any
 import jsonschema_rs
 from msgspec import Struct, structs
 
-from . import json_values as jsonish
 from .drafts import ARGUMENT_KEYS
-from .schema import allowed_types, json_type, parse_text_value, resolve_ref
-from .schema_validator import SchemaValidator, get_validator
+from .json_values import parse_json
+from .lenient_json import LenientJsonError
+from .schema import (
+    SchemaValidator,
+    allowed_types,
+    get_validator,
+    json_type,
+    parse_text_value,
+    resolve_ref,
+)
 
 _ROUNDS = 6
 """Coercing one value can bring the next fault to light."""
@@ -282,8 +289,8 @@ def _from_string(
         yield parse_text_value(value, {**schema, "type": kind, "anyOf": []}, place.root, [])
     if types & {"array", "object"}:
         try:
-            decoded, _ = jsonish.parse_json(value)
-        except jsonish.LenientJsonError:
+            decoded, _ = parse_json(value)
+        except LenientJsonError:
             return
         part = _part_of(schema, place.root)
         valid = part.is_valid(decoded)

@@ -1,7 +1,10 @@
-"""From a decoded value to the call it means: which keys hold the name, the arguments and the id.
+"""Find calls in decoded JSON: which keys hold the name, the arguments and the id.
 
 {"name": "f", "arguments": "{\\"a\\": 1}"}      {"tool": "f", "parameters": {"a": 1}}
 {"function": {"name": "f", "arguments": {}}}   {"tool_calls": [...]}   {"f": {"a": 1}}
+
+A `CallDraft` is unchecked: `CallResolver` accepts or rejects it. `CallIds` keeps the ids of one
+reply's calls apart, and `call_key` tells whether two calls do the same.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from typing import Any
 from msgspec import Struct, structs
 
 from ..types import Tool
-from . import json_values as jsonish
+from .json_values import canonical_json, json_equal, parse_json
+from .lenient_json import LenientJsonError
 from .schema import get_properties
 
 NAME_KEYS = ("name", "tool", "tool_name", "function", "action")
@@ -34,131 +38,131 @@ ARGUMENT_KEYS = (
 ID_KEYS = ("id", "tool_call_id", "call_id")
 _ENVELOPES = ("tool_calls", "tool_call", "function_call", "toolcalls", "toolCalls")
 _WRAPPER_NAME = re.compile(r"(?:tool|function)[._]?call\b|tool_call[<>]")
-_BESIDE_NAME = frozenset((*NAME_KEYS, *ID_KEYS, "type", "index"))
-_NO_LOSS = frozenset((*_BESIDE_NAME, *ARGUMENT_KEYS, "role"))
-"""What may stand in a call's object without saying more than the call does."""
+_HEADER_KEYS = frozenset((*NAME_KEYS, *ID_KEYS, "type", "index"))
+_CALL_KEYS = frozenset((*_HEADER_KEYS, *ARGUMENT_KEYS, "role"))
+"""Keys of a call's object that can be ignored without losing anything."""
 RESERVED_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *ID_KEYS, *_ENVELOPES)
 """Keys that cannot be the name of a tool in `{"f": {…}}`."""
-_NO_STRAYS = _BESIDE_NAME.union(RESERVED_KEYS)
-"""Keys that are part of the call even where the tool has a parameter of that name."""
+_NEVER_ARGUMENTS = _HEADER_KEYS.union(RESERVED_KEYS)
+"""Keys that belong to the call even if the tool has a parameter of that name."""
 
 
 class CallDraft(Struct, frozen=True):
-    """A call as a model wrote it, before anything was checked."""
+    """A call as the model wrote it, before any check."""
 
     name: str = ""
     arguments: Any = None
     id: str = ""
     problem: str = ""
-    """Why this cannot be a call, if it cannot."""
+    """The reason why this cannot be a call, or empty."""
     repairs: tuple[str, ...] = ()
     is_bare: bool = False
-    """An object with a name but nothing that could be its arguments."""
+    """The object has a name, but nothing that could be arguments."""
     ignored_keys: tuple[str, ...] = ()
-    """Keys beside the call that it has no use for."""
+    """Keys of the object that are not part of the call."""
 
 
 class CallIds:
-    """The calls of one reply so far, and the ids that they have."""
+    """The ids of one reply's calls, and the calls made so far."""
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
         self._taken: set[str] = set()
-        self._made: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
         self._keys: set[CallKey] = set()
-        """What was made, for the calls up to `_keyed`: most replies never ask."""
-        self._keyed = 0
+        """The keys of the first `_key_count` calls; computed on demand: most replies need none."""
+        self._key_count = 0
 
     def claim(self, wanted: str) -> str:
-        """The id that a call shall have: its own, unless another call has it already."""
+        """Reserve an id for a call: the wanted one if it is free, else a new one."""
         identity = wanted if wanted and wanted not in self._taken else self._new_id()
         self._taken.add(identity)
         return identity
 
     def release(self, identity: str) -> None:
-        """The call that claimed this id was not made."""
+        """Free the id of a call that was not made."""
         self._taken.discard(identity)
 
     def record(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """The call with this id is made."""
-        self._made[identity] = (name, arguments)
+        """Remember a call that was made."""
+        self._calls[identity] = (name, arguments)
 
     def is_repeated(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether the same call with the same id was made before."""
-        known = self._made.get(identity) if identity else None
+        """Return whether the same call with the same id was made before."""
+        known = self._calls.get(identity) if identity else None
         return known is not None and known[0] == name and json_equal(known[1], arguments)
 
     def has_call(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether the same call was made before, whatever its id."""
-        for other, given in islice(self._made.values(), self._keyed, None):
-            self._keys.add(call_key(other, given))
-        self._keyed = len(self._made)
+        """Return whether the same call was made before, under any id."""
+        for made_name, made_arguments in islice(self._calls.values(), self._key_count, None):
+            self._keys.add(call_key(made_name, made_arguments))
+        self._key_count = len(self._calls)
         return call_key(name, arguments) in self._keys
 
     def keep_first(self, count: int) -> None:
-        """Only the first `count` calls were calls."""
-        while len(self._made) > count:
-            identity, _ = self._made.popitem()
+        """Forget all calls but the first `count`."""
+        while len(self._calls) > count:
+            identity, _ = self._calls.popitem()
             self._taken.discard(identity)
-        if self._keyed > count:
-            self._keys, self._keyed = set(), 0
+        if self._key_count > count:
+            self._keys, self._key_count = set(), 0
 
 
-_MAY_BE_WHOLE = re.compile(r"\.0|\de")
-"""A number that has a point or an exponent, and may have no fraction."""
+_MAYBE_INTEGRAL_FLOAT = re.compile(r"\.0|\de")
+"""A float that may be integral: `3.0`, `1e3`."""
 CallKey = tuple[str, str]
-"""A call without its id: the name, and the arguments in a form of which there is only one."""
+"""A call without its id: the name, and the arguments as canonical JSON."""
 
 
 def call_key(name: str, arguments: Mapping[str, Any]) -> CallKey:
-    """What two calls have in common if they do the same."""
+    """Return a key that is equal for calls that do the same."""
     try:
-        written = jsonish.canonical_json(arguments)
+        written = canonical_json(arguments)
     except TypeError:
-        # A mapping that is no dict.
-        return name, jsonish.canonical_json(_without_fractions(arguments))
-    if _MAY_BE_WHOLE.search(written):
+        # A mapping that is not a dict.
+        return name, canonical_json(_with_integral_floats_as_integers(arguments))
+    if _MAYBE_INTEGRAL_FLOAT.search(written):
         try:
-            written = jsonish.canonical_json(_without_fractions(arguments))
+            written = canonical_json(_with_integral_floats_as_integers(arguments))
         except RecursionError:
             pass
     return name, written
 
 
-def _without_fractions(value: Any) -> Any:
-    """The same value with 3.0 written as 3."""
+def _with_integral_floats_as_integers(value: Any) -> Any:
+    """Replace 3.0 by 3, everywhere in a value."""
     if isinstance(value, str):
         return value
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, list):
-        return [_without_fractions(item) for item in value]
+        return [_with_integral_floats_as_integers(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: _without_fractions(item) for key, item in value.items()}
+        return {key: _with_integral_floats_as_integers(item) for key, item in value.items()}
     return value
 
 
 def new_call_id() -> str:
-    """An id for a call that came without one. It has to differ from others, and is no secret."""
+    """Return a random id for a call that came without one. It is not a secret."""
     return f"call_{_RANDOM.getrandbits(96):024x}"
 
 
-def _seed() -> None:
+def _seed_random() -> None:
     _RANDOM.seed(secrets.randbits(256))
 
 
-_RANDOM = random.Random()  # noqa: S311 - ids have to differ, and are no secret
-_seed()
+_RANDOM = random.Random()  # noqa: S311 - ids must be unique, not secret
+_seed_random()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_seed)
+    os.register_at_fork(after_in_child=_seed_random)
 
 
 def read_drafts(
     value: Any, declared: Collection[str] | None = None, *, name_is_key: bool = False
 ) -> Iterator[CallDraft]:
-    """Every call that a decoded value holds, in order; a `problem` draft for what is none.
+    """Yield every call in a decoded value, in order; a draft with a `problem` for anything else.
 
-    `{"f": {…}}` is a call of a declared tool, or of any if `name_is_key`.
+    `{"f": {…}}` is a call if `f` is declared, or if `name_is_key`.
     """
     match value:
         case [str(name), dict(arguments)] if declared is None or name in declared:
@@ -166,7 +170,7 @@ def read_drafts(
             return
         case {"name": str(name), "arguments": dict(arguments)} if len(value) == 2:
             if name.strip() and not _WRAPPER_NAME.match(name) and not _is_schema(arguments):
-                # There is nothing more to see in what nearly all models write.
+                # The form that nearly all models write needs no further checks.
                 yield CallDraft(name, arguments or None)
                 return
         case _:
@@ -181,67 +185,71 @@ def read_drafts(
     for envelope in _ENVELOPES:
         if isinstance(value.get(envelope), (list, dict)):
             if any(isinstance(value.get(key), str) for key in NAME_KEYS):
-                yield CallDraft(problem=f"the object is a call, and holds others as {envelope!r}")
+                yield CallDraft(
+                    problem=f"the object is a call and also contains calls in {envelope!r}"
+                )
                 return
             has_text = envelope == "tool_calls" and isinstance(value.get("content"), str)
-            others = _others(value, (envelope, "content") if has_text else (envelope,))
+            ignored = _find_ignored_keys(value, (envelope, "content") if has_text else (envelope,))
             for draft in read_drafts(value[envelope], declared, name_is_key=name_is_key):
                 yield (
-                    structs.replace(draft, ignored_keys=others + draft.ignored_keys)
-                    if others
+                    structs.replace(draft, ignored_keys=ignored + draft.ignored_keys)
+                    if ignored
                     else draft
                 )
-                others = ()
+                ignored = ()
             return
     if len(value) > 1 and declared and all(map(declared.__contains__, value)):
-        # Several names as keys are several calls, if that is all there is.
+        # An object with only tool names as keys is several calls.
         for name, arguments in value.items():
-            yield _draft({name: arguments}, declared, name_is_key)
+            yield _read_object({name: arguments}, declared, name_is_key)
         return
-    yield _draft(value, declared, name_is_key)
+    yield _read_object(value, declared, name_is_key)
 
 
-def _draft(value: dict[str, Any], declared: Collection[str] | None, name_is_key: bool) -> CallDraft:
+def _read_object(
+    value: dict[str, Any], declared: Collection[str] | None, name_is_key: bool
+) -> CallDraft:
     inner = value.get("function")
     if isinstance(inner, dict):
         clashes = [key for key in inner if key in value and value[key] != inner[key]]
         if clashes:
-            return CallDraft(problem=f"the object says two things about {clashes[0]!r}")
-        return _draft({**value, **inner, "function": None}, declared, name_is_key)
-    name, clash = _name_in(value, declared)
+            return CallDraft(problem=f"the object has two different values for {clashes[0]!r}")
+        return _read_object({**value, **inner, "function": None}, declared, name_is_key)
+    name, clash = _read_name(value, declared)
     if clash:
         return CallDraft(name, problem=clash)
-    inner, mended = _wrapped(name, value, declared)
+    inner, repairs = _unwrap_call(name, value, declared)
     if inner is not None:
-        draft = _draft(inner, declared, name_is_key)
-        return structs.replace(draft, repairs=("wrapped-call", *mended, *draft.repairs))
+        draft = _read_object(inner, declared, name_is_key)
+        return structs.replace(draft, repairs=("wrapped-call", *repairs, *draft.repairs))
     given = [value[key] for key in ARGUMENT_KEYS if value.get(key) not in (None, {}, "")]
     if any(arguments != given[0] for arguments in given):
-        return CallDraft(name, problem="the object holds several sets of arguments")
+        return CallDraft(name, problem="the object has several different sets of arguments")
     arguments = given[0] if given else None
     identity = next((str(value[key]) for key in ID_KEYS if _is_id(value.get(key))), "")
-    if name and (_is_record(value, name, declared) or _is_schema(arguments)):
+    if name and (_is_description_or_result(value, name, declared) or _is_schema(arguments)):
         return CallDraft(
-            name, problem="this describes a tool, or what it did, and does not call it"
+            name, problem="the object describes a tool or its result; it is not a call"
         )
     if name and any(key in value for key in ARGUMENT_KEYS):
         tool = declared.get(name) if isinstance(declared, Mapping) else None
         own = get_properties(tool.parameters) if isinstance(tool, Tool) else ()
-        others = (*_other_names(value, name), *_others(value, own))
-        draft = CallDraft(name, arguments, identity, ignored_keys=others)
-        return _with_strays(draft, value, declared)
+        ignored = (*_find_ignored_names(value, name), *_find_ignored_keys(value, own))
+        draft = CallDraft(name, arguments, identity, ignored_keys=ignored)
+        return _collect_stray_arguments(draft, value, declared)
     if name:
-        return _without_arguments(name, identity, value, declared)
+        return _read_name_only(name, identity, value, declared)
     if len(value) == 1:
         [(key, arguments)] = value.items()
         known = name_is_key and key not in RESERVED_KEYS if declared is None else key in declared
         if isinstance(arguments, dict) and known:
             return CallDraft(key, arguments)
-    return CallDraft(problem="the object has no name of a tool")
+    return CallDraft(problem="the object does not name a tool")
 
 
-def _name_in(value: dict[str, Any], declared: Collection[str] | None) -> tuple[str, str]:
-    """The name of the tool, and what is wrong if there are several."""
+def _read_name(value: dict[str, Any], declared: Collection[str] | None) -> tuple[str, str]:
+    """Return the tool's name, and the problem if the object names two."""
     given = [value[key] for key in NAME_KEYS if isinstance(value.get(key), str)]
     names = [name for name in given if name.strip()]
     known = [name for name in names if declared is not None and name.strip() in declared]
@@ -251,46 +259,46 @@ def _name_in(value: dict[str, Any], declared: Collection[str] | None) -> tuple[s
     return (found[0] if found else ""), ""
 
 
-def _with_strays(
+def _collect_stray_arguments(
     draft: CallDraft, value: dict[str, Any], declared: Collection[str] | None
 ) -> CallDraft:
-    """A call, with arguments that have slipped out of the object that holds the others, or should
-    hold them."""
+    """Add arguments that the model wrote beside the object that should contain them."""
     tool = declared.get(draft.name) if isinstance(declared, Mapping) else None
     given = {} if draft.arguments is None else draft.arguments
     if not isinstance(tool, Tool) or not isinstance(given, dict):
         return draft
-    known = get_properties(tool.parameters).keys() - _NO_STRAYS
+    known = get_properties(tool.parameters).keys() - _NEVER_ARGUMENTS
     strays = {key: value[key] for key in value if key in known}
     clashes = [key for key in strays if given.get(key, strays[key]) != strays[key]]
     if clashes:
-        return CallDraft(draft.name, problem=f"the object says two things about {clashes[0]!r}")
+        return CallDraft(
+            draft.name, problem=f"the object has two different values for {clashes[0]!r}"
+        )
     if strays.keys() <= given.keys():
         return draft
     repairs = (*draft.repairs, "arguments-beside-name")
     return structs.replace(draft, arguments={**given, **strays}, repairs=repairs)
 
 
-def _other_names(value: dict[str, Any], name: str) -> tuple[str, ...]:
-    """The keys under which something else than the tool's name stands."""
+def _find_ignored_names(value: dict[str, Any], name: str) -> tuple[str, ...]:
+    """Return the name keys whose value is not the tool's name."""
     given = ((key, value.get(key)) for key in NAME_KEYS)
     return tuple(key for key, word in given if isinstance(word, str) and word not in ("", name))
 
 
-def _others(value: dict[str, Any], known: Collection[str]) -> tuple[str, ...]:
-    """The keys of an object that hold more than a call."""
+def _find_ignored_keys(value: dict[str, Any], known: Collection[str]) -> tuple[str, ...]:
+    """Return the keys of an object with content that is not part of the call."""
     return tuple(
         key
         for key, item in value.items()
-        if key not in _NO_LOSS and key not in known and item not in (None, "", [], {})
+        if key not in _CALL_KEYS and key not in known and item not in (None, "", [], {})
     )
 
 
-def _wrapped(
+def _unwrap_call(
     name: str, value: dict[str, Any], declared: Collection[str] | None
 ) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """The call inside of `{"name": "tool_call", "arguments": {"name": …}}`, and the repairs that it
-    took."""
+    """Return the call inside `{"name": "tool_call", "arguments": {"name": …}}`, and its repairs."""
     if not _WRAPPER_NAME.match(name) or (declared is not None and name in declared):
         return None, ()
     given = next((value[key] for key in ARGUMENT_KEYS if value.get(key)), None)
@@ -312,37 +320,37 @@ def _is_schema(arguments: Any) -> bool:
     )
 
 
-def _is_record(value: dict[str, Any], name: str, declared: Collection[str] | None) -> bool:
-    """Whether an object lists a tool, or says what a call gave, unless the tool has parameters of
-    those names."""
+def _is_description_or_result(
+    value: dict[str, Any], name: str, declared: Collection[str] | None
+) -> bool:
+    """Return whether an object declares a tool or reports its result. Keys that are the tool's own
+    parameters do not count."""
     tool = declared.get(name) if isinstance(declared, Mapping) else None
     own = get_properties(tool.parameters) if isinstance(tool, Tool) else {}
-    lists = "parameters" in value and isinstance(value.get("description"), str)
+    is_declaration = "parameters" in value and isinstance(value.get("description"), str)
     return (
-        (lists and "description" not in own)
+        (is_declaration and "description" not in own)
         or any(key in value and key not in own for key in ("output", "result", "observation"))
         or value.get("role") in ("tool", "function")
     )
 
 
-def _without_arguments(
+def _read_name_only(
     name: str, identity: str, value: dict[str, Any], declared: Collection[str] | None
 ) -> CallDraft:
-    """A name and no key for arguments: there are none, or they stand beside the name."""
-    beside = {key: item for key, item in value.items() if key not in _BESIDE_NAME}
+    """Read an object without a key for arguments: it has none, or they are beside the name."""
+    beside = {key: item for key, item in value.items() if key not in _HEADER_KEYS}
     if not beside:
         return CallDraft(name, None, identity, is_bare=True)
     tool = declared.get(name) if isinstance(declared, Mapping) else None
     if isinstance(tool, Tool) and beside.keys() <= get_properties(tool.parameters).keys():
         return CallDraft(name, beside, identity, repairs=("arguments-beside-name",))
-    return CallDraft(
-        name, problem="the object has a name, but its arguments are under no known key"
-    )
+    return CallDraft(name, problem="the object has a name, but no known key for arguments")
 
 
 def decode_arguments(draft: CallDraft) -> tuple[dict[str, Any] | None, str, tuple[str, ...]]:
-    """The decoded arguments, or None and what is wrong with them, and the repairs it took. Bad ones
-    never become `{}`."""
+    """Return the arguments as an object, or None and the problem; and the repairs. Arguments that
+    cannot be decoded never become `{}`."""
     value = draft.arguments
     repairs: tuple[str, ...] = ()
     for encoding in ("", "double-encoding"):
@@ -352,19 +360,12 @@ def decode_arguments(draft: CallDraft) -> tuple[dict[str, Any] | None, str, tupl
             value = None
             break
         try:
-            value, mended = jsonish.parse_json(
-                value, allow_extra_closers=True, allow_escaped_quotes=True
-            )
-        except jsonish.LenientJsonError as error:
+            value, needed = parse_json(value, allow_extra_closers=True, allow_escaped_quotes=True)
+        except LenientJsonError as error:
             return None, f"the arguments are not valid JSON: {error}", ()
-        repairs += (*mended, *filter(None, (encoding,)))
+        repairs += (*needed, *filter(None, (encoding,)))
     if value is None:
         return {}, "", repairs
     if isinstance(value, dict):
         return value, "", repairs
     return None, f"the arguments must be an object, got {type(value).__name__}", ()
-
-
-def json_equal(one: Any, other: Any) -> bool:
-    """Whether two JSON values are the same, telling 1 from true."""
-    return jsonish.canonical_json(one) == jsonish.canonical_json(other)

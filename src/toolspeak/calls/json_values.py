@@ -1,8 +1,9 @@
-"""Values as models write them: JSON, Python literals, and the maps of the Gemma family.
+"""JSON as models write it, and comparisons of decoded JSON values.
 
-    {'city': "Oslo", days: 3, live: True,}   ->   {"city": "Oslo", "days": 3, "live": True}
+    parse_json("{'city': \"Oslo\", days: 3, live: True,}")
+    -> ({"city": "Oslo", "days": 3, "live": True}, ("single-quotes", "unquoted-key", …))
 
-Strict JSON is what the standard library reads; `literals` is for the rest.
+Strict JSON is read by msgspec and the standard library; `lenient_json` reads the rest.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -26,34 +28,34 @@ from .lenient_json import (
 _ESCAPED_OBJECT = re.compile(r'\s*+[\[{][\s\[{]*+\\"')
 
 
-def _no_constant(word: str) -> Any:
+def _reject_constant(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
 
 
-def _finite(digits: str) -> float:
+def _parse_finite(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
         raise ValueError(f"{digits} is too large")
     return number
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs) and any(value[key] != item for key, item in pairs):
-        raise ValueError("a key stands there twice, with different values")
+        raise ValueError("a key appears twice with different values")
     return value
 
 
-STRICT_DECODER, _with_raw_newlines = (
+STRICT_DECODER, _RAW_NEWLINE_DECODER = (
     json.JSONDecoder(
         strict=strict,
-        parse_constant=_no_constant,
-        parse_float=_finite,
-        object_pairs_hook=_object,
+        parse_constant=_reject_constant,
+        parse_float=_parse_finite,
+        object_pairs_hook=_build_object,
     )
     for strict in (True, False)
 )
-"""Strict JSON: no NaN, no infinity, no raw line breaks in strings, no key twice."""
+"""Strict JSON: no NaN, no infinity, no raw line breaks in strings, no conflicting keys."""
 
 
 def parse_json(
@@ -64,18 +66,18 @@ def parse_json(
     allow_extra_closers: bool = False,
     allow_escaped_quotes: bool = False,
 ) -> tuple[Any, tuple[str, ...]]:
-    """The value that `text` holds, and the names of the repairs it took.
+    """Return the value that `text` holds, and the names of the repairs that it needed.
 
-    `close` allows brackets that are missing at the end, for text that is known not to be cut off;
-    `loose` allows strings that hold their own quotes unescaped; `trim`, brackets too many;
-    `escaped`, that all quotes are, for text that is known not to stand in another's string.
+    `allow_missing_closers` is for text that is known to be complete; `allow_inner_quotes` reads
+    strings with unescaped quotes inside; `allow_escaped_quotes` reads text in which every quote is
+    escaped, and is for text that is not itself inside a string. Raises `LenientJsonError`.
     """
-    value = _flat_object(text)
+    value = _parse_flat_object(text)
     if value is not None:
         return value, ()
-    for reads, repairs in ((STRICT_DECODER, ()), (_with_raw_newlines, ("raw-newline",))):
+    for decoder, repairs in ((STRICT_DECODER, ()), (_RAW_NEWLINE_DECODER, ("raw-newline",))):
         try:
-            return reads.decode(text), repairs
+            return decoder.decode(text), repairs
         except (ValueError, RecursionError):
             pass
     if allow_escaped_quotes and _ESCAPED_OBJECT.match(text) and not QUOTE['"'].search(text):
@@ -97,9 +99,9 @@ def parse_json(
     return value, reader.repairs()
 
 
-def _flat_object(text: str) -> dict[str, Any] | None:
-    """The object that a text holds, if it is as plain as the arguments of most calls: it has no
-    more colons than keys, so none of them can stand there twice."""
+def _parse_flat_object(text: str) -> dict[str, Any] | None:
+    """Parse an object of the plain kind that most calls have. With no more colons than keys, it
+    cannot have a duplicate key, which msgspec would not report."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -108,7 +110,7 @@ def _flat_object(text: str) -> dict[str, Any] | None:
 
 
 def is_incomplete_json(text: str) -> bool:
-    """Whether the text is the beginning of a value, as far as it goes."""
+    """Return whether the text is the beginning of a value and ends inside it."""
     try:
         LenientJsonReader(text).read_value()
     except IncompleteJson:
@@ -118,37 +120,50 @@ def is_incomplete_json(text: str) -> bool:
     return False
 
 
-_sorted = msgspec.json.Encoder(order="deterministic")
+def strip_code_fence(text: str) -> str:
+    """Return the inside of a code fence if the text is nothing else; otherwise the text itself."""
+    stripped = text.strip()
+    if stripped.startswith("```") and stripped.endswith("```") and "\n" in stripped:
+        return stripped[stripped.index("\n") + 1 :].rstrip("`")
+    return text
+
+
+_SORTED_ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def canonical_json(value: Any) -> str:
-    """The same text for the same value, in whatever order its keys stand."""
+    """Encode a value so that equal values give the same text, whatever the order of their keys."""
     try:
-        return _sorted.encode(value).decode()
+        return _SORTED_ENCODER.encode(value).decode()
     except (UnicodeEncodeError, TypeError):
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
+def json_equal(one: Any, other: Any) -> bool:
+    """Compare two JSON values; unlike `==`, this tells 1 from true."""
+    return canonical_json(one) == canonical_json(other)
+
+
 def json_text_equals(text: str, value: Any) -> bool:
-    """Whether a JSON text stands for exactly this value."""
+    """Return whether a JSON text decodes to exactly this value."""
     try:
         return json.loads(text) == value
     except (ValueError, RecursionError):
         return False
 
 
-def is_nested_deeper(value: Any, source: str | bytes, most: int) -> bool:
-    """Whether a value is nested more than so deep. What it was read from opens too little for that,
-    as a rule, which is seen much faster."""
+def is_nested_deeper(value: Any, source: str | bytes, limit: int) -> bool:
+    """Return whether a value is nested deeper than `limit`. Counting the opening brackets of its
+    `source` is much faster than walking the value, and settles nearly all cases."""
     if isinstance(source, str):
         opened = source.count("{") + source.count("[")
     else:
         opened = source.count(b"{") + source.count(b"[")
-    return opened > most and nesting_depth(value) > most
+    return opened > limit and nesting_depth(value) > limit
 
 
 def nesting_depth(value: Any) -> int:
-    """How deeply objects and lists are nested in each other; counts to just over the limit."""
+    """Return how deeply objects and lists are nested, counting to just over `MAX_DEPTH`."""
     depth, level = 0, [value]
     while level and depth <= MAX_DEPTH:
         depth += 1
@@ -157,9 +172,14 @@ def nesting_depth(value: Any) -> int:
     return depth
 
 
-def strip_code_fence(text: str) -> str:
-    """What stands in a code fence, if the text is nothing but one."""
-    stripped = text.strip()
-    if stripped.startswith("```") and stripped.endswith("```") and "\n" in stripped:
-        return stripped[stripped.index("\n") + 1 :].rstrip("`")
-    return text
+def iter_strings(value: Any) -> Iterator[str]:
+    """Yield every string in a decoded value, except keys."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, Mapping):
+            pending.extend(reversed(list(item.values())))
+        elif isinstance(item, (list, tuple)):
+            pending.extend(reversed(item))

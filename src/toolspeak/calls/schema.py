@@ -1,7 +1,13 @@
-"""Types come from the tool's schema, never from the look of a value.
+"""JSON Schemas of tools: look things up in them, read text by them, compile them to validators.
 
-Formats that write arguments as bare text (`<parameter=days>3</parameter>`) leave it to the schema
-whether that is the number three or the text "3".
+    parse_text_value("3", {"type": "integer"}, …)   ->  3
+    parse_text_value("3", {"type": "string"}, …)    ->  "3"
+
+Types come from the schema, never from the look of a value: dialects that write arguments as plain
+text (`<parameter=days>3</parameter>`) do not say whether that is a number or a string.
+
+Agents send schemas of every draft, with the type names of other languages, and with patterns and
+references that lead nowhere. One invalid keyword does not disable the rest of a schema.
 """
 
 from __future__ import annotations
@@ -9,25 +15,30 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
-from . import json_values as jsonish
-from .lenient_json import JSON_NUMBER, unescape
+import jsonschema_rs
 
-_INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0+)?")
-_OCTAL = re.compile(r"[+-]?0[0-7]{2,40}")
-"""Nobody knows whether 0644 is a number, and which."""
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_BOOLEANS = {"true": True, "false": False, "True": True, "False": False}
-_NULLS = frozenset({"null", "None"})
-_TYPE_OF = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array"}
+from .._util import encode_json
+from .json_values import parse_json
+from .lenient_json import JSON_NUMBER, MAX_DEPTH, LenientJsonError, unescape
+
+CHOICE_KEYWORDS = ("anyOf", "oneOf", "allOf")
+_MAX_CHOICE_DEPTH = 8
+_MAX_REF_STEPS = 32
+_MAX_NUMBER_LENGTH = 1000
+_MAX_VIOLATIONS = 1000
 _NO_SCHEMA: dict[str, Any] = {}
-_LONGEST_NUMBER = 1000
+_JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array"}
+
+# Lookups.
 
 
 def get_properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The declared parameters of a tool and their schemas."""
+    """Return the declared parameters of a tool with their schemas."""
     declared = resolve_ref(schema, schema).get("properties")
     if not isinstance(declared, dict):
         return {}
@@ -36,15 +47,15 @@ def get_properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def get_required(schema: Mapping[str, Any]) -> list[str]:
-    """The declared parameters that have to be given."""
+    """Return the names of the declared parameters that are required."""
     required = resolve_ref(schema, schema).get("required")
     declared = get_properties(schema)
     return [key for key in required if key in declared] if isinstance(required, list) else []
 
 
 def resolve_ref(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Follow `$ref` within the same document; what cannot be followed allows anything."""
-    for _ in range(32):
+    """Follow `$ref` within the same document; a dangling reference gives an empty schema."""
+    for _ in range(_MAX_REF_STEPS):
         if not isinstance(schema, dict):
             return _NO_SCHEMA
         reference = schema.get("$ref")
@@ -57,29 +68,33 @@ def resolve_ref(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def select_branch(
-    schema: Any, root: Mapping[str, Any], kind: str, depth: int = 8
+    schema: Any, root: Mapping[str, Any], type_name: str, depth: int = _MAX_CHOICE_DEPTH
 ) -> Mapping[str, Any]:
-    """The part of a schema that speaks of values of one type, out of several that it admits."""
+    """Return the branch of `anyOf`, `oneOf` or `allOf` that allows a type; else the schema."""
     schema = resolve_ref(schema, root)
-    for word in ("anyOf", "oneOf", "allOf"):
-        for choice in schema.get(word) or () if depth else ():
-            if kind in allowed_types(choice, root):
-                return select_branch(choice, root, kind, depth - 1)
+    for choice in _iter_choices(schema, depth):
+        if type_name in allowed_types(choice, root):
+            return select_branch(choice, root, type_name, depth - 1)
     return schema
 
 
-def allowed_types(schema: Any, root: Mapping[str, Any], depth: int = 8) -> frozenset[str]:
-    """The JSON types a schema admits; empty when it does not say."""
+def allowed_types(
+    schema: Any, root: Mapping[str, Any], depth: int = _MAX_CHOICE_DEPTH
+) -> frozenset[str]:
+    """Return the JSON types that a schema allows; empty if it does not restrict them."""
     schema = resolve_ref(schema, root)
     declared = schema.get("type")
-    types = set(_names(declared))
+    names = declared if isinstance(declared, list) else [declared]
+    types = {name.lower() for name in names if isinstance(name, str)}
     if not types and "const" in schema:
         types.add(json_type(schema["const"]))
     if not types and isinstance(schema.get("enum"), list):
         types.update(json_type(value) for value in schema["enum"])
-    for word in ("anyOf", "oneOf", "allOf"):
-        for choice in schema.get(word) or () if depth and not types else ():
-            types |= allowed_types(choice, root, depth - 1)
+    if not types and depth:
+        # The first of the keywords that names types decides.
+        for keyword in CHOICE_KEYWORDS:
+            for choice in schema.get(keyword) or () if not types else ():
+                types |= allowed_types(choice, root, depth - 1)
     if not types and "properties" in schema:
         types.add("object")
     if not types and "items" in schema:
@@ -89,32 +104,41 @@ def allowed_types(schema: Any, root: Mapping[str, Any], depth: int = 8) -> froze
     return frozenset(types)
 
 
-def _names(declared: Any) -> list[str]:
-    names = declared if isinstance(declared, list) else [declared]
-    return [name.lower() for name in names if isinstance(name, str)]
+def lists_value(
+    schema: Any, root: Mapping[str, Any], value: Any, depth: int = _MAX_CHOICE_DEPTH
+) -> bool:
+    """Return whether a schema names this very value in `const` or `enum`."""
+    schema = resolve_ref(schema, root)
+    enum = schema.get("enum")
+    if schema.get("const") == value or (isinstance(enum, list) and value in enum):
+        return True
+    return any(
+        lists_value(choice, root, value, depth - 1) for choice in _iter_choices(schema, depth)
+    )
 
 
-def iter_strings(value: Any) -> Iterator[str]:
-    """Every text in a decoded value, keys aside."""
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, Mapping):
-            pending.extend(reversed(list(item.values())))
-        elif isinstance(item, (list, tuple)):
-            pending.extend(reversed(item))
+def _iter_choices(schema: Mapping[str, Any], depth: int) -> Iterator[Any]:
+    return (choice for word in CHOICE_KEYWORDS for choice in schema.get(word) or () if depth)
 
 
 def json_type(value: Any) -> str:
-    """The JSON type of a decoded value."""
-    return "null" if value is None else _TYPE_OF.get(type(value), "object")
+    """Return the name of a decoded value's JSON type."""
+    return "null" if value is None else _JSON_TYPES.get(type(value), "object")
+
+
+# Values written as plain text.
+
+_INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0+)?")
+_OCTAL = re.compile(r"[+-]?0[0-7]{2,40}")
+"""`0644` is ambiguous: octal, decimal or a string."""
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_BOOLEANS = {"true": True, "false": False, "True": True, "False": False}
+_NULLS = frozenset({"null", "None"})
 
 
 def parse_text_value(text: str, schema: Any, root: Mapping[str, Any], repairs: list[str]) -> Any:
-    """The value that bare text stands for. Text that fits no declared type stays text. `repairs`
-    takes the liberties that were taken."""
+    """Return the value that plain text stands for; text that fits no allowed type stays text.
+    Names of repairs are appended to `repairs`."""
     types = allowed_types(schema, root)
     if not types or types == frozenset({"string"}):
         return text
@@ -129,40 +153,188 @@ def parse_text_value(text: str, schema: Any, root: Mapping[str, Any], repairs: l
         return _BOOLEANS[word]
     if _OCTAL.fullmatch(word) and int(word, 8) != int(word):
         return text
-    number = _number(word, types)
+    number = _parse_number(word, types)
     if number is not None:
         if not JSON_NUMBER.fullmatch(word):
             repairs.append("python-literal")
         return number
     if types & {"array", "object"} and word[:1] in ("[", "{", "("):
-        return _structure(text, types, repairs)
+        return _parse_structure(text, types, repairs)
     return text
 
 
 def format_text_value(value: Any) -> str:
-    """Text for a value such that `parse_text_value` gives it back where the schema says enough."""
+    """Write a value as plain text that `parse_text_value` reads back."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _number(word: str, types: frozenset[str]) -> int | float | None:
-    """The number that a word is, if one may stand here."""
-    if not _NUMBER.fullmatch(word) or len(word) > _LONGEST_NUMBER:
+def _parse_number(word: str, types: frozenset[str]) -> int | float | None:
+    if not _NUMBER.fullmatch(word) or len(word) > _MAX_NUMBER_LENGTH:
         return None
-    whole = _INTEGER.fullmatch(word)
-    if whole and ("integer" in types or ("number" in types and "." not in word)):
+    is_integer = _INTEGER.fullmatch(word)
+    if is_integer and ("integer" in types or ("number" in types and "." not in word)):
         return int(word.partition(".")[0])
     number = float(word) if "number" in types else math.inf
     return None if math.isinf(number) else number
 
 
-def _structure(text: str, types: frozenset[str], repairs: list[str]) -> Any:
+def _parse_structure(text: str, types: frozenset[str], repairs: list[str]) -> Any:
     for spelling in dict.fromkeys((text, unescape(text))):
         try:
-            value, mended = jsonish.parse_json(spelling)
-        except jsonish.LenientJsonError:
+            value, needed = parse_json(spelling)
+        except LenientJsonError:
             continue
         if json_type(value) not in types:
             return text
-        repairs += mended if spelling == text else ("double-encoding", *mended)
+        repairs += needed if spelling == text else ("double-encoding", *needed)
         return value
     return text
+
+
+# Validators.
+
+
+class SchemaValidator:
+    """A compiled schema. `schema` is the part of it that could be compiled."""
+
+    def __init__(self, schema: Mapping[str, Any], compiled: Any, is_schema_valid: bool) -> None:
+        self.schema = schema
+        self._compiled = compiled
+        self.is_schema_valid = is_schema_valid
+        """False: invalid keywords were dropped before the schema was compiled."""
+
+    def is_valid(self, value: Any) -> bool:
+        """Return whether a value matches the schema."""
+        return self._compiled is None or self._compiled.is_valid(value)
+
+    def find_violations(self, value: Any) -> list[jsonschema_rs.ValidationError]:
+        """Return the errors of a value against the schema."""
+        if self._compiled is None:
+            return []
+        return list(islice(self._compiled.iter_errors(value), _MAX_VIOLATIONS))
+
+
+def get_validator(schema: Mapping[str, Any]) -> SchemaValidator:
+    """Return the validator of a schema; equal schemas are compiled once."""
+    return _compile_cached(encode_json(schema))
+
+
+@lru_cache(maxsize=1024)
+def _compile_cached(schema: str) -> SchemaValidator:
+    return _compile(_expand_nullable(json.loads(schema)))
+
+
+def _compile(schema: Mapping[str, Any]) -> SchemaValidator:
+    compilers: tuple[Callable[..., Any], ...] = (
+        jsonschema_rs.validator_for,
+        jsonschema_rs.Draft7Validator,
+        jsonschema_rs.Draft4Validator,
+    )
+    for is_schema_valid, candidate in ((True, dict(schema)), (False, _drop_invalid(schema))):
+        for compiler in compilers:
+            try:
+                compiled = compiler(candidate, validate_formats=False, retriever=_reject_remote)
+            except (jsonschema_rs.ValidationError, ValueError, TypeError, RecursionError):
+                continue
+            return SchemaValidator(candidate, compiled, is_schema_valid)
+    return SchemaValidator(schema, None, False)
+
+
+def _reject_remote(uri: str) -> Any:
+    raise ValueError(f"{uri} is not part of the schema")
+
+
+def _expand_nullable(schema: Any) -> Any:
+    """Rewrite OpenAPI's `nullable` as JSON Schema."""
+    if isinstance(schema, list):
+        return [_expand_nullable(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    expanded = {key: _expand_nullable(part) for key, part in schema.items()}
+    if expanded.get("nullable") is True and isinstance(expanded.get("type"), str):
+        expanded["type"] = [expanded["type"], "null"]
+        if isinstance(expanded.get("enum"), list) and None not in expanded["enum"]:
+            expanded["enum"] = [*expanded["enum"], None]
+    return expanded
+
+
+_FOREIGN_TYPES = {
+    "str": "string",
+    "text": "string",
+    "int": "integer",
+    "long": "integer",
+    "float": "number",
+    "double": "number",
+    "bool": "boolean",
+    "list": "array",
+    "tuple": "array",
+    "dict": "object",
+    "none": "null",
+}
+"""Type names of other languages."""
+_TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
+_COUNTS = frozenset(
+    {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
+)
+_LIMITS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_SCHEMA_MAPS = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+_SUBSCHEMAS = frozenset(
+    {"items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else"}
+)
+_INVALID: Any = object()
+
+
+def _drop_invalid(schema: Any, root: Any = None, depth: int = 0) -> Any:
+    """Copy a schema without the keywords that no validator accepts."""
+    if depth > MAX_DEPTH or not isinstance(schema, dict):
+        return schema if isinstance(schema, bool) else {}
+    root = schema if root is None else root
+    valid: dict[str, Any] = {}
+    for key, value in schema.items():
+        converted = _convert_keyword(key, value, root, depth + 1)
+        if converted is not _INVALID:
+            valid[key] = converted
+    return valid
+
+
+def _convert_keyword(key: str, value: Any, root: Any, depth: int) -> Any:
+    """Return a keyword's value in the form that validators accept, or `_INVALID`."""
+    if key == "type":
+        names = value if isinstance(value, list) else [value]
+        known = [_FOREIGN_TYPES.get(str(name).lower(), str(name).lower()) for name in names]
+        return list(dict.fromkeys(name for name in known if name in _TYPES)) or _INVALID
+    if key in _SCHEMA_MAPS:
+        if not isinstance(value, dict):
+            return _INVALID
+        return {name: _drop_invalid(part, root, depth) for name, part in value.items()}
+    if key in CHOICE_KEYWORDS:
+        parts = value if isinstance(value, list) else []
+        return [_drop_invalid(part, root, depth) for part in parts] or _INVALID
+    if key in _SUBSCHEMAS:
+        return _drop_invalid(value, root, depth) if isinstance(value, (dict, bool)) else _INVALID
+    if key == "$ref":
+        return value if _is_local_ref(value, root) else _INVALID
+    if key == "required":
+        names = [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+        return list(dict.fromkeys(names)) or _INVALID
+    return value if _is_valid_keyword(key, value) else _INVALID
+
+
+def _is_valid_keyword(key: str, value: Any) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return (
+        (key not in _LIMITS or is_number)
+        and (key not in _COUNTS or (is_number and value >= 0 and value == int(value)))
+        and (key != "multipleOf" or (is_number and value > 0))
+        and (key != "enum" or (isinstance(value, list) and bool(value)))
+        and key not in ("pattern", "patternProperties", "dependencies", "$schema", "$id")
+    )
+
+
+def _is_local_ref(reference: Any, root: Any) -> bool:
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return False
+    part = root
+    for step in filter(None, reference.removeprefix("#").split("/")):
+        part = part.get(step) if isinstance(part, dict) else None
+    return isinstance(part, (dict, bool))

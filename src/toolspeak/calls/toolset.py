@@ -13,8 +13,7 @@ from typing import Any
 
 from ..types import Tool
 from .coercion import Coercion, coerce_arguments
-from .schema import get_properties
-from .schema_validator import SchemaValidator, get_validator
+from .schema import SchemaValidator, get_properties, get_validator
 
 NAME_PREFIXES = (
     "functions.",

@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
-from ..calls.drafts import CallDraft, json_equal
-from ..calls.json_values import strip_code_fence
+from ..calls.drafts import CallDraft
+from ..calls.json_values import json_equal, strip_code_fence
 from ..calls.lenient_json import MAX_DEPTH, LenientJsonError, LenientJsonReader, unescape
 from ..calls.schema import get_properties, get_required, parse_text_value, resolve_ref
 from .form_attempt import FormAttempt, Header, read_fence, skip_extra_brackets

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..calls.drafts import json_equal
+from ..calls.json_values import json_equal
 from ..calls.schema import (
     allowed_types,
     format_text_value,

@@ -30,8 +30,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from ..calls.drafts import CallKey, call_key, new_call_id
+from ..calls.json_values import iter_strings
 from ..calls.resolution import CallResolver
-from ..calls.schema import iter_strings
 from ..calls.tools import as_tools
 from ..calls.toolset import Toolset
 from ..errors import UsageError

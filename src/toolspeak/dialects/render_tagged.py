@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from ..calls.drafts import json_equal
+from ..calls.json_values import json_equal
 from ..calls.schema import format_text_value, get_properties, json_type
 from .tagged_parameters import (
     CDATA_CLOSE,

@@ -18,7 +18,8 @@ from typing import Any
 from msgspec import Struct
 
 from ..calls import json_values as jsonish
-from ..calls.drafts import ARGUMENT_KEYS, json_equal
+from ..calls.drafts import ARGUMENT_KEYS
+from ..calls.json_values import json_equal
 from ..calls.schema import allowed_types, get_properties, parse_text_value
 from .template import (
     CallForm,

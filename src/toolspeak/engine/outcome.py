@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..calls.drafts import CallKey, call_key
 from ..calls.json_values import strip_code_fence
-from ..calls.schema_validator import get_validator
+from ..calls.schema import get_validator
 from ..dialects import Parser
 from ..events import fold
 from ..security.message_origin import last_user_text

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from ..calls.schema import iter_strings
+from ..calls.json_values import iter_strings
 from ..types import Note, Quirks, Request, Usage
 from ..wires.framing import encode_json
 

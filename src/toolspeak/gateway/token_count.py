@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import structs, to_builtins
 
-from ..calls.schema import iter_strings
+from ..calls.json_values import iter_strings
 from ..engine import Pipeline
 from ..errors import WireError
 from ..types import Request

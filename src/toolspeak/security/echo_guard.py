@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..calls.drafts import CallKey, call_key
+from ..calls.json_values import iter_strings
 from ..calls.lenient_json import unescape
-from ..calls.schema import iter_strings
 from .message_origin import UserTurn, split_by_origin, split_results
 
 _LINE_MARGIN = re.compile(

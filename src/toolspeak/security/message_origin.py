@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from ..calls.schema import iter_strings
+from ..calls.json_values import iter_strings
 from ..dialects.catalog import ALL_DIALECTS
 from ..errors import UsageError
 from ..types import Document, Message, Text, ToolResult

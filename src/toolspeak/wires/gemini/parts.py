@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ...calls.openapi import to_camel_case
+from ...calls.tools import to_camel_case
 from ...types import Document, Image, Other, Part, Reasoning, ToolCall, ToolResult
 from ..encoding import omit_none
 from ..fields import PRIVATE, Fields, Json, T, nest

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from ..._util import encode_json
-from ...calls.openapi import to_json_schema
+from ...calls.tools import to_json_schema
 from ...errors import WireError
 from ...types import (
     Message,

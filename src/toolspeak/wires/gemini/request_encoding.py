@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
-from ...calls.openapi import to_json_schema
+from ...calls.tools import to_json_schema
 from ...errors import WireError
 from ...types import (
     Document,

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...calls import json_values as jsonish
-from ...calls.drafts import json_equal
+from ...calls.json_values import json_equal
 from ...events import (
     ArgumentsDelta,
     CallEnd,

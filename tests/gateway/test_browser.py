@@ -97,7 +97,7 @@ def opened(browser: Browser, url: str) -> Generator[Page, None, None]:
 def gateway_for(folder: Path, settings: str, *origins: str) -> Generator[Serving, None, None]:
     """A gateway as users have it, for pages from there."""
     named = json.dumps(origins)
-    (folder / "toolspeak.toml").write_text(f"{settings}\n[server]\norigins = {named}\n")
+    (folder / "toolspeak.toml").write_text(f"{settings}\n[server]\nallowed_origins = {named}\n")
     with serving(folder) as gateway:
         yield gateway
         assert gateway.log == ""

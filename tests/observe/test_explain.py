@@ -72,11 +72,11 @@ def test_a_request_is_explained(tmp_path: Path) -> None:
             # Others have no business here.
             with pytest.raises(UsageError, match="there is no request"):
                 InspectorClient.connect().get("requests/nothing")
-            with pytest.raises(UsageError, match="needs the token"):
+            with pytest.raises(UsageError, match="send the token"):
                 InspectorClient.connect(key="wrong").get("requests")
     for words in ("client request", "Who are you?", "plan", "prompt, system", "reply"):
         assert words in shown
-    for words in ("get_weather(", "client response: 200", "the configuration says prompt"):
+    for words in ("get_weather(", "client response: 200", "the configuration sets prompt"):
         assert words in shown
     assert "\x1b" not in shown
     assert "\\x1b[2J" in shown
@@ -97,7 +97,7 @@ def test_no_address(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     with register_instance(RunningInstance("http://127.0.0.1:7878", os.getpid(), "token")):
         for command in (["explain"], ["explain", "last"]):
             assert main([*command, "--url", url]) == 2
-            assert "Expected an address such as" in capsys.readouterr().err
+            assert "Expected a URL such as" in capsys.readouterr().err
 
 
 PWN = "m\x1b]0;pwn\x07\x1b[2J"

@@ -192,7 +192,7 @@ def test_a_key_of_clients_is_no_admin_key(model: ScriptedServer) -> None:
     with running(structs.replace(behind(model.url), server=server), token=TOKEN) as gateway:
         got = Looking(gateway.url, "the-same-key").get("requests")
         assert got.status_code == 403
-        assert "it has to be another" in got.json()["error"]["message"]
+        assert "set a different one" in got.json()["error"]["message"]
 
 
 def test_whoever_looks_has_to_show_the_new_key(model: ScriptedServer) -> None:

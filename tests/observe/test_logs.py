@@ -159,7 +159,7 @@ def test_the_command(tmp_path: Path, workers: int, how: str) -> None:
     requests = [line for line in lines if line["message"] == "request"]
     assert [(line["status"], line["model"]) for line in requests] == [(200, "m")]
     [warning] = [line for line in lines if line["message"] != "request"]
-    assert (warning["level"], warning["message"][:23]) == ("WARNING", "TOOLSPEAK_LGO: there is")
+    assert (warning["level"], warning["message"][:22]) == ("WARNING", "TOOLSPEAK_LGO is not a")
 
 
 def test_text_is_the_default(tmp_path: Path) -> None:

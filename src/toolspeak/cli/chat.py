@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="URL",
-        help="ask in the inspector of a running gateway instead of here",
+        help="ask in the inspector of a running gateway",
     )
     parser.add_argument(
         "--instructions", default="", metavar="TEXT", help="system instructions for the model"

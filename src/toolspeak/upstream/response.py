@@ -178,7 +178,7 @@ class UpstreamResponse:
 
     def unreadable_error(self, problem: Exception) -> UpstreamError:
         """Return the error to raise for a reply that cannot be decoded."""
-        return upstream_error(self._endpoint, f"sent a reply that cannot be read: {problem}")
+        return upstream_error(self._endpoint, f"sent a reply that cannot be decoded: {problem}")
 
     async def _read_error_body(self) -> bytes:
         """Return the beginning of the body, as far as it arrives in time."""

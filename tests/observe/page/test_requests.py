@@ -50,7 +50,7 @@ def test_a_request_through_each_api(look: Opener, gateway: Running, wire: str) -
     open_first(opened)
     # What was sent, how the model was asked, what it wrote, what was made of it, what came back.
     opened.sees(".detail .column:nth-child(1)", "What is the weather in Oslo?")
-    opened.sees(".detail .column:nth-child(2) .reasons", "the configuration says")
+    opened.sees(".detail .column:nth-child(2) .reasons", "the configuration sets")
     opened.sees(".message[data-role=user]", "What is the weather in Oslo?")
     opened.sees(f"{TEXT} mark.mark-call", '"city": "Oslo"')
     opened.sees(".detail .column:nth-child(3) .card-call", '"Oslo"')

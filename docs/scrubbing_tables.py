@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolspeak.security.scrubbing.rules import NameRule, load_rules
+from toolspeak.security.scrubbing.rules import SecretNameRule, load_rules
 
 
 def tables() -> dict[str, str]:
@@ -15,11 +15,11 @@ def _names() -> str:
     return "\n".join(["| name | kind | |", "|---|---|---|", *rows])
 
 
-def _words(rule: NameRule) -> str:
+def _words(rule: SecretNameRule) -> str:
     return ", ".join(f"`{word}`" for word in rule.words)
 
 
-def _remark(rule: NameRule) -> str:
+def _remark(rule: SecretNameRule) -> str:
     remarks: list[str] = []
     if rule.only_after:
         remarks.append("after " + ", ".join(f"`{word}`" for word in rule.only_after))

@@ -22,7 +22,7 @@ from msgspec import structs, to_builtins
 from .. import __version__
 from ..errors import UsageError
 from ..notes import NOTES
-from ..observe.inspector.approvals import ApprovalAnswer, ApprovalRequest
+from ..observe.inspector.approvals import ApprovalAnswer, SubmittedApproval
 from ..observe.inspector.client import API_ROOT, INSPECTOR_ROOT
 from ..observe.inspector.playground import SAMPLE_TOOLS, PlaygroundInput, list_dialects, parse_text
 from ..observe.inspector.recorder import RequestRecorder
@@ -180,7 +180,7 @@ class InspectorRoutes:
         await _tell(it, {"approvals": to_builtins(pending)})
 
     async def _ask(self, it: RequestContext, _: re.Match[str]) -> None:
-        asked = await self._converted(it, ApprovalRequest)
+        asked = await self._converted(it, SubmittedApproval)
         await _tell(it, to_builtins(await self._recorder.approvals.add(asked)))
 
     async def _answered(self, it: RequestContext, match: re.Match[str]) -> None:

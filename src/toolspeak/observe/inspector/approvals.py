@@ -21,7 +21,7 @@ _MAX_PENDING = 200
 _MAX_LIFETIME = 3600.0
 
 
-class ApprovalRequest(Struct, frozen=True, kw_only=True):
+class SubmittedApproval(Struct, frozen=True, kw_only=True):
     """A call that an agent wants to make."""
 
     tool: str
@@ -37,7 +37,7 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     """Descriptions of the secrets that the call would receive."""
 
 
-class PendingApproval(ApprovalRequest, frozen=True, kw_only=True):
+class PendingApproval(SubmittedApproval, frozen=True, kw_only=True):
     """An approval request in the queue."""
 
     id: str
@@ -53,7 +53,7 @@ class ApprovalQueue:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def add(self, request: ApprovalRequest) -> PendingApproval:
+    async def add(self, request: SubmittedApproval) -> PendingApproval:
         fields = structs.asdict(request)
         fields["expires_at"] = min(request.expires_at, time() + _MAX_LIFETIME)
         approval = PendingApproval(id=f"ask_{new_call_id()[5:]}", created_at=time(), **fields)

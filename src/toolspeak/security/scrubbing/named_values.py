@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .rules import NameRule, find_name_rule, load_rules
+from .rules import SecretNameRule, find_name_rule, load_rules
 from .unquoted_values import SecretName, find_line_value_end, is_unquoted_secret
 from .values import find_header_secrets, is_secret
 from .windows import (
@@ -101,7 +101,7 @@ def find_named_values(window: Window) -> Iterator[Span]:
         yield from _NamedValueFinder(window, secret_name).find()
 
 
-def _find_name(text: str, at: int, limit: int) -> tuple[int, int, NameRule] | None:
+def _find_name(text: str, at: int, limit: int) -> tuple[int, int, SecretNameRule] | None:
     """Return the start, end and rule of the name that contains the cue at `at`."""
     rest = _NAME.match(text, at, limit)
     if not rest:
@@ -120,7 +120,7 @@ def _find_name(text: str, at: int, limit: int) -> tuple[int, int, NameRule] | No
     return (start, end, rule) if rule else None
 
 
-def _may_precede_space(text: str, start: int, rule: NameRule) -> bool:
+def _may_precede_space(text: str, start: int, rule: SecretNameRule) -> bool:
     """`--token x`, `<token type="x">`, `login x password y`."""
     return rule.kind == "password" or text[start] == "-" or text[start - 1] in "<:"
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 
-class NameRule(Struct, frozen=True, forbid_unknown_fields=True):
+class SecretNameRule(Struct, frozen=True, forbid_unknown_fields=True):
     """A name that is followed by a secret, as words."""
 
     kind: str
@@ -78,7 +78,7 @@ class HeaderWords(Struct, frozen=True, forbid_unknown_fields=True):
 class ScrubbingRules(Struct, frozen=True, forbid_unknown_fields=True):
     """The content of `rules.toml`."""
 
-    names: tuple[NameRule, ...]
+    names: tuple[SecretNameRule, ...]
     cues: NameCues
     harmless: Harmless
     headers: HeaderWords
@@ -109,7 +109,7 @@ _HARMLESS_SUFFIXES = split_words(load_rules().harmless.suffixes)
 
 
 @lru_cache(1024)
-def find_name_rule(name: str) -> NameRule | None:
+def find_name_rule(name: str) -> SecretNameRule | None:
     """Return the rule for a name that is followed by a secret, or None.
 
     Of a dotted name only the last part can match: `token.kind` is not a token.
@@ -125,7 +125,7 @@ def find_name_rule(name: str) -> NameRule | None:
     return None
 
 
-def _find_rule_ending_at(words: list[str], index: int) -> NameRule | None:
+def _find_rule_ending_at(words: list[str], index: int) -> SecretNameRule | None:
     before = words[:index]
     for phrase, rule in _PHRASES:
         if _ends_with(words[: index + 1], phrase) and _applies_after(rule, before):
@@ -140,7 +140,7 @@ def _ends_with(words: list[str], phrase: str) -> bool:
     return words[-1] == phrase or is_suffix
 
 
-def _applies_after(rule: NameRule, before: list[str]) -> bool:
+def _applies_after(rule: SecretNameRule, before: list[str]) -> bool:
     if rule.only_after and not (before and before[-1] in rule.only_after):
         return False
     return not (before and before[-1] in rule.not_after)

@@ -10,7 +10,7 @@ import re
 
 from msgspec import Struct
 
-from .rules import NameRule
+from .rules import SecretNameRule
 from .values import (
     MIN_LENGTH,
     is_code,
@@ -43,7 +43,7 @@ class SecretName(Struct, frozen=True):
     source: str
     start: int
     end: int
-    rule: NameRule
+    rule: SecretNameRule
     limit: int
     """The end of the window."""
 

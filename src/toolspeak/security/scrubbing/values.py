@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .rules import NameRule, load_rules, split_words
+from .rules import SecretNameRule, load_rules, split_words
 from .windows import count_characters
 
 MIN_LENGTH = 8
@@ -60,7 +60,7 @@ _HARMLESS_VALUES = split_words(load_rules().harmless.values)
 
 
 def is_secret(
-    value: str, rule: NameRule, *, random_only: bool = False, multi_word: bool = False
+    value: str, rule: SecretNameRule, *, random_only: bool = False, multi_word: bool = False
 ) -> bool:
     """Return True if a value after a name of this rule is a secret.
 
@@ -127,7 +127,7 @@ def _is_prose(words: list[str]) -> bool:
     return any(map(_WORD_OR_YEAR.fullmatch, words)) or not any(map(str.isalnum, words))
 
 
-def _is_type_name(value: str, rule: NameRule) -> bool:
+def _is_type_name(value: str, rule: SecretNameRule) -> bool:
     """Return True for what looks random and is a name: `Ed25519PrivateKey`, `OAuth2Flow`."""
     if rule.random_only and sum(map(str.isdigit, value)) < 2:
         return True

@@ -59,8 +59,8 @@ def tables() -> dict[str, str]:
     """What stands between the marks of the page, by their names."""
     return {
         "outcomes": _outcomes(),
-        "rungs": _rungs(),
-        "actions": _actions(),
+        "steps": _steps(),
+        "meanings": _meanings(),
         "corrections": _corrections(),
     }
 
@@ -96,19 +96,19 @@ def _outcomes() -> str:
     return "\n".join(lines)
 
 
-def _rungs() -> str:
+def _steps() -> str:
     most = max(map(len, RECOVERY_STEPS.values()))
     names = ("first", *("then",) * (most - 1))
     lines = [f"| outcome | {' | '.join(names)} |", "|---" * (most + 1) + "|"]
-    for kind, actions in RECOVERY_STEPS.items():
-        cells = [*actions, *[""] * (most - len(actions))]
+    for kind, steps in RECOVERY_STEPS.items():
+        cells = [*steps, *[""] * (most - len(steps))]
         lines.append(f"| `{kind}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _actions() -> str:
-    rows = [f"| {action} | {meaning} |" for action, meaning in STEPS.items()]
-    return "\n".join(["| rung | the model is |", "|---|---|", *rows])
+def _meanings() -> str:
+    rows = [f"| {step} | {meaning} |" for step, meaning in STEPS.items()]
+    return "\n".join(["| step | the model |", "|---|---|", *rows])
 
 
 def _corrections() -> str:

@@ -12,7 +12,7 @@ run: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest
 
-# Without browsers, processes, Redis and the longest tables: under a minute on two cores.
+# Without browsers, other processes, Redis and the longest tables.
 test-fast: $(STAMP)
 	$(BIN)/pytest -m "not browser and not process and not redis and not slow"
 

@@ -10,6 +10,7 @@ import asyncio
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import accumulate
 from time import time
 from typing import Literal
@@ -222,16 +223,19 @@ class SharedMetricRegistry:
         self._last_active = 0
         self._lock = asyncio.Lock()
         self._publisher: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
 
     def start(self) -> None:
-        self._publisher = asyncio.create_task(self._publish_forever())
+        self._publisher = asyncio.create_task(self._publish_until_stopped())
 
     async def stop(self) -> None:
-        """Publish the remaining counts."""
+        """Publish the remaining counts.
+
+        The task is not cancelled: an interrupted publish may count twice, or not at all.
+        """
+        self._stopping.set()
         if self._publisher:
-            self._publisher.cancel()
-            await asyncio.wait((self._publisher,))
-            await self._publish()
+            await self._publisher
 
     async def render(self) -> str:
         async with self._lock:
@@ -240,9 +244,11 @@ class SharedMetricRegistry:
             sums.update(self._unpublished())
         return self._metrics.render(sums, await self._count_active())
 
-    async def _publish_forever(self) -> None:
-        while True:
-            await asyncio.sleep(_PUBLISH_INTERVAL)
+    async def _publish_until_stopped(self) -> None:
+        while not self._stopping.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PUBLISH_INTERVAL):
+                    await self._stopping.wait()
             await self._publish()
 
     async def _publish(self) -> None:

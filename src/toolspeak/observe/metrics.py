@@ -245,10 +245,12 @@ class SharedMetricRegistry:
         return self._metrics.render(sums, await self._count_active())
 
     async def _publish_until_stopped(self) -> None:
-        while not self._stopping.is_set():
+        is_stopping = False
+        while not is_stopping:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_PUBLISH_INTERVAL):
                     await self._stopping.wait()
+            is_stopping = self._stopping.is_set()
             await self._publish()
 
     async def _publish(self) -> None:

@@ -102,7 +102,7 @@ def test_model_with_native_tools_is_recommended_native_mode(wire: str) -> None:
     assert value(report, "native_tools") is True
     assert evidence(report, "native_tools") == "structured calls in 3 of 3 replies"
     assert value(report, "tool_role") is True
-    assert "used in the answer" in evidence(report, "tool_role")
+    assert "accepted and used in the answer" in evidence(report, "tool_role")
     assert report.scores[0] == ModeScore("native", None, 3, 2, 5, 3)
     assert report.reason == "5 of 5 replies are correct (prompt: no correct call)"
 

@@ -104,7 +104,7 @@ def test_every_turn_is_there(look: Opener, gateway: Running) -> None:
     tabs = opened.page.get_by_role("tab")
     assert tabs.count() >= 2
     assert "retry: invalid-call" in tabs.nth(1).inner_text()
-    opened.sees(".reason", "Retry. Previous reply: ")
+    opened.sees(".reason", "Retry. Previous reply: a call that cannot be parsed")
     tabs.first.click()
     opened.sees(".detail .column:nth-child(3) .card-rejected", "city")
     opened.sees(f"{TEXT} mark.mark-rejected", "town")

@@ -147,10 +147,6 @@ class Fields:
         """Return a field and leave it in place."""
         return self._left.get(key)
 
-    def peek_text(self, key: str) -> str:
-        value = self._left.get(key)
-        return value if isinstance(value, str) else ""
-
     def update(self, fields: Mapping[str, Any]) -> None:
         self._left.update(fields)
 

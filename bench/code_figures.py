@@ -239,7 +239,7 @@ class CallTrace:
 
     def summarize(self) -> dict[str, Any]:
         per_folder: Counter[str] = Counter()
-        files: set[str] = set()
+        per_file: Counter[str] = Counter()
         for code in self.functions:
             path = Path(code.co_filename)
             # Modules and class bodies run when they are imported: only functions are optimized.
@@ -247,12 +247,13 @@ class CallTrace:
             if not is_function or SOURCE not in path.parents:
                 continue
             relative = path.relative_to(SOURCE)
-            files.add(str(relative))
+            per_file[str(relative)] += 1
             per_folder[relative.parts[0]] += 1
         return {
-            "modules": len(files),
+            "modules": len(per_file),
             "functions": per_folder.total(),
             "functions_per_part": dict(per_folder.most_common()),
+            "files": dict(sorted(per_file.items())),
         }
 
 

@@ -49,7 +49,7 @@ from toolspeak.engine import ModelProfile, Pipeline, ReplyReader
 from toolspeak.engine.pipeline import Steps
 from toolspeak.errors import UpstreamError
 from toolspeak.security.refusals import MAX_UNDECIDED
-from toolspeak.testing import chunks
+from toolspeak.testing import split_into_chunks
 
 CHUNK = 4
 TOKENS_A_SECOND = 50
@@ -127,11 +127,13 @@ def said(text: str, call: ToolCall | None = None, dialect: str = NATIVE) -> list
     """What an upstream says, a token at a time: some text, and a call in the model's dialect."""
     made: list[Event] = []
     if call and dialect == NATIVE:
-        arguments = map(ArgumentsDelta, (0,) * len(call.input), chunks(call.input, CHUNK))
+        arguments = map(
+            ArgumentsDelta, (0,) * len(call.input), split_into_chunks(call.input, CHUNK)
+        )
         made = [CallStart(0, call.id, call.name), *arguments, CallEnd(0, call)]
     elif call:
         text = f"{text}\n{render_calls(dialect, [call], TOOLS)}"
-    words = map(TextDelta, chunks(text, CHUNK))
+    words = map(TextDelta, split_into_chunks(text, CHUNK))
     return [Started(), *words, *made, Finish("calls" if made else "stop")]
 
 

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from toolspeak import ToolCall, as_tools
 from toolspeak.evaluation.questions import RELEVANCE, EvalQuestion, is_correct, read_questions
-from toolspeak.testing import chunks, parse
+from toolspeak.testing import parse, split_into_chunks
 from toolspeak.types import Trust
 
 TRUSTS: tuple[Trust, ...] = ("strict", "standard", "lenient")
@@ -43,7 +43,7 @@ def extracted(
     question: EvalQuestion, text: str, trust: Trust, size: int = 0
 ) -> tuple[ToolCall, ...]:
     """The calls in an answer, if these tools were offered."""
-    pieces = chunks(text, size) if size else [text]
+    pieces = split_into_chunks(text, size) if size else [text]
     return parse(pieces, tools=as_tools(question.tools), trust=trust).calls
 
 

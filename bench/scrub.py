@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from toolspeak.security.scrubbing import Scrubber, scrub
-from toolspeak.testing import chunks
+from toolspeak.testing import split_into_chunks
 
 SIZE = 10_000_000
 BAR = 20.0
@@ -98,7 +98,9 @@ def cost(run: Callable[[], object]) -> float:
 def streamed(text: str, size: int) -> int:
     """The same text in chunks; nothing of it is kept."""
     scrubber = Scrubber()
-    return sum(len(scrubber.feed(chunk)) for chunk in chunks(text, size)) + len(scrubber.finish())
+    return sum(len(scrubber.feed(chunk)) for chunk in split_into_chunks(text, size)) + len(
+        scrubber.finish()
+    )
 
 
 def _texts() -> Iterator[tuple[str, str]]:

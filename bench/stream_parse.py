@@ -24,7 +24,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from toolspeak import Tool, ToolCall, fold, render_calls
-from toolspeak.testing import chunks, events
+from toolspeak.testing import parse_to_events, split_into_chunks
 
 DIALECTS = ("hermes", "qwen3_coder", "deepseek_v3", "mistral_args", "pythonic")
 SIZES = (1, 4, 16, 64, 256)
@@ -81,7 +81,7 @@ def bare_scanner(pieces: Sequence[str]) -> int:
 
 def parse_stream(pieces: Sequence[str], dialect: str) -> None:
     """The parser over the same pieces."""
-    found = events(pieces, dialect=dialect, tools=[TOOL])
+    found = parse_to_events(pieces, dialect=dialect, tools=[TOOL])
     assert len(fold(found).calls) == 1
 
 
@@ -109,7 +109,7 @@ def measure_streams() -> list[dict[str, Any]]:
             row: dict[str, Any] = {"dialect": dialect}
             for size in SIZES:
                 text = message(dialect, size * 1024)
-                pieces = list(chunks(text, CHUNK))
+                pieces = list(split_into_chunks(text, CHUNK))
                 repeat = 15 if size < 64 else 5
                 bare = cpu(bare_scanner, pieces, repeat=repeat)
                 ours = cpu(parse_stream, pieces, dialect, repeat=repeat)

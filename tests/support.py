@@ -1,4 +1,4 @@
-"""What the tests share: the toolbox, the case tables, and comparing replies."""
+"""Shared by tests: a set of tools, the tables of cases, and comparisons of replies."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ TOOLBOX = (
 )
 
 
-def cases() -> list[Any]:
-    """Every dialect with the rows of its table, as `dialect, rows`."""
+def load_dialect_cases() -> list[Any]:
+    """Return a parameter for each dialect: its name and the rows of its table."""
     return [
         pytest.param(path.stem, tomllib.loads(path.read_text())["case"], id=path.stem)
         for path in sorted(CASES.glob("*.toml"))
     ]
 
 
-def comparable(reply: Reply) -> tuple[Any, ...]:
-    """Everything a reply says, with what it was read from."""
+def to_comparable(reply: Reply) -> tuple[Any, ...]:
+    """Return everything in a reply that must not depend on how it was cut into chunks."""
     calls = [(call.id, call.name, call.arguments, call.raw) for call in reply.calls]
     return (
         reply.text,
@@ -77,13 +77,13 @@ def comparable(reply: Reply) -> tuple[Any, ...]:
     )
 
 
-def said(reply: Reply) -> list[tuple[str, dict[str, Any]]]:
-    """The calls alone."""
+def list_calls(reply: Reply) -> list[tuple[str, dict[str, Any]]]:
+    """Return the names and arguments of a reply's calls."""
     return [(call.name, call.arguments) for call in reply.calls]
 
 
-def corpus() -> Path:
-    """The folder of recorded cases; skips the test if there is none."""
+def get_corpus_folder() -> Path:
+    """Return the folder of recorded cases; skip the test if there is none."""
     folder = os.environ.get("TOOLSPEAK_CORPUS")
     if not folder:
         pytest.skip("TOOLSPEAK_CORPUS does not name the folder of recorded cases")

@@ -10,7 +10,7 @@ import pytest
 import toolspeak as ts
 from toolspeak.calls.placeholders import find_placeholder, is_placeholder
 from toolspeak.notes import NOTES
-from toolspeak.testing import chunks, events, parse
+from toolspeak.testing import parse, parse_to_events, split_into_chunks
 
 TOOLS = [
     {
@@ -82,7 +82,7 @@ def test_prose_counts_where_trust_is_lenient(text: str) -> None:
     assert calls(text, trust="standard") == []
     assert calls(text, trust="lenient") == [OSLO]
     for size in (1, 2, 3, 5, 8):
-        found = parse(chunks(text, size), tools=TOOLS, trust="lenient")
+        found = parse(split_into_chunks(text, size), tools=TOOLS, trust="lenient")
         assert [(call.name, call.arguments) for call in found.calls] == [OSLO]
 
 
@@ -121,7 +121,7 @@ def test_calls_in_closed_reasoning() -> None:
     rome = TAGGED.replace("Oslo", "Rome")
     assert calls(f"{thought}{rome}", trust="lenient") == [("get_weather", {"city": "Rome"})]
     for size in (1, 4, 9):
-        found = parse(chunks(f"{thought}Well.", size), tools=TOOLS, trust="lenient")
+        found = parse(split_into_chunks(f"{thought}Well.", size), tools=TOOLS, trust="lenient")
         assert len(found.calls) == 1
         assert found.text == "Well."
 
@@ -191,7 +191,7 @@ def test_an_example_is_no_action(text: str) -> None:
         assert found.text == text
         assert {note.code for note in found.notes} & {"example", "placeholder"}
         for size in (1, 3, 7):
-            assert not parse(chunks(text, size), tools=TOOLS, trust=trust).calls
+            assert not parse(split_into_chunks(text, size), tools=TOOLS, trust=trust).calls
 
 
 @pytest.mark.parametrize(
@@ -602,7 +602,7 @@ def test_tools_for_types_only(
     assert not calls(text)
     assert calls(text, types_only=True) == [expected]
     for size in (1, 5, len(text)):
-        pieces = chunks(text, size)
+        pieces = split_into_chunks(text, size)
         reply = parse(pieces, tools=TOOLS, types_only=True, arguments=arguments)
         assert [(call.name, call.arguments) for call in reply.calls] == [expected]
         assert (reply.text, reply.rejected) == ("", ())
@@ -679,7 +679,7 @@ def test_a_name_that_stands_for_no_call(options: dict[str, Any]) -> None:
         f'Action:\n{FENCE}json\n[{{"tool_name": "directly-answer", "parameters": {{}}}}]\n{FENCE}'
     )
     assert not calls(text, dialect="command_r_plus", **options)
-    found = events([text], dialect="command_r_plus", arguments="incremental", **options)
+    found = parse_to_events([text], dialect="command_r_plus", arguments="incremental", **options)
     assert not any(isinstance(event, ts.CallStart) for event in found)
     declared = {**options, "tools": [{"name": "directly-answer"}]}
     assert calls(text, dialect="command_r_plus", **declared) == [("directly-answer", {})]

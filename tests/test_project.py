@@ -10,7 +10,7 @@ from pathlib import Path
 from docs.generate import pages
 
 import toolspeak
-from tests.support import TOOLBOX, said
+from tests.support import TOOLBOX, list_calls
 from toolspeak import Dialect
 from toolspeak.notes import NOTES
 from toolspeak.testing import parse
@@ -79,5 +79,5 @@ def test_the_guide_to_adding_a_dialect_is_true() -> None:
     dialect = eval(code.rstrip().rstrip(","), {"Dialect": Dialect})
     (case,) = tomllib.loads(re.findall(r"```toml\n(.*?)```", guide, re.S)[0])["case"]
     reply = parse([case["text"]], dialect=dialect, tools=TOOLBOX)
-    assert said(reply) == [(call["name"], call["arguments"]) for call in case["calls"]]
+    assert list_calls(reply) == [(call["name"], call["arguments"]) for call in case["calls"]]
     assert reply.text == case["content"]

@@ -9,7 +9,7 @@ from statistics import mean
 
 from bench.replay import load, models, scores_of
 
-from tests.support import corpus
+from tests.support import get_corpus_folder
 
 EVERY = 10
 
@@ -17,8 +17,8 @@ EVERY = 10
 def test_a_sample_of_all_models() -> None:
     calls: list[float] = []
     relevance: list[float] = []
-    for model in models(corpus()):
-        rows = load(corpus(), model)[::EVERY]
+    for model in models(get_corpus_folder()):
+        rows = load(get_corpus_folder(), model)[::EVERY]
         scores, different = scores_of(rows, stream=True, trusts=["lenient"])
         assert not different, f"{model}: answers come out otherwise in pieces"
         assert scores["lenient"][0] >= scores["official"][0] - 0.02, model

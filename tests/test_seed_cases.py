@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import corpus
+from tests.support import get_corpus_folder
 from toolspeak import (
     Finish,
     Parser,
@@ -132,7 +132,7 @@ OVERRULED = {
 
 @cache
 def rows() -> tuple[Case, ...]:
-    lines = (corpus() / "seed-cases.jsonl").read_text().splitlines()
+    lines = (get_corpus_folder() / "seed-cases.jsonl").read_text().splitlines()
     return tuple(map(json.loads, lines))
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.support import comparable, said
+from tests.support import list_calls, to_comparable
 from toolspeak import as_tools
 from toolspeak.notes import NOTES
-from toolspeak.testing import chunks, parse
+from toolspeak.testing import parse, split_into_chunks
 
 TABLES = {
     path.stem: tomllib.loads(path.read_text())
@@ -34,15 +34,17 @@ def test_row(table: str, row: dict[str, Any]) -> None:
         "trust": row.get("trust", "standard"),
     }
     reply = parse([row["text"]], **options)
-    assert said(reply) == [(call["name"], call["arguments"]) for call in row["calls"]]
+    assert list_calls(reply) == [(call["name"], call["arguments"]) for call in row["calls"]]
     assert sorted({note.code for note in reply.notes}) == row.get("notes", [])
     if "content" in row:
         assert reply.text == row["content"]
     for size in (1, 2, 3, 7, 16):
-        assert comparable(parse(chunks(row["text"], size), **options)) == comparable(reply)
-        pieces = chunks(row["text"], size)
+        assert to_comparable(
+            parse(split_into_chunks(row["text"], size), **options)
+        ) == to_comparable(reply)
+        pieces = split_into_chunks(row["text"], size)
         streamed = parse(pieces, **options, arguments="incremental")
-        assert said(streamed) == said(reply)
+        assert list_calls(streamed) == list_calls(reply)
         assert streamed.text == reply.text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolspeak.calls.drafts import CallDraft, decode_arguments, new_call_id, read_drafts
-from toolspeak.testing import chunks, parse
+from toolspeak.testing import parse, split_into_chunks
 from toolspeak.types import Tool
 
 ROWS: list[tuple[Any, list[tuple[str, Any]]]] = [
@@ -98,7 +98,7 @@ def test_only_parameters_of_the_tool_are_such_arguments() -> None:
 def test_such_arguments_in_a_stream(arguments: str) -> None:
     text = '<tool_call>{"name": "shell", "arguments": {}, "command": "ls"}</tool_call>'
     for size in (1, 3, len(text)):
-        reply = parse(chunks(text, size), tools=[SHELL], arguments=arguments)
+        reply = parse(split_into_chunks(text, size), tools=[SHELL], arguments=arguments)
         assert [call.arguments for call in reply.calls] == [{"command": "ls"}]
         assert [note.code for note in reply.notes] == ["repaired-arguments-beside-name"]
 
@@ -118,6 +118,6 @@ def test_an_id_is_free_again_if_its_call_was_not_made() -> None:
     tools = [{"name": "t", "parameters": {"properties": {"a": {"type": "integer"}}}}]
     text = '<tool_call>{"id": "x", "name": "t", "arguments": {"a": "3"}}</tool_call>'
     for arguments in ("validated", "incremental"):
-        reply = parse(chunks(text, 3), tools=tools, arguments=arguments)
+        reply = parse(split_into_chunks(text, 3), tools=tools, arguments=arguments)
         assert [(call.id, call.arguments) for call in reply.calls] == [("x", {"a": 3})]
         assert [note.code for note in reply.notes] == ["coerced"]

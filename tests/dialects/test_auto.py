@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import TOOLBOX, said
+from tests.support import TOOLBOX, list_calls
 from toolspeak import Parser, TextDelta
-from toolspeak.testing import chunks, parse
+from toolspeak.testing import parse, split_into_chunks
 
 CALL = '{"name": "t", "arguments": {"a": 1}}'
 MADE = [("t", {"a": 1})]
@@ -44,15 +44,15 @@ ROWS = [
 @pytest.mark.parametrize(("text", "calls"), ROWS)
 @pytest.mark.parametrize("size", [1, 5, 1000])
 def test_row(text: str, calls: list[object], size: int) -> None:
-    reply = parse(chunks(text, size), tools=TOOLBOX)
-    assert said(reply) == calls
+    reply = parse(split_into_chunks(text, size), tools=TOOLBOX)
+    assert list_calls(reply) == calls
 
 
 @pytest.mark.parametrize(
     "text", [text for text, calls in ROWS if not calls and "<think>" not in text]
 )
 def test_what_is_no_call_is_text_to_the_letter(text: str) -> None:
-    assert parse(chunks(text, 3), tools=TOOLBOX).text == text
+    assert parse(split_into_chunks(text, 3), tools=TOOLBOX).text == text
 
 
 def test_a_word_that_can_be_no_tool_leaves_at_once() -> None:

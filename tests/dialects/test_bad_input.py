@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support import TOOLBOX, comparable, said
+from tests.support import TOOLBOX, list_calls, to_comparable
 from toolspeak import (
     DIALECTS,
     ArgumentsDelta,
@@ -22,7 +22,7 @@ from toolspeak import (
     Parser,
     TextDelta,
 )
-from toolspeak.testing import chunks, events, parse, split_at
+from toolspeak.testing import parse, parse_to_events, split_at, split_into_chunks
 from toolspeak.types import Trust
 
 MARKERS = sorted(
@@ -103,14 +103,14 @@ OPTIONS = st.fixed_dictionaries(
 @settings(max_examples=4000)
 @given(text=SOUP, options=OPTIONS, data=st.data())
 def test_soup_of_markers(text: str, options: dict[str, object], data: st.DataObject) -> None:
-    whole = comparable(parse([text], **options))
+    whole = to_comparable(parse([text], **options))
     places = data.draw(st.lists(st.integers(0, len(text)), max_size=8))
-    assert comparable(parse(split_at(text, places), **options)) == whole
-    assert comparable(parse(chunks(text, 1), **options)) == whole
+    assert to_comparable(parse(split_at(text, places), **options)) == whole
+    assert to_comparable(parse(split_into_chunks(text, 1), **options)) == whole
     if options["arguments"] == "incremental":
-        assert_deltas_are_the_arguments(events(chunks(text, 3), **options))
+        assert_deltas_are_the_arguments(parse_to_events(split_into_chunks(text, 3), **options))
         validated = parse([text], **(options | {"arguments": "validated"}))
-        assert [call[1:] for call in whole[2]] == [call[1:] for call in comparable(validated)[2]]
+        assert [call[1:] for call in whole[2]] == [call[1:] for call in to_comparable(validated)[2]]
 
 
 def assert_deltas_are_the_arguments(found: list[Event]) -> None:
@@ -136,7 +136,7 @@ def test_junk(arguments: str) -> None:
     noise = random.Random(7)
     binary = "".join(map(chr, noise.choices(range(0x110000), k=50_000)))
     for text in (binary, "\x00" * 10_000, "\ud800\udc00\ud83d" * 5_000, "<" * 100_000, ""):
-        reply = parse(chunks(text, 997), arguments=arguments)
+        reply = parse(split_into_chunks(text, 997), arguments=arguments)
         assert reply.text == text
         assert not reply.calls
 
@@ -206,7 +206,7 @@ REPEATED = (
 def cost(text: str, size: int, dialect: str, trust: Trust = "standard") -> float:
     parser = Parser(dialect=dialect, tools=TOOLBOX, trust=trust)
     start = time.process_time()
-    for piece in chunks(text, size):
+    for piece in split_into_chunks(text, size):
         parser.feed(piece)
     parser.finish()
     return time.process_time() - start
@@ -261,7 +261,7 @@ def test_deep_nesting_is_text() -> None:
     for opener in ("{", '{"a":', "[", "[[{", "t(", "[t(a=["):
         text = "<tool_call>" + opener * 10_000
         assert parse([text]).text == text
-        assert parse(chunks(text, 13)).text == text
+        assert parse(split_into_chunks(text, 13)).text == text
 
 
 @pytest.mark.parametrize(
@@ -289,15 +289,17 @@ def test_deep_nesting_is_text() -> None:
 )
 def test_found_by_hand(text: str, options: dict[str, object]) -> None:
     options = {"tools": TOOLBOX} | options
-    assert comparable(parse([text], **options)) == comparable(parse(chunks(text, 1), **options))
+    assert to_comparable(parse([text], **options)) == to_comparable(
+        parse(split_into_chunks(text, 1), **options)
+    )
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 def test_a_call_over_the_limit_becomes_text(size: int) -> None:
     long = '<tool_call>{"name": "t", "arguments": {"a": "' + "x" * 5_000 + '"}}</tool_call>'
     short = '<tool_call>{"name": "t", "arguments": {"a": 1}}</tool_call>'
-    reply = parse(chunks(long + short, size), max_call=1_000)
-    assert said(reply) == [("t", {"a": 1})]
+    reply = parse(split_into_chunks(long + short, size), max_call=1_000)
+    assert list_calls(reply) == [("t", {"a": 1})]
     assert reply.text == long
     assert "too-long" in [note.code for note in reply.notes]
 
@@ -338,7 +340,7 @@ def test_only_what_may_be_a_marker_is_held() -> None:
 
 def test_arguments_stream_as_they_come() -> None:
     text = 'Now <tool_call>{"name": "t", "arguments": {"a": "' + "long " * 20 + '"}}</tool_call>'
-    found = events(chunks(text, 8), arguments="incremental")
+    found = parse_to_events(split_into_chunks(text, 8), arguments="incremental")
     deltas = [event for event in found if type(event).__name__ == "ArgumentsDelta"]
     assert len(deltas) > 8
 
@@ -346,7 +348,7 @@ def test_arguments_stream_as_they_come() -> None:
 def test_an_id_that_comes_too_late() -> None:
     text = '<tool_call>{"name": "t", "arguments": {"a": 1}, "id": "own"}</tool_call>'
     assert [call.id for call in parse([text]).calls] == ["own"]
-    streamed = parse(chunks(text, 3), arguments="incremental")
+    streamed = parse(split_into_chunks(text, 3), arguments="incremental")
     assert [note.code for note in streamed.notes] == ["id-replaced"]
     twice = parse([text + text.replace("1", "2")], arguments="incremental")
     assert [note.code for note in twice.notes] == ["id-replaced"] * 2

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support import CASES, TOOLBOX, Rows, cases, comparable, said
+from tests.support import CASES, TOOLBOX, Rows, list_calls, load_dialect_cases, to_comparable
 from toolspeak import DIALECTS, CallEnd, Event, Note, ReasoningDelta, TextDelta, ToolCall, fold
 from toolspeak.dialects.catalog import ALL_DIALECTS
-from toolspeak.testing import chunks, events, parse, split_at
+from toolspeak.testing import parse, parse_to_events, split_at, split_into_chunks
 
 Table = list[dict[str, Any]]
 
@@ -31,13 +31,13 @@ def test_every_dialect_has_a_table() -> None:
     assert {path.stem for path in CASES.glob("*.toml")} == set(DIALECTS)
 
 
-@pytest.mark.parametrize(("dialect", "table"), cases())
+@pytest.mark.parametrize(("dialect", "table"), load_dialect_cases())
 def test_row_is_read_as_the_table_says(dialect: str, table: Table) -> None:
     rows = Rows()
     for case in table:
         with rows.row(case["name"]):
             reply = parse([case["text"]], **options_of(dialect, case))
-            assert said(reply) == expected(case)
+            assert list_calls(reply) == expected(case)
             assert reply.text == case.get("content", "")
             assert reply.reasoning == case.get("reasoning", "")
             if "notes" in case:
@@ -45,35 +45,38 @@ def test_row_is_read_as_the_table_says(dialect: str, table: Table) -> None:
     rows.assert_passed()
 
 
-@pytest.mark.parametrize(("dialect", "table"), cases())
+@pytest.mark.parametrize(("dialect", "table"), load_dialect_cases())
 def test_row_in_chunks_of_any_size_is_read_alike(dialect: str, table: Table) -> None:
     rows = Rows()
     for case in table:
         for arguments in ("validated", "incremental"):
             options = options_of(dialect, case) | {"arguments": arguments}
             for choice in (options, options | {"dialect": "auto"}):
-                whole = comparable(parse([case["text"]], **choice))
+                whole = to_comparable(parse([case["text"]], **choice))
                 for size in range(1, 17):
                     with rows.row((case["name"], arguments, choice["dialect"], size)):
-                        assert comparable(parse(chunks(case["text"], size), **choice)) == whole
+                        assert (
+                            to_comparable(parse(split_into_chunks(case["text"], size), **choice))
+                            == whole
+                        )
     rows.assert_passed()
 
 
-@pytest.mark.parametrize(("dialect", "table"), cases())
+@pytest.mark.parametrize(("dialect", "table"), load_dialect_cases())
 def test_row_split_at_random_places_is_read_alike(dialect: str, table: Table) -> None:
     rows = Rows()
     for case in table:
         text, options = case["text"], options_of(dialect, case)
-        whole = comparable(parse([text], **options))
+        whole = to_comparable(parse([text], **options))
         chance = random.Random(f"{dialect}: {case['name']}")
         for _ in range(25):
             places = [chance.randint(0, len(text)) for _ in range(chance.randint(0, 12))]
             with rows.row((case["name"], sorted(places))):
-                assert comparable(parse(split_at(text, places), **options)) == whole
+                assert to_comparable(parse(split_at(text, places), **options)) == whole
     rows.assert_passed()
 
 
-@pytest.mark.parametrize(("dialect", "table"), cases())
+@pytest.mark.parametrize(("dialect", "table"), load_dialect_cases())
 def test_row_cut_off_anywhere_loses_nothing(dialect: str, table: Table) -> None:
     rows = Rows()
     for case in table:
@@ -81,11 +84,13 @@ def test_row_cut_off_anywhere_loses_nothing(dialect: str, table: Table) -> None:
         complete = expected(case)
         for end in range(len(text) + 1):
             with rows.row((case["name"], text[:end])):
-                found = events([text[:end]], **options)
+                found = parse_to_events([text[:end]], **options)
                 reply = fold(found)
                 if "cut_off_may_differ" not in case:
-                    assert said(reply) == complete[: len(reply.calls)]
-                assert comparable(parse(chunks(text[:end], 3), **options)) == comparable(reply)
+                    assert list_calls(reply) == complete[: len(reply.calls)]
+                assert to_comparable(
+                    parse(split_into_chunks(text[:end], 3), **options)
+                ) == to_comparable(reply)
                 assert nothing_lost(text[:end], found, dialect), found
     rows.assert_passed()
 
@@ -143,7 +148,7 @@ def markers_of(name: str) -> set[str]:
     return {marker for marker in (*markers, "```", "]") if marker}
 
 
-@pytest.mark.parametrize(("dialect", "table"), cases())
+@pytest.mark.parametrize(("dialect", "table"), load_dialect_cases())
 def test_row_is_read_by_auto_too(dialect: str, table: Table) -> None:
     if DIALECTS[dialect].evidence == "prose":
         return
@@ -157,5 +162,5 @@ def test_row_is_read_by_auto_too(dialect: str, table: Table) -> None:
             if DIALECTS[dialect].evidence == "whole" and around and not case.get("auto"):
                 assert not reply.calls, "a call in prose is not the whole message"
             else:
-                assert said(reply) == expected(case)
+                assert list_calls(reply) == expected(case)
     rows.assert_passed()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from bench.dialect_cases import is_right, kind_of, options_of, rows
 
-from tests.support import comparable, corpus
-from toolspeak.testing import chunks, parse
+from tests.support import get_corpus_folder, to_comparable
+from toolspeak.testing import parse, split_into_chunks
 
 MISSES = tomllib.loads((Path(__file__).parent / "corpus_misses.toml").read_text())
 BARS = {
@@ -31,7 +31,7 @@ def listed(mode: str) -> dict[str, str]:
 @cache
 def results(mode: str, how: str = "made") -> tuple[tuple[dict[str, Any], bool], ...]:
     found: list[tuple[dict[str, Any], bool]] = []
-    for dialect, row in rows(corpus()):
+    for dialect, row in rows(get_corpus_folder()):
         options = options_of(row, dialect if mode == "named" else mode, how)
         found.append((row, is_right(row, parse([row["text"]], **options))))
     return tuple(found)
@@ -61,11 +61,11 @@ def test_what_is_made_is_read(mode: str) -> None:
 @pytest.mark.parametrize("arguments", ["validated", "incremental"])
 @pytest.mark.parametrize("sizes", [(1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11, 12), (13, 14, 15, 16)])
 def test_every_chunk_size(mode: str, arguments: str, sizes: tuple[int, ...]) -> None:
-    for dialect, row in rows(corpus()):
+    for dialect, row in rows(get_corpus_folder()):
         options = options_of(row, dialect if mode == "named" else mode) | {"arguments": arguments}
-        whole = comparable(parse([row["text"]], **options))
+        whole = to_comparable(parse([row["text"]], **options))
         for size in sizes:
-            assert comparable(parse(chunks(row["text"], size), **options)) == whole, (
+            assert to_comparable(parse(split_into_chunks(row["text"], size), **options)) == whole, (
                 row["id"],
                 size,
             )
@@ -73,7 +73,7 @@ def test_every_chunk_size(mode: str, arguments: str, sizes: tuple[int, ...]) -> 
 
 @pytest.mark.parametrize("mode", ["named", "auto"])
 def test_cut_off_anywhere(mode: str) -> None:
-    for dialect, row in rows(corpus()):
+    for dialect, row in rows(get_corpus_folder()):
         options = options_of(row, dialect if mode == "named" else mode)
         text = row["text"][:400]
         for end in range(len(text)):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import Rows, said
+from tests.support import Rows, list_calls
 from toolspeak import DIALECTS, Tool, ToolCall, Unrepresentable, render_calls
-from toolspeak.testing import chunks, parse
+from toolspeak.testing import parse, split_into_chunks
 
 TOOLS = [
     Tool(
@@ -40,7 +40,7 @@ def test_call_in_an_argument_is_never_made(dialect: str, mode: str) -> None:
             complete = [("write", call.arguments)]
             for end in range(0, len(written) + 1, 2):
                 reply = parse([written[:end]], **options)
-                assert said(reply) in ([], complete), written[:end]
-            reply = parse(chunks(written, 5), **options)
-            assert said(reply) == complete
+                assert list_calls(reply) in ([], complete), written[:end]
+            reply = parse(split_into_chunks(written, 5), **options)
+            assert list_calls(reply) == complete
     rows.assert_passed()

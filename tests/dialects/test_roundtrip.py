@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from tests.support import Rows, said
+from tests.support import Rows, list_calls
 from toolspeak import DIALECTS, Tool, ToolCall, Unrepresentable, render_calls
 from toolspeak.calls.placeholders import find_placeholder
-from toolspeak.testing import chunks, parse
+from toolspeak.testing import parse, split_into_chunks
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     "text": {"type": "string"},
@@ -109,9 +109,9 @@ def test_rendered_calls_read_back(group: list[str], calls: list[ToolCall], size:
         if isinstance(text, Unrepresentable):
             assert PATH.fullmatch(text.path), (dialect, text.path)
             continue
-        reply = parse(chunks(text, size), dialect=dialect, tools=TOOLS)
+        reply = parse(split_into_chunks(text, size), dialect=dialect, tools=TOOLS)
         written = [(call.name, call.arguments) for call in calls]
-        assert said(reply) == written, (dialect, text)
+        assert list_calls(reply) == written, (dialect, text)
         assert not reply.text.strip(), dialect
         assert not reply.rejected, dialect
 
@@ -169,7 +169,9 @@ def test_ordinary_text_fits_in_every_dialect(value: str) -> None:
     for dialect in DIALECTS:
         with rows.row(dialect):
             text = render_calls(dialect, [call], TOOLS)
-            assert said(parse([text], dialect=dialect, tools=TOOLS)) == [("do", {"text": value})]
+            assert list_calls(parse([text], dialect=dialect, tools=TOOLS)) == [
+                ("do", {"text": value})
+            ]
     rows.assert_passed()
 
 
@@ -187,7 +189,7 @@ def test_tool_name_reads_back_or_is_rejected_in_every_dialect(name: str) -> None
                 assert not is_plain or name in DIALECTS[dialect].reserved_names
             else:
                 reply = parse([text], dialect=dialect, tools=tools)
-                assert said(reply) == [(name, {"text": "x"})]
+                assert list_calls(reply) == [(name, {"text": "x"})]
     rows.assert_passed()
 
 
@@ -201,7 +203,7 @@ def test_text_and_reasoning_around_calls(dialect: str) -> None:
     opener, closer = next((pair for pair in spec.reasoning_tags if pair[0]), ("", ""))
     thought = f"{opener}hm, well{closer}" if opener else ""
     text = f"{thought}Before.\n{block}\nBetween.\n{other}\nAfter."
-    reply = parse(chunks(text, 7), dialect=dialect, tools=TOOLS)
-    assert said(reply) == [("do", {"text": "x"})] * 2
+    reply = parse(split_into_chunks(text, 7), dialect=dialect, tools=TOOLS)
+    assert list_calls(reply) == [("do", {"text": "x"})] * 2
     assert reply.text.split() == ["Before.", "Between.", "After."]
     assert reply.reasoning == ("hm, well" if opener else "")

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.running_gateway import behind, running
-from tests.support import corpus
+from tests.support import get_corpus_folder
 from toolspeak import ToolCall
 from toolspeak.cli import eval as command
 from toolspeak.cli import main
@@ -223,7 +223,7 @@ def first_of(value: Any) -> Any:
 
 
 def test_the_questions_of_the_leaderboard() -> None:
-    questions = read_questions(corpus() / "bfcl-replay" / "questions.jsonl")
+    questions = read_questions(get_corpus_folder() / "bfcl-replay" / "questions.jsonl")
     assert len(questions) == 1240
     assert sum(one.category == "relevance" for one in questions) == 240
 

@@ -38,30 +38,36 @@ def ask(url: str, body: Any = None, **headers: str) -> tuple[int, Any, Any]:
 
 
 @pytest.mark.parametrize("tools", [[], [TOOL]], ids=["without tools", "with tools"])
-def test_tokens_are_counted_as_the_model_counts_them(told: dict[str, Any], tools: Any) -> None:
-    body = {"model": told["default"], **ASKED, **({"tools": tools} if tools else {})}
-    status, headers, counted = ask(f"{told['url']}/v1/messages/count_tokens", body)
+def test_tokens_are_counted_as_the_model_counts_them(
+    embedded_gateway: dict[str, Any], tools: Any
+) -> None:
+    body = {"model": embedded_gateway["default"], **ASKED, **({"tools": tools} if tools else {})}
+    status, headers, counted = ask(f"{embedded_gateway['url']}/v1/messages/count_tokens", body)
     assert (status, headers["x-toolspeak-estimated"]) == (200, "false")
-    _, _, reply = ask(f"{told['url']}/v1/messages", body)
+    _, _, reply = ask(f"{embedded_gateway['url']}/v1/messages", body)
     usage = reply["usage"]
     assert counted["input_tokens"] == usage["input_tokens"] + usage["cache_read_input_tokens"]
 
 
-def test_gemini_counts_too(told: dict[str, Any]) -> None:
+def test_gemini_counts_too(embedded_gateway: dict[str, Any]) -> None:
     contents = [{"role": "user", "parts": [{"text": "Say hello to the world."}]}]
-    url = f"{told['url']}/v1beta/models/any:countTokens"
+    url = f"{embedded_gateway['url']}/v1beta/models/any:countTokens"
     _, _, short = ask(url, {"contents": contents})
     _, _, long = ask(url, {"generateContentRequest": {"contents": contents * 3}})
     assert 0 < short["totalTokens"] < long["totalTokens"]
 
 
-def test_a_request_that_is_too_long_is_told_with_the_numbers(told: dict[str, Any]) -> None:
-    status, _, said = ask(f"{told['url']}/v1/messages", {"model": "any", **LONG})
+def test_a_request_that_is_too_long_is_told_with_the_numbers(
+    embedded_gateway: dict[str, Any],
+) -> None:
+    status, _, said = ask(f"{embedded_gateway['url']}/v1/messages", {"model": "any", **LONG})
     assert status == 400
     assert said["error"]["message"].startswith("prompt is too long: ")
     assert " tokens > 8192 maximum. " in said["error"]["message"]
     assert "Shorten the conversation" in said["error"]["message"]
-    status, _, said = ask(f"{told['url']}/v1/chat/completions", {"model": "any", **LONG})
+    status, _, said = ask(
+        f"{embedded_gateway['url']}/v1/chat/completions", {"model": "any", **LONG}
+    )
     assert (status, said["error"]["code"]) == (400, "context_length_exceeded")
     assert "8192" in said["error"]["message"]
     assert "Shorten the conversation" in said["error"]["message"]
@@ -106,8 +112,8 @@ def test_embeddings_are_passed_through(wire: str, asked: str, passed: str) -> No
     assert refused == 404
 
 
-def test_models_are_listed_in_each_api(told: dict[str, Any]) -> None:
-    url, name = told["url"], told["default"]
+def test_models_are_listed_in_each_api(embedded_gateway: dict[str, Any]) -> None:
+    url, name = embedded_gateway["url"], embedded_gateway["default"]
     _, _, openai = ask(f"{url}/v1/models")
     assert [model["id"] for model in openai["data"]] == [name]
     assert [model["slug"] for model in openai["models"]] == [name]

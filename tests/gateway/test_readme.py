@@ -43,21 +43,21 @@ def test_there_is_one_for_each_api() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.split()[2])
-def test_a_command_makes_a_call(command: str, told: dict[str, Any]) -> None:
+def test_a_command_makes_a_call(command: str, embedded_gateway: dict[str, Any]) -> None:
     for variant in (command, streamed(command)):
-        answer = typed(variant, told["url"])
+        answer = typed(variant, embedded_gateway["url"])
         assert "get_weather" in answer
         assert "Oslo" in answer
         if variant == command:
             assert WROTE.search(answer), "the model was not asked"
 
 
-def test_the_lines_to_paste_name_the_gateway_and_a_model(told: dict[str, Any]) -> None:
-    assert told["default"] in told["models"]
+def test_the_lines_to_paste_name_the_gateway_and_a_model(embedded_gateway: dict[str, Any]) -> None:
+    assert embedded_gateway["default"] in embedded_gateway["models"]
     pasted: dict[str, str] = {}
-    for name, one in told["clients"].items():
+    for name, one in embedded_gateway["clients"].items():
         client = name.removesuffix(", once")
         pasted[client] = pasted.get(client, "") + one["text"]
     for text in pasted.values():
-        assert told["url"] in text
-    assert set(told["clients"]) >= {"Claude Code", "Codex", "Gemini CLI", "OpenCode"}
+        assert embedded_gateway["url"] in text
+    assert set(embedded_gateway["clients"]) >= {"Claude Code", "Codex", "Gemini CLI", "OpenCode"}

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import corpus
+from tests.support import get_corpus_folder
 from toolspeak import Tool, as_tools
 from toolspeak.security.refusals import (
     MAX_UNDECIDED,
@@ -119,7 +119,7 @@ def test_own_cases() -> None:
 
 
 def test_calls_of_real_models_are_no_refusals() -> None:
-    folder = corpus() / "bfcl-replay"
+    folder = get_corpus_folder() / "bfcl-replay"
     questions = {row["id"]: row for row in read(folder / "questions.jsonl")}
     tools = {key: as_tools(row["tools"]) or () for key, row in questions.items()}
     calls = others = flagged = 0

@@ -263,7 +263,7 @@ PROBLEMS: dict[str, type[Exception]] = {
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 @pytest.mark.parametrize("speaker", SPEAKERS)
 def test_an_sdk_hears_what_was_said(speaker: str, scenario: Scenario) -> None:
-    with ScriptedServer(scenario.reply, piece=11) as server:
+    with ScriptedServer(scenario.reply, chunk_size=11) as server:
         assert SPEAKERS[speaker](server.url) == expected(scenario)
     [asked] = server.requests
     assert [(tool.name, tool.parameters) for tool in asked.tools or ()] == [("get_weather", SCHEMA)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ..dialects import DIALECTS, Dialect, dialects_for_model, get_dialect, render_calls
 from ..events import fold
-from ..testing import chunks, events
+from ..testing import parse_to_events, split_into_chunks
 from ..types import Tool, ToolCall
 from .io import build_table, open_console, write_json
 
@@ -54,7 +54,11 @@ def render_sample(dialect: Dialect) -> str:
 
 def can_read_sample(dialect: Dialect) -> bool:
     """Parse the sample, three characters at a time, and compare the result with the call."""
-    reply = fold(events(chunks(render_sample(dialect), 3), dialect=dialect, tools=[SAMPLE_TOOL]))
+    reply = fold(
+        parse_to_events(
+            split_into_chunks(render_sample(dialect), 3), dialect=dialect, tools=[SAMPLE_TOOL]
+        )
+    )
     return [(call.name, call.arguments) for call in reply.calls] == [
         (SAMPLE_CALL.name, SAMPLE_CALL.arguments)
     ] and not reply.text.strip()

@@ -9,7 +9,7 @@ from typing import Any
 from ..calls.tools import as_tools
 from ..dialects import Parser, dialects_for_model
 from ..events import fold
-from ..testing import chunks
+from ..testing import split_into_chunks
 from ..types import Reply
 from .io import read_json, read_text, write_json
 
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     )
     text = read_text(options.file)
     size = max(1, options.stream or len(text) or 1)
-    found = [event for piece in chunks(text, size) for event in parser.feed(piece)]
+    found = [event for piece in split_into_chunks(text, size) for event in parser.feed(piece)]
     found += parser.finish()
     if options.events:
         for event in found:

@@ -1,6 +1,6 @@
-"""Help for tests: texts cut into pieces, and a server that answers as it is told in any API."""
+"""Helpers for tests: texts cut into chunks, and a server that plays a script in every API."""
 
-from .pieces import chunks, events, parse, split_at
-from .server import ScriptedServer, Turn
+from .chunking import parse, parse_to_events, split_at, split_into_chunks
+from .scripted_server import ScriptedServer, Turn
 
-__all__ = ["ScriptedServer", "Turn", "chunks", "events", "parse", "split_at"]
+__all__ = ["ScriptedServer", "Turn", "parse", "parse_to_events", "split_at", "split_into_chunks"]

@@ -14,7 +14,7 @@ from msgspec import structs
 from tests.gateway.running_gateway import Running, behind, running
 from toolspeak.config.settings import InspectorSettings
 from toolspeak.testing import ScriptedServer
-from toolspeak.testing.server import Turn
+from toolspeak.testing.scripted_server import Turn
 from toolspeak.types import Failure, Note, Reply, ToolCall
 from toolspeak.upstream.capture import CaptureBudget, RequestCapture
 from toolspeak.upstream.record import RequestRecord

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolspeak.security.scrubbing import Scrubber
-from toolspeak.testing import chunks
+from toolspeak.testing import split_into_chunks
 
 ALPHABETS = {
     "": string.ascii_letters + string.digits,
@@ -73,4 +73,4 @@ def marked(secret: str) -> str:
 def scrubbed(text: str, size: int) -> str:
     """The text without its secrets, if it comes in chunks of this size."""
     scrubber = Scrubber()
-    return "".join(map(scrubber.feed, chunks(text, size))) + scrubber.finish()
+    return "".join(map(scrubber.feed, split_into_chunks(text, size))) + scrubber.finish()

@@ -1,11 +1,11 @@
-"""A server on loopback that speaks every API and says what it is told.
+"""A loopback server that speaks every API and replies by a script.
 
     with ScriptedServer([TextDelta("Hello."), Finish("stop")]) as server:
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
         ...
-    server.requests     what was asked, as `Request`s
+    server.requests     the decoded requests
 
-Each turn answers one request; the last one answers all that follow.
+Each turn answers one request; the last one also answers all later requests.
 """
 
 from __future__ import annotations
@@ -29,39 +29,38 @@ _CREATED = 1_700_000_000
 
 
 class ScriptedServer:
-    """Answers each request with the next turn, in the API that it came by."""
+    """Answers each request with the next turn, in the API that the request used."""
 
     def __init__(
         self,
         *turns: Turn,
-        piece: int | None = None,
+        chunk_size: int | None = None,
         pause: float = 0.0,
         pages: Mapping[str, Any] | None = None,
     ) -> None:
         self.turns = list(turns)
         self.pages = dict(pages or {})
-        """What it tells at other paths, whoever asks."""
-        self.piece = piece
-        """How many bytes of a stream are sent at a time; None sends what an event makes."""
+        """JSON to return at other paths, for any method."""
+        self.chunk_size = chunk_size
+        """Size of a stream's chunks in bytes; None sends one chunk for each event."""
         self.pause = pause
-        """How many seconds pass between them."""
+        """Seconds between two chunks."""
         self.requests: list[Request] = []
         self.bodies: list[Any] = []
-        """What was asked, as it came."""
+        """The requests' JSON, not decoded."""
         self.paths: list[str] = []
         self.problems: list[Exception] = []
-        """What turns have raised, which the client only hears of."""
+        """Exceptions that turns raised; the client gets an error instead."""
         self._server = ThreadingHTTPServer(
             ("127.0.0.1", 0), type("Handler", (_Handler,), {"script": self})
         )
-        # It looks so often whether it is to end: a test shall not wait half a second for that.
+        # With the default poll interval, each shutdown would take half a second.
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), daemon=True
         )
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> ScriptedServer:
@@ -73,19 +72,19 @@ class ScriptedServer:
         self._server.server_close()
         self._thread.join()
 
-    def next_turn(self, request: Request) -> list[Event]:
-        """What to say to a request."""
+    def take_turn(self, request: Request) -> list[Event]:
+        """Record a request and return the events that answer it."""
         turn = self.turns[min(len(self.requests), len(self.turns) - 1)]
         self.requests.append(request)
         return list(turn(request) if callable(turn) else turn)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers for a script, which the class is made with."""
+    """Answers requests for `script`, which is set in a subclass for each server."""
 
     script: ClassVar[ScriptedServer]
     protocol_version = "HTTP/1.1"
-    # Small answers would wait for an acknowledgement of their heads.
+    # Small bodies would wait until the headers are acknowledged.
     disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
@@ -94,25 +93,25 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path in self.script.pages:
             self.do_GET()
             return
-        where = match_route(self.path)
-        if where is None:
-            self._send(404, encode_json({"error": f"no wire has the path {self.path}"}))
+        route = match_route(self.path)
+        if route is None:
+            self._send(404, encode_json({"error": f"no API has the path {self.path}"}))
             return
-        wire = get_wire(where.wire)
+        wire = get_wire(route.wire)
         try:
             decoded = decode_json(body)
             self.script.bodies.append(decoded)
-            request = wire.decode_request(decoded, model=where.model, stream=where.stream)
+            request = wire.decode_request(decoded, model=route.model, stream=route.stream)
         except WireError as error:
             self._fail(wire, error.failure)
             return
         try:
-            events = self.script.next_turn(request)
+            events = self.script.take_turn(request)
         except Exception as problem:
             self.script.problems.append(problem)
-            self._fail(wire, Failure("internal", f"the script says: {problem!r}", 500))
+            self._fail(wire, Failure("internal", f"the script raised {problem!r}", 500))
             return
-        self._answer(wire, where, request, events)
+        self._answer(wire, route, request, events)
 
     def do_HEAD(self) -> None:
         self._send(200, b"")
@@ -121,9 +120,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path in self.script.pages:
             self._send(200, encode_json(self.script.pages[self.path]))
         else:
-            self._send(404, encode_json({"error": f"there is nothing at {self.path}"}))
+            self._send(404, encode_json({"error": f"not found: {self.path}"}))
 
-    def _answer(self, wire: Wire, where: Route, request: Request, events: list[Event]) -> None:
+    def _answer(self, wire: Wire, route: Route, request: Request, events: list[Event]) -> None:
         failure = next((event for event in events if isinstance(event, Failure)), None)
         if failure and (not request.stream or events[0] is failure):
             self._fail(wire, failure)
@@ -134,18 +133,18 @@ class _Handler(BaseHTTPRequestHandler):
             return
         encoder = (
             gemini.GeminiStreamEncoder(envelope, array=True)
-            if where.is_array
+            if route.is_array
             else wire.stream_encoder(envelope)
         )
-        self._stream(wire, map(encoder.feed, events), array=where.is_array)
+        self._stream(wire, map(encoder.feed, events), is_array=route.is_array)
 
-    def _stream(self, wire: Wire, written: Iterable[bytes], *, array: bool) -> None:
+    def _stream(self, wire: Wire, encoded: Iterable[bytes], *, is_array: bool) -> None:
         self.send_response(200)
-        self.send_header("Content-Type", "application/json" if array else wire.content_type)
+        self.send_header("Content-Type", "application/json" if is_array else wire.content_type)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        with suppress(ConnectionError):  # Whoever asked may have gone.
-            for data in _cut(written, self.script.piece):
+        with suppress(ConnectionError):  # The client may have disconnected.
+            for data in _split(encoded, self.script.chunk_size):
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
                 self.wfile.flush()
                 time.sleep(self.script.pause)
@@ -161,11 +160,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its own name for it
-        """A test has its own ways to say what happened."""
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it
+        """Log nothing: tests check `requests` and `problems`."""
 
 
-def _cut(written: Iterable[bytes], piece: int | None) -> Iterator[bytes]:
-    for data in written:
-        size = piece or len(data) or 1
+def _split(encoded: Iterable[bytes], chunk_size: int | None) -> Iterator[bytes]:
+    for data in encoded:
+        size = chunk_size or len(data) or 1
         yield from (data[at : at + size] for at in range(0, len(data), size))

@@ -10,6 +10,7 @@ import pytest
 
 from toolspeak import DIALECTS, Tool, augment_system_prompt, extract, render_tools
 from toolspeak.calls.tools import get_first_sentence, shorten_text
+from toolspeak.dialects.render import sample_call
 from toolspeak.engine.prompt import tool_list_budget
 
 TOOLS: list[dict[str, Any]] = json.loads(
@@ -192,16 +193,48 @@ def test_a_long_sentence_is_not_cut_in_a_word() -> None:
 )
 def test_the_first_sentence(description: str, sentence: str) -> None:
     assert get_first_sentence(description) == sentence
-    tools = [{"name": "f", "description": description}]
-    about = sentence.rstrip(".!?")
-    wish = f"use f ({about})." if about else "use f."
-    assert f"User: Please {wish}\n" in augment_system_prompt(None, tools, examples=True)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_shown_call_is_a_call(dialect: str) -> None:
     text = render_tools(dialect, TOOLS[1:2])
-    shown = text.split("arguments:\n\n")[1].split("\n\nYou will")[0].split("\n\nMake one")[0]
+    shown = text.split("arguments:\n\n")[1].split("\n\nAfter a call")[0].split("\n\nMake one")[0]
     assert [call.name for call in extract(shown, tools=TOOLS, dialect=dialect).calls] == [
         "read_file"
     ]
+
+
+def test_examples_request_names_the_arguments_of_its_calls() -> None:
+    text = augment_system_prompt(None, TOOLS[1:3], examples=True)
+    requests = [line for line in text.splitlines() if line.startswith("User: ")]
+    first, second = (tool["name"] for tool in TOOLS[1:3])
+    assert requests[0] == f'User: Please use {first} with file_path "notes.txt".'
+    assert requests[1].startswith(f'User: Please use {first} with file_path "notes.txt", then use ')
+    assert second in requests[1]
+
+
+@pytest.mark.parametrize("examples", [True, False])
+def test_recited_prompt_before_a_call_makes_only_that_call(examples: bool) -> None:
+    recited = augment_system_prompt(None, TOOLS, examples=examples)
+    call = '~~~tool_call\n{"name": "read_file", "arguments": {"file_path": "a.txt"}}\n~~~'
+    reply = extract(f"{recited}\n\n{call}", tools=TOOLS)
+    assert [one.arguments for one in reply.calls] == [{"file_path": "a.txt"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "value"),
+    [
+        ("to", {"type": "string"}, "ada@example.com"),
+        ("startDate", {"type": "string"}, "2026-01-31"),
+        ("when", {"type": "string", "format": "date-time"}, "2026-01-31T09:00:00Z"),
+        ("capacity", {"type": "string"}, "example"),
+        ("size", {"type": "integer", "minimum": 10}, 10),
+        ("unit", {"enum": ["km", "m"]}, "km"),
+    ],
+)
+def test_sample_call_with_a_known_parameter_shows_a_sensible_value(
+    name: str, schema: dict[str, Any], value: Any
+) -> None:
+    parameters = {"type": "object", "properties": {name: schema}, "required": [name]}
+    call = sample_call(Tool(name="f", parameters=parameters), "call_1")
+    assert call.arguments == {name: value}

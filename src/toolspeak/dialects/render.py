@@ -28,10 +28,11 @@ from .render_tagged import fill_tag, render_parameters
 from .tagged_parameters import NotRenderable
 from .template import (
     CODE_SLOTS,
-    EXAMPLE_CONCLUSIONS,
-    EXAMPLE_INTRODUCTIONS,
     JSON_SLOTS,
     NAME_IS_KEY,
+    ONE_CALL_INTRODUCTION,
+    RESULT_INSTRUCTION,
+    SEVERAL_CALLS_INTRODUCTION,
     Dialect,
     LiteralText,
     Slot,
@@ -90,23 +91,25 @@ def render_results(dialect: str | Dialect, results: Sequence[ToolResult]) -> str
 
 
 def render_tools(dialect: str | Dialect, tools: Iterable[Any], *, compact: bool = False) -> str:
-    """The tools that there are, and how to call them in this dialect. `compact` gives each tool one
-    line instead of its schema."""
+    """Return the instructions for a model: its tools, and how to call them in `dialect`.
+
+    `compact` writes each tool as one line instead of its schema.
+    """
     dialect = get_dialect(dialect) if isinstance(dialect, str) else dialect
     declared = as_tools(tools) or ()
     if not declared:
         return ""
     if compact:
         listed = "\n".join(_compact_line(tool) for tool in declared)
-        lines = ["You have tools. These are all of them; parameters with ? are optional:", listed]
+        lines = ["You can call these tools. Parameters with ? are optional.", listed]
     else:
         listed = "\n".join(json.dumps(_schema_entry(tool), ensure_ascii=False) for tool in declared)
-        about = "You have tools. These are all of them, with the JSON Schema of their parameters:"
+        about = "You can call these tools. `parameters` is the JSON Schema of their arguments."
         lines = [about, dialect.tools_template.replace("$tools", listed)]
     lines += [
-        EXAMPLE_INTRODUCTIONS[0],
+        ONE_CALL_INTRODUCTION,
         *_examples(dialect, declared),
-        f"{EXAMPLE_CONCLUSIONS[0]} When a call needs the result of another, wait for it. "
+        f"{RESULT_INSTRUCTION} If a call needs the result of another call, wait for it. "
         f"{_answer_instruction(dialect)} Do not say that tools are unavailable.",
     ]
     return "\n\n".join(lines)
@@ -114,10 +117,10 @@ def render_tools(dialect: str | Dialect, tools: Iterable[Any], *, compact: bool 
 
 def _answer_instruction(dialect: Dialect) -> str:
     if not dialect.answer_template:
-        return "When no tool is needed, answer in plain text."
+        return "If you need no tool, answer in plain text."
     # A small model repeats whatever words stand here.
     sample = dialect.answer_template.replace("$text_json", '"..."')
-    return f"When no tool is needed, write {sample} with your answer to the user."
+    return f"If you need no tool, write {sample} with your answer to the user."
 
 
 def _schema_entry(tool: Tool) -> dict[str, Any]:
@@ -184,44 +187,66 @@ def _examples(dialect: Dialect, tools: Sequence[Tool]) -> list[str]:
     shown = [render_calls(dialect, [first], tools)]
     if dialect.parallel and len(tools) > 1:
         both = render_calls(dialect, [first, sample_call(tools[1], "call_2")], tools)
-        return [*shown, EXAMPLE_INTRODUCTIONS[1], both]
+        return [*shown, SEVERAL_CALLS_INTRODUCTION, both]
     return shown if dialect.parallel else [*shown, "Make one call at a time."]
 
 
-_SAMPLE_VALUES: dict[str, Any] = {
-    "integer": 1,
-    "number": 1,
-    "boolean": True,
-    "array": [],
-    "object": {},
+_SAMPLE_VALUES: dict[str, Any] = {"integer": 1, "number": 1, "boolean": True, "object": {}}
+_SAMPLE_FORMATS = {
+    "date": "2026-01-31",
+    "date-time": "2026-01-31T09:00:00Z",
+    "time": "09:00:00Z",
+    "email": "ada@example.com",
+    "uri": "https://example.com",
+    "uuid": "0b5e7c1a-4f2d-4c8e-9a6b-3d1f5e7a9c20",
 }
 _SAMPLE_TEXTS = {
     "command": "ls",
     "path": "notes.txt",
     "file": "notes.txt",
+    "filename": "notes.txt",
     "url": "https://example.com",
     "city": "Oslo",
     "location": "Oslo",
+    "place": "Oslo",
+    "country": "Norway",
+    "timezone": "Europe/Oslo",
     "query": "weather in Oslo",
+    "question": "How is the weather in Oslo?",
     "pattern": "TODO",
     "date": "2026-01-31",
+    "time": "09:00",
     "start": "2026-01-31T09:00:00Z",
     "end": "2026-01-31T10:00:00Z",
     "email": "ada@example.com",
+    "to": "ada@example.com",
+    "recipient": "ada@example.com",
     "name": "Ada",
-    "title": "Notes",
+    "user": "Ada",
+    "title": "Meeting notes",
+    "subject": "Meeting notes",
+    "body": "The meeting is at nine",
+    "message": "The meeting is at nine",
+    "content": "The meeting is at nine",
+    "text": "The meeting is at nine",
+    "language": "en",
+    "currency": "EUR",
+    "unit": "celsius",
+    "id": "42",
     "sql": "SELECT 1",
+    "code": "print(1)",
 }
-"""Texts for parameters whose names hold these words: weak models copy what they are shown."""
+"""Texts for parameters by a word of their name: weak models copy what they are shown."""
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
 def tools_for_examples(tools: Sequence[Tool]) -> Sequence[Tool]:
-    """The tools for examples: what a text has to look like is more than one can make up."""
+    """Return the tools without freeform ones, whose input cannot be made up."""
     return [tool for tool in tools if not tool.freeform] or tools
 
 
 def sample_call(tool: Tool, identity: str) -> ToolCall:
-    """A call that shows what one looks like: with what is required, and nothing else."""
+    """Return an example call with all required arguments and no others."""
     required = get_required(tool.parameters)
     arguments = {
         key: _sample_value(key, schema, tool.parameters)
@@ -240,12 +265,26 @@ def _sample_value(key: str, schema: Mapping[str, Any], root: Mapping[str, Any]) 
         if word in whole:
             return whole[word]
     kind = next(iter(sorted(allowed_types(whole, root))), "string")
-    if kind == "object":
-        inner = get_properties(whole)
-        return {name: _sample_value(name, inner[name], root) for name in get_required(whole)}
-    if kind != "string":
-        return _SAMPLE_VALUES.get(kind)
-    return next((text for word, text in _SAMPLE_TEXTS.items() if word in key.lower()), "Hello")
+    match kind:
+        case "object":
+            inner = get_properties(whole)
+            return {name: _sample_value(name, inner[name], root) for name in get_required(whole)}
+        case "array":
+            return []
+        case "integer" | "number" if isinstance(whole.get("minimum"), int):
+            return max(1, whole["minimum"])
+        case "string":
+            return _sample_text(key, whole)
+        case _:
+            return _SAMPLE_VALUES.get(kind)
+
+
+def _sample_text(key: str, schema: Mapping[str, Any]) -> str:
+    if text := _SAMPLE_FORMATS.get(str(schema.get("format"))):
+        return text
+    # The last word of a name says the most: `file_path`, `startDate`.
+    words = [word.lower() for word in reversed(_WORD.findall(key))]
+    return next((_SAMPLE_TEXTS[word] for word in words if word in _SAMPLE_TEXTS), "example")
 
 
 # Calls.

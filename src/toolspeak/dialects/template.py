@@ -173,13 +173,17 @@ COMMON_REASONING_TAGS = (
 """Reasoning that is told from text whatever the dialect."""
 
 
-EXAMPLE_INTRODUCTIONS = (
-    "To call a tool, write exactly this, with the tool's name and your arguments:",
-    "Several calls at once look like this:",
-    "User: Please use ",
+EXAMPLE_REQUEST = "User: Please use "
+EXAMPLE_ANSWER = "Assistant: Done."
+ONE_CALL_INTRODUCTION = (
+    "To call a tool, write exactly this, with the tool's name and your arguments:"
 )
-EXAMPLE_CONCLUSIONS = ("You will be given the result.", "Assistant: It is done.")
-"""Between these words a prompt shows calls; and if a reply recites them, it shows the same."""
+SEVERAL_CALLS_INTRODUCTION = "To make several calls at once, write them like this:"
+RESULT_INSTRUCTION = "After a call, you receive its result."
+EXAMPLE_INTRODUCTIONS = (ONE_CALL_INTRODUCTION, SEVERAL_CALLS_INTRODUCTION, EXAMPLE_REQUEST)
+EXAMPLE_CONCLUSIONS = (RESULT_INSTRUCTION, EXAMPLE_ANSWER)
+"""Between an introduction and a conclusion, a prompt shows example calls. If a reply recites them,
+they are examples too."""
 
 
 class MessageFrame(Struct, frozen=True):

@@ -20,10 +20,11 @@ from typing import Any, Literal
 from msgspec import structs
 
 from .._util import encode_json
-from ..calls.tools import as_tools, get_first_sentence, shorten_text
+from ..calls.tools import as_tools
 from ..dialects import Dialect, render_calls, render_results, render_tools
 from ..dialects.registry import get_dialect
-from ..dialects.render import MAX_DESCRIPTION_LENGTH, sample_call, tools_for_examples
+from ..dialects.render import sample_call, tools_for_examples
+from ..dialects.template import EXAMPLE_ANSWER, EXAMPLE_REQUEST
 from ..errors import Unrepresentable
 from ..security.escaping import Escaper
 from ..types import (
@@ -124,25 +125,29 @@ def _write_examples(dialect: Dialect, tools: Sequence[Tool]) -> str:
         (
             "Example with one call:",
             _write_example(dialect, tools, [first]),
-            "Example in which the second call depends on the first result:",
+            "Example with two calls, the second after the result of the first:",
             _write_example(dialect, tools, [first, second]),
         )
     )
 
 
 def _write_example(dialect: Dialect, tools: Sequence[Tool], steps: Sequence[Tool]) -> str:
-    turns = [f"User: Please {', then '.join(_write_wish(tool) for tool in steps)}."]
-    for number, tool in enumerate(steps, 1):
-        call = sample_call(tool, f"call_{number}")
-        result = ToolResult(call_id=call.id, name=tool.name, content="ok")
+    calls = [sample_call(tool, f"call_{number}") for number, tool in enumerate(steps, 1)]
+    turns = [f"{EXAMPLE_REQUEST}{', then use '.join(map(_describe_call, calls))}."]
+    for call in calls:
+        result = ToolResult(call_id=call.id, name=call.name, content="ok")
         turns.append(f"Assistant: {render_calls(dialect, [call], tools)}")
         turns.append(f"Result: {render_results(dialect, [result])}")
-    return "\n".join((*turns, "Assistant: Done."))
+    return "\n".join((*turns, EXAMPLE_ANSWER))
 
 
-def _write_wish(tool: Tool) -> str:
-    description = shorten_text(get_first_sentence(tool.description), MAX_DESCRIPTION_LENGTH)
-    return f"use {tool.name} ({description.rstrip('.!?')})" if description else f"use {tool.name}"
+def _describe_call(call: ToolCall) -> str:
+    """Describe a call as a user would ask for it: `get_weather with city "Oslo"`."""
+    arguments = (
+        f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in call.arguments.items()
+    )
+    described = " and ".join(arguments)
+    return f"{call.name} with {described}" if described else call.name
 
 
 # The conversation.
@@ -296,7 +301,7 @@ class PromptWriter:
         escaped = [self._escape_result(result) for result in results]
         names = dict.fromkeys(result.name for result in escaped if result.name)
         of = f" of {', '.join(names)}" if names else ""
-        head = f"The result{'s' if len(escaped) > 1 else ''}{of}:"
+        head = f"Result{'s' if len(escaped) > 1 else ''}{of}:"
         rendered = render_results(self._dialect, escaped)
         return "\n\n".join((head, rendered, *((_NEXT_ACTION,) if is_last else ())))
 

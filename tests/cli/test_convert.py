@@ -14,7 +14,7 @@ from tests.wires.scenarios import SCENARIOS
 from toolspeak import Request, fold
 from toolspeak.cli import main
 from toolspeak.config.providers import PROVIDERS, find_provider, format_tools
-from toolspeak.engine.upstream_limits import apply_quirks
+from toolspeak.engine.attempt import apply_quirks
 from toolspeak.types import Quirks
 from toolspeak.wires import WIRES, Envelope, StreamDecoder
 

@@ -12,10 +12,9 @@ from tests.engine.test_recovery import Reply, block, calls, made, says
 from tests.gateway.raw_clients import CLIENTS, Client, ask
 from tests.gateway.running_gateway import behind, running
 from toolspeak import Finish, Request, ResponseFormat, Started, TextDelta, Tool, Usage
-from toolspeak.engine.attempt import prepare_attempt
+from toolspeak.engine.attempt import choose_context_window, note_truncated_prompt, prepare_attempt
 from toolspeak.engine.outcome import match_format
 from toolspeak.engine.plan import ModelProfile
-from toolspeak.engine.upstream_limits import choose_context_window, note_truncated_prompt
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Capabilities, Failure, Message, Text
 from toolspeak.upstream.catalog import is_tiny_model

@@ -6,25 +6,35 @@
 
 `prompt` writes the conversation for a model without native tools, `constrained` the schema that
 admits only valid calls, `roles` orders the messages for strict chat templates, and the upstream's
-wire encodes the result.
+wire encodes the result. Then the provider's quirks are applied: fields that it rejects are renamed
+or dropped.
+
+Ollama and others silently truncate a prompt that does not fit the context, and with it the tools.
+So an attempt asks for a context window that holds the prompt, and the number of tokens that the
+upstream says it read shows whether it did.
 """
 
 from __future__ import annotations
 
+import hashlib
+import string
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, structs, to_builtins
 
 from ..calls.drafts import new_call_id
+from ..calls.json_values import iter_strings
 from ..dialects import Dialect
 from ..dialects.registry import get_dialect
 from ..errors import Unrepresentable
 from ..security.escaping import NO_ESCAPER, Escaper, choose_escaper
-from ..types import Message, Note, Plan, Request, ToolChoice
+from ..types import Message, Note, Plan, Quirks, Request, ToolChoice, Usage
 from ..wires import EncodedRequest, Wire, get_wire
+from ..wires.fields import Json
 from ..wires.framing import encode_json
 from . import constrained
+from .offered_tools import OfferedTools
 from .plan import (
     DEFAULT_DIALECT,
     ModelProfile,
@@ -34,8 +44,16 @@ from .plan import (
 )
 from .prompt import PromptWriter, foreign_texts
 from .roles import adapt_roles
-from .tool_names import OfferedTools
-from .upstream_limits import apply_quirks, choose_context_window
+
+_LETTERS = string.ascii_letters + string.digits
+_MIN_CHARACTERS_PER_TOKEN = 3
+"""Used to choose a window: too large is safer than too small."""
+_MAX_CHARACTERS_PER_TOKEN = 8
+"""Used to detect truncation: hardly any text has more characters per token."""
+_DEFAULT_WINDOW, _REPLY_TOKENS = 4096, 2048
+_MIN_READ_TOKENS = 1024
+_LONGEST_WORD = 200
+"""A longer string without a space is an image or another file."""
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
@@ -177,3 +195,106 @@ def _encode(request: Request, profile: ModelProfile, notes: tuple[Note, ...]) ->
     if body is encoded.body and notes == encoded.notes:
         return encoded
     return structs.replace(encoded, body=body, notes=notes)
+
+
+# The provider's quirks.
+
+
+def apply_quirks(body: Json, quirks: Quirks) -> tuple[Json, tuple[Note, ...]]:
+    """Return the request as the provider accepts it, with a note for every dropped field."""
+    if not (quirks.rename or quirks.replace or quirks.drop or _changes_messages(quirks)):
+        return body, ()
+    out: Json = {}
+    for key, value in body.items():
+        if key not in quirks.drop:
+            known = quirks.replace.get(key, {})
+            changed = known.get(value, value) if isinstance(value, str) else value
+            out[quirks.rename.get(key, key)] = changed
+    messages = body.get("messages")
+    if isinstance(messages, list) and _changes_messages(quirks):
+        out["messages"] = [_adapt_message(message, quirks) for message in messages]
+    lost = [key for key in quirks.drop if key in body]
+    lost += [
+        f"messages[].{key}"
+        for key in quirks.drop_in_messages
+        if isinstance(messages, list) and any(key in message for message in messages)
+    ]
+    notes = (
+        Note("unsupported", f"this provider does not support `{key}`; dropped", f"$.{key}")
+        for key in lost
+    )
+    return out, tuple(notes)
+
+
+def _changes_messages(quirks: Quirks) -> bool:
+    return bool(quirks.drop_in_messages or quirks.call_ids)
+
+
+def _adapt_message(message: Json, quirks: Quirks) -> Json:
+    out = {key: value for key, value in message.items() if key not in quirks.drop_in_messages}
+    return _fit_call_ids(out, quirks.call_ids) if quirks.call_ids else out
+
+
+def _fit_call_ids(message: Json, length: int) -> Json:
+    """Give the calls of a message ids of this length; a call and its result get the same id."""
+    out = dict(message)
+    if calls := message.get("tool_calls"):
+        out["tool_calls"] = [{**call, "id": _fit_id(call["id"], length)} for call in calls]
+    if answered := message.get("tool_call_id"):
+        out["tool_call_id"] = _fit_id(answered, length)
+    return out
+
+
+def _fit_id(identity: str, length: int) -> str:
+    if len(identity) == length and set(identity) <= set(_LETTERS):
+        return identity
+    digest = hashlib.blake2b(identity.encode("utf-8", "replace"), digest_size=32).digest()
+    return "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest)[:length]
+
+
+# The context window.
+
+
+def fits_context(request: Request, context: int | None) -> bool:
+    """Return True if the request certainly fits: no token is shorter than a byte."""
+    content = to_builtins((request.messages, request.tools or ()))
+    return context is None or len(encode_json(content)) <= context
+
+
+def choose_context_window(body: Any, max_tokens: int | None, context: int | None) -> int | None:
+    """Return the context window to ask for, in tokens; None if every server's default is enough.
+
+    It is a power of two, because a server reloads its model for each different size.
+    """
+    if context is not None:
+        return context
+    reply = min(max_tokens or _REPLY_TOKENS, _REPLY_TOKENS)
+    needed = _count_characters(body) // _MIN_CHARACTERS_PER_TOKEN + reply
+    window = _DEFAULT_WINDOW
+    while window < needed:
+        window *= 2
+    return window if window > _DEFAULT_WINDOW else None
+
+
+def note_truncated_prompt(body: Any, data: bytes, usage: Usage | None) -> Note | None:
+    """Return a note if the upstream read far fewer tokens than the request has."""
+    read = usage.input + usage.cached if usage else 0
+    if read < _MIN_READ_TOKENS:
+        # Some upstreams count only uncached tokens, which may be next to none.
+        return None
+    if read >= len(data) // _MAX_CHARACTERS_PER_TOKEN:
+        # There are no more characters than bytes, and counting them takes longer.
+        return None
+    least = _count_characters(body) // _MAX_CHARACTERS_PER_TOKEN
+    if read >= least:
+        return None
+    message = (
+        f"the prompt has at least {least} tokens, but the upstream read only {read}: its beginning "
+        "was cut off; give the model a larger context"
+    )
+    return Note("prompt-truncated", message)
+
+
+def _count_characters(body: Any) -> int:
+    strings = iter_strings(body)
+    return sum(len(text) for text in strings if len(text) < _LONGEST_WORD or " " in text)

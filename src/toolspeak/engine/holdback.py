@@ -38,7 +38,7 @@ class CallSource(Protocol):
 
 
 class SentState:
-    """What the client has received of the replies of one model."""
+    """Records which parts of one model's replies the client has received."""
 
     def __init__(self) -> None:
         self.has_content = False

@@ -30,7 +30,7 @@ from ..types import (
     ToolCall,
     ToolResult,
 )
-from .tool_names import OfferedTools
+from .offered_tools import OfferedTools
 
 OutcomeKind = Literal[
     "calls",

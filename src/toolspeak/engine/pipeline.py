@@ -32,7 +32,7 @@ from ..errors import UpstreamError
 from ..events import Event, Finish, TextDelta, fold
 from ..notes import NOTES
 from ..types import Failure, Note, Reply, Request, Usage
-from .attempt import Attempt
+from .attempt import Attempt, fits_context, note_truncated_prompt
 from .holdback import Holdback, SentState
 from .led import Led
 from .outcome import (
@@ -47,7 +47,6 @@ from .plan import ModelProfile, plan_request
 from .recovery import FALLBACK, RECOVERY_STEPS, Recovery, rejects_all_tools
 from .reply_reader import ReplyReader
 from .tool_selection import needs_tool_selection, prepare_tool_selection, select_tools
-from .upstream_limits import fits_context, note_truncated_prompt
 
 _Result = TypeVar("_Result")
 Steps = Generator[Attempt, None, _Result]
@@ -109,7 +108,7 @@ class Pipeline:
         self.notes = []
         self._sent = SentState()
         self._first_reply: list[Event] = []
-        """What the client has not received of the first reply: it is used if no retry is better."""
+        """The part of the first reply that was not sent: it is used if no retry is better."""
         self._repeated_call: CallKey | None = None
         if profile.max_repeats:
             self._repeated_call = find_repeated_call(
@@ -327,7 +326,7 @@ class Pipeline:
 
 
 class Observation(Struct, frozen=True):
-    """What one request has shown about a model whose mode is not configured."""
+    """Evidence from one request about a model whose mode is not configured."""
 
     upstream: str
     model: str

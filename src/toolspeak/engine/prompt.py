@@ -46,6 +46,7 @@ from ..types import (
 from ..wires.content import part_type, render_document
 from ..wires.encoding import LossLog
 from ..wires.fields import Json
+from .offered_tools import PROMPT_NAME, OfferedTools
 from .plan import ModelProfile
 from .roles import (
     INSTRUCTION_ROLES,
@@ -55,7 +56,6 @@ from .roles import (
     merge_roles,
     wrap_instruction,
 )
-from .tool_names import PROMPT_NAME, OfferedTools
 
 COMPACT_FROM = 1_000
 """Tokens of a full tool list from which `compact="auto"` writes the short one: weak models get lost

@@ -35,9 +35,9 @@ from ..types import (
 )
 from .attempt import Attempt, prepare_attempt
 from .holdback import SentState
+from .offered_tools import OfferedTools
 from .outcome import OUTCOMES, Outcome, OutcomeKind
 from .plan import ModelProfile, involves_tools, plan_request, plan_with_mode
-from .tool_names import OfferedTools
 
 Step = Literal["correct", "continue", "constrain", "prompt", "reformat"]
 STEPS: dict[Step, str] = {
@@ -47,7 +47,7 @@ STEPS: dict[Step, str] = {
     "prompt": "was given its tools in the prompt instead of through its API",
     "reformat": "was constrained to the requested format, without its tools",
 }
-"""What each step means: "the model …"."""
+"""Descriptions of the steps; each completes "the model …"."""
 RECOVERY_STEPS: dict[OutcomeKind, tuple[Step, ...]] = {
     "invalid-call": ("correct", "constrain", "correct"),
     "unknown-tool": ("correct", "constrain", "correct"),

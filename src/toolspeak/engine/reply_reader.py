@@ -37,7 +37,7 @@ from ..types import Failure, Note, Request, StopReason, ToolCall
 from ..wires import StreamDecoder
 from .attempt import Attempt
 from .constrained import ConstrainedReader
-from .tool_names import OfferedTools
+from .offered_tools import OfferedTools
 
 _CONTENT = frozenset({TextDelta, ReasoningDelta, CallStart, ArgumentsDelta, PartAdded})
 

@@ -344,7 +344,7 @@ def test_what_is_lost_is_noted_in_every_mode(mode: ToolsMode) -> None:
 
     assert {(note.code, note.message) for note in notes} == {
         ("skipped-tool", f"{name} cannot run the hosted tool 'web_search'."),
-        ("renamed-tool", "the tool 'files.read' goes out as 'files_read'"),
+        ("renamed-tool", "The tool 'files.read' is sent as 'files_read'."),
         ("converted", f"{name} has no freeform tools; the text is sent as the argument `input`."),
         ("converted", INSTRUCTION_WRAPPED),
         lost("`odd_text`"),

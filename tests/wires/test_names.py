@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.wires.scenarios import answer, call, called, said
 from toolspeak import Request, Tool, fold
 from toolspeak.wires import WIRES, Envelope, Wire
-from toolspeak.wires.encoding import OPENAI_NAMES
-from toolspeak.wires.names import ToolNames
+from toolspeak.wires.encoding import OPENAI_NAMES, ToolNames
 
 ODD = [
     "mcp.files/read",

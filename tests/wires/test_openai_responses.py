@@ -48,11 +48,10 @@ from toolspeak import (
 )
 from toolspeak.wires import Envelope, StreamDecoder, Wire
 from toolspeak.wires.anthropic import WIRE as ANTHROPIC
-from toolspeak.wires.call_assembly import CallAssembler
-from toolspeak.wires.encoding import OPENAI_NAMES
+from toolspeak.wires.calls import CallAssembler
+from toolspeak.wires.encoding import OPENAI_NAMES, ToolNames
 from toolspeak.wires.fields import HOSTED_TOOLS
 from toolspeak.wires.framing import ServerSentEvents, decode_json
-from toolspeak.wires.names import ToolNames
 from toolspeak.wires.openai_chat import WIRE as CHAT
 from toolspeak.wires.openai_responses import WIRE
 from toolspeak.wires.openai_responses.parts import ID, STATUS, TEXTS

@@ -11,9 +11,8 @@ from msgspec import structs
 from .._util import memoize_by_identity
 from ..calls.toolset import Toolset
 from ..types import Note, Request, Tool, ToolCall
-from ..wires.encoding import LossLog, convert_freeform_tool
+from ..wires.encoding import LossLog, NameRule, ToolNames, convert_freeform_tool
 from ..wires.fields import HOSTED_TOOLS
-from ..wires.names import NameRule, ToolNames
 
 PROMPT_NAME = "a prompt"
 """Stands in notes where a wire would be named."""

@@ -20,7 +20,7 @@ from ..errors import WireError
 from ..types import Message, Note, Reply, Request, Text, Tool, ToolCall, ToolResult
 from ..upstream.memory import Memory
 from ..wires import Envelope, get_wire
-from ..wires.call_history import ORIGINAL_ID
+from ..wires.calls import ORIGINAL_ID
 from ..wires.framing import encode_json
 from ..wires.openai_responses.parts import CONTINUED, INSTRUCTIONS
 

@@ -1,22 +1,8 @@
-"""The APIs that clients and upstreams speak, each to and from the same values and events."""
+"""The APIs that clients and upstreams use: each decodes to and encodes from the same values."""
 
-from ..errors import UsageError
-from .anthropic import WIRE as ANTHROPIC
-from .gemini import WIRE as GEMINI
-from .ollama import WIRE as OLLAMA
-from .openai_chat import WIRE as OPENAI_CHAT
-from .openai_responses import WIRE as OPENAI_RESPONSES
-from .wire import EncodedRequest, Envelope, ReplyDecoder, StreamDecoder, StreamEncoder, Wire
-
-WIRES = {wire.name: wire for wire in (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, OLLAMA, GEMINI)}
-
-
-def get_wire(name: str) -> Wire:
-    """The wire of that name."""
-    if name not in WIRES:
-        raise UsageError(f"there is no wire {name!r}; known are {', '.join(WIRES)}")
-    return WIRES[name]
-
+from .encoding import EncodedRequest
+from .routes import WIRES, get_wire
+from .wire import Envelope, ReplyDecoder, StreamDecoder, StreamEncoder, Wire
 
 __all__ = [
     "WIRES",

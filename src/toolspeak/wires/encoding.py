@@ -1,23 +1,161 @@
-"""Request encoding that the APIs share: a log of losses, tool names, ids and settings."""
+"""Request encoding that the APIs share: tool names, a log of losses, ids and settings.
+
+Names that an API does not allow are replaced, and mapped back in the reply:
+
+    mcp.files/read        ->   mcp_files_read            crm › find   ->   crm__find
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Container, Iterable, Mapping
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar
+
+from msgspec import Struct
 
 from .._util import memoize_by_identity
 from ..calls.tools import build_text_schema
 from ..types import Note, Request, Thinking, Tool
 from .fields import HOSTED_TOOLS, PRIVATE, Json
-from .names import NameRule, ToolNames
-from .wire import API_NAMES, EncodedRequest
 
-OPENAI_NAMES = NameRule(r"a-zA-Z0-9_\-", 64)
+API_NAMES = {
+    "openai_chat": "OpenAI Chat Completions",
+    "openai_responses": "OpenAI Responses",
+    "anthropic": "Anthropic",
+    "ollama": "Ollama",
+    "gemini": "Gemini",
+}
+"""The names of the APIs in notes and docs."""
 _MAX_USER_ID = 64
 _CONNECTION_FIELDS = frozenset({"stream_options"})
 """Fields about the connection: another API loses nothing without them."""
+
+
+# Tool names.
+
+
+class NameRule(Struct, frozen=True):
+    """The tool names that an API allows."""
+
+    allowed: str
+    """The allowed characters, as in a regular expression's set."""
+    max_length: int
+    first: str = ""
+    """The characters that a name may begin with, if not all of them."""
+
+    def allows(self, name: str) -> bool:
+        return _compile_rule(self).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=64)
+def _compile_rule(rule: NameRule) -> re.Pattern[str]:
+    first = f"(?=[{rule.first}])" if rule.first else ""
+    return re.compile(f"{first}[{rule.allowed}]{{1,{rule.max_length}}}")
+
+
+ANY_NAME = NameRule(r"\s\S", 10_000)
+OPENAI_NAMES = NameRule(r"a-zA-Z0-9_\-", 64)
+
+
+class ToolNames:
+    """Maps the tools of a request to names that an API allows, and back.
+
+    A name depends on the tools alone, so that it is the same in every turn. Names that differ stay
+    different.
+    """
+
+    def __init__(
+        self, tools: Iterable[Tool], rule: NameRule, *, keeps_namespaces: bool = False
+    ) -> None:
+        self._rule = rule
+        self._keeps_namespaces = keeps_namespaces
+        """The API has a field for namespaces beside the names."""
+        self._wire_names: dict[tuple[str | None, str], str] = {}
+        self._tools: dict[tuple[str | None, str], Tool] = {}
+        declared = list(tools)
+        plain = {tool.name for tool in declared if tool.namespace is None}
+        for tool in declared:
+            key = (tool.namespace, tool.name)
+            if key in self._wire_names:
+                continue
+            namespace = self._namespace_field(tool.namespace)
+            name = self._make_valid(tool.namespace, tool.name)
+            is_taken = namespace is None and name in plain and key != (None, name)
+            if is_taken or (namespace, name) in self._tools:
+                name = self._append_hash(name, f"{tool.namespace or ''}\0{tool.name}")
+            self._wire_names[key] = name
+            self._tools[namespace, name] = tool
+
+    def to_wire(self, name: str, namespace: str | None = None) -> str:
+        """Return the name as it is sent."""
+        known = self._wire_names.get((namespace, name))
+        return known if known is not None else self._make_valid(namespace, name)
+
+    def find_tool(self, name: str, namespace: str | None = None) -> Tool | None:
+        """Return the request's tool that a name on the wire refers to, or None."""
+        return self._tools.get((namespace, name))
+
+    @cached_property
+    def notes(self) -> tuple[Note, ...]:
+        """A note on each tool that is sent under another name."""
+        return tuple(
+            Note("renamed-tool", f"The tool {name!r} is sent as {sent!r}.", name)
+            for (_, name), sent in self._wire_names.items()
+            if name != sent
+        )
+
+    def _namespace_field(self, namespace: str | None) -> str | None:
+        return namespace if self._keeps_namespaces else None
+
+    def _make_valid(self, namespace: str | None, name: str) -> str:
+        rule = self._rule
+        is_inside = namespace and not self._namespace_field(namespace)
+        full = f"{namespace}__{name}" if is_inside else name
+        if rule.allows(full):
+            return full
+        valid = re.sub(f"[^{rule.allowed}]", "_", full) or "_"
+        if rule.first and not re.match(f"[{rule.first}]", valid):
+            valid = f"_{valid}"
+        return valid if len(valid) <= rule.max_length else self._append_hash(valid, full)
+
+    def _append_hash(self, name: str, full: str) -> str:
+        """Return a name that differs from those of all other tools, however similar they are."""
+        digest = short_hash(full)
+        return f"{name[: self._rule.max_length - len(digest) - 1]}_{digest}"
+
+
+NO_TOOL_NAMES = ToolNames((), ANY_NAME)
+
+
+def map_tool_names(
+    tools: tuple[Tool, ...], rule: NameRule, *, keeps_namespaces: bool = False
+) -> ToolNames:
+    return _tool_name_cache(rule, keeps_namespaces)(tools)
+
+
+@cache
+def _tool_name_cache(
+    rule: NameRule, keeps_namespaces: bool
+) -> Callable[[tuple[Tool, ...]], ToolNames]:
+    return memoize_by_identity(
+        lambda tools: ToolNames(tools, rule, keeps_namespaces=keeps_namespaces)
+    )
+
+
+# Requests.
+
+
+class EncodedRequest(Struct, frozen=True):
+    """A request that is ready to be sent to an upstream."""
+
+    path: str
+    """Below the upstream's base URL."""
+    body: Json
+    names: ToolNames = NO_TOOL_NAMES
+    """Maps the tool names in the reply back to the tools."""
+    notes: tuple[Note, ...] = ()
 
 
 class LossLog:
@@ -144,22 +282,7 @@ def omit_none(**fields: Any) -> Json:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-# Tools and calls.
-
-
-def map_tool_names(
-    tools: tuple[Tool, ...], rule: NameRule, *, keeps_namespaces: bool = False
-) -> ToolNames:
-    return _tool_name_cache(rule, keeps_namespaces)(tools)
-
-
-@cache
-def _tool_name_cache(
-    rule: NameRule, keeps_namespaces: bool
-) -> Callable[[tuple[Tool, ...]], ToolNames]:
-    return memoize_by_identity(
-        lambda tools: ToolNames(tools, rule, keeps_namespaces=keeps_namespaces)
-    )
+# Tools and ids.
 
 
 def convert_freeform_tool(tool: Tool, losses: LossLog, path: str) -> Tool:

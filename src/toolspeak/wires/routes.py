@@ -1,4 +1,4 @@
-"""Which wire a client speaks, by the path of its request.
+"""The table of all wires, and the wire of each path that clients post to.
 
 POST /v1/messages                              anthropic
 POST /v1beta/models/m:streamGenerateContent    gemini, the model m, as a stream
@@ -11,6 +11,15 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from msgspec import Struct
 
+from ..errors import UsageError
+from .anthropic import WIRE as ANTHROPIC
+from .gemini import WIRE as GEMINI
+from .ollama import WIRE as OLLAMA
+from .openai_chat import WIRE as OPENAI_CHAT
+from .openai_responses import WIRE as OPENAI_RESPONSES
+from .wire import Wire
+
+WIRES = {wire.name: wire for wire in (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, OLLAMA, GEMINI)}
 _PATHS = {
     "/v1/chat/completions": "openai_chat",
     "/chat/completions": "openai_chat",
@@ -20,32 +29,38 @@ _PATHS = {
     "/api/chat": "ollama",
     "/api/generate": "ollama",
 }
-_IMPLIED = {"/api/generate": {"prompt": ""}}
-_GEMINI = re.compile(
+_IMPLIED_FIELDS = {"/api/generate": {"prompt": ""}}
+_GEMINI_PATH = re.compile(
     r"(?:/v1(?:alpha|beta)?)?/(?:models|tunedModels)/(.+):(generateContent|streamGenerateContent)"
 )
 
 
+def get_wire(name: str) -> Wire:
+    if name not in WIRES:
+        raise UsageError(f"There is no wire {name!r}. Use one of: {', '.join(WIRES)}.")
+    return WIRES[name]
+
+
 class Route(Struct, frozen=True):
-    """What a path says about a request."""
+    """The facts about a request that its path tells."""
 
     wire: str
     model: str = ""
     stream: bool | None = None
-    """None: the body says it."""
+    """None if the body tells."""
     is_array: bool = False
     """The stream is one JSON array."""
     implied_fields: dict[str, str] = {}
-    """Fields that a body may leave out, though they tell what it asks for."""
+    """Fields of this path's requests that a body may omit."""
 
 
 _ROUTES = {
-    path: Route(wire, implied_fields=_IMPLIED.get(path, {})) for path, wire in _PATHS.items()
+    path: Route(wire, implied_fields=_IMPLIED_FIELDS.get(path, {})) for path, wire in _PATHS.items()
 }
 
 
 def match_route(target: str) -> Route | None:
-    """What the path of a request, with its query, says; None for a path that no wire has."""
+    """Return the route of a path with its query; None if no wire has this path."""
     if target in _ROUTES:
         return _ROUTES[target]
     try:
@@ -55,7 +70,7 @@ def match_route(target: str) -> Route | None:
     path = address.path.rstrip("/")
     if path in _ROUTES:
         return _ROUTES[path]
-    match = _GEMINI.fullmatch(path)
+    match = _GEMINI_PATH.fullmatch(path)
     if match is None:
         return None
     stream = match[2] == "streamGenerateContent"

@@ -33,37 +33,18 @@ from ..types import (
     ToolResult,
     Usage,
 )
-from .call_assembly import CallAssembler
+from .calls import CallAssembler
 from .content import part_type
+from .encoding import API_NAMES, NO_TOOL_NAMES, EncodedRequest, ToolNames
 from .fields import ARGUMENTS_TEXT, PRIVATE, Json
 from .framing import Frame, Framing, decode_json
-from .names import NO_TOOL_NAMES, ToolNames
 
-API_NAMES = {
-    "openai_chat": "OpenAI Chat Completions",
-    "openai_responses": "OpenAI Responses",
-    "anthropic": "Anthropic",
-    "ollama": "Ollama",
-    "gemini": "Gemini",
-}
-"""How notes name the APIs."""
 ReplyFeature = Literal["signatures", "images", "order", "refusals"]
 _PART_MARKS = frozenset({"type", ARGUMENTS_TEXT})
 """Keys of a part's `extra` that every API expresses in its own way."""
 _MAX_DONE_LENGTH = 64
 _UNUSUAL_STOPS = frozenset({"refusal", "filter", "error", "pause"})
 _PART_ORDER: dict[type[Part], int] = {Reasoning: 0, Text: 1, ToolCall: 2}
-
-
-class EncodedRequest(Struct, frozen=True):
-    """A request that is ready to be sent to an upstream."""
-
-    path: str
-    """Below the upstream's base URL."""
-    body: Json
-    names: ToolNames = NO_TOOL_NAMES
-    """Maps the tool names in the reply back to the tools."""
-    notes: tuple[Note, ...] = ()
 
 
 class Envelope(Struct, frozen=True):
@@ -124,7 +105,6 @@ class Wire(Struct, frozen=True, kw_only=True):
     """The functions and facts of one API."""
 
     name: str
-    title: str
     decode_request: Callable[..., Request]
     encode_request: Callable[[Request], EncodedRequest]
     reply_decoder: Callable[[CallAssembler], ReplyDecoder]
@@ -158,6 +138,10 @@ class Wire(Struct, frozen=True, kw_only=True):
     streamed_failures: frozenset[FailureKind] = frozenset()
     """Failures that clients of a stream look for only in the stream, not in the HTTP status."""
 
+    @property
+    def title(self) -> str:
+        return API_NAMES[self.name]
+
     def has_input(self, request: Request) -> bool:
         """Tell whether there is anything to reply to in a request of this API."""
         if self.has_system_field:
@@ -183,9 +167,8 @@ class Wire(Struct, frozen=True, kw_only=True):
             lost.append((f"the stop reason `{reply.stop_reason}`", "$.stop_reason"))
         if reply.wire != self.name:
             lost += _find_foreign_fields(reply)
-        api = API_NAMES.get(self.name, self.name)
         return tuple(
-            Note("unsupported", f"{api} does not support {feature}; dropped.", path)
+            Note("unsupported", f"{self.title} does not support {feature}; dropped.", path)
             for feature, path in dict.fromkeys(lost)
         )
 

@@ -19,7 +19,6 @@ from .request_encoding import encode_request
 WIRE = Wire(
     name=NAME,
     key_header="x-api-key",
-    title="Anthropic Messages",
     decode_request=decode_request,
     encode_request=encode_request,
     reply_decoder=AnthropicReplyDecoder,

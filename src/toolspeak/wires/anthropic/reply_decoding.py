@@ -7,7 +7,7 @@ from typing import Any
 
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Other, StopReason, Usage
-from ..call_assembly import CallAssembler
+from ..calls import CallAssembler
 from ..fields import Fields, Json
 from ..framing import decode_json
 from ..wire import ReplyDecoder

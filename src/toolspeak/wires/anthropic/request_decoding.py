@@ -22,7 +22,7 @@ from ...types import (
     ToolChoice,
     ToolResult,
 )
-from ..call_history import CallHistory
+from ..calls import CallHistory
 from ..content import as_result_content, split_results
 from ..fields import HOSTED_TOOLS, Fields, Json, memoize_by_json, nest
 from .parts import NAME, ORIGINAL_BLOCK, REDACTED

@@ -21,6 +21,8 @@ from ...types import (
 )
 from ..content import as_plain_text, merge_assistant_messages, part_type
 from ..encoding import (
+    EncodedRequest,
+    NameRule,
     RequestEncoder,
     as_object_schema,
     choose_effort,
@@ -29,8 +31,6 @@ from ..encoding import (
     short_hash,
 )
 from ..fields import HOSTED_TOOLS, Json, nest
-from ..names import NameRule
-from ..wire import EncodedRequest
 from .parts import NAME, ORIGINAL_BLOCK, REDACTED, encode_call, encode_reasoning
 from .request_decoding import SAMPLING
 

@@ -19,7 +19,6 @@ from .request_encoding import encode_request
 WIRE = Wire(
     name=NAME,
     key_header="x-goog-api-key",
-    title="Gemini generateContent",
     decode_request=decode_request,
     encode_request=encode_request,
     reply_decoder=GeminiReplyDecoder,

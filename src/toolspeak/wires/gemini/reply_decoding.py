@@ -8,8 +8,7 @@ from typing import Any
 from ...errors import WireError
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Image, Note, Other, StopReason, Usage
-from ..call_assembly import CallAssembler
-from ..call_history import ORIGINAL_ID
+from ..calls import ORIGINAL_ID, CallAssembler
 from ..encoding import mark_private
 from ..fields import PRIVATE, Json, nest
 from ..wire import ReplyDecoder

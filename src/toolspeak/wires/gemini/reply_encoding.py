@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ...events import CallEnd, Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Failure, Image, Other, Part, Reasoning, Reply, Text, ToolCall, Usage
-from ..call_history import ORIGINAL_ID
+from ..calls import ORIGINAL_ID
 from ..encoding import omit_none, unmark_private
 from ..fields import Json
 from ..framing import encode_line

@@ -26,7 +26,7 @@ from ...types import (
     ToolChoice,
     ToolResult,
 )
-from ..call_history import ORIGINAL_ID, CallHistory
+from ..calls import ORIGINAL_ID, CallHistory
 from ..content import as_result_content, split_results
 from ..fields import HOSTED_TOOLS, Json, json_type, memoize_by_json, nest
 from .parts import (

@@ -22,12 +22,17 @@ from ...types import (
     ToolCall,
     ToolResult,
 )
-from ..call_history import ORIGINAL_ID
+from ..calls import ORIGINAL_ID
 from ..content import part_type, render_document
-from ..encoding import RequestEncoder, choose_effort, convert_freeform_tool, omit_none
+from ..encoding import (
+    EncodedRequest,
+    NameRule,
+    RequestEncoder,
+    choose_effort,
+    convert_freeform_tool,
+    omit_none,
+)
 from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, Json, nest
-from ..names import NameRule
-from ..wire import EncodedRequest
 from .parts import (
     NAME,
     ORIGINAL_PARAMETERS,

@@ -16,7 +16,6 @@ from .request_encoding import encode_request, set_context_window
 
 WIRE = Wire(
     name=NAME,
-    title="Ollama chat",
     decode_request=decode_request,
     encode_request=encode_request,
     reply_decoder=OllamaReplyDecoder,

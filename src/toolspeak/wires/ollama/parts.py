@@ -6,7 +6,7 @@ from typing import Any
 
 from ...errors import WireError
 from ...types import Image, StopReason, ToolCall
-from ..call_history import ORIGINAL_ID
+from ..calls import ORIGINAL_ID
 from ..content import decode_image_url
 from ..encoding import omit_none
 from ..fields import ARGUMENTS_TEXT, PRIVATE, Fields, Json

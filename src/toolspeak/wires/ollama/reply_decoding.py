@@ -7,7 +7,7 @@ from typing import Any
 
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Usage
-from ..call_assembly import CallAssembler
+from ..calls import CallAssembler
 from ..encoding import mark_private
 from ..fields import PRIVATE, Fields
 from ..wire import ReplyDecoder

@@ -20,7 +20,7 @@ from ...types import (
     ToolCall,
     ToolResult,
 )
-from ..call_history import CallHistory
+from ..calls import CallHistory
 from ..content import as_result_content
 from ..fields import HOSTED_TOOLS, Fields, Json, json_type, memoize_by_json, nest
 from .parts import IS_GENERATE, NAME, decode_call, decode_image

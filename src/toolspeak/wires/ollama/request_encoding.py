@@ -19,9 +19,11 @@ from ...types import (
     ToolCall,
     ToolResult,
 )
-from ..call_history import ORIGINAL_ID
+from ..calls import ORIGINAL_ID
 from ..content import part_type, render_document
 from ..encoding import (
+    ANY_NAME,
+    EncodedRequest,
     RequestEncoder,
     as_object_schema,
     choose_effort,
@@ -29,8 +31,6 @@ from ..encoding import (
     omit_none,
 )
 from ..fields import HOSTED_TOOLS, Json
-from ..names import ANY_NAME
-from ..wire import EncodedRequest
 from .parts import IS_GENERATE, NAME, encode_call
 from .request_decoding import SAMPLING
 

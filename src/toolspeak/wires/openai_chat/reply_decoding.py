@@ -7,7 +7,7 @@ from typing import Any
 
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Image, StopReason, Text, Usage
-from ..call_assembly import TRUNCATING_REASONS, CallAssembler
+from ..calls import TRUNCATING_REASONS, CallAssembler
 from ..fields import Fields, Json, nest
 from ..wire import ReplyDecoder
 from .errors import decode_failure

@@ -20,7 +20,7 @@ from ...types import (
     ToolChoice,
     ToolResult,
 )
-from ..call_history import CallHistory
+from ..calls import CallHistory
 from ..content import as_plain_text
 from ..fields import HOSTED_TOOLS, Fields, Json, memoize_by_json, nest
 from ..framing import decode_json

@@ -30,6 +30,7 @@ from ..content import (
 )
 from ..encoding import (
     OPENAI_NAMES,
+    EncodedRequest,
     LossLog,
     RequestEncoder,
     as_object_schema,
@@ -40,7 +41,6 @@ from ..encoding import (
     shorten_id,
 )
 from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, Json
-from ..wire import EncodedRequest
 from .parts import (
     LIMIT_FIELD,
     NAME,

@@ -17,7 +17,6 @@ from .request_encoding import encode_request
 
 WIRE = Wire(
     name=NAME,
-    title="OpenAI Responses",
     decode_request=decode_request,
     encode_request=encode_request,
     reply_decoder=ResponsesReplyDecoder,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Other, StopReason, Usage
-from ..call_assembly import CallAssembler
+from ..calls import CallAssembler
 from ..encoding import omit_none
 from ..fields import Fields, Json
 from ..wire import ReplyDecoder

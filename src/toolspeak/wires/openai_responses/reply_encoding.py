@@ -23,9 +23,9 @@ from ...events import (
     unfold,
 )
 from ...types import Failure, Image, Other, Reasoning, Reply, Request, Text, ToolCall, Usage
+from ..encoding import ANY_NAME
 from ..fields import Json
 from ..framing import encode_sse
-from ..names import ANY_NAME
 from ..wire import Envelope
 from .errors import encode_stream_failure
 from .parts import (

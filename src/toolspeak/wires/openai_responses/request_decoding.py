@@ -25,7 +25,7 @@ from ...types import (
     ToolChoice,
     ToolResult,
 )
-from ..call_history import CallHistory
+from ..calls import CallHistory
 from ..content import as_result_content, decode_image_url, split_data_url
 from ..fields import HOSTED_TOOLS, Fields, Json, memoize_by_json, nest
 from .parts import (

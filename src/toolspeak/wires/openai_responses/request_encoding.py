@@ -25,6 +25,8 @@ from ..content import as_plain_text, encode_media_url, render_document
 from ..encoding import (
     EFFORTS,
     OPENAI_NAMES,
+    EncodedRequest,
+    NameRule,
     RequestEncoder,
     as_object_schema,
     choose_effort,
@@ -32,9 +34,7 @@ from ..encoding import (
     shorten_id,
 )
 from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, Json
-from ..names import NameRule
 from ..openai_chat.request_encoding import encode_schema_format
-from ..wire import EncodedRequest
 from .parts import (
     CHOICE,
     CONTINUED,

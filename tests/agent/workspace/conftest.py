@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from toolspeak.agent.workspace import Workspace
 from toolspeak.agent.workspace import folder as folders
+from toolspeak.agent.workspace.folder import open_folder
+from toolspeak.agent.workspace.tools import Workspace
 
 from .support import SECRET
 
@@ -25,12 +26,12 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "secret.txt").write_text(SECRET)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret.txt").write_text(SECRET)
-    _links(root, tmp_path)
+    _create_links(root, tmp_path)
     os.mkfifo(root / "pipe")
     return root
 
 
-def _links(root: Path, outside: Path) -> None:
+def _create_links(root: Path, outside: Path) -> None:
     for name, target in {
         "inner": "src",
         "inner.py": "src/main.py",
@@ -58,7 +59,7 @@ def _links(root: Path, outside: Path) -> None:
 
 @pytest.fixture
 def workspace(folder: Path) -> Workspace:
-    return Workspace(folder)
+    return Workspace(open_folder(folder))
 
 
 @pytest.fixture(params=["openat", "resolved"])

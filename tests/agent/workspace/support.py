@@ -12,16 +12,16 @@ from toolspeak.agent.workspace import WorkspaceError
 
 SECRET = "the secret outside"
 SOON = 10.0
-"""Seconds for what must not hang, on a busy machine."""
+"""Seconds in which a call must return, on a busy machine."""
 
 
-def problem_of(call: Callable[[], Any]) -> str:
+def get_error(call: Callable[[], Any]) -> str:
     with pytest.raises(WorkspaceError) as caught:
         call()
     return str(caught.value)
 
 
-def told(call: Callable[[], str]) -> str:
+def get_result(call: Callable[[], str]) -> str:
     """Return a tool's result or its error message."""
     try:
         return call()
@@ -29,7 +29,7 @@ def told(call: Callable[[], str]) -> str:
         return str(problem)
 
 
-def all_of(folder: Path) -> dict[str, Any]:
+def read_tree(folder: Path) -> dict[str, Any]:
     found = sorted(folder.rglob("*"))
     return {
         str(path): path.read_bytes()
@@ -38,5 +38,5 @@ def all_of(folder: Path) -> dict[str, Any]:
     } | {"all": [str(path) for path in found]}
 
 
-def temporary_files(folder: Path) -> list[str]:
+def find_temporary_files(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob(".toolspeak-*")]

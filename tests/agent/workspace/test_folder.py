@@ -1,21 +1,26 @@
-"""Path confinement: what is inside is read, everything else is refused."""
+"""Path confinement: paths inside are read, everything else is refused, whenever it changes."""
 
 from __future__ import annotations
 
 import os
 import random
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from toolspeak.agent.workspace import Workspace, WorkspaceError, files
+from toolspeak.agent.workspace import WorkspaceError
 from toolspeak.agent.workspace import folder as folders
+from toolspeak.agent.workspace.folder import open_folder, read_content
+from toolspeak.agent.workspace.tools import Workspace
 from toolspeak.errors import UsageError
 
-from .support import SOON, all_of, problem_of
+from .support import SECRET, SOON, get_error, get_result, read_tree
 
 INSIDE = {
     "src/main.py": "src/main.py",
@@ -38,7 +43,7 @@ INSIDE = {
 def test_path_inside_is_read(
     folder: Path, workspace: Workspace, either_way: str, path: str
 ) -> None:
-    read = files.read_content(folders.ConfinedFolder(folder), path.format(root=folder))
+    read = read_content(open_folder(folder), path.format(root=folder))
     assert read.path == INSIDE[path]
     assert read.data == (folder / INSIDE[path]).read_bytes()
 
@@ -73,10 +78,10 @@ OUTSIDE = [
 @pytest.mark.parametrize("path", OUTSIDE)
 def test_path_outside_is_refused(folder: Path, workspace: Workspace, path: str) -> None:
     path = path.format(root=folder, above=folder.parent)
-    before = all_of(folder.parent)
-    for call in _every_use(workspace, path):
-        assert "leads out of the workspace folder" in problem_of(call)
-    assert all_of(folder.parent) == before
+    before = read_tree(folder.parent)
+    for call in _list_uses(workspace, path):
+        assert "leads out of the workspace folder" in get_error(call)
+    assert read_tree(folder.parent) == before
 
 
 @pytest.mark.parametrize("path", [one for one in OUTSIDE if one != "out_and_back"])
@@ -86,13 +91,13 @@ def test_path_outside_without_openat_is_refused(
     """Windows refuses the same paths, except a link that leads out and back in."""
     monkeypatch.setattr(folders, "HAS_OPENAT", False)
     path = path.format(root=folder, above=folder.parent)
-    before = all_of(folder.parent)
-    for call in _every_use(workspace, path):
-        assert "leads out of the workspace folder" in problem_of(call)
-    assert all_of(folder.parent) == before
+    before = read_tree(folder.parent)
+    for call in _list_uses(workspace, path):
+        assert "leads out of the workspace folder" in get_error(call)
+    assert read_tree(folder.parent) == before
 
 
-def _every_use(workspace: Workspace, path: str) -> list[Callable[[], str]]:
+def _list_uses(workspace: Workspace, path: str) -> list[Callable[[], str]]:
     return [
         lambda: workspace.read_file(path),
         lambda: workspace.list_files(path),
@@ -134,7 +139,7 @@ def test_unusable_path_is_reported(
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
         began = time.monotonic()
-        assert UNUSABLE[path] in problem_of(lambda: workspace.read_file(path))
+        assert UNUSABLE[path] in get_error(lambda: workspace.read_file(path))
         assert time.monotonic() - began < SOON
 
 
@@ -142,14 +147,14 @@ def test_too_deep_path_is_refused(folder: Path, workspace: Workspace) -> None:
     deep = "/".join(["d"] * 99)
     workspace.edit_file(f"{deep}/x", "", "here")
     assert workspace.read_file(f"{deep}/x") == "here"
-    assert "too deep" in problem_of(lambda: workspace.edit_file(f"{deep}/d/d/d/x", "", "y"))
+    assert "too deep" in get_error(lambda: workspace.edit_file(f"{deep}/d/d/d/x", "", "y"))
 
 
 def test_every_descriptor_is_closed(workspace: Workspace) -> None:
     before = len(os.listdir("/dev/fd"))
     for path in [*UNUSABLE, *OUTSIDE]:
         if path != "socket":
-            problem_of(lambda path=path: workspace.read_file(path))
+            get_error(lambda path=path: workspace.read_file(path))
     workspace.read_file("chain")
     workspace.search("def")
     workspace.list_files(".", "**/*.py")
@@ -157,31 +162,31 @@ def test_every_descriptor_is_closed(workspace: Workspace) -> None:
 
 
 def test_missing_file_is_reported_with_similar_names(workspace: Workspace) -> None:
-    said = problem_of(lambda: workspace.read_file("src/mian.py"))
-    assert said == "src/mian.py does not exist. Similar names there: main.py."
+    error = get_error(lambda: workspace.read_file("src/mian.py"))
+    assert error == "src/mian.py does not exist. Similar names there: main.py."
 
 
 def test_workspace_that_is_not_a_folder_is_rejected(folder: Path) -> None:
     for path in ("README.md", "nothing"):
         with pytest.raises(UsageError, match=r"Expected a folder"):
-            Workspace(folder / path)
+            Workspace(open_folder(folder / path))
 
 
 def test_replaced_workspace_folder_is_refused(folder: Path, workspace: Workspace) -> None:
     folder.rename(folder.parent / "moved")
-    assert "does not exist" in problem_of(lambda: workspace.read_file("README.md"))
+    assert "does not exist" in get_error(lambda: workspace.read_file("README.md"))
     (folder.parent / "outside").rename(folder)
-    assert "replaced by another folder" in problem_of(lambda: workspace.read_file("secret.txt"))
+    assert "replaced by another folder" in get_error(lambda: workspace.read_file("secret.txt"))
     folder.rename(folder.parent / "outside")
     folder.symlink_to("outside")
-    problem_of(lambda: workspace.read_file("secret.txt"))
+    get_error(lambda: workspace.read_file("secret.txt"))
 
 
 def test_workspace_folder_may_be_a_link(folder: Path) -> None:
     link = folder.parent / "link"
     link.symlink_to(folder)
-    assert "def main" in Workspace(link).read_file(f"{link}/src/main.py")
-    assert "def main" in Workspace(link).read_file(f"{folder}/src/main.py")
+    assert "def main" in Workspace(open_folder(link)).read_file(f"{link}/src/main.py")
+    assert "def main" in Workspace(open_folder(link)).read_file(f"{folder}/src/main.py")
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -195,14 +200,14 @@ def test_random_links_lead_where_the_system_says(tmp_path: Path, seed: int) -> N
         place.mkdir(parents=True, exist_ok=True)
         (place / "file").write_text(str(place))
     for number in range(12):
-        (chosen.choice(places) / f"link{number}").symlink_to(_somewhere(chosen, root))
-    folder = folders.ConfinedFolder(root)
+        (chosen.choice(places) / f"link{number}").symlink_to(_choose_path(chosen, root))
+    folder = open_folder(root)
     for _ in range(60):
-        path = f"{_somewhere(chosen, root)}/file"
+        path = f"{_choose_path(chosen, root)}/file"
         real = os.path.realpath(root / path)
         is_inside = real.startswith(f"{root}/") and os.path.isfile(root / path)
         try:
-            found = files.read_content(folder, path).data.decode()
+            found = read_content(folder, path).data.decode()
         except WorkspaceError as problem:
             # Of paths inside, only those that lead out and back in are refused.
             found = None if "leads out" in str(problem) or not is_inside else "refused"
@@ -210,8 +215,130 @@ def test_random_links_lead_where_the_system_says(tmp_path: Path, seed: int) -> N
         assert found is None or is_inside
 
 
-def _somewhere(chosen: random.Random, root: Path) -> str:
+def _choose_path(chosen: random.Random, root: Path) -> str:
     names = ["a", "b", "c", "a/c", "..", "../..", "root", "root2"]
     names += [f"link{number}" for number in range(12)]
     start = chosen.choice(["", "", "", "", f"{root}/", f"{root.parent}/", "/"])
     return start + "/".join(chosen.choices(names, k=chosen.randint(1, 3)))
+
+
+# Files and links that change between a check and its use.
+
+
+def swap_at(
+    monkeypatch: pytest.MonkeyPatch, call: str, name: str, swap: Callable[[], None]
+) -> None:
+    """Run `swap` right before the first system call `call` with this name."""
+    real: Callable[..., Any] = getattr(os, call)
+    is_done = False
+
+    def swapped(path: Any, *rest: Any, **named: Any) -> Any:
+        nonlocal is_done
+        if not is_done and path == name:
+            is_done = True
+            swap()
+        return real(path, *rest, **named)
+
+    monkeypatch.setattr(os, call, swapped)
+
+
+def replace_by_link(path: Path, target: str) -> Callable[[], None]:
+    def swap() -> None:
+        path.rename(path.parent / "was")
+        path.symlink_to(target)
+
+    return swap
+
+
+SWAPS = [
+    ("open", "main.py", "src/main.py", "../../secret.txt"),
+    ("stat", "main.py", "src/main.py", "../../secret.txt"),
+    ("open", "src", "src", "../outside"),
+    ("open", "deep", "src/deep", "../../outside"),
+]
+
+
+@pytest.mark.parametrize(("call", "name", "place", "target"), SWAPS)
+@pytest.mark.parametrize("use", range(4))
+def test_link_swapped_in_does_not_lead_outside(
+    folder: Path,
+    workspace: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    name: str,
+    place: str,
+    target: str,
+    use: int,
+) -> None:
+    path = "src/deep/secret.txt" if name == "deep" else "src/main.py"
+    if name != "main.py":
+        (folder / "src" / "secret.txt").write_text("public")
+        (folder / "src" / "deep" / "secret.txt").write_text("public")
+        path = f"{place}/secret.txt"
+    swap_at(monkeypatch, call, name, replace_by_link(folder / place, target))
+    uses = [
+        lambda: workspace.read_file(path),
+        lambda: workspace.edit_file(path, "e", "X", all=True),
+        lambda: workspace.edit_file(path, SECRET, "taken"),
+        lambda: workspace.search("secret", path),
+    ]
+    assert SECRET not in get_result(uses[use])
+    assert (folder.parent / "secret.txt").read_text() == SECRET
+    assert (folder.parent / "outside" / "secret.txt").read_text() == SECRET
+
+
+@pytest.mark.parametrize("moment", ["fsync", "replace"])
+def test_edit_never_writes_through_a_swapped_link(
+    folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Even one swapped in right before the last step."""
+    real: Callable[..., Any] = getattr(os, moment)
+
+    def swapped(*given: Any, **named: Any) -> Any:
+        (folder / "README.md").unlink()
+        (folder / "README.md").symlink_to("../secret.txt")
+        return real(*given, **named)
+
+    monkeypatch.setattr(os, moment, swapped)
+    result = get_result(lambda: workspace.edit_file("README.md", "things", "nothing"))
+    assert ("changed by another program" in result) is (moment == "fsync")
+    assert (folder.parent / "secret.txt").read_text() == SECRET
+
+
+def test_file_that_becomes_a_pipe_does_not_block(
+    folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swap() -> None:
+        (folder / "README.md").unlink()
+        os.mkfifo(folder / "README.md")
+
+    swap_at(monkeypatch, "open", "README.md", swap)
+    assert "a pipe" in get_error(lambda: workspace.read_file("README.md"))
+
+
+def test_constantly_changing_links_never_lead_outside(folder: Path, workspace: Workspace) -> None:
+    """Another process keeps replacing a link under the same name."""
+    (folder / "src" / "secret.txt").write_text("public")
+    flicker = subprocess.Popen([sys.executable, "-c", FLICKER, folder])
+    results: set[str] = set()
+    try:
+        count = 0
+        while count < 3000 or "public" not in results:
+            count += 1
+            for path in ("flicker/secret.txt", "flicker"):
+                results.add(get_result(lambda path=path: workspace.read_file(path)))
+    finally:
+        flicker.kill()
+        flicker.wait()
+    assert "public" in results
+    assert SECRET not in "".join(results)
+
+
+FLICKER = """
+import os, sys
+name, other = sys.argv[1] + "/flicker", sys.argv[1] + "/flicker2"
+while True:
+    for target in ("src", "../outside", "../secret.txt", "src/secret.txt", "."):
+        os.symlink(target, other)
+        os.replace(other, name)
+"""

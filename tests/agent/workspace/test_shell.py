@@ -1,27 +1,28 @@
-"""Shell commands: their results, and that nothing of them is left running."""
+"""Shell commands: their results, and that everything they started is killed."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toolspeak.agent.workspace import Workspace
 from toolspeak.agent.workspace import shell as shells
 from toolspeak.agent.workspace.shell import HEAD_SIZE, TAIL_SIZE, OutputBuffer, remove_secrets
+from toolspeak.agent.workspace.tools import Workspace
 
-from .support import SOON, problem_of
+from .support import SOON, get_error
 
 
-def shell(workspace: Workspace, command: str, timeout: float = 10.0) -> str:
+def run_shell(workspace: Workspace, command: str, timeout: float = 10.0) -> str:
     return asyncio.run(workspace.shell(command, timeout))
 
 
-TOLD = [
+RESULTS = [
     ("echo hi", "hi\n[Exit code 0.]"),
     ("printf hi", "hi\n[Exit code 0.]"),
     ("true", "[Exit code 0.]"),
@@ -37,60 +38,61 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize(("command", "told"), TOLD)
+@pytest.mark.parametrize(("command", "expected"), RESULTS)
 def test_result_shows_output_and_exit_code(
-    workspace: Workspace, command: str, told: str | None
+    workspace: Workspace, command: str, expected: str | None
 ) -> None:
-    said = shell(workspace, command)
-    assert said == told if told else said.startswith("none\n")
+    result = run_shell(workspace, command)
+    assert result == expected if expected else result.startswith("none\n")
 
 
 def test_command_runs_in_the_workspace_folder(folder: Path, workspace: Workspace) -> None:
-    assert shell(workspace, "pwd -P") == f"{folder}\n[Exit code 0.]"
+    assert run_shell(workspace, "pwd -P") == f"{folder}\n[Exit code 0.]"
 
 
-UNUSABLE = [
+INVALID_COMMANDS = [
     ("a\0b", "contains invalid characters"),
     ("\ud800", "contains invalid characters"),
     ("x" * 1_000_000, "cannot be started: Argument list too long"),
 ]
 
 
-@pytest.mark.parametrize(("command", "told"), UNUSABLE)
-def test_invalid_command_is_reported(workspace: Workspace, command: str, told: str) -> None:
-    assert told in problem_of(lambda: shell(workspace, command))
+@pytest.mark.parametrize(("command", "problem"), INVALID_COMMANDS)
+def test_invalid_command_is_reported(workspace: Workspace, command: str, problem: str) -> None:
+    assert problem in get_error(lambda: run_shell(workspace, command))
 
 
 def test_invalid_timeout_is_refused(workspace: Workspace) -> None:
     for timeout in (0, -1, float("nan")):
-        assert "Expected seconds" in problem_of(
-            lambda timeout=timeout: shell(workspace, "ls", timeout)
+        assert "Expected seconds" in get_error(
+            lambda timeout=timeout: run_shell(workspace, "ls", timeout)
         )
 
 
-# Nothing is left of it.
+# What it started is killed.
 
-STAYING = {
-    "itself": "echo here; exec sleep 98765",
-    "a child": "echo here; sleep 98765; true",
-    "grandchildren": "echo here; (sleep 98765 & sh -c 'sleep 98765; true' & wait); true",
-    "deaf to signals": "trap '' TERM INT HUP; echo here; sleep 98765; true",
-    "another session": "echo here; setsid sleep 98765 & sleep 98765; true",
-    "another agent's": "echo here; TOOLSPEAK_COMMAND_1=1 setsid sleep 98765 & sleep 98765; true",
-    "a daemon": "(setsid sh -c 'sleep 98765 & sleep 98765' &) ; echo here; sleep 98765; true",
+BEGIN = "echo here; touch begun"
+PERSISTENT_COMMANDS = {
+    "itself": f"{BEGIN}; exec sleep 98765",
+    "a child": f"{BEGIN}; sleep 98765; true",
+    "grandchildren": f"{BEGIN}; (sleep 98765 & sh -c 'sleep 98765; true' & wait); true",
+    "deaf to signals": f"trap '' TERM INT HUP; {BEGIN}; sleep 98765; true",
+    "another session": f"{BEGIN}; setsid sleep 98765 & sleep 98765; true",
+    "another agent's": f"{BEGIN}; TOOLSPEAK_COMMAND_1=1 setsid sleep 98765 & sleep 98765; true",
+    "a daemon": f"(setsid sh -c 'sleep 98765 & sleep 98765' &) ; {BEGIN}; sleep 98765; true",
 }
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 
 
-def left(folder: Path) -> list[str]:
+def wait_for_end_in(folder: Path) -> list[str]:
     """Return what still runs in the folder after a grace period."""
     deadline = time.monotonic() + SOON
-    while (found := _running_in(folder)) and time.monotonic() < deadline:
+    while (found := find_running_in(folder)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return found
 
 
-def _running_in(folder: Path) -> list[str]:
+def find_running_in(folder: Path) -> list[str]:
     found: list[str] = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
@@ -101,34 +103,54 @@ def _running_in(folder: Path) -> list[str]:
     return found
 
 
-@needs_proc
-@pytest.mark.parametrize("command", STAYING.values(), ids=STAYING.keys())
-def test_timeout_kills_everything(folder: Path, workspace: Workspace, command: str) -> None:
-    began = time.monotonic()
-    told = shell(workspace, command, 0.8)
-    assert told == "here\n[Killed after 0.8 s with everything it started.]"
-    assert time.monotonic() - began < SOON
-    assert left(folder) == []
+class Clock:
+    """Replaces `monotonic`. No time passes until a condition holds; then every timeout ends."""
+
+    def __init__(self, is_over: Callable[[], bool]) -> None:
+        self._is_over = is_over
+
+    def __call__(self) -> float:
+        return 1e9 if self._is_over() else 0.0
+
+
+def has_begun(folder: Path) -> bool:
+    """Return True once a persistent command has started its processes."""
+    try:
+        return time.time() - (folder / "begun").stat().st_mtime > 0.1
+    except FileNotFoundError:
+        return False
 
 
 @needs_proc
-@pytest.mark.parametrize("command", STAYING.values(), ids=STAYING.keys())
+@pytest.mark.parametrize("command", PERSISTENT_COMMANDS.values(), ids=PERSISTENT_COMMANDS.keys())
+def test_timeout_kills_everything(
+    folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(shells, "monotonic", Clock(lambda: has_begun(folder)))
+    result = run_shell(workspace, command, 60)
+    assert result == "here\n[Killed after 60 s with everything it started.]"
+    assert wait_for_end_in(folder) == []
+
+
+@needs_proc
+@pytest.mark.parametrize("command", PERSISTENT_COMMANDS.values(), ids=PERSISTENT_COMMANDS.keys())
 def test_cancellation_kills_everything(folder: Path, workspace: Workspace, command: str) -> None:
-    async def give_up() -> None:
+    async def cancel() -> None:
         running = asyncio.create_task(workspace.shell(command, 60))
-        await asyncio.sleep(0.3)
-        assert _running_in(folder)
+        while not has_begun(folder):
+            await asyncio.sleep(0.01)
+        assert find_running_in(folder)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
 
-    asyncio.run(give_up())
-    assert left(folder) == []
+    asyncio.run(cancel())
+    assert wait_for_end_in(folder) == []
 
 
 @needs_proc
 def test_immediate_cancellation_kills_everything(folder: Path, workspace: Workspace) -> None:
-    async def give_up(turns: int) -> None:
+    async def cancel(turns: int) -> None:
         running = asyncio.create_task(workspace.shell("sleep 98765 & sleep 98765", 60))
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -137,34 +159,43 @@ def test_immediate_cancellation_kills_everything(folder: Path, workspace: Worksp
             await running
 
     for turns in range(8):
-        asyncio.run(give_up(turns))
-    assert left(folder) == []
+        asyncio.run(cancel(turns))
+    assert wait_for_end_in(folder) == []
 
 
 @needs_proc
 def test_background_processes_end_with_the_command(folder: Path, workspace: Workspace) -> None:
     began = time.monotonic()
-    told = shell(workspace, "sleep 98765 & setsid sleep 98765 & echo started")
-    assert told == "started\n[Exit code 0.]"
+    result = run_shell(workspace, "sleep 98765 & setsid sleep 98765 & echo started")
+    assert result == "started\n[Exit code 0.]"
     assert time.monotonic() - began < SOON
-    assert left(folder) == []
+    assert wait_for_end_in(folder) == []
 
 
-# How much it says.
+# Its output.
 
 
-def test_endless_output_is_shortened(workspace: Workspace) -> None:
-    told = shell(workspace, "echo first; yes", 0.4)
-    assert told.startswith("first\ny\ny\n")
-    assert "bytes omitted …]\n" in told
-    assert told.endswith("y\n[Killed after 0.4 s with everything it started.]")
-    assert len(told) < HEAD_SIZE + TAIL_SIZE + 200
+def test_endless_output_is_shortened(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[int] = []
+
+    class CountingBuffer(OutputBuffer):
+        def add(self, data: bytes) -> None:
+            super().add(data)
+            received.append(len(data))
+
+    monkeypatch.setattr(shells, "OutputBuffer", CountingBuffer)
+    monkeypatch.setattr(shells, "monotonic", Clock(lambda: sum(received) > 1_000_000))
+    result = run_shell(workspace, "echo first; yes", 60)
+    assert result.startswith("first\ny\ny\n")
+    assert "bytes omitted …]\n" in result
+    assert result.endswith("y\n[Killed after 60 s with everything it started.]")
+    assert len(result) < HEAD_SIZE + TAIL_SIZE + 200
 
 
 def test_end_of_long_output_is_kept(workspace: Workspace) -> None:
-    told = shell(workspace, "seq 1 100000; exit 1")
-    assert told.startswith("1\n2\n3\n")
-    assert told.endswith("99999\n100000\n[Exit code 1.]")
+    result = run_shell(workspace, "seq 1 100000; exit 1")
+    assert result.startswith("1\n2\n3\n")
+    assert result.endswith("99999\n100000\n[Exit code 1.]")
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000, 100_000])
@@ -178,7 +209,7 @@ def test_output_buffer_is_independent_of_chunk_size(size: int) -> None:
     assert output.text() == f"{head}\n[… {left_out} bytes omitted …]\n{tail}"
 
 
-# What it knows.
+# Its environment.
 
 VARIABLES = {
     "PATH": True,
@@ -222,9 +253,9 @@ def test_command_gets_no_secret_variables(
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "sesame-1234")
     monkeypatch.setenv("SOMETHING_ELSE", "is passed")
-    told = shell(workspace, "env")
-    assert "sesame" not in told
-    assert "SOMETHING_ELSE=is passed" in told
+    result = run_shell(workspace, "env")
+    assert "sesame" not in result
+    assert "SOMETHING_ELSE=is passed" in result
 
 
 def test_sh_is_used_without_bash(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,4 +263,4 @@ def test_sh_is_used_without_bash(workspace: Workspace, monkeypatch: pytest.Monke
         return None
 
     monkeypatch.setattr(shells.shutil, "which", nothing)
-    assert shell(workspace, "echo $0") == "/bin/sh\n[Exit code 0.]"
+    assert run_shell(workspace, "echo $0") == "/bin/sh\n[Exit code 0.]"

@@ -20,20 +20,20 @@ def test_tools_depend_on_options(folder: Path) -> None:
     assert all(one.tool.description for one in everything)
 
 
-def scripted(*turns: Any) -> Callable[[Request], Any]:
-    left = list(turns)
+def create_model(*turns: Any) -> Callable[[Request], Any]:
+    remaining = list(turns)
 
     def model(request: Request) -> Any:
-        return left.pop(0)
+        return remaining.pop(0)
 
     return model
 
 
-def call(name: str, **arguments: Any) -> ToolCall:
+def build_call(name: str, **arguments: Any) -> ToolCall:
     return ToolCall(id=f"{name}-{len(str(arguments))}", name=name, arguments=arguments)
 
 
-def results(agent: Agent) -> list[str]:
+def run_agent(agent: Agent) -> list[str]:
     run = agent.run_sync("Fix it")
     assert run.text == "Done."
     return [
@@ -45,33 +45,37 @@ def results(agent: Agent) -> list[str]:
 
 
 def test_agent_works_in_a_folder(folder: Path) -> None:
-    model = scripted(
-        [call("search", pattern="return"), call("read_file", path="src/main.py")],
-        [call("edit_file", path="src/main.py", old="return 1", new="return 2")],
-        [call("read_file", path="../secret.txt")],
-        [call(SHELL, command="cat src/main.py")],
+    model = create_model(
+        [build_call("search", pattern="return"), build_call("read_file", path="src/main.py")],
+        [build_call("edit_file", path="src/main.py", old="return 1", new="return 2")],
+        [build_call("read_file", path="../secret.txt")],
+        [build_call(SHELL, command="cat src/main.py")],
         "Done.",
     )
     tools = workspace_tools(folder, writes=True, shell=True)
-    told = results(Agent(model, tools=tools, approval=Approvals("full", lambda _: "yes")))
-    assert told[0].startswith("src/main.py:2:     return 1")
-    assert told[1] == "def main():\n    return 1"
-    assert told[2] == "[Changed src/main.py, line 2.]"
-    assert told[3].startswith("`read_file` failed: ../secret.txt leads out of the workspace folder")
-    assert told[4] == "def main():\n    return 2\n[Exit code 0.]"
+    results = run_agent(Agent(model, tools=tools, approval=Approvals("full", lambda _: "yes")))
+    assert results[0].startswith("src/main.py:2:     return 1")
+    assert results[1] == "def main():\n    return 1"
+    assert results[2] == "[Changed src/main.py, line 2.]"
+    assert results[3].startswith(
+        "`read_file` failed: ../secret.txt leads out of the workspace folder"
+    )
+    assert results[4] == "def main():\n    return 2\n[Exit code 0.]"
 
 
 def test_shell_is_always_asked_about(folder: Path) -> None:
-    model = scripted([call(SHELL, command="touch made")], "Done.")
+    model = create_model([build_call(SHELL, command="touch made")], "Done.")
     policy = ApprovalPolicy(auto_approve=("*",), always_ask=(SHELL,))
-    (told,) = results(Agent(model, tools=workspace_tools(folder, shell=True), approval=policy))
-    assert told == "`shell` was not run: it needs approval and there is nobody to ask."
+    (result,) = run_agent(Agent(model, tools=workspace_tools(folder, shell=True), approval=policy))
+    assert result == "`shell` was not run: it needs approval and there is nobody to ask."
     assert not (folder / "made").exists()
 
 
 def test_read_only_agent_does_not_edit(folder: Path) -> None:
-    model = scripted([call("edit_file", path="a", old="", new="x"), call("list_files")], "Done.")
+    model = create_model(
+        [build_call("edit_file", path="a", old="", new="x"), build_call("list_files")], "Done."
+    )
     tools = workspace_tools(folder, writes=True)
-    told = results(Agent(model, tools=tools, approval="read_only"))
-    assert "may only read" in told[0]
-    assert "README.md" in told[1]
+    results = run_agent(Agent(model, tools=tools, approval="read_only"))
+    assert "may only read" in results[0]
+    assert "README.md" in results[1]

@@ -3,10 +3,10 @@
 workspace_tools("~/project")                              read_file, list_files, search
 workspace_tools("~/project", writes=True, shell=True)     also edit_file and shell
 
-`docs/workspace.md` says what they protect against, and what not.
+`docs/workspace.md` lists what they protect against, and what not.
 """
 
 from .folder import WorkspaceError
-from .tools import SHELL, Workspace, workspace_tools
+from .tools import SHELL, workspace_tools
 
-__all__ = ["SHELL", "Workspace", "WorkspaceError", "workspace_tools"]
+__all__ = ["SHELL", "WorkspaceError", "workspace_tools"]

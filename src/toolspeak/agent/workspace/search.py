@@ -18,17 +18,17 @@ from time import monotonic
 
 import jsonschema_rs
 
-from .files import (
+from .folder import (
+    ConfinedFolder,
     FileContent,
     FileEntry,
-    FileText,
+    WorkspaceError,
+    escape_path,
     find_entry,
-    is_binary,
     list_folder,
     read_content,
-    split_lines,
 )
-from .folder import ConfinedFolder, WorkspaceError, show_path
+from .text import decode_text, is_binary, split_lines
 
 MAX_LISTED = 200
 MAX_FOUND = 100
@@ -40,6 +40,7 @@ SKIPPED_FOLDERS = {
 }
 """Folders that a walk does not enter unless it starts there."""
 _MAX_SHOWN_LINE = 240
+_MAX_SHOWN_PATHS = 5
 _PIECE, _OVERLAP = 10_000, 500
 """Longer lines are searched in overlapping pieces, to check the time in between."""
 _MAX_REGEX_SIZE = 512 << 10
@@ -56,23 +57,22 @@ _KIND_SUFFIXES = {"folder": "/", "link": " (a link)", "file": "", "other": " (no
 Matcher = Callable[[str], bool]
 
 
-# Walking.
-
-
 class FileWalk:
-    """Everything below a folder, in order, or a single file. Links are not followed: their targets
-    are visited in their own place, or are outside."""
+    """Everything below a folder, in order, or a single file; and a record of what was left out.
+    Links are not followed: their targets are visited in their own place, or are outside."""
 
-    def __init__(self, folder: ConfinedFolder, path: str) -> None:
+    def __init__(self, folder: ConfinedFolder, start: FileEntry, deadline: float) -> None:
+        self.start = start
+        self.file_count = 0
         self._folder = folder
-        self.start = find_entry(folder, path)
-        self._deadline = monotonic() + MAX_SECONDS
-        self._skipped: set[str] = set()
-        self._unreadable: list[str] = []
+        self._deadline = deadline
         self._is_timed_out = False
+        self._skipped_names: set[str] = set()
+        self._unreadable_paths: list[str] = []
+        self._binary_count = 0
 
     def has_time(self) -> bool:
-        """Whether to continue. Long work between two entries should ask too."""
+        """Return False from the deadline on. Long work between two entries should ask too."""
         self._is_timed_out = self._is_timed_out or monotonic() > self._deadline
         return not self._is_timed_out
 
@@ -88,25 +88,50 @@ class FileWalk:
             if entry.kind == "folder":
                 remaining += reversed(self._enter(entry.name))
 
+    def read_files(self, matches_path: Matcher) -> Iterator[FileContent]:
+        """Yield the text files whose paths match."""
+        for entry in self:
+            if entry.kind != "file" or not matches_path(entry.name):
+                continue
+            try:
+                content = read_content(self._folder, entry.name)
+            except WorkspaceError:
+                self._unreadable_paths.append(entry.name)
+                continue
+            if is_binary(content.data):
+                self._binary_count += 1
+            else:
+                self.file_count += 1
+                yield content
+
+    def describe_omissions(self) -> Iterator[str]:
+        """Yield what the walk left out, and why."""
+        if self._binary_count:
+            yield f"[Binary files skipped: {self._binary_count}.]"
+        if paths := self._unreadable_paths:
+            omitted = len(paths) - _MAX_SHOWN_PATHS
+            more = f" and {omitted} more" if omitted > 0 else ""
+            listed = ", ".join(map(escape_path, paths[:_MAX_SHOWN_PATHS]))
+            yield f"[Too large or not readable: {listed}{more}.]"
+        if self._skipped_names:
+            yield f"[Folders skipped: {', '.join(sorted(self._skipped_names))}.]"
+        if self._is_timed_out:
+            yield f"[Stopped after {MAX_SECONDS:g} s. Name a smaller folder.]"
+
     def _enter(self, path: str) -> list[FileEntry]:
         name = path.rpartition("/")[2]
         if name in SKIPPED_FOLDERS:
-            self._skipped.add(name)
+            self._skipped_names.add(name)
             return []
         try:
             return _list_paths(self._folder, path)
         except WorkspaceError:
-            self._unreadable.append(path)
+            self._unreadable_paths.append(path)
             return []
 
-    def remarks(self) -> Iterator[str]:
-        """Yield what the walk left out, and why."""
-        if self._skipped:
-            yield f"[Folders skipped: {', '.join(sorted(self._skipped))}.]"
-        if self._unreadable:
-            yield f"[Not readable: {_format_paths(self._unreadable)}.]"
-        if self._is_timed_out:
-            yield f"[Stopped after {MAX_SECONDS:g} s. Name a smaller folder.]"
+
+def start_walk(folder: ConfinedFolder, path: str) -> FileWalk:
+    return FileWalk(folder, find_entry(folder, path), monotonic() + MAX_SECONDS)
 
 
 def _list_paths(folder: ConfinedFolder, path: str) -> list[FileEntry]:
@@ -114,28 +139,23 @@ def _list_paths(folder: ConfinedFolder, path: str) -> list[FileEntry]:
     return [FileEntry(prefix + one.name, one.kind) for one in list_folder(folder, path)]
 
 
-def _format_paths(paths: list[str], limit: int = 5) -> str:
-    more = f" and {len(paths) - limit} more" if len(paths) > limit else ""
-    return ", ".join(map(show_path, paths[:limit])) + more
-
-
 # Listing.
 
 
 def list_files(folder: ConfinedFolder, path: str, pattern: str | None) -> str:
     """List the entries of a folder, or everything below it that matches a glob pattern."""
-    walk = FileWalk(folder, path)
+    walk = start_walk(folder, path)
     if not pattern:
         is_folder = walk.start.kind == "folder"
         entries = _list_paths(folder, walk.start.name) if is_folder else [walk.start]
         return _format_entries(entries, "The folder is empty.", [])
     matches = compile_glob(pattern, walk.start.name)
     entries = [one for one in walk if matches(one.name)]
-    return _format_entries(entries, f"Nothing matches {pattern!r}.", walk.remarks())
+    return _format_entries(entries, f"Nothing matches {pattern!r}.", walk.describe_omissions())
 
 
 def _format_entries(entries: list[FileEntry], if_empty: str, remarks: Iterable[str]) -> str:
-    lines = [show_path(one.name) + _KIND_SUFFIXES[one.kind] for one in entries[:MAX_LISTED]]
+    lines = [escape_path(one.name) + _KIND_SUFFIXES[one.kind] for one in entries[:MAX_LISTED]]
     omitted = len(entries) - MAX_LISTED
     more = [f"[{omitted} more. Name a folder or a pattern.]"] if omitted > 0 else []
     return "\n".join([*(lines or [f"[{if_empty}]"]), *more, *remarks])
@@ -188,7 +208,7 @@ def _replace_invalid(text: str) -> str:
 
 
 def _compile_regex(pattern: str) -> Matcher | None:
-    """Compile a pattern for the linear engine, or return None if it cannot."""
+    """Compile a pattern for the linear engine; None if that does not support it."""
     options = jsonschema_rs.RegexOptions(size_limit=_MAX_REGEX_SIZE)
     try:
         schema = {"pattern": pattern}
@@ -206,28 +226,29 @@ def search_files(folder: ConfinedFolder, pattern: str, path: str, glob: str | No
         raise WorkspaceError("Expected a text to search for - at `$.pattern`")
     if "\n" in pattern:
         raise WorkspaceError("`pattern` must not contain a line break: lines are searched singly.")
-    matcher, problem = compile_search(pattern)
-    search = _FileSearch(folder, path, glob, matcher)
-    found = list(islice(search.find_lines(), MAX_FOUND + 1))
-    lines = found[:MAX_FOUND] or [f"[No match in {search.file_count} files.]"]
+    matches_line, problem = _compile_search(pattern)
+    walk = start_walk(folder, path)
+    contents = walk.read_files(compile_glob(glob or "*", walk.start.name))
+    found = list(islice(_find_lines(walk, contents, matches_line), MAX_FOUND + 1))
+    lines = found[:MAX_FOUND] or [f"[No match in {walk.file_count} files.]"]
     if len(found) > MAX_FOUND:
         lines.append(f"[Only the first {MAX_FOUND} matches are shown. Narrow the search.]")
-    return "\n".join([*lines, *filter(None, [problem]), *search.remarks()])
+    return "\n".join([*lines, *filter(None, [problem]), *walk.describe_omissions()])
 
 
-def compile_search(pattern: str) -> tuple[Matcher, str]:
+def _compile_search(pattern: str) -> tuple[Matcher, str]:
     """Return a test for lines, and a remark if the pattern is not a valid expression. Such a
     pattern is searched as plain text: models write `print(` and mean that."""
-    if _PLAIN_TEXT.fullmatch(pattern):
-        return (lambda line: pattern in line), ""
-    if matcher := _compile_regex(pattern):
-        return matcher, ""
-    remark = f"[{_describe_invalid(pattern)}; it was searched as plain text.]"
-    return (lambda line: pattern in line), remark
+    if not _PLAIN_TEXT.fullmatch(pattern):
+        if matcher := _compile_regex(pattern):
+            return matcher, ""
+        remark = f"[{_describe_invalid(pattern)}; it was searched as plain text.]"
+        return (lambda line: pattern in line), remark
+    return (lambda line: pattern in line), ""
 
 
 def _describe_invalid(pattern: str) -> str:
-    """Say what is wrong with a pattern. Python's message is better, where it sees a problem."""
+    """Describe the problem of a pattern. Python's message is better, if Python sees a problem."""
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError, Warning) as problem:
@@ -235,60 +256,25 @@ def _describe_invalid(pattern: str) -> str:
     return "The pattern is too large or uses something unsupported, such as look-around"
 
 
-class _FileSearch:
-    """Searches files, and counts those that were left out."""
+def _find_lines(walk: FileWalk, contents: Iterable[FileContent], matches: Matcher) -> Iterator[str]:
+    for content in contents:
+        for number, line in enumerate(split_lines(decode_text(content).masked), 1):
+            if (excerpt := _find_excerpt(walk, line, matches)) is not None:
+                yield f"{escape_path(content.path)}:{number}: {excerpt}"
+            elif not number % _LINES_PER_CHECK and not walk.has_time():
+                return
 
-    def __init__(
-        self, folder: ConfinedFolder, path: str, glob: str | None, matcher: Matcher
-    ) -> None:
-        self._folder = folder
-        self._walk = FileWalk(folder, path)
-        self._matches_glob = compile_glob(glob or "*", self._walk.start.name)
-        self._matches = matcher
-        self._binary_count = 0
-        self._unread: list[str] = []
-        self.file_count = 0
 
-    def find_lines(self) -> Iterator[str]:
-        for content in self._read_files():
-            for number, line in enumerate(split_lines(FileText(content).shown), 1):
-                if (excerpt := self._find_excerpt(line)) is not None:
-                    yield f"{show_path(content.path)}:{number}: {excerpt}"
-                elif not number % _LINES_PER_CHECK and not self._walk.has_time():
-                    return
-
-    def _read_files(self) -> Iterator[FileContent]:
-        for entry in self._walk:
-            if entry.kind != "file" or not self._matches_glob(entry.name):
-                continue
-            try:
-                content = read_content(self._folder, entry.name)
-            except WorkspaceError:
-                self._unread.append(entry.name)
-                continue
-            if is_binary(content.data):
-                self._binary_count += 1
-            else:
-                self.file_count += 1
-                yield content
-
-    def _find_excerpt(self, line: str) -> str | None:
-        """Return what to show of a line that matches, or None."""
-        if len(line) <= _MAX_SHOWN_LINE:
-            return line if self._matches(line) else None
-        for piece in split_long_line(line):
-            if self._matches(piece):
-                return _cut_around_match(piece, self._matches)
-            if len(line) > _PIECE and not self._walk.has_time():
-                return None
-        return None
-
-    def remarks(self) -> Iterator[str]:
-        if self._binary_count:
-            yield f"[Binary files skipped: {self._binary_count}.]"
-        if self._unread:
-            yield f"[Too large or not readable: {_format_paths(self._unread)}.]"
-        yield from self._walk.remarks()
+def _find_excerpt(walk: FileWalk, line: str, matches: Matcher) -> str | None:
+    """Return what to show of a line that matches, or None."""
+    if len(line) <= _MAX_SHOWN_LINE:
+        return line if matches(line) else None
+    for piece in split_long_line(line):
+        if matches(piece):
+            return _cut_around_match(piece, matches)
+        if len(line) > _PIECE and not walk.has_time():
+            return None
+    return None
 
 
 def split_long_line(line: str) -> Iterator[str]:

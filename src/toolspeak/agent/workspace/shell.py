@@ -1,8 +1,8 @@
-"""Runs a shell command, and ends everything it started.
+"""Runs a shell command, and kills everything that it started.
 
 A command runs in a session of its own, so that it can be killed with its children, and so that
 nothing in it can ask at the terminal. Programs that leave the session are found by a mark in their
-environment, where the system lets us look (Linux).
+environment, on systems that show it (Linux).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from ...security.scrubbing import scrub
 from .folder import WorkspaceError
 
 HEAD_SIZE, TAIL_SIZE = 8_000, 16_000
-"""Bytes of output that are kept. The end matters more: errors are there."""
+"""Bytes of output to keep. The end matters more: errors are there."""
 _MARK = "TOOLSPEAK_COMMAND"
-"""Prefix of marks. Each is a variable of its own: a command may run another agent."""
+"""Prefix of marks. Each command has another variable, since a command may run another agent."""
 _KILL_ROUNDS = 5
 _READ_SIZE = 1 << 16
 _POLL_SECONDS = 0.02
 _DRAIN_SECONDS = 1.0
-"""Time for output that is still on its way when the command has ended."""
+"""Time to wait for the rest of the output after the command has ended."""
 _SECRET_NAME = re.compile(
     r"key|token(?!iz)|secret|passw|passphrase|credential|cookie|dsn"
     r"|auth(?!or(?:_|$))|(?:^|_)(?:pass|pat|creds?)(?:_|$)|.pwd$",
     re.IGNORECASE,
 )
-"""Names of secrets and of access to them (`SSH_AUTH_SOCK`). Rather too many than too few, but not
-`GIT_AUTHOR_NAME` or `TOKENIZERS_PARALLELISM`."""
+"""Names of secrets and of access to them (`SSH_AUTH_SOCK`), and rather too many: but neither
+`GIT_AUTHOR_NAME` nor `TOKENIZERS_PARALLELISM`."""
 _NOT_SECRET = frozenset({"OLDPWD"})
 
 
@@ -54,49 +54,42 @@ class CommandResult(Struct, frozen=True):
 async def run_command(
     command: str, folder: str, timeout: float, variables: Mapping[str, str]
 ) -> CommandResult:
-    """Run a command in a folder. It is also killed if this is cancelled."""
+    """Run a command in a folder. It is also killed if this is cancelled.
+
+    asyncio's subprocesses are not used: cancelling while one starts would wait for everything that
+    it has started."""
     mark = f"{_MARK}_{secrets.token_hex(16)}"
-    running = _RunningCommand(command, folder, {**remove_secrets(variables), mark: "1"})
+    process = _start_process(command, folder, {**remove_secrets(variables), mark: "1"})
+    output = OutputBuffer()
+    reader = threading.Thread(target=_read_output, args=(process, output), daemon=True)
+    reader.start()
     try:
-        exit_code = await running.wait(timeout)
+        exit_code = await _wait_for_end(process, timeout)
     finally:
-        _kill(running.pid, mark)
-        await asyncio.to_thread(running.close)
-    return CommandResult(running.output.text(), exit_code)
+        _kill(process.pid, mark)
+        await asyncio.to_thread(_wait_for_output, process, reader)
+    return CommandResult(output.text(), exit_code)
 
 
-class _RunningCommand:
-    """A running command and its output. asyncio's subprocesses are not used: cancelling while one
-    starts would wait for everything that it has started."""
+async def _wait_for_end(process: subprocess.Popen[bytes], timeout: float) -> int | None:
+    """Return the exit code; None after the timeout. Polling needs no thread of the shared pool."""
+    deadline = monotonic() + timeout
+    while (code := process.poll()) is None and monotonic() < deadline:
+        await asyncio.sleep(_POLL_SECONDS)
+    return code
 
-    def __init__(self, command: str, folder: str, environment: dict[str, str]) -> None:
-        self.output = OutputBuffer()
-        self._process = _start_process(command, folder, environment)
-        self._reader = threading.Thread(target=self._read_output, daemon=True)
-        self._reader.start()
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+def _read_output(process: subprocess.Popen[bytes], output: OutputBuffer) -> None:
+    with process.stdout as pipe:  # pyright: ignore[reportOptionalContextManager]
+        while data := os.read(pipe.fileno(), _READ_SIZE):
+            output.add(data)
 
-    async def wait(self, timeout: float) -> int | None:
-        """Return the exit code, or None after the timeout. Polling needs no thread of the shared
-        pool."""
-        deadline = monotonic() + timeout
-        while (code := self._process.poll()) is None and monotonic() < deadline:
-            await asyncio.sleep(_POLL_SECONDS)
-        return code
 
-    def close(self) -> None:
-        """Wait for the last output, but not long: an escaped program may hold the pipe open."""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_DRAIN_SECONDS)
-        self._reader.join(_DRAIN_SECONDS)
-
-    def _read_output(self) -> None:
-        with self._process.stdout as pipe:  # pyright: ignore[reportOptionalContextManager]
-            while data := os.read(pipe.fileno(), _READ_SIZE):
-                self.output.add(data)
+def _wait_for_output(process: subprocess.Popen[bytes], reader: threading.Thread) -> None:
+    """Wait for the last output, but not long: an escaped program may hold the pipe open."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_DRAIN_SECONDS)
+    reader.join(_DRAIN_SECONDS)
 
 
 def _start_process(

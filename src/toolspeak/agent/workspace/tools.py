@@ -2,7 +2,7 @@
 
     agent = Agent(model, tools=workspace_tools("~/project", writes=True), approval="ask")
 
-Only reading is always included; editing and the shell must be asked for.
+Only reading is always included; editing and the shell must be requested.
 """
 
 from __future__ import annotations
@@ -11,35 +11,34 @@ import os
 from typing import Annotated
 
 from ..tools import AgentTool, build_agent_tools, tool
-from .editing import edit_file
-from .files import FileText, format_page, read_content
-from .folder import ConfinedFolder, WorkspaceError
+from .folder import ConfinedFolder, WorkspaceError, open_folder, read_content
 from .search import list_files, search_files
 from .shell import CommandResult, run_command
+from .text import decode_text, edit_file, format_page
 
 SHELL = "shell"
-"""The name of the tool that can do anything; each of its calls is asked about."""
+"""The name of the tool that can do anything; each of its calls needs approval."""
 DEFAULT_SECONDS = 60.0
 MAX_SECONDS = 600.0
 WorkspacePath = Annotated[str, "relative to the workspace folder, such as src/main.py"]
 
 
+def workspace_tools(
+    folder: str | os.PathLike[str], *, writes: bool = False, shell: bool = False
+) -> tuple[AgentTool, ...]:
+    """Return tools that read, list and search a folder; with `writes` one that edits, and with
+    `shell` one that runs commands, which are not confined to the folder."""
+    workspace = Workspace(open_folder(folder))
+    functions = [workspace.read_file, workspace.list_files, workspace.search]
+    functions += [workspace.edit_file] if writes else []
+    return build_agent_tools([*functions, *([workspace.shell] if shell else [])])
+
+
 class Workspace:
-    """A folder that a model may work in."""
+    """The tools as functions."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder = ConfinedFolder(os.path.expanduser(folder))
-
-    @property
-    def root(self) -> str:
-        """The folder's path without links."""
-        return self._folder.root
-
-    def tools(self, *, writes: bool = False, shell: bool = False) -> tuple[AgentTool, ...]:
-        """Return the tools that read; with `writes` also `edit_file`, with `shell` also `shell`."""
-        functions = [self.read_file, self.list_files, self.search]
-        functions += [self.edit_file] if writes else []
-        return build_agent_tools([*functions, *([self.shell] if shell else [])])
+    def __init__(self, folder: ConfinedFolder) -> None:
+        self._folder = folder
 
     @tool(writes=False)
     def read_file(
@@ -49,7 +48,7 @@ class Workspace:
         limit: Annotated[int | None, "the number of lines"] = None,
     ) -> str:
         """Read a text file. A long file comes in parts."""
-        return format_page(FileText(read_content(self._folder, path)), offset, limit)
+        return format_page(decode_text(read_content(self._folder, path)), offset, limit)
 
     @tool(writes=False)
     def list_files(
@@ -97,15 +96,8 @@ class Workspace:
         if not timeout > 0:
             raise WorkspaceError(f"Expected seconds above 0, got {timeout:g} - at `$.timeout`")
         seconds = min(timeout, MAX_SECONDS)
-        return _format_result(await run_command(command, self.root, seconds, os.environ), seconds)
-
-
-def workspace_tools(
-    folder: str | os.PathLike[str], *, writes: bool = False, shell: bool = False
-) -> tuple[AgentTool, ...]:
-    """Return tools that read, list and search a folder; with `writes` one that edits, and with
-    `shell` one that runs commands, which are not confined to the folder."""
-    return Workspace(folder).tools(writes=writes, shell=shell)
+        result = await run_command(command, self._folder.root, seconds, os.environ)
+        return _format_result(result, seconds)
 
 
 def _format_result(result: CommandResult, seconds: float) -> str:

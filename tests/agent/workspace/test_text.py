@@ -1,4 +1,4 @@
-"""Edits: exact, complete or not at all."""
+"""Showing the text of files, and edits: exact, complete or not at all."""
 
 from __future__ import annotations
 
@@ -13,9 +13,98 @@ from typing import Any
 
 import pytest
 
-from toolspeak.agent.workspace import Workspace, WorkspaceError, files
+from toolspeak.agent.workspace import WorkspaceError
+from toolspeak.agent.workspace import folder as folders
+from toolspeak.agent.workspace.folder import open_folder
+from toolspeak.agent.workspace.tools import Workspace
 
-from .support import SECRET, SOON, all_of, problem_of, temporary_files
+from .support import SECRET, SOON, find_temporary_files, get_error, read_tree
+
+# Showing.
+PAGES = [
+    (b"one\ntwo\n", {}, "one\ntwo"),
+    (b"one\ntwo", {}, "one\ntwo"),
+    (b"one\r\ntwo\r\n", {}, "one\ntwo"),
+    (b"", {}, "[The file is empty.]"),
+    (b"\n", {}, ""),
+    (b"\xef\xbb\xbfone", {}, "one"),
+    ("zwölf ✓".encode(), {}, "zwölf ✓"),
+    (
+        b"caf\xe9",
+        {},
+        "caf\ufffd\n[Invalid UTF-8 is shown as \ufffd. Edits keep the original bytes.]",
+    ),
+    (
+        b"1\n2\n3\n4\n",
+        {"offset": 2, "limit": 2},
+        "2\n3\n[Lines 2 to 3 of 4. Continue with offset=4.]",
+    ),
+    (b"1\n2\n3\n4\n", {"offset": 4}, "4\n[Lines 4 to 4 of 4.]"),
+    (b"1\n2\n", {"offset": 0}, "1\n2"),
+    (b"1\n2\n", {"offset": -5, "limit": -1}, "1\n[Lines 1 to 1 of 2. Continue with offset=2.]"),
+    (b"1\x0c2\xe2\x80\xa83\n", {}, "1\x0c2\u20283"),
+]
+
+
+@pytest.mark.parametrize(("data", "how", "result"), PAGES)
+def test_file_is_read(
+    folder: Path, workspace: Workspace, either_way: str, data: bytes, how: Any, result: str
+) -> None:
+    (folder / "file").write_bytes(data)
+    assert workspace.read_file("file", **how) == result
+
+
+def test_offset_behind_the_end_is_refused(workspace: Workspace) -> None:
+    error = get_error(lambda: workspace.read_file("README.md", offset=9))
+    assert error == "README.md has only 3 lines."
+
+
+def test_long_file_is_read_in_parts(folder: Path, workspace: Workspace) -> None:
+    lines = [f"line {number} {'x' * (number % 300)}" for number in range(1, 1001)]
+    (folder / "long").write_text("\n".join(lines))
+    seen: list[str] = []
+    while len(seen) < 1000:
+        *part, remark = workspace.read_file("long", offset=len(seen) + 1).split("\n")
+        assert sum(len(line) + 1 for line in part) <= 20_000
+        assert remark.startswith(f"[Lines {len(seen) + 1} to {len(seen) + len(part)} of 1000.")
+        seen += part
+    assert seen == lines
+
+
+def test_long_line_is_shortened(folder: Path, workspace: Workspace) -> None:
+    (folder / "line").write_text("x" * 50_000)
+    assert workspace.read_file("line") == "x" * 20_000 + "… [30000 more characters]"
+
+
+def test_large_file_is_not_read(folder: Path, workspace: Workspace) -> None:
+    with (folder / "large").open("wb") as file:
+        file.truncate(1 << 40)
+    assert "larger than 8 MB" in get_error(lambda: workspace.read_file("large"))
+    assert "[Too large or not readable: large.]" in workspace.search("x", "large")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_file_that_reports_no_size_is_read_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files in /proc report size 0."""
+    assert Workspace(open_folder("/proc/self")).read_file("status").startswith("Name:")
+    monkeypatch.setattr(folders, "MAX_FILE_SIZE", 10)
+    assert "larger than" in get_error(
+        lambda: Workspace(open_folder("/proc/self")).read_file("status")
+    )
+
+
+def test_private_key_lines_are_masked(tmp_path: Path) -> None:
+    """In any part of the file."""
+    body = "\n".join(["MIIEowIBAAKCAQEAx0secret"] * 8)
+    key = f"-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----"
+    (tmp_path / "id_rsa").write_text(f"before\n{key}\nafter\n")
+    workspace = Workspace(open_folder(tmp_path))
+    assert "secret" not in workspace.read_file("id_rsa", offset=4)
+    assert "secret" not in workspace.search("MII[A-Za-z0-9]+")
+    assert workspace.search("after").startswith("id_rsa:12: after")
+
+
+# Editing.
 
 EDITS = [
     (b"one two three", "two", "2", b"one 2 three"),
@@ -51,33 +140,33 @@ def test_edit_changes_only_the_matched_text(
     (folder / "file").write_bytes(data)
     workspace.edit_file("file", old, new)
     assert (folder / "file").read_bytes() == result
-    assert temporary_files(folder) == []
+    assert find_temporary_files(folder) == []
 
 
 def test_ambiguous_edit_is_refused_unless_all(folder: Path, workspace: Workspace) -> None:
     (folder / "file").write_bytes(b"x = 1\r\ny = 1\r\nz = 2\r\nw = 1\r\n")
-    said = problem_of(lambda: workspace.edit_file("file", "= 1", "= 3"))
-    assert said.startswith("`old` occurs 3 times in file (lines 1, 2, 4).")
-    told = workspace.edit_file("file", "= 1\n", "= 3\n", all=True)
-    assert told == "[Changed file, lines 1, 2, 4.]"
+    error = get_error(lambda: workspace.edit_file("file", "= 1", "= 3"))
+    assert error.startswith("`old` occurs 3 times in file (lines 1, 2, 4).")
+    result = workspace.edit_file("file", "= 1\n", "= 3\n", all=True)
+    assert result == "[Changed file, lines 1, 2, 4.]"
     assert (folder / "file").read_bytes() == b"x = 3\r\ny = 3\r\nz = 2\r\nw = 3\r\n"
 
 
 def test_overlapping_matches_are_ambiguous(folder: Path, workspace: Workspace) -> None:
     """It is not clear which match is meant."""
     (folder / "file").write_text("}\n}\n}\n")
-    assert "occurs 2 times" in problem_of(lambda: workspace.edit_file("file", "}\n}", "}"))
+    assert "occurs 2 times" in get_error(lambda: workspace.edit_file("file", "}\n}", "}"))
     workspace.edit_file("file", "}\n}", "]", all=True)
     assert (folder / "file").read_text() == "]\n}\n"
 
 
 def test_many_matches_are_fast(folder: Path, workspace: Workspace) -> None:
     (folder / "file").write_text("a" * 400_000 + "\r\n")
-    began = time.monotonic()
-    said = problem_of(lambda: workspace.edit_file("file", "a" * 10_000, "b"))
-    assert "1000 times or more" in said
+    began = time.process_time()
+    error = get_error(lambda: workspace.edit_file("file", "a" * 10_000, "b"))
+    assert "1000 times or more" in error
     workspace.edit_file("file", "aa", "b", all=True)
-    assert time.monotonic() - began < SOON
+    assert time.process_time() - began < SOON
     assert (folder / "file").read_bytes() == b"b" * 200_000 + b"\r\n"
 
 
@@ -89,11 +178,11 @@ def test_edit_that_would_exceed_the_size_limit_is_refused(
         lambda: workspace.edit_file("file", "a", "b" * 1000, all=True),
         lambda: workspace.edit_file("new", "", "b" * 9_000_000),
     ):
-        assert problem_of(call) == "The file would become larger than 8 MB."
+        assert get_error(call) == "The file would become larger than 8 MB."
     assert not (folder / "new").exists()
 
 
-NEAR = [
+NO_MATCHES = [
     (
         "def main():\n  return 1",
         "The most similar text starts at line 1. Only the spaces differ."
@@ -106,21 +195,23 @@ NEAR = [
 ]
 
 
-@pytest.mark.parametrize(("old", "told"), NEAR)
-def test_edit_without_match_quotes_similar_lines(workspace: Workspace, old: str, told: str) -> None:
-    said = problem_of(lambda: workspace.edit_file("src/main.py", old, "x"))
-    assert said == f"`old` does not occur in src/main.py. {told}"
+@pytest.mark.parametrize(("old", "result"), NO_MATCHES)
+def test_edit_without_match_quotes_similar_lines(
+    workspace: Workspace, old: str, result: str
+) -> None:
+    error = get_error(lambda: workspace.edit_file("src/main.py", old, "x"))
+    assert error == f"`old` does not occur in src/main.py. {result}"
 
 
 def test_similar_lines_in_long_file_are_found_fast(folder: Path, workspace: Workspace) -> None:
     chosen = random.Random(2)
     lines = ["".join(chosen.choices("abcdefgh (){}=", k=150)) for _ in range(20_000)]
     (folder / "long").write_text("\n".join(lines))
-    began = time.monotonic()
-    assert "starts at line 31" in problem_of(
+    began = time.process_time()
+    assert "starts at line 31" in get_error(
         lambda: workspace.edit_file("long", lines[30] + "!", "")
     )
-    assert time.monotonic() - began < SOON
+    assert time.process_time() - began < SOON
 
 
 def test_edit_without_old_creates_file(folder: Path, workspace: Workspace, either_way: str) -> None:
@@ -129,35 +220,35 @@ def test_edit_without_old_creates_file(folder: Path, workspace: Workspace, eithe
     usual = folder / "usual"
     usual.touch()
     assert (folder / "new/er/file.txt").stat().st_mode == usual.stat().st_mode
-    assert "exists already" in problem_of(lambda: workspace.edit_file("new/er/file.txt", "", "c"))
+    assert "exists already" in get_error(lambda: workspace.edit_file("new/er/file.txt", "", "c"))
     assert workspace.edit_file("usual", "", "d") == "[Wrote usual, which was empty.]"
     assert usual.read_text() == "d"
     workspace.edit_file("dangling", "", "through a link that stays inside")
     assert (folder / "src" / "nothing").exists()
-    said = problem_of(lambda: workspace.edit_file("nothing", "a", "b"))
-    assert said == "nothing does not exist. To create it, leave `old` empty."
-    assert "is a folder" in problem_of(lambda: workspace.edit_file("src", "", "x"))
-    assert "no" in problem_of(lambda: workspace.edit_file("picture.png", "P", "x"))
-    assert "invalid character" in problem_of(lambda: workspace.edit_file("half", "", "\ud800"))
+    error = get_error(lambda: workspace.edit_file("nothing", "a", "b"))
+    assert error == "nothing does not exist. To create it, leave `old` empty."
+    assert "is a folder" in get_error(lambda: workspace.edit_file("src", "", "x"))
+    assert "is not text" in get_error(lambda: workspace.edit_file("picture.png", "P", "x"))
+    assert "invalid character" in get_error(lambda: workspace.edit_file("half", "", "\ud800"))
     assert not (folder / "half").exists()
 
 
 def test_no_folder_is_created_for_path_outside(folder: Path, workspace: Workspace) -> None:
-    problem_of(lambda: workspace.edit_file("made/../../x", "", "new"))
+    get_error(lambda: workspace.edit_file("made/../../x", "", "new"))
     assert not (folder / "made").exists()
 
 
 def test_file_that_appears_meanwhile_is_not_overwritten(
     folder: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = files.create_file
+    real = folders.create_file
 
     def appearing(*given: Any) -> str:
         (folder / "new").write_text("theirs")
         return real(*given)
 
-    monkeypatch.setattr("toolspeak.agent.workspace.editing.create_file", appearing)
-    assert "exists already" in problem_of(lambda: workspace.edit_file("new", "", "ours"))
+    monkeypatch.setattr("toolspeak.agent.workspace.text.create_file", appearing)
+    assert "exists already" in get_error(lambda: workspace.edit_file("new", "", "ours"))
     assert (folder / "new").read_text() == "theirs"
 
 
@@ -171,10 +262,10 @@ def test_change_by_somebody_else_is_kept(
         real(fd)
 
     monkeypatch.setattr(os, "fsync", changing)
-    said = problem_of(lambda: workspace.edit_file("README.md", "things", "nothing"))
-    assert "Read it again" in said
+    error = get_error(lambda: workspace.edit_file("README.md", "things", "nothing"))
+    assert "Read it again" in error
     assert (folder / "README.md").read_text() == "theirs"
-    assert temporary_files(folder) == []
+    assert find_temporary_files(folder) == []
 
 
 @pytest.mark.parametrize("moment", ["open", "fchmod", "fsync", "replace"])
@@ -196,19 +287,20 @@ def test_failed_edit_leaves_everything_unchanged(
             return real(*given, **named)
         raise problem
 
-    before = all_of(folder)
+    before = read_tree(folder)
     with monkeypatch.context() as patch:
         patch.setattr(os, moment, failing)
         with pytest.raises((WorkspaceError, KeyboardInterrupt)):
             workspace.edit_file(path, old, "nothing")
-    assert all_of(folder) == before
+    assert read_tree(folder) == before
 
 
 CRASH = """
 import os, sys
-from toolspeak.agent.workspace import Workspace
+from toolspeak.agent.workspace.folder import open_folder
+from toolspeak.agent.workspace.tools import Workspace
 os.replace = lambda *given, **named: os._exit(9)
-Workspace(sys.argv[1]).edit_file("README.md", "things", "nothing")
+Workspace(open_folder(sys.argv[1])).edit_file("README.md", "things", "nothing")
 """
 
 
@@ -230,8 +322,8 @@ def test_edit_keeps_the_mode(folder: Path, workspace: Workspace) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
 def test_read_only_file_is_not_edited(folder: Path, workspace: Workspace) -> None:
     (folder / "README.md").chmod(0o444)
-    said = problem_of(lambda: workspace.edit_file("README.md", "things", "nothing"))
-    assert said == "README.md cannot be used: permission denied."
+    error = get_error(lambda: workspace.edit_file("README.md", "things", "nothing"))
+    assert error == "README.md cannot be used: permission denied."
 
 
 def test_edit_through_link_keeps_the_link(folder: Path, workspace: Workspace) -> None:
@@ -241,7 +333,7 @@ def test_edit_through_link_keeps_the_link(folder: Path, workspace: Workspace) ->
 
 
 def test_edit_breaks_a_hard_link(folder: Path, workspace: Workspace) -> None:
-    """It cannot be told from a file. What it shares with a file outside can be read, but not
+    """It cannot be result from a file. What it shares with a file outside can be read, but not
     changed."""
     os.link(folder.parent / "secret.txt", folder / "hard")
     workspace.edit_file("hard", "secret", "public")
@@ -253,14 +345,14 @@ def test_git_folder_is_not_edited(folder: Path, workspace: Workspace, either_way
     (folder / ".git" / "config").write_text("[core]\n")
     (folder / "innocent").symlink_to(".git")
     for path in (".git/config", "innocent/config", "src/../.git/config"):
-        said = problem_of(lambda path=path: workspace.edit_file(path, "core", "x"))
-        assert said == "This tool does not change anything in .git."
+        error = get_error(lambda path=path: workspace.edit_file(path, "core", "x"))
+        assert error == "This tool does not change anything in .git."
     for path in (".git/hooks/pre-commit", "innocent/hooks/x", "sub/.git/config", ".GIT/x", ".git"):
-        problem_of(lambda path=path: workspace.edit_file(path, "", "x"))
+        get_error(lambda path=path: workspace.edit_file(path, "", "x"))
     assert not (folder / "sub" / ".git").exists()
     assert workspace.read_file(".git/config") == "[core]"
 
 
 def test_edit_without_change_is_refused(workspace: Workspace) -> None:
-    said = problem_of(lambda: workspace.edit_file("README.md", "things", "things"))
-    assert said == "`old` and `new` are the same. Nothing was changed."
+    error = get_error(lambda: workspace.edit_file("README.md", "things", "things"))
+    assert error == "`old` and `new` are the same. Nothing was changed."

@@ -21,7 +21,11 @@ settings.load_profile("default")
 
 MARKERS = {
     "browser": ("observe/page/", "gateway/test_browser.py"),
-    "redis": ("gateway/test_workers.py", "store/test_store.py"),
+    "redis": (
+        "gateway/test_conversation_store.py",
+        "gateway/test_workers.py",
+        "store/test_store.py",
+    ),
     "process": (
         "agent/test_chat.py",
         "agent/test_mcp.py",

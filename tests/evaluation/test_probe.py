@@ -38,6 +38,7 @@ from toolspeak import Event, fold
 from toolspeak.cli import main
 from toolspeak.config.loading import read_config
 from toolspeak.config.settings import Config, UpstreamSettings
+from toolspeak.errors import UpstreamError
 from toolspeak.evaluation.probe import ProbeReport, advise_config, probe_model, save_advice
 from toolspeak.evaluation.probe.questions import AFTER_RESULT, CALL_QUESTIONS, GREETING, TOOLS
 from toolspeak.evaluation.probe.run import ModeScore, recommend_mode
@@ -47,8 +48,7 @@ from toolspeak.types import Failure, Request
 from toolspeak.upstream.catalog import Catalog, DiscoveredServer, ResolvedModel
 from toolspeak.upstream.client import UpstreamClient
 from toolspeak.upstream.embedded import bundled_model
-from toolspeak.upstream.errors import UpstreamError
-from toolspeak.upstream.memory import Memory
+from toolspeak.upstream.model_call import LearnedModes
 from toolspeak.upstream.timers import Ticker
 
 BY_HERMES = prompted("hermes", "<tool_call>")
@@ -539,7 +539,7 @@ def test_recommended_mode_is_shared_through_the_store(
 ) -> None:
     async def known(url: str) -> str | None:
         store = open_store(url)
-        found = await Memory(store).get_learned_mode("box", "m")
+        found = await LearnedModes(store).get("box", "m")
         await store.close()
         return found
 

@@ -17,13 +17,13 @@ from tests.gateway.running_gateway import Nowhere
 from tests.support import TOOLBOX
 from toolspeak import Message, Reply, Request, Text, ToolCall
 from toolspeak.config.settings import Config, ModelSettings, UpstreamSettings
+from toolspeak.errors import UpstreamError
 from toolspeak.events import unfold
 from toolspeak.gateway.app import Gateway
 from toolspeak.gateway.http import Incoming, Sender
 from toolspeak.testing import ScriptedServer
 from toolspeak.upstream.catalog import Endpoint
 from toolspeak.upstream.client import UpstreamClient
-from toolspeak.upstream.errors import UpstreamError
 from toolspeak.upstream.timers import Ticker
 from toolspeak.wires import WIRES
 

@@ -193,7 +193,7 @@ def test_what_one_learns_all_know(tmp_path: Path, store: str) -> None:
             for _ in through_each(gateway):
                 assert text_of(ask(gateway.url, body={**ASKED, "tools": TOOLS})) == "Hello."
                 # It is written down after the answer.
-                until(lambda: asyncio.run(keys(store, "verdict:*")))
+                until(lambda: asyncio.run(keys(store, "mode:*")))
         assert [bool(request.tools) for request in model.requests] == [True, False, False]
 
 

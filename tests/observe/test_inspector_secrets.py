@@ -144,7 +144,7 @@ def test_many_pieces_take_no_more_than_their_share() -> None:
     from time import perf_counter
 
     from toolspeak.observe.inspector.reply_text import read_reply_text
-    from toolspeak.upstream.capture import CaptureBudget, StreamCapture
+    from toolspeak.upstream.record import CaptureBudget, StreamCapture
 
     def seconds(count: int) -> float:
         flow = StreamCapture(0.0, CaptureBudget(2**30))

@@ -35,16 +35,17 @@ from toolspeak.types import (
     ToolResult,
     Usage,
 )
-from toolspeak.upstream.capture import (
+from toolspeak.upstream.catalog import Endpoint, UpstreamServer
+from toolspeak.upstream.client import UpstreamResponse
+from toolspeak.upstream.record import (
     RECOUNT_AFTER,
+    AttemptRecord,
     CaptureBudget,
     RequestCapture,
+    RequestRecord,
     StreamCapture,
     memory_size,
 )
-from toolspeak.upstream.catalog import Endpoint, UpstreamServer
-from toolspeak.upstream.record import AttemptRecord, RequestRecord
-from toolspeak.upstream.response import UpstreamResponse
 
 ROOM = CaptureBudget(2**30)
 

@@ -15,13 +15,12 @@ import trustme
 from msgspec import structs
 
 from toolspeak.config.settings import UpstreamSettings
+from toolspeak.errors import UpstreamError
 from toolspeak.gateway.server import event_loop_factory
 from toolspeak.upstream import http_pool as pool_module
 from toolspeak.upstream.catalog import Endpoint
-from toolspeak.upstream.client import UpstreamClient
-from toolspeak.upstream.errors import UpstreamError
+from toolspeak.upstream.client import UpstreamClient, UpstreamResponse
 from toolspeak.upstream.http_pool import address_of
-from toolspeak.upstream.response import UpstreamResponse
 from toolspeak.upstream.timers import Ticker
 
 Acts = Callable[["Peer"], Awaitable[None]]

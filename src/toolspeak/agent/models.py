@@ -194,8 +194,7 @@ class _ModelConnection:
     def __init__(self, name: str, catalog: Callable[[], Catalog], local: LocalModels) -> None:
         from ..store.base import MemoryStore
         from ..upstream.client import UpstreamClient
-        from ..upstream.memory import Memory
-        from ..upstream.model_call import ModelServices
+        from ..upstream.model_call import LearnedModes, ModelServices
         from ..upstream.timers import Ticker
 
         self._name = name
@@ -203,7 +202,7 @@ class _ModelConnection:
         self._local = local
         self._ticker: Ticker = Ticker()
         self._upstreams: UpstreamClient = UpstreamClient(self._ticker)
-        self.services: ModelServices = ModelServices(self._upstreams, Memory(MemoryStore()))
+        self.services: ModelServices = ModelServices(self._upstreams, LearnedModes(MemoryStore()))
 
     def resolve(self, polling: tuple[str, ...] = ()) -> ResolvedModel:
         """Return the model. The embedded one has another port after a restart."""

@@ -120,13 +120,13 @@ def _resolve_model(catalog: Catalog, model: str, problem: str) -> ResolvedModel:
 async def _share_mode(report: ProbeReport, served: ResolvedModel, loaded: LoadedConfig) -> bool:
     """Store the recommended mode for gateways that share a store, if `tools` is auto."""
     from ..store.base import MemoryStore, open_store
-    from ..upstream.memory import Memory
+    from ..upstream.model_call import LearnedModes
 
     store = open_store(loaded.config.store)
     if isinstance(store, MemoryStore) or served.profile.mode != "auto":
         await store.close()
         return False
-    await Memory(store).set_learned_mode(served.profile.upstream, served.profile.model, report.mode)
+    await LearnedModes(store).set(served.profile.upstream, served.profile.model, report.mode)
     is_stored = store.last_error is None
     await store.close()
     return is_stored

@@ -22,16 +22,14 @@ from typing import Any
 from msgspec import Struct, structs
 
 from ..config.settings import Config, ModelSettings, ServerSettings, UpstreamSettings
-from ..errors import ToolspeakError, UsageError, WireError
+from ..errors import ToolspeakError, UpstreamError, UsageError, WireError
 from ..events import fold
 from ..gateway.app import Gateway
 from ..gateway.server import GatewayServer
 from ..types import Reply, ToolsMode, Usage
 from ..upstream.catalog import EMBEDDED, Catalog, Endpoint
-from ..upstream.client import UpstreamClient
+from ..upstream.client import UpstreamClient, UpstreamResponse
 from ..upstream.discovery import LocalModels
-from ..upstream.errors import UpstreamError
-from ..upstream.response import UpstreamResponse
 from ..upstream.timers import Ticker
 from ..wires import get_wire
 from ..wires.framing import decode_json

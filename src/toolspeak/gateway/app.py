@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ..calls.drafts import new_call_id
 from ..config.checks import TELEMETRY_MISSING, is_telemetry_installed
 from ..config.settings import Config
-from ..errors import UsageError, WireError
+from ..errors import UpstreamError, UsageError, WireError
 from ..observe.inspector.client import CHAT_PATH, INSPECTOR_ROOT
 from ..observe.inspector.recorder import RequestRecorder
 from ..observe.logs import REQUEST_ID, log_request
@@ -27,9 +27,7 @@ from ..store.base import MemoryStore, Store, open_store
 from ..types import Failure
 from ..upstream.catalog import Catalog, DiscoveredServer, UnknownModelError
 from ..upstream.client import UpstreamClient
-from ..upstream.errors import UpstreamError
-from ..upstream.memory import Memory
-from ..upstream.model_call import ModelServices
+from ..upstream.model_call import LearnedModes, ModelServices
 from ..upstream.record import CLIENT_CLOSED, RequestRecord
 from ..upstream.timers import Ticker
 from ..wires import get_wire
@@ -37,7 +35,7 @@ from ..wires.framing import encode_json
 from ..wires.routes import Route, match_route
 from .auth import AccessControl
 from .chat_handler import ChatHandler
-from .conversation_store import ResponseStore
+from .conversation_store import ConversationStore
 from .http import Gone, Incoming, Refused, Sender
 from .inspector_routes import InspectorRoutes
 from .routes import ApiRoutes, RequestContext, Router
@@ -78,14 +76,13 @@ class Gateway:
         self.ping_after = ping_after
         """Seconds without data after which a streaming client gets a ping."""
         self.store = store or open_store(config.store)
-        self.memory = Memory(self.store)
-        self.responses = ResponseStore(self.memory)
+        self.conversations = ConversationStore(self.store)
         self.metrics = MetricRegistry()
         self._is_shared = not isinstance(self.store, MemoryStore)
         self._shared = SharedMetricRegistry(self.metrics, self.store) if self._is_shared else None
         self.ticker = Ticker()
         self.upstreams = UpstreamClient(self.ticker)
-        self.services = ModelServices(self.upstreams, self.memory)
+        self.services = ModelServices(self.upstreams, LearnedModes(self.store))
         self._tracing = tracing or _open_tracer(config)
         self._token = token
         """Opens the inspector on loopback."""

@@ -13,17 +13,16 @@ from time import perf_counter, time
 from typing import TYPE_CHECKING
 
 from ..calls.drafts import new_call_id
-from ..errors import WireError
+from ..errors import UpstreamError, WireError
 from ..events import Event
 from ..types import Note, Reply, Request
 from ..upstream.catalog import ResolvedModel
-from ..upstream.errors import UpstreamError
 from ..upstream.model_call import ModelCall
 from ..upstream.record import RequestRecord
 from ..wires import Envelope, StreamEncoder, Wire, gemini, get_wire
 from ..wires.framing import encode_json
 from ..wires.routes import Route
-from .conversation_store import omits_tools, remember_tools, restore_tools
+from .conversation_store import stores_response
 from .http import Incoming, Sender
 from .stream_writer import PINGS, Outflow
 
@@ -56,7 +55,9 @@ class ChatHandler:
         """Respond to the request; an exception is reported to the client by `app.py`."""
         request = await self._decode_request()
         model = self._gateway.catalog.resolve(request.model)
-        request = await self._restore_conversation(request, model)
+        request = await self._gateway.conversations.restore(
+            request, self._client_key, model.name, model.endpoint.wire
+        )
         self._request, self._model_name = request, model.name
         self._record.set_request(request, model)
         self._envelope = Envelope(request, new_call_id().removeprefix("call_"), int(time()))
@@ -77,17 +78,6 @@ class ChatHandler:
             stream=self._route.stream,
         )
         self._gateway.access.check_tool_count(request)
-        return request
-
-    async def _restore_conversation(self, request: Request, model: ResolvedModel) -> Request:
-        """Add the history and the tools that the client relies on the gateway to remember."""
-        responses, memory = self._gateway.responses, self._gateway.memory
-        if responses.is_continuation(request):
-            request = await responses.prepend_history(
-                request, self._client_key, model.endpoint.wire
-            )
-        if omits_tools(request):
-            request = await restore_tools(request, memory, self._client_key, model.name)
         return request
 
     async def _respond_to_empty_request(self, request: Request) -> None:
@@ -132,7 +122,7 @@ class ChatHandler:
             model,
             stream,
             headers=self._incoming.headers,
-            keeps_deltas=self._gateway.responses.should_store(self._request),
+            keeps_deltas=stores_response(self._request),
             may_forward=not self._route.is_array,
             record=self._record,
         )
@@ -158,7 +148,9 @@ class ChatHandler:
         reply = call.fold(rest)
         self._record.set_reply(reply, call.notes)
         # Before the last byte is sent: the client's next request may need it.
-        await self._remember(reply)
+        await self._gateway.conversations.remember(
+            reply, self._envelope, self._client_key, self._model_name
+        )
         if stream:
             await stream.send(rest, call.unchanged)
             await stream.end()
@@ -170,12 +162,6 @@ class ChatHandler:
             body = self._wire.encode_reply(reply, self._envelope)
             await self._sender.whole(200, encode_json(body))
         await call.learn(reply)
-
-    async def _remember(self, reply: Reply) -> None:
-        gateway, request = self._gateway, self._request
-        await remember_tools(request, reply, gateway.memory, self._client_key, self._model_name)
-        if gateway.responses.should_store(request):
-            await gateway.responses.store(reply, self._envelope, self._client_key)
 
     def _set_headers(self, notes: Iterable[Note] = ()) -> None:
         """Add headers that describe how the request was served."""

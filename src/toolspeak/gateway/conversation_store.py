@@ -1,10 +1,12 @@
-"""Conversations that clients continue without sending all of them again.
+"""Remembers what clients leave out when they continue a conversation.
 
 - Responses: `previous_response_id`, and GET by id. The conversation up to a response is stored for
   the client with the same key.
 - Tools: some clients send their tools only once. A later turn that brings tool results gets the
   tools of the turn before. A turn without tools on purpose (`[]`, a title, a choice of none) stays
   without.
+
+All of it is kept for a day, and found only with the key of the client that made it.
 """
 
 from __future__ import annotations
@@ -15,24 +17,29 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from .._util import memoize_by_identity
 from ..calls.drafts import call_key
 from ..errors import WireError
+from ..store.base import Store, hash_key
 from ..types import Message, Note, Reply, Request, Text, Tool, ToolCall, ToolResult
-from ..upstream.memory import Memory
 from ..wires import Envelope, get_wire
 from ..wires.calls import ORIGINAL_ID
 from ..wires.framing import encode_json
 from ..wires.openai_responses.parts import CONTINUED, INSTRUCTIONS
 
+DAY = 24 * 3600.0
 WIRE = "openai_responses"
 _PREVIOUS = "previous_response_id"
 _WIRES_WITHOUT_IDS = frozenset({"ollama", "gemini"})
 """APIs whose clients need not say which call a result belongs to."""
 _UNIQUE_ID_LENGTH = 12
 """Ids of this length are unique; shorter ones such as `call_1` recur."""
-
-
-# Responses.
+_MAX_LOOKUPS = 16
+"""How many calls of a request are looked up at most: it may be full of unknown ones."""
+_ENCODING_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
+"""Raised for example for half of a surrogate pair, which JSON cannot represent."""
+_DECODING_ERRORS = (msgspec.MsgspecError, RecursionError)
+"""Raised for entries that another version of the gateway has written."""
 
 
 class _StoredResponse(Struct, frozen=True):
@@ -42,26 +49,47 @@ class _StoredResponse(Struct, frozen=True):
     body: bytes
 
 
-_DECODER = msgspec.json.Decoder(_StoredResponse)
+_RESPONSE_DECODER = msgspec.json.Decoder(_StoredResponse)
+_TOOLS_DECODER = msgspec.json.Decoder(tuple[Tool, ...])
 
 
-class ResponseStore:
-    """Stores responses for clients that continue from them."""
+class ConversationStore:
+    """Restores what a request leaves out, and remembers what later requests may leave out."""
 
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
-    def is_continuation(self, request: Request) -> bool:
-        previous = request.extra.get(_PREVIOUS) if request.wire == WIRE else None
-        return isinstance(previous, str) and bool(previous)
+    async def restore(
+        self, request: Request, client: str, model: str, upstream_wire: str
+    ) -> Request:
+        """Return the request with its history and its tools."""
+        if _continued_response(request):
+            request = await self._prepend_history(request, client, upstream_wire)
+        if _omits_tools(request):
+            request = await self._restore_tools(request, client, model)
+        return request
 
-    async def prepend_history(self, request: Request, client: str, upstream_wire: str) -> Request:
+    async def remember(self, reply: Reply, envelope: Envelope, client: str, model: str) -> None:
+        """Remember the tools of a reply's calls and, if the client may continue it, the reply."""
+        request = envelope.request
+        if request.tools and (calls := reply.calls):
+            user_text: str | None = None
+            if request.wire in _WIRES_WITHOUT_IDS or not all(map(_has_unique_id, calls)):
+                user_text = next(_user_texts(reversed(request.messages)), "")
+            names = [name for call in calls for name in _call_names(user_text, call)]
+            await self.remember_tools(client, model, names, request.tools)
+        if stores_response(request) and not reply.failure:
+            await self._store_response(reply, envelope, client)
+
+    # Responses.
+
+    async def _prepend_history(self, request: Request, client: str, upstream_wire: str) -> Request:
         """Return a continuation with the stored conversation before its messages.
 
         It stays unchanged if the response is not stored here but may be at the upstream.
         """
-        previous: str = request.extra[_PREVIOUS]
-        stored = await self._read(client, previous)
+        previous = _continued_response(request)
+        stored = await self._read_response(client, previous)
         if stored is None and upstream_wire == WIRE:
             return request
         if stored is None:
@@ -75,14 +103,8 @@ class ResponseStore:
         messages = (*instructions, *stored.messages, *new)
         return structs.replace(request, messages=messages, extra=extra)
 
-    def should_store(self, request: Request) -> bool:
-        return request.wire == WIRE and request.extra.get("store") is not False
-
-    async def store(self, reply: Reply, envelope: Envelope, client: str) -> None:
-        """Store the response to a request that `should_store`."""
+    async def _store_response(self, reply: Reply, envelope: Envelope, client: str) -> None:
         request = envelope.request
-        if reply.failure:
-            return
         reply = structs.replace(reply, id=_response_id(reply, envelope))
         body_envelope = Envelope(request, reply.id, envelope.created)
         body = encode_json(get_wire(WIRE).encode_reply(reply, body_envelope))
@@ -90,26 +112,82 @@ class ResponseStore:
         stored = _StoredResponse((*history, Message("assistant", reply.parts)), body)
         try:
             data = msgspec.json.encode(stored)
-        except (ValueError, TypeError, RecursionError):
-            return  # For example half of a surrogate pair, which JSON cannot represent.
-        await self._memory.put_response(client, reply.id, data)
+        except _ENCODING_ERRORS:
+            return
+        await self._store.put(hash_key("response", client, reply.id), data, DAY)
 
     async def read_body(self, client: str, response_id: str) -> bytes | None:
         """Return a response as it was sent, or None."""
-        stored = await self._read(client, response_id)
+        stored = await self._read_response(client, response_id)
         return stored.body if stored else None
 
-    async def delete(self, client: str, response_id: str) -> None:
-        await self._memory.delete_response(client, response_id)
+    async def delete_response(self, client: str, response_id: str) -> None:
+        await self._store.delete(hash_key("response", client, response_id))
 
-    async def _read(self, client: str, response_id: str) -> _StoredResponse | None:
-        data: Any = await self._memory.get_response(client, response_id)
-        if data is None:
-            return None
+    async def _read_response(self, client: str, response_id: str) -> _StoredResponse | None:
+        data = await self._store.get(hash_key("response", client, response_id))
         try:
-            return _DECODER.decode(data)
-        except (msgspec.MsgspecError, RecursionError):
+            return None if data is None else _RESPONSE_DECODER.decode(data)
+        except _DECODING_ERRORS:
             return None
+
+    # Tools: each call points at the address of its tools, so that they are stored once.
+
+    async def remember_tools(
+        self, client: str, model: str, call_names: Iterable[str], tools: tuple[Tool, ...]
+    ) -> None:
+        """Remember with which tools these calls were made."""
+        address, data = _encode_tools(tools)
+        if data is not None:
+            pointer = address.encode()
+            entries = {hash_key("call", client, model, name): pointer for name in call_names}
+            # The tools are written last, so that they do not expire before their pointers.
+            await self._store.put_many({**entries, address: data}, DAY)
+
+    async def find_tools(
+        self, client: str, model: str, call_names: Iterable[str]
+    ) -> tuple[Tool, ...] | None:
+        """Return the tools of the last known call, and keep them for another day."""
+        for name in reversed(list(call_names)[-_MAX_LOOKUPS:]):
+            key = hash_key("call", client, model, name)
+            pointer = await self._store.get(key)
+            if pointer is not None:
+                return await self._load_tools(key, pointer)
+        return None
+
+    async def _load_tools(self, key: str, pointer: bytes) -> tuple[Tool, ...] | None:
+        address = pointer.decode()
+        data = await self._store.get(address)
+        try:
+            tools = None if data is None else _TOOLS_DECODER.decode(data)
+        except _DECODING_ERRORS:
+            return None
+        if data is not None:
+            await self._store.put_many({key: pointer, address: data}, DAY)
+        return tools
+
+    async def _restore_tools(self, request: Request, client: str, model: str) -> Request:
+        """Return a request with the tools of its calls, rebuilt if they are not known."""
+        calls = list(_calls_with_user_text(request.messages))
+        if not calls:
+            return request
+        names = [name for user_text, call in calls for name in _call_names(user_text, call)]
+        if known := await self.find_tools(client, model, names):
+            return structs.replace(request, tools=known)
+        note = Note("tools-rebuilt", "the request has no tools; they were rebuilt from its calls")
+        rebuilt = _rebuild_tools(call for _, call in calls)
+        return structs.replace(request, tools=rebuilt, notes=(*request.notes, note))
+
+
+def stores_response(request: Request) -> bool:
+    """Return True if the client may later continue from the response to this request."""
+    return request.wire == WIRE and request.extra.get("store") is not False
+
+
+def _continued_response(request: Request) -> str:
+    """Return the id of the response that a request continues, or ""."""
+    previous: Any = request.extra.get(_PREVIOUS) if request.wire == WIRE else None
+    return previous if isinstance(previous, str) else ""
 
 
 def _is_instruction(message: Message) -> bool:
@@ -123,40 +201,11 @@ def _response_id(reply: Reply, envelope: Envelope) -> str:
     return reply.id if has_client_id else f"resp_{envelope.id}"
 
 
-# Tools.
-
-
-def omits_tools(request: Request) -> bool:
+def _omits_tools(request: Request) -> bool:
     """Return True for a request without tools that continues a turn that had some."""
     if request.tools is not None or request.tool_choice.mode == "none" or not request.messages:
         return False
     return any(isinstance(part, ToolResult) for part in request.messages[-1].parts)
-
-
-async def remember_tools(
-    request: Request, reply: Reply, memory: Memory, client: str, model: str
-) -> None:
-    """Remember the tools that the calls of a reply were made with."""
-    if request.tools and (calls := reply.calls):
-        user_text: str | None = None
-        if request.wire in _WIRES_WITHOUT_IDS or not all(map(_has_unique_id, calls)):
-            user_text = next(_user_texts(reversed(request.messages)), "")
-        keys = [key for call in calls for key in _memory_keys(user_text, call)]
-        await memory.remember_tools(client, model, keys, request.tools)
-
-
-async def restore_tools(request: Request, memory: Memory, client: str, model: str) -> Request:
-    """Return a request that `omits_tools` with the tools of its calls."""
-    calls = list(_calls_with_user_text(request.messages))
-    if not calls:
-        return request
-    keys = [key for user_text, call in calls for key in _memory_keys(user_text, call)]
-    known = await memory.find_tools(client, model, keys)
-    if known:
-        return structs.replace(request, tools=known)
-    note = Note("tools-rebuilt", "the request has no tools; they were rebuilt from its calls")
-    rebuilt = _rebuild_tools(call for _, call in calls)
-    return structs.replace(request, tools=rebuilt, notes=(*request.notes, note))
 
 
 def _calls_with_user_text(messages: Iterable[Message]) -> Iterator[tuple[str, ToolCall]]:
@@ -179,8 +228,8 @@ def _user_texts(messages: Iterable[Message]) -> Iterator[str]:
                 yield text
 
 
-def _memory_keys(user_text: str | None, call: ToolCall) -> list[str]:
-    """Return the keys to remember a call by, the best one last.
+def _call_names(user_text: str | None, call: ToolCall) -> list[str]:
+    """Return the names to remember a call by, the best one last.
 
     Not every call has an id, and short ids recur; on the other hand, a client may send the user's
     text in another form the next time. `user_text` is None if the id is enough.
@@ -196,6 +245,16 @@ def _memory_keys(user_text: str | None, call: ToolCall) -> list[str]:
 def _has_unique_id(call: ToolCall) -> bool:
     """Return True unless the id is short, or was generated because the call had none."""
     return len(call.id) >= _UNIQUE_ID_LENGTH and call.extra.get(ORIGINAL_ID) != ""
+
+
+@memoize_by_identity
+def _encode_tools(tools: tuple[Tool, ...]) -> tuple[str, bytes | None]:
+    """Return the address and the bytes under which tools are stored; None if they cannot be."""
+    try:
+        data = msgspec.json.encode(tools)
+    except _ENCODING_ERRORS:
+        return "", None
+    return hash_key("tools", data.decode()), data
 
 
 def _rebuild_tools(calls: Iterable[ToolCall]) -> tuple[Tool, ...]:

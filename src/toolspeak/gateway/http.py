@@ -16,7 +16,7 @@ from ..calls.json_values import is_nested_deeper
 from ..config.settings import Limits
 from ..errors import ToolspeakError, WireError
 from ..types import Failure
-from ..upstream.capture import LARGE_CHUNK, RequestCapture, StreamCapture
+from ..upstream.record import LARGE_CHUNK, RequestCapture, StreamCapture
 from ..upstream.timers import Alarm, Ticker
 from ..wires.framing import decode_json
 

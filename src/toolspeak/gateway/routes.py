@@ -9,14 +9,21 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..types import Failure
+from msgspec import structs, to_builtins
+
+from ..calls.json_values import iter_strings
+from ..engine import Pipeline
+from ..errors import UpstreamError, WireError
+from ..types import Failure, Request
+from ..upstream.catalog import Endpoint, ResolvedModel
+from ..upstream.client import UpstreamClient
 from ..wires import get_wire
-from ..wires.framing import encode_json
+from ..wires.framing import decode_json, encode_json
+from ..wires.gemini.request_encoding import encode_model_path
 from ..wires.routes import Route
 from .auth import accepts_html
 from .http import Incoming, Refused, Sender
 from .model_list import OLLAMA_VERSION, ModelList
-from .token_count import count_tokens
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -24,6 +31,10 @@ if TYPE_CHECKING:
 Handler = Callable[["RequestContext", "re.Match[str]"], Awaitable[None]]
 RouteRow = tuple[str, str, Handler]
 """Methods separated by `|`, a pattern for the path, and the handler."""
+_BYTES_PER_TOKEN = 3.6
+"""The average of text, code and JSON. An estimate should rather be too high."""
+_TOKENS_PER_MESSAGE = 4
+_COUNTING_PATHS = {"anthropic": "/v1/messages/count_tokens", "gemini": "/{path}:countTokens"}
 
 
 class RequestContext:
@@ -166,20 +177,20 @@ class ApiRoutes:
         complete = {"max_tokens": 1, **body} if route.wire == "anthropic" else body
         request = get_wire(route.wire).decode_request(complete, model=route.model, stream=False)
         model = self._gateway.catalog.resolve(request.model)
-        tokens, is_counted = await count_tokens(request, body, model, self._gateway.upstreams)
+        tokens, is_counted = await _count_tokens(request, body, model, self._gateway.upstreams)
         context.sender.headers["x-toolspeak-estimated"] = str(not is_counted).lower()
         return tokens
 
     # Stored responses and embeddings.
 
     async def _stored_response(self, context: RequestContext, match: re.Match[str]) -> None:
-        responses, response_id = self._gateway.responses, match["id"]
-        body = await responses.read_body(context.client_key, response_id)
+        conversations, response_id = self._gateway.conversations, match["id"]
+        body = await conversations.read_body(context.client_key, response_id)
         if body is None:
             message = f"the response {response_id!r} is not stored"
             raise Refused(Failure("not_found", message, 404))
         if context.incoming.method == "DELETE":
-            await responses.delete(context.client_key, response_id)
+            await conversations.delete_response(context.client_key, response_id)
             await context.send_json({"id": response_id, "object": "response", "deleted": True})
             return
         await context.sender.whole(200, body)
@@ -203,3 +214,65 @@ class ApiRoutes:
 
     async def _read_body(self, context: RequestContext) -> dict[str, Any]:
         return await context.incoming.value(self._gateway.config.limits)
+
+
+# Token counts: by the upstream if it can, else by an estimate.
+
+
+async def _count_tokens(
+    request: Request, body: dict[str, Any], model: ResolvedModel, upstreams: UpstreamClient
+) -> tuple[int, bool]:
+    """Return the number of tokens, and True if the upstream has counted them."""
+    endpoint = model.endpoint
+    count: int | None = None
+    try:
+        if endpoint.wire == request.wire and endpoint.wire in _COUNTING_PATHS:
+            count = await _forward_count(body, model, upstreams)
+        elif endpoint.wire == "openai_chat":
+            count = await _count_by_llamacpp(request, model, upstreams)
+    except (UpstreamError, WireError):
+        pass
+    return (count, True) if count is not None else (_estimate_tokens(request), False)
+
+
+def _estimate_tokens(request: Request) -> int:
+    plain = to_builtins((request.messages, request.tools))
+    text_size = sum(len(text.encode("utf-8", "replace")) for text in iter_strings(plain))
+    schema_size = len(encode_json([tool.parameters for tool in request.tools or ()]))
+    content_tokens = round((text_size + schema_size) / _BYTES_PER_TOKEN)
+    return content_tokens + _TOKENS_PER_MESSAGE * len(request.messages)
+
+
+async def _forward_count(
+    body: dict[str, Any], model: ResolvedModel, upstreams: UpstreamClient
+) -> int | None:
+    """Forward the client's request to an upstream with the same API."""
+    name = model.profile.model
+    path = _COUNTING_PATHS[model.endpoint.wire].format(path=encode_model_path(name))
+    value = await _post(model.endpoint, path, {**body, "model": name}, upstreams)
+    counts = map(value.get, ("input_tokens", "totalTokens")) if isinstance(value, dict) else ()
+    return next((count for count in counts if isinstance(count, int)), None)
+
+
+async def _count_by_llamacpp(
+    request: Request, model: ResolvedModel, upstreams: UpstreamClient
+) -> int | None:
+    """Count with llama.cpp's endpoints, which the embedded model's server has too."""
+    pipeline = Pipeline(request, [model.profile], is_streaming=False)
+    body = next(pipeline.run()).outgoing.body
+    endpoint = model.endpoint
+    root = structs.replace(endpoint, base_url=endpoint.base_url.removesuffix("/v1"))
+    rendered = await _post(root, "/apply-template", {"messages": body["messages"]}, upstreams)
+    prompt = rendered.get("prompt") if isinstance(rendered, dict) else None
+    if not isinstance(prompt, str):
+        return None
+    options = {"content": prompt, "add_special": True, "parse_special": True}
+    value = await _post(root, "/tokenize", options, upstreams)
+    tokens = value.get("tokens") if isinstance(value, dict) else None
+    return len(tokens) if isinstance(tokens, list) else None
+
+
+async def _post(endpoint: Endpoint, path: str, body: Any, upstreams: UpstreamClient) -> Any:
+    with await upstreams.request(endpoint, path, encode_json(body)) as response:
+        data = await response.read_body()
+        return decode_json(data) if response.status == 200 else None

@@ -55,7 +55,6 @@ from ..types import (
     ToolResult,
 )
 from ..upstream.catalog import Endpoint
-from ..upstream.errors import endpoint_secrets
 from ..upstream.record import AttemptRecord, RequestRecord
 from .inspector.masking import Masker
 
@@ -111,7 +110,7 @@ class RequestTracer:
         if not isinstance(record.spans, _RequestSpans) or not self._is_open:
             return
         if self._content_thread and record.is_chat:
-            secrets = {one for q in record.attempts for one in endpoint_secrets(q.server)}
+            secrets = {one for q in record.attempts for one in q.server.secrets()}
             content = _ContentEncoder(self._secrets | secrets)
             self._content_thread.submit(self._end_spans, record, record.spans, content)
         else:

@@ -9,6 +9,7 @@ The gateway works without any of this data: a store may lose it at any time.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
@@ -91,6 +92,11 @@ def open_store(setting: str) -> Store:
             "a store in Redis needs the package redis: pip install 'toolspeak[gateway]'"
         ) from None
     return RedisStore(setting)
+
+
+def hash_key(kind: str, *parts: str) -> str:
+    """Return a key that is unique for the parts and reveals none of them."""
+    return f"{kind}:{hashlib.blake2b(repr(parts).encode(), digest_size=20).hexdigest()}"
 
 
 def finite_amounts(amounts: Mapping[str, float]) -> dict[str, float]:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct, structs
 
 from ..config.loading import apply_provider
 from ..config.model_names import find_named_model, resolve_aliases
 from ..config.providers import PROVIDERS
-from ..config.settings import Config, ModelSettings, UpstreamSettings
+from ..config.settings import PUBLIC_HEADERS, Config, ModelSettings, UpstreamSettings
 from ..engine import ModelProfile
 from ..errors import ToolspeakError
 from ..types import Capabilities, Failure, Quirks
@@ -29,18 +31,36 @@ _CUSTOM_PROVIDER = "custom"
 _NATIVE_TOOLS: dict[Any, bool | None] = {True: True, False: False}
 _PARAMETER_COUNT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])", re.I)
 _UNITS = {"m": 1e6, "b": 1e9}
+_MIN_SECRET_LENGTH = 4
 _TINY = 0.6e9
 """Models with up to about this many parameters cannot decide which tool fits."""
 
 
 class UpstreamServer(Struct, frozen=True, array_like=True):
-    """What is needed to send a request to an upstream."""
+    """An upstream's address, API and credentials."""
 
     name: str
     wire: str
     base_url: str
     key: str
     headers: Mapping[str, str]
+
+    def secrets(self) -> set[str]:
+        """Return the key, the password and the secret headers, to mask them in texts."""
+        return {secret for secret in self._find_secrets() if len(secret) >= _MIN_SECRET_LENGTH}
+
+    def _find_secrets(self) -> Iterator[str]:
+        yield self.key
+        url = urlsplit(self.base_url)
+        if url.password:
+            password = unquote(url.password)
+            yield password
+            yield b64encode(f"{unquote(url.username or '')}:{password}".encode()).decode()
+        for name, value in self.headers.items():
+            if name.lower() not in PUBLIC_HEADERS:
+                # In `Bearer KEY`, the key alone is a secret too.
+                yield value
+                yield value.rpartition(" ")[2]
 
 
 class Endpoint(UpstreamServer, frozen=True):

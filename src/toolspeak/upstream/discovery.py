@@ -16,12 +16,11 @@ from msgspec import Struct
 
 from ..config.addresses import is_loopback
 from ..config.settings import Config, ModelSettings, UpstreamSettings
-from ..errors import WireError
+from ..errors import UpstreamError, WireError
 from ..wires.framing import decode_json
 from .catalog import EMBEDDED, DiscoveredServer, Endpoint
 from .client import UpstreamClient
 from .embedded import EmbeddedModel, bundled_model
-from .errors import UpstreamError
 from .timers import Ticker
 
 

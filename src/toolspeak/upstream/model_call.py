@@ -18,25 +18,63 @@ from typing import Any, Protocol
 from msgspec import Struct, structs
 
 from ..engine import Attempt, ModelProfile, Pipeline, ReplyReader, run_pipeline
+from ..engine.pipeline import Observation
 from ..engine.plan import involves_tools
 from ..engine.recovery import is_tool_rejection
 from ..errors import UpstreamError, WireError
 from ..events import ArgumentsDelta, Event, ReasoningDelta, TextDelta
+from ..store.base import Store, hash_key
 from ..types import Failure, Note, Reply, Request
 from .catalog import Endpoint, ResolvedModel
-from .client import UpstreamClient
-from .memory import Memory
+from .client import UpstreamClient, UpstreamResponse
 from .record import AttemptRecord, RequestRecord
-from .response import UpstreamResponse
 
 _DELTAS = frozenset({TextDelta, ReasoningDelta, ArgumentsDelta})
+_LEARNED_SECONDS = 3600.0
+_OBSERVED_CALLS = 10
+"""How many of a model's last calls are remembered as text calls or native calls."""
+_MAX_TEXT_CALLS = 3
+"""Text calls among the last ones from which a native model is given its tools in the prompt."""
+
+
+class LearnedModes:
+    """Remembers for an hour which mode works for a model, so that not each request learns it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def get(self, upstream: str, model: str) -> str | None:
+        mode = await self._store.get(hash_key("mode", upstream, model))
+        return None if mode is None else mode.decode()
+
+    async def set(self, upstream: str, model: str, mode: str) -> None:
+        await self._store.put(hash_key("mode", upstream, model), mode.encode(), _LEARNED_SECONDS)
+
+    async def learn(self, observation: Observation) -> None:
+        """Remember what a request has shown; enough of it makes `prompt` the learned mode."""
+        upstream, model, is_text = observation.upstream, observation.model, observation.is_text_call
+        if observation.lacks_tools and not await self._has_called_natively(upstream, model):
+            await self.set(upstream, model, "prompt")
+        if is_text is not None:
+            text_calls = await self.add_call(upstream, model, is_text=is_text)
+            if text_calls >= _MAX_TEXT_CALLS:
+                await self.set(upstream, model, "prompt")
+
+    async def add_call(self, upstream: str, model: str, *, is_text: bool) -> int:
+        """Remember a call of a native model; return how many of its last calls were in the text."""
+        key, value = hash_key("calls", upstream, model), b"1" if is_text else b"0"
+        await self._store.push(key, value, max_items=_OBSERVED_CALLS, seconds=_LEARNED_SECONDS)
+        return (await self._store.list_items(key)).count(b"1")
+
+    async def _has_called_natively(self, upstream: str, model: str) -> bool:
+        return b"0" in await self._store.list_items(hash_key("calls", upstream, model))
 
 
 class ModelServices(Struct, frozen=True):
-    """What all requests share."""
+    """The services that all requests share."""
 
     upstreams: UpstreamClient
-    memory: Memory
+    learned_modes: LearnedModes
 
 
 class EventSink(Protocol):
@@ -128,15 +166,15 @@ class ModelCall:
         """Remember what the reply shows about how the model calls tools."""
         observation = self._pipeline.observe(reply) if self._pipeline else None
         if observation:
-            await self._services.memory.learn(observation)
+            await self._services.learned_modes.learn(observation)
 
     async def _learned_profiles(self) -> list[ModelProfile]:
         """Return the profiles of the model and its fallbacks, with the modes learned for them."""
-        profile, memory = self._model.profile, self._services.memory
+        profile, learned = self._model.profile, self._services.learned_modes
         profiles = [profile, *(_move_profile(profile, one) for one in self._model.fallbacks)]
         if profile.mode != "auto" or not involves_tools(self.request):
             return profiles
-        modes = [await memory.get_learned_mode(one.upstream, one.model) for one in profiles]
+        modes = [await learned.get(one.upstream, one.model) for one in profiles]
         return [
             structs.replace(one, learned_mode=mode) if mode else one
             for one, mode in zip(profiles, modes, strict=True)

@@ -1,30 +1,135 @@
-"""The record of a request while it is served: a few values, and no bytes.
+"""The record of a request while it is served, and the bytes that are captured for the inspector.
 
-Metrics, logs, traces and the inspector (`observe/`) all read it when the request has ended. The
-bytes that the inspector shows are kept beside it, in `capture.py`.
+Metrics, logs, traces and the inspector (`observe/`) all read the record when the request has ended.
+Bytes are captured within a budget, and only if the inspector is on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from time import perf_counter, time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self, cast
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from .._util import memoize_by_identity
 from ..types import Failure, Note, Plan, Reply, Request, Text, ToolCall
-from .capture import LARGE_CHUNK, RequestCapture, StreamCapture
 from .catalog import UpstreamServer
 
 if TYPE_CHECKING:
     from ..engine import Attempt
     from .catalog import Endpoint, ResolvedModel
-    from .response import UpstreamResponse
+    from .client import UpstreamResponse
 
 CLIENT_CLOSED = 499
-"""The status where nobody was there to see one, or to see all of the answer."""
+"""The status of a request whose client closed the connection before the end of the response."""
 _MAX_USER_TEXT = 160
+CHUNK_OVERHEAD = 80
+"""Approximate bytes that Python itself needs for a chunk: many small ones are not free."""
+RECOUNT_AFTER = 2**15
+"""Bytes of small chunks after which they are charged to the budget."""
+LARGE_CHUNK = 2**12
+"""Bytes from which a chunk is charged at once. A smaller body is not charged at all: the request
+holds more than that in memory anyway."""
+
+
+# Captured bytes.
+
+
+class CaptureBudget(Struct, array_like=True, gc=False):
+    """The bytes that may still be captured, over all active requests."""
+
+    remaining: int
+
+
+def memory_size(chunks: list[bytes]) -> int:
+    """Return the approximate number of bytes that the chunks take in memory."""
+    return sum(map(len, chunks)) + CHUNK_OVERHEAD * len(chunks)
+
+
+class StreamCapture(Struct, array_like=True, gc=False):
+    """A stream in one direction, chunk by chunk, with times.
+
+    There are many chunks and none may cost anything, so `entries` is a plain list to which callers
+    append directly. Nothing in it refers back to it, so the garbage collector can ignore it.
+    """
+
+    started: float
+    """When the request started. All times here are those of `perf_counter`."""
+    budget: CaptureBudget
+    entries: list[float | bytes] = []
+    """Time and data of each chunk, alternating."""
+    counted_entries: int = 0
+    """How many entries are charged to the budget."""
+    reserved: int = 0
+    """Bytes that are charged to the budget."""
+    dropped: int = 0
+    """Bytes that exceeded the budget."""
+
+    def add(self, data: bytes) -> None:
+        """Add a chunk; for streams of few chunks."""
+        self.entries.extend((perf_counter(), data))
+        if len(data) > LARGE_CHUNK:
+            self.reserve_new()
+
+    def reserve_new(self) -> None:
+        """Charge new chunks to the budget, or drop them if they exceed it."""
+        new = cast("list[bytes]", self.entries[self.counted_entries + 1 :: 2])
+        if self.reserve(memory_size(new)):
+            self.counted_entries = len(self.entries)
+        else:
+            self.dropped += sum(map(len, new))
+            del self.entries[self.counted_entries :]
+
+    def reserve(self, size: int) -> bool:
+        """Charge that many bytes to the budget; return False if they exceed it."""
+        budget = self.budget
+        if size > budget.remaining:
+            return False
+        budget.remaining -= size
+        self.reserved += size
+        return True
+
+    @property
+    def chunks(self) -> list[bytes]:
+        """The captured chunks."""
+        return cast("list[bytes]", self.entries[1::2])
+
+    @property
+    def size(self) -> int:
+        """Bytes of all chunks, including dropped ones."""
+        return sum(map(len, self.chunks)) + self.dropped
+
+    def snapshot(self) -> Self:
+        """Return a copy that does not grow any more."""
+        return structs.replace(self, entries=self.entries[:])
+
+    def timed_chunks(self) -> Iterator[tuple[float, bytes]]:
+        """Yield each chunk with the seconds since the start of the request."""
+        for moment, data in zip(self.entries[::2], self.chunks, strict=True):
+            assert isinstance(moment, float)
+            yield moment - self.started, data
+
+
+class RequestCapture(StreamCapture, gc=False):
+    """The client's request, and the stream of the response."""
+
+    key: str = ""
+    """Unique, unlike the `x-request-id` that a client may send."""
+    target: str = ""
+    headers: dict[str, str] = {}
+    body: bytes = b""
+    user_message: str | None = None
+    """The beginning of the last user message; None until it is first needed."""
+    changed_at: float = 0.0
+    """When the request last changed, in seconds since 1970."""
+
+    def set_body(self, data: bytes) -> None:
+        if len(data) <= LARGE_CHUNK or self.reserve(len(data)):
+            self.body = data
+
+
+# Records.
 
 
 class AttemptRecord(Struct, array_like=True):
@@ -177,14 +282,14 @@ class RequestRecord(Struct, array_like=True):
         return record
 
     def start_response(
-        self, question: AttemptRecord, response: UpstreamResponse, *, is_stream: bool
+        self, attempt: AttemptRecord, response: UpstreamResponse, *, is_stream: bool
     ) -> None:
         """Record the status and headers of an upstream's response."""
-        question.first_byte = perf_counter()
-        question.status = response.status
-        if self.capture and question.response_capture:
-            question.is_stream = is_stream and response.is_stream
-            response.capture_to(question.response_capture, self.capture)
+        attempt.first_byte = perf_counter()
+        attempt.status = response.status
+        if self.capture and attempt.response_capture:
+            attempt.is_stream = is_stream and response.is_stream
+            response.capture_to(attempt.response_capture, self.capture)
 
     def add_failures(self, failures: list[tuple[str, Failure]]) -> None:
         """Record the upstreams that failed."""
@@ -217,7 +322,7 @@ def _server_of(endpoint: Endpoint) -> UpstreamServer:
 
 
 def last_user_text(request: Request) -> str:
-    """What tells a request from others: the beginning of the last that somebody said in words."""
+    """Return the beginning of the last user message that has text, to recognize a request by."""
     for message in reversed(request.messages):
         if message.role == "user":
             for part in reversed(message.parts):

@@ -16,8 +16,7 @@ from toolspeak.config.settings import InspectorSettings
 from toolspeak.testing import ScriptedServer
 from toolspeak.testing.scripted_server import Turn
 from toolspeak.types import Failure, Note, Reply, ToolCall
-from toolspeak.upstream.capture import CaptureBudget, RequestCapture
-from toolspeak.upstream.record import RequestRecord
+from toolspeak.upstream.record import CaptureBudget, RequestCapture, RequestRecord
 
 from .talk import body
 

@@ -7,9 +7,8 @@ import time
 
 from tests.gateway.running_gateway import Running
 from toolspeak.types import Failure, Note, Plan, Rejection, Reply, ToolCall
-from toolspeak.upstream.capture import CaptureBudget, StreamCapture
 from toolspeak.upstream.catalog import UpstreamServer
-from toolspeak.upstream.record import AttemptRecord, RequestRecord
+from toolspeak.upstream.record import AttemptRecord, CaptureBudget, RequestRecord, StreamCapture
 
 from .conftest import Opener
 from .site import HTTP, TOKEN, Opened, made_up, record

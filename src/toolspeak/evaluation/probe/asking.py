@@ -10,12 +10,11 @@ from msgspec import structs
 
 from ...dialects import Parser
 from ...engine import Attempt, ModelProfile, Pipeline, ReplyReader, prepare_attempt, run_pipeline
-from ...errors import WireError
+from ...errors import UpstreamError, WireError
 from ...events import Event, Reclassify, fold
 from ...types import Failure, Plan, Reply, Request, ToolsMode
 from ...upstream.catalog import ResolvedModel
 from ...upstream.client import UpstreamClient
-from ...upstream.errors import UpstreamError
 from ...upstream.model_call import read_reply
 from ...wires.framing import decode_json, encode_json
 from .questions import ProbeQuestion, build_chat_request, build_tool_request, user_message

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 from ...calls.drafts import new_call_id
 from ...config.settings import Config, configured_secrets
 from ...store.base import Store
-from ...upstream.capture import RequestCapture, StreamCapture
-from ...upstream.record import RequestRecord
+from ...upstream.record import RequestCapture, RequestRecord, StreamCapture
 from .approvals import ApprovalQueue
 from .masking import Masker
 from .request_log import RequestLog, RequestSummary, summarize_request

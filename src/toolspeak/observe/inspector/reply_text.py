@@ -25,7 +25,7 @@ from ...events import (
     ReasoningDelta,
     TextDelta,
 )
-from ...upstream.capture import StreamCapture
+from ...upstream.record import StreamCapture
 from ...wires import StreamDecoder, get_wire
 from ...wires.framing import decode_json
 from .masking import Span

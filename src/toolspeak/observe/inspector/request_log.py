@@ -16,8 +16,13 @@ from msgspec import Struct, structs
 
 from ...errors import ToolspeakError
 from ...types import Reply, ToolCall
-from ...upstream.capture import CaptureBudget, RequestCapture, memory_size
-from ...upstream.record import RequestRecord, last_user_text
+from ...upstream.record import (
+    CaptureBudget,
+    RequestCapture,
+    RequestRecord,
+    last_user_text,
+    memory_size,
+)
 from ...wires import get_wire
 from ...wires.framing import decode_json
 

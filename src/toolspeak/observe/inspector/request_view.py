@@ -18,7 +18,6 @@ from ...errors import ToolspeakError
 from ...events import fold
 from ...notes import NOTES
 from ...types import Failure, Message, Note, Part, Reasoning, Reply, Text, ToolCall, ToolResult
-from ...upstream.errors import endpoint_secrets
 from ...upstream.record import AttemptRecord, RequestRecord
 from ...wires import get_wire
 from ...wires.framing import decode_json
@@ -51,7 +50,7 @@ class RequestView:
         self._record = record
         self._capture = capture = record.capture
         servers = (attempt.server for attempt in record.attempts)
-        keys = (secret for server in servers for secret in endpoint_secrets(server))
+        keys = (secret for server in servers for secret in server.secrets())
         self._masker = Masker((*secrets, *keys))
         self._replies = list(map(_read_attempt, record.attempts))
         is_stream = "json" not in record.response_headers.get("content-type", "stream")

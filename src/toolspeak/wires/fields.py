@@ -172,7 +172,7 @@ class Fields:
         return WireError(f"Expected `{expected}`, got `{json_type(value)}`", self.path_of(key))
 
 
-def nest(key: str, fields: Json) -> Json:
+def nest(key: str, fields: Json | list[Any]) -> Json:
     """Return {key: fields}, or {} where there are no fields: what remains of an inner object."""
     return {key: fields} if fields else {}
 

@@ -7,12 +7,14 @@
 
 from ..framing import JsonLines
 from ..wire import Wire
-from .errors import decode_failure, encode_failure
-from .parts import NAME
-from .reply_decoding import OllamaReplyDecoder
-from .reply_encoding import OllamaStreamEncoder, encode_reply
-from .request_decoding import decode_request
-from .request_encoding import encode_request, set_context_window
+from .reply import (
+    OllamaReplyDecoder,
+    OllamaStreamEncoder,
+    decode_failure,
+    encode_failure,
+    encode_reply,
+)
+from .request import NAME, decode_request, encode_request, set_context_window
 
 WIRE = Wire(
     name=NAME,

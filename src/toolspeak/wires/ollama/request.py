@@ -1,26 +1,34 @@
-"""Encodes a request to an upstream's /api/chat."""
+"""Decodes a client's request to /api/chat or /api/generate; encodes one to an upstream's /api/chat.
+
+{"model": "m", "messages": [{"role": "user", "content": "Weather in Oslo?"}],
+ "tools": [{"type": "function", "function": {"name": "get_weather", "parameters": {…}}}],
+ "options": {"num_predict": 100}, "think": true}
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ...errors import WireError
 from ...types import (
     Document,
     Image,
     Message,
+    Note,
     Other,
     Part,
     Reasoning,
     Request,
     ResponseFormat,
     Text,
+    Thinking,
     Tool,
     ToolCall,
     ToolResult,
 )
-from ..calls import ORIGINAL_ID
-from ..content import part_type, render_document
+from ..calls import ORIGINAL_ID, CallHistory
+from ..content import as_result_content, decode_image_url, part_type, render_document
 from ..encoding import (
     ANY_NAME,
     EncodedRequest,
@@ -30,15 +38,177 @@ from ..encoding import (
     convert_freeform_tool,
     omit_none,
 )
-from ..fields import HOSTED_TOOLS, Json
-from .parts import IS_GENERATE, NAME, encode_call
-from .request_decoding import SAMPLING
+from ..fields import (
+    ARGUMENTS_TEXT,
+    HOSTED_TOOLS,
+    PRIVATE,
+    Fields,
+    Json,
+    json_type,
+    memoize_by_json,
+    nest,
+)
 
+NAME = "ollama"
+IS_GENERATE = f"{PRIVATE}generate"
+"""In the `extra` of a request: it came to /api/generate, whose replies have another shape."""
 _GENERATE_FIELDS = ("suffix", "raw", "template", "context")
 """Fields that only /api/generate has: how a prompt becomes the model's input."""
+_CALL_INDEX, _CALL_TYPE = f"{PRIVATE}index", f"{PRIVATE}type"
+_SAMPLING = {
+    key: key
+    for key in ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
+}
 _EFFORTS = ("low", "medium", "high")
 _MODELS_WITH_EFFORTS = "gpt-oss"
 """For other models, reasoning is on or off."""
+_MEDIA_TYPES = {"/9j/": "image/jpeg", "R0lG": "image/gif", "UklGR": "image/webp"}
+"""By the first characters of the base64 data."""
+
+
+# Decoding.
+
+
+def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:
+    """Decode a request. Unlike in other APIs, the reply is streamed by default."""
+    fields = Fields(body)
+    notes: list[Note] = []
+    streamed = fields.take("stream", bool)
+    is_generate = fields.has("prompt") and not fields.has("messages")
+    messages = tuple(_decode_prompt(fields) if is_generate else _decode_messages(fields, notes))
+    tools, hosted = _decode_tools(fields)
+    options = fields.take_object("options") or Fields({})
+    extra: Json = {IS_GENERATE: True} if is_generate else {}
+    return Request(
+        model=fields.take_text("model") or model,
+        messages=messages,
+        tools=tools,
+        response_format=_decode_response_format(fields),
+        thinking=_decode_thinking(fields),
+        stream=stream is not False if streamed is None else streamed,
+        max_tokens=_decode_max_tokens(options),
+        stop=tuple(filter(None, options.take_texts("stop"))),
+        sampling=options.take_numbers(_SAMPLING),
+        wire=NAME,
+        notes=tuple(notes),
+        extra=fields.rest() | extra | nest(HOSTED_TOOLS, hosted) | nest("options", options.rest()),
+    )
+
+
+def _decode_prompt(fields: Fields) -> Iterator[Message]:
+    """Decode the prompt of /api/generate as a conversation."""
+    if system := fields.take_text("system"):
+        yield Message("system", (Text(system),))
+    prompt = fields.take_text("prompt")
+    parts = (*([Text(prompt)] if prompt else []), *_decode_images(fields))
+    if parts:
+        yield Message("user", parts)
+
+
+def _decode_messages(fields: Fields, notes: list[Note]) -> Iterator[Message]:
+    history = CallHistory(notes)
+    for item, path in fields.take_items("messages"):
+        yield _decode_message(Fields(item, path), history)
+
+
+def _decode_message(fields: Fields, history: CallHistory) -> Message:
+    role = fields.require("role", str).lower()
+    text = fields.take_text("content")
+    parts: list[Part] = [Text(text)] if text else []
+    match role:
+        case "system" | "developer" | "user":
+            parts += _decode_images(fields)
+        case "assistant":
+            if reasoning := fields.take_text("thinking"):
+                parts.insert(0, Reasoning(reasoning))
+            parts += [*_decode_images(fields), *_decode_calls(fields, history)]
+        case "tool":
+            return Message("tool", (_decode_result(fields, parts, history),))
+        case _:
+            expected = "`system`, `user`, `assistant` or `tool`"
+            raise WireError(f"Expected {expected}, got `{role}`", fields.path_of("role"))
+    return Message(role, tuple(parts), fields.rest())
+
+
+def _decode_images(fields: Fields) -> Iterator[Image]:
+    for item, path in fields.take_items("images"):
+        if not isinstance(item, str):
+            raise WireError(f"Expected `string`, got `{json_type(item)}`", path)
+        yield decode_image(item)
+
+
+def _decode_calls(fields: Fields, history: CallHistory) -> Iterator[ToolCall]:
+    for item, path in fields.take_items("tool_calls"):
+        identity, name, arguments, extra = decode_call(item, path)
+        at = f"{path}.function.arguments"
+        yield history.decode_call(identity, name, arguments, at, extra=extra)
+
+
+def _decode_result(fields: Fields, parts: list[Part], history: CallHistory) -> ToolResult:
+    given, named = fields.take_text("tool_call_id"), fields.take_text("tool_name", "name")
+    call_id, name, extra = history.match_result(given, named, fields.path)
+    content = as_result_content([*parts, *_decode_images(fields)])
+    return ToolResult(call_id=call_id, name=name, content=content, extra=fields.rest() | extra)
+
+
+@memoize_by_json("tools")
+def _decode_tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
+    """Return the tools that any model can be offered, and those that only this API can run."""
+    # The SDK sends an empty list where its user passes no tools.
+    if fields.peek("tools") in (None, []):
+        fields.discard("tools")
+        return None, []
+    tools: list[Tool] = []
+    hosted: list[Any] = []
+    for item, path in fields.take_items("tools"):
+        outer = Fields(item, path)
+        if (outer.take_text("type") or "function") == "function":
+            tools.append(_decode_tool(outer))
+        else:
+            hosted.append(item)
+    return tuple(tools), hosted
+
+
+def _decode_tool(outer: Fields) -> Tool:
+    inner = outer.take_object("function")
+    fields = inner or outer
+    return Tool(
+        name=fields.require("name", str),
+        description=fields.take_text("description"),
+        parameters=fields.take("parameters", dict) or {},
+        extra=fields.rest() | (outer.rest() if inner else {}),
+    )
+
+
+def _decode_max_tokens(options: Fields) -> int | None:
+    # Values below one are special: unlimited, or until the context is full. They stay in `options`.
+    given = options.peek("num_predict")
+    is_special = isinstance(given, (int, float)) and given < 1
+    return None if is_special else options.take("num_predict", int)
+
+
+def _decode_response_format(fields: Fields) -> ResponseFormat | None:
+    given = fields.take_any("format")
+    if given is None or given == "":
+        return None
+    if given == "json":
+        return ResponseFormat()
+    if isinstance(given, dict):
+        return ResponseFormat(given)
+    raise WireError(f"Expected `json` or a schema, got `{given}`", fields.path_of("format"))
+
+
+def _decode_thinking(fields: Fields) -> Thinking:
+    given = fields.take_any("think")
+    if given is None or isinstance(given, bool):
+        return Thinking(enabled=given)
+    if isinstance(given, str):
+        return Thinking(effort=given)
+    kind = json_type(given)
+    raise WireError(f"Expected `boolean` or `string`, got `{kind}`", fields.path_of("think"))
+
+
+# Encoding.
 
 
 def encode_request(request: Request) -> EncodedRequest:
@@ -70,7 +240,7 @@ class OllamaRequestEncoder(RequestEncoder):
             "messages": list(self._encode_messages(request.messages)),
             **self._encode_tools(extra.pop(HOSTED_TOOLS, [])),
         }
-        options = self.encode_sampling(SAMPLING)
+        options = self.encode_sampling(_SAMPLING)
         options |= omit_none(num_predict=request.max_tokens, stop=list(request.stop) or None)
         options |= extra.pop("options", {})
         body |= omit_none(
@@ -145,7 +315,7 @@ class OllamaRequestEncoder(RequestEncoder):
         out: Json = {"role": role, "content": ""}
         for part in parts:
             text, images = self._encode_part(part, path)
-            if text and len(out) + len(out["content"]) > 2:
+            if text and (out["content"] or "images" in out):
                 yield out
                 out = {"role": role, "content": ""}
             out["content"] += text
@@ -287,3 +457,39 @@ def _encode_response_format(form: ResponseFormat | None) -> Any:
     if form is None:
         return None
     return "json" if form.schema is None else form.schema
+
+
+# Images and calls, in requests and replies.
+
+
+def decode_image(data: str) -> Image:
+    if data.startswith("data:"):
+        return decode_image_url(data)
+    kinds = (kind for prefix, kind in _MEDIA_TYPES.items() if data.startswith(prefix))
+    return Image(data=data, media_type=next(kinds, "image/png"))
+
+
+def decode_call(item: Any, path: str) -> tuple[str, str, Any, Json]:
+    """Return a call's id or "", its name, its arguments and its `extra`."""
+    call = Fields(item, path)
+    identity, kind = call.take_text("id"), call.take_any("type")
+    function = call.take_object("function")
+    if function is None:
+        raise WireError("Expected a call with a `function`", path)
+    index = function.take_any("index")
+    name, arguments = function.require("name", str), function.take_any("arguments")
+    private = {ORIGINAL_ID: None if identity else "", _CALL_INDEX: index, _CALL_TYPE: kind}
+    extra = call.rest() | omit_none(**private, function=function.rest() or None)
+    return identity, name, arguments, extra
+
+
+def encode_call(call: ToolCall, name: str, extra: Json | None) -> Json:
+    """Encode a call; with its `extra` if it came by this very API."""
+    function = {"name": name, "arguments": call.arguments}
+    if extra is None:
+        return {"function": function}
+    rest = {key: value for key, value in extra.items() if key != ARGUMENTS_TEXT}
+    identity = rest.pop(ORIGINAL_ID, call.id) or None
+    head = omit_none(id=identity, type=rest.pop(_CALL_TYPE, None))
+    index = omit_none(index=rest.pop(_CALL_INDEX, None))
+    return {**head, "function": {**index, **function, **rest.pop("function", {})}, **rest}

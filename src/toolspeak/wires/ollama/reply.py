@@ -1,0 +1,197 @@
+"""Decodes an upstream's reply from /api/chat or /api/generate and encodes one for a client, whole
+or in lines. A whole reply is a single line, which is the last.
+
+{"model": "m", "created_at": "…", "message": {"role": "assistant", "content": "Hi"}, "done": false}
+{"error": "model 'm' not found"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from ...events import CallEnd, Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
+from ...types import Failure, Image, Reply, StopReason, ToolCall, Usage
+from ..encoding import mark_private, omit_none, unmark_private
+from ..errors import classify_failure
+from ..fields import PRIVATE, Fields, Json
+from ..framing import encode_line
+from ..wire import Envelope, ReplyDecoder
+from .request import IS_GENERATE, NAME, decode_call, decode_image, encode_call
+
+_STATISTICS = frozenset(
+    {
+        "total_duration",
+        "load_duration",
+        "prompt_eval_duration",
+        "eval_duration",
+        "remote_model",
+        "remote_host",
+    }
+)
+"""Fields of a reply about how it was made."""
+_STOP_REASONS: dict[str, StopReason] = {"stop": "stop", "length": "length"}
+
+
+class OllamaReplyDecoder(ReplyDecoder):
+    _has_ended = False
+
+    @property
+    def is_complete(self) -> bool:
+        return self._has_ended
+
+    def feed(self, frame: Any) -> Iterator[Event]:
+        fields = Fields(frame)
+        if fields.has("error"):
+            yield decode_failure(500, frame)
+            return
+        model = fields.take_text("model")
+        fields.discard("created_at")
+        if not self._is_started:
+            self._is_started = True
+            yield Started("", model, wire=NAME)
+        if message := fields.take_object("message"):
+            message.discard("role")
+            yield from self._decode_message(message, "content")
+            self._dropped |= dict.fromkeys(message.rest())
+        yield from self._decode_message(fields, "response")
+        if fields.take("done", bool):
+            self._decode_end(fields)
+            return
+        for key, value in mark_private(fields.rest(), _STATISTICS).items():
+            if key.startswith(PRIVATE):
+                self._extra[key] = value
+            else:
+                self._dropped[key] = None
+
+    def finish(self) -> Iterator[Event]:
+        yield from self._note_dropped()
+        reason = self._calls.adjust_stop_reason(_STOP_REASONS.get(self._raw_stop or "", "stop"))
+        yield Finish(reason, self._raw_stop, self._usage, self._extra or None)
+
+    def _decode_message(self, fields: Fields, text_field: str) -> Iterator[Event]:
+        if reasoning := fields.take_text("thinking"):
+            yield ReasoningDelta(reasoning)
+        if text := fields.take_text(text_field):
+            yield TextDelta(text)
+        for data in (*(fields.take("images", list) or ()), fields.take_any("image")):
+            if isinstance(data, str):
+                yield PartAdded(decode_image(data))
+        for item, path in fields.take_items("tool_calls"):
+            identity, name, arguments, extra = decode_call(item, path)
+            yield from self._calls.add_whole(identity, name, arguments, extra=extra)
+
+    def _decode_end(self, fields: Fields) -> None:
+        """Decode the last line: the stop reason and the statistics."""
+        self._has_ended = True
+        self._raw_stop = fields.take_text("done_reason") or None
+        counts = [fields.take_any(key) for key in ("prompt_eval_count", "eval_count")]
+        read, written = (count if type(count) is int else 0 for count in counts)
+        if any(count is not None for count in counts):
+            self._usage = Usage(read, written)
+        self._extra |= mark_private(fields.rest(), _STATISTICS)
+
+
+def encode_reply(reply: Reply, envelope: Envelope) -> Json:
+    encoder = OllamaStreamEncoder(envelope)
+    encoder.feed(Started("", reply.model, wire=reply.wire))
+    images = (part.data for part in reply.parts if isinstance(part, Image))
+    return encoder.encode_last(
+        Finish(reply.stop_reason, reply.raw_stop_reason, reply.usage, reply.extra),
+        reply.text,
+        thinking=reply.reasoning or None,
+        image=next(images, None),
+        tool_calls=[encoder.encode_call(call) for call in reply.calls] or None,
+    )
+
+
+class OllamaStreamEncoder:
+    """Encodes events as lines, in the shape of the endpoint that was called."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        created = datetime.fromtimestamp(envelope.created, UTC)
+        self._head = {
+            "model": envelope.request.model,
+            "created_at": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        self._is_generate = IS_GENERATE in envelope.request.extra
+        self._is_same_wire = False
+
+    def feed(self, event: Event) -> bytes:
+        line = self._encode_event(event)
+        return encode_line(line) + b"\n" if line else b""
+
+    def _encode_event(self, event: Event) -> Json | None:
+        match event:
+            case Started():
+                self._head["model"] = event.model or self._head["model"]
+                self._is_same_wire = event.wire == NAME
+            case TextDelta():
+                return self._encode_line(event.text) if event.text else None
+            case ReasoningDelta():
+                return self._encode_line(thinking=event.text) if event.text else None
+            case CallEnd():
+                return self._encode_line(tool_calls=[self.encode_call(event.call)])
+            case PartAdded(Image(data=str(data))) if self._is_generate:
+                return self._encode_line(image=data)
+            case Failure():
+                return encode_failure(event)
+            case Finish():
+                return self.encode_last(event)
+            case _:
+                pass
+        return None
+
+    def encode_call(self, call: ToolCall) -> Json:
+        return encode_call(call, call.name, call.extra if self._is_same_wire else None)
+
+    def encode_last(self, finish: Finish, text: str = "", **fields: Any) -> Json:
+        usage = finish.usage or Usage()
+        return {
+            **self._head,
+            **self._encode_message(text, fields),
+            "done": True,
+            "done_reason": self._encode_stop_reason(finish),
+            "total_duration": 0,
+            "load_duration": 0,
+            "prompt_eval_count": usage.input,
+            "prompt_eval_duration": 0,
+            "eval_count": usage.output,
+            "eval_duration": 0,
+            **(unmark_private(finish.extra or {}) if self._is_same_wire else {}),
+        }
+
+    def _encode_line(self, text: str = "", **fields: Any) -> Json:
+        return {**self._head, **self._encode_message(text, fields), "done": False}
+
+    def _encode_message(self, text: str, fields: Json) -> Json:
+        if self._is_generate:
+            return {"response": text, **omit_none(**fields)}
+        # Clients reject a model's message with an image in it.
+        fields.pop("image", None)
+        return {"message": {"role": "assistant", "content": text, **omit_none(**fields)}}
+
+    def _encode_stop_reason(self, finish: Finish) -> str:
+        """Return the upstream's own stop reason if it is still true."""
+        reason, raw = finish.stop_reason, finish.raw_stop_reason
+        if self._is_same_wire and raw:
+            expected = "stop" if reason == "calls" else reason
+            if _STOP_REASONS.get(raw, "stop") == expected:
+                return raw
+        return "length" if reason == "length" else "stop"
+
+
+# Errors.
+
+
+def decode_failure(status: int, body: Any) -> Failure:
+    error = body.get("error", body) if isinstance(body, dict) else body
+    if isinstance(error, dict):
+        # Some servers with this API send OpenAI's errors.
+        error = error.get("message") or error
+    return classify_failure(status, str(error or ""))
+
+
+def encode_failure(failure: Failure) -> Json:
+    return {"error": failure.message}

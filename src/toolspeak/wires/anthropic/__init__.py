@@ -9,12 +9,14 @@ data: {"type": "content_block_start", "index": 0, "content_block": {"type": "too
 
 from ..framing import ServerSentEvents
 from ..wire import Wire
-from .errors import decode_failure, encode_failure
-from .parts import NAME
-from .reply_decoding import AnthropicReplyDecoder
-from .reply_encoding import AnthropicStreamEncoder, encode_reply
-from .request_decoding import decode_request
-from .request_encoding import encode_request
+from .reply import (
+    AnthropicReplyDecoder,
+    AnthropicStreamEncoder,
+    decode_failure,
+    encode_failure,
+    encode_reply,
+)
+from .request import NAME, decode_request, encode_request
 
 WIRE = Wire(
     name=NAME,

@@ -19,7 +19,7 @@ from ..upstream.catalog import Endpoint, ResolvedModel
 from ..upstream.client import UpstreamClient
 from ..wires import get_wire
 from ..wires.framing import decode_json, encode_json
-from ..wires.gemini.request_encoding import encode_model_path
+from ..wires.gemini.request import encode_model_path
 from ..wires.routes import Route
 from .auth import accepts_html
 from .http import Incoming, Refused, Sender

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from ...types import Capabilities, Message, Reply, Request, ResponseFormat, Text
-from ...wires.gemini.request_encoding import encode_model_path
+from ...wires.gemini.request import encode_model_path
 from .asking import ModelProber, describe_failure, locate_reasoning
 from .questions import (
     AFTER_RESULT,

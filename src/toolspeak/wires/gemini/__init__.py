@@ -11,10 +11,8 @@ from ..framing import Framing, JsonArray, ServerSentEvents
 from ..wire import Wire
 from .errors import decode_failure, encode_failure
 from .parts import NAME
-from .reply_decoding import GeminiReplyDecoder
-from .reply_encoding import GeminiStreamEncoder, encode_reply
-from .request_decoding import decode_request
-from .request_encoding import encode_request
+from .reply import GeminiReplyDecoder, GeminiStreamEncoder, encode_reply
+from .request import decode_request, encode_request
 
 WIRE = Wire(
     name=NAME,

@@ -15,14 +15,11 @@ from typing import Any
 
 from ...calls.tools import to_camel_case
 from ...types import Document, Image, Other, Part, Reasoning, ToolCall, ToolResult
+from ..calls import ORIGINAL_ID
 from ..encoding import omit_none
-from ..fields import PRIVATE, Fields, Json, T, nest
+from ..fields import Fields, Json, T, nest
 
 NAME = "gemini"
-ORIGINAL_RESPONSE = f"{PRIVATE}response"
-"""In the `extra` of a result: the object that it came as."""
-ORIGINAL_PARAMETERS, ORIGINAL_SCHEMA = f"{PRIVATE}parameters", f"{PRIVATE}responseSchema"
-"""In the `extra` of a tool or request: a schema in Gemini's own form."""
 _NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?")
 _PART_TYPES = ("functionCall", "functionResponse", "text", "inlineData", "fileData")
 
@@ -111,6 +108,14 @@ def encode_media(part: Image | Document, *, is_type_known: bool = False) -> tupl
         return {"mimeType": part.media_type, "data": part.data}, "inlineData"
     guess = None if is_type_known else mimetypes.guess_type(part.url or "")[0]
     return omit_none(mimeType=guess or part.media_type or None, fileUri=part.url), "fileData"
+
+
+def decode_call(call: CamelCaseFields, part: CamelCaseFields) -> tuple[str, str, Any, Json]:
+    """Return a call's id or "", its name, its arguments and its `extra`."""
+    identity = call.take_text("id")
+    name, arguments = call.require("name", str), call.take_any("args")
+    extra = part.rest() | nest("functionCall", call.rest())
+    return identity, name, arguments, extra if identity else extra | {ORIGINAL_ID: ""}
 
 
 def encode_call(call: ToolCall, name: str, identity: str) -> Json:

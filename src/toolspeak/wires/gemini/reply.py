@@ -1,0 +1,365 @@
+"""Decodes an upstream's generateContent response and encodes one for a client, whole or in chunks
+of the same shape.
+
+data: {"candidates": [{"content": {"role": "model", "parts": [{"text": "Hi"}]}, "index": 0}], …}
+
+Each chunk is one line, and the stream holds nothing else: clients do not accept comments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...errors import WireError
+from ...events import CallEnd, Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
+from ...types import (
+    Failure,
+    Image,
+    Note,
+    Other,
+    Part,
+    Reasoning,
+    Reply,
+    StopReason,
+    Text,
+    ToolCall,
+    Usage,
+)
+from ..calls import ORIGINAL_ID, CallAssembler
+from ..encoding import mark_private, omit_none, unmark_private
+from ..fields import PRIVATE, Json
+from ..framing import encode_line
+from ..wire import Envelope, ReplyDecoder
+from .errors import decode_failure, encode_failure
+from .parts import (
+    NAME,
+    CamelCaseFields,
+    decode_call,
+    decode_media,
+    decode_signature,
+    encode_call,
+    encode_media,
+    encode_signed_parts,
+    is_other_part,
+    parse_number,
+    wrap_signature,
+)
+
+_CANDIDATE = "candidate."
+"""Begins the keys, in the `extra` of a reply, of fields that stood in its candidate."""
+_TOTAL_TOKENS = f"{PRIVATE}totalTokenCount"
+_TOOL_USE_TOKENS = f"{PRIVATE}toolUsePromptTokenCount"
+"""In the `extra` of usage: counts that the canonical ones do not determine."""
+_STATISTICS = frozenset(
+    {
+        "avgLogprobs",
+        "finishMessage",
+        "safetyRatings",
+        "tokenCount",
+        "createTime",
+        "modelStatus",
+        "promptFeedback",
+        "promptTokensDetails",
+        "cacheTokensDetails",
+        "candidatesTokensDetails",
+        "thoughtsTokensDetails",
+        "toolUsePromptTokensDetails",
+        "serviceTier",
+        "trafficType",
+    }
+)
+"""Fields of a reply about how it was made."""
+_STOP_REASONS: dict[str, StopReason] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    "CONTINUATION": "pause",
+    **dict.fromkeys(
+        (
+            "SAFETY",
+            "RECITATION",
+            "LANGUAGE",
+            "BLOCKLIST",
+            "PROHIBITED_CONTENT",
+            "SPII",
+            "IMAGE_SAFETY",
+            "IMAGE_PROHIBITED_CONTENT",
+            "IMAGE_RECITATION",
+        ),
+        "filter",
+    ),
+    **dict.fromkeys(
+        (
+            "OTHER",
+            "MALFORMED_FUNCTION_CALL",
+            "UNEXPECTED_TOOL_CALL",
+            "TOO_MANY_TOOL_CALLS",
+            "MALFORMED_RESPONSE",
+            "MISSING_THOUGHT_SIGNATURE",
+            "NO_IMAGE",
+            "IMAGE_OTHER",
+        ),
+        "error",
+    ),
+}
+_FINISH_REASONS = {
+    "length": "MAX_TOKENS",
+    "filter": "SAFETY",
+    "refusal": "SAFETY",
+    "error": "OTHER",
+}
+_COUNTS = ("prompt", "toolUsePrompt", "candidates", "thoughts", "cachedContent", "total")
+
+
+class GeminiReplyDecoder(ReplyDecoder):
+    def __init__(self, calls: CallAssembler) -> None:
+        super().__init__(calls)
+        self._is_blocked = False
+
+    def feed(self, frame: Any) -> Iterator[Event]:
+        for item in frame if isinstance(frame, list) else [frame]:
+            fields = CamelCaseFields(item)
+            if fields.has("error"):
+                yield decode_failure(500, item)
+                return
+            yield from self._decode_chunk(fields)
+
+    def finish(self) -> Iterator[Event]:
+        yield from self._note_dropped()
+        raw = self._raw_stop
+        reason: StopReason = "filter" if self._is_blocked else _STOP_REASONS.get(raw or "", "stop")
+        if raw and (reason == "error" or (raw not in _STOP_REASONS and not self._is_blocked)):
+            details = str(self._extra.get(f"{PRIVATE}{_CANDIDATE}finishMessage") or "")[:1000]
+            code = "malformed" if raw.startswith("MALFORMED") else "converted"
+            yield Note(code, f"The finish reason {raw} is read as {reason!r}.", details)
+        reason = self._calls.adjust_stop_reason(reason)
+        yield Finish(reason, raw, self._usage, self._extra or None)
+
+    def _decode_chunk(self, fields: CamelCaseFields) -> Iterator[Event]:
+        identity, model = fields.take_text("responseId"), fields.take_text("modelVersion")
+        if not self._is_started:
+            self._is_started = True
+            yield Started(identity, model, wire=NAME)
+        for position, (item, path) in enumerate(fields.take_items("candidates")):
+            candidate = CamelCaseFields(item, path)
+            if candidate.take_any("index") or position:
+                self._dropped["candidates[1]"] = None
+            else:
+                yield from self._decode_candidate(candidate)
+        if fields.has_rest():
+            self._decode_rest(fields)
+
+    def _decode_candidate(self, candidate: CamelCaseFields) -> Iterator[Event]:
+        content = candidate.take_object("content")
+        for item, path in content.take_items("parts") if content is not None else ():
+            if type(item) is dict and len(item) == 1 and type(text := item.get("text")) is str:
+                # A fast path for most parts.
+                if text:
+                    yield TextDelta(text)
+            else:
+                yield from self._decode_part(CamelCaseFields(item, path), item)
+        if candidate.has_rest():
+            self._raw_stop = candidate.take_text("finishReason") or self._raw_stop
+            for key, value in candidate.rest().items():
+                prefix = PRIVATE if key in _STATISTICS else ""
+                self._extra[f"{prefix}{_CANDIDATE}{key}"] = value
+
+    def _decode_rest(self, fields: CamelCaseFields) -> None:
+        """Decode what stands beside the candidates."""
+        if (usage := fields.take_object("usageMetadata")) is not None:
+            self._usage = _decode_usage(usage)
+        feedback = fields.peek("promptFeedback")
+        reason = isinstance(feedback, dict) and CamelCaseFields(feedback).take_any("blockReason")
+        if reason:
+            self._is_blocked, self._raw_stop = True, str(reason)
+        self._extra |= mark_private(fields.rest(), _STATISTICS)
+
+    def _decode_part(self, fields: CamelCaseFields, item: Json) -> Iterator[Event]:
+        """Decode a part, after its signature: that belongs to the reasoning before it."""
+        if is_other_part(fields):
+            yield PartAdded(Other(dict(item)))
+            return
+        signature = decode_signature(fields)
+        if fields.take("thought", bool):
+            yield ReasoningDelta(fields.take_text("text"), signature, fields.rest() or None)
+            return
+        if signature:
+            yield ReasoningDelta("", signature)
+        if call := fields.take_object("functionCall"):
+            if call.take_any("partialArgs", "willContinue"):
+                raise WireError("Streamed arguments are not supported", call.path_of("args"))
+            identity, name, arguments, extra = decode_call(call, fields)
+            yield from self._calls.add_whole(identity, name, arguments, extra=extra)
+        elif fields.has("text"):
+            text, extra = fields.take_text("text"), fields.rest()
+            if text or extra:
+                yield TextDelta(text, extra or None)
+        elif isinstance(media := decode_media(fields), Image):
+            yield PartAdded(media)
+        elif not signature or media:
+            signed = ("thoughtSignature", "thought_signature")
+            yield PartAdded(Other({key: item[key] for key in item if key not in signed}))
+
+
+def _decode_usage(fields: CamelCaseFields) -> Usage:
+    counts = (_decode_count(fields, word) for word in _COUNTS)
+    prompt, tool_use, text, reasoning, cached, total = counts
+    extra = mark_private(fields.rest(), _STATISTICS)
+    extra |= {_TOOL_USE_TOKENS: tool_use} if tool_use else {}
+    extra |= (
+        {_TOTAL_TOKENS: total} if total not in (0, prompt + tool_use + text + reasoning) else {}
+    )
+    return Usage(prompt + tool_use, text + reasoning, cached, 0, reasoning, extra)
+
+
+def _decode_count(fields: CamelCaseFields, word: str) -> int:
+    value = parse_number(fields.take_any(f"{word}TokenCount"))
+    return int(value) if isinstance(value, (int, float)) else 0
+
+
+def encode_reply(reply: Reply, envelope: Envelope) -> Json:
+    is_same_wire = reply.wire == NAME
+    encode_signature = str if is_same_wire else wrap_signature
+    parts = encode_signed_parts(
+        reply.parts, lambda part: _encode_part(part, is_same_wire), encode_signature
+    )
+    finish = Finish(reply.stop_reason, reply.raw_stop_reason, reply.usage, reply.extra)
+    head = _encode_head(envelope, reply.id, reply.model)
+    return _encode_last(parts or [{"text": ""}], finish, is_same_wire) | head
+
+
+def _encode_head(envelope: Envelope, identity: str, model: str) -> Json:
+    return {
+        "modelVersion": model or envelope.request.model,
+        "responseId": identity or envelope.id or "0",
+    }
+
+
+def _encode_part(part: Part, is_same_wire: bool) -> Json:
+    extra = dict(part.extra) if is_same_wire and not isinstance(part, Other) else {}
+    match part:
+        case Text():
+            return {"text": part.text, **extra} if part.text or extra else {}
+        case Reasoning():
+            return {"text": part.text, "thought": True, **extra} if part.text or extra else {}
+        case ToolCall():
+            call = encode_call(part, part.name, extra.pop(ORIGINAL_ID, part.id))
+            call |= extra.pop("functionCall", {})
+            return {"functionCall": call, **extra}
+        case Image():
+            source, key = encode_media(part)
+            return {key: source | extra.pop(key, {}), **extra}
+        case Other():
+            return dict(part.data) if is_same_wire else {}
+        case _:
+            return {}
+
+
+def _encode_last(parts: list[Json], finish: Finish, is_same_wire: bool) -> Json:
+    """Encode the chunk that ends a reply."""
+    candidate: Json = {
+        "content": {"role": "model", "parts": parts},
+        "finishReason": _encode_stop_reason(finish, is_same_wire),
+        "index": 0,
+    }
+    usage = _encode_usage(finish.usage or Usage(), is_same_wire)
+    out: Json = {"candidates": [candidate], "usageMetadata": usage}
+    for key, value in unmark_private(finish.extra or {}).items() if is_same_wire else ():
+        target = candidate if key.startswith(_CANDIDATE) else out
+        target[key.removeprefix(_CANDIDATE)] = value
+    return out
+
+
+def _encode_stop_reason(finish: Finish, is_same_wire: bool) -> str:
+    """Return the upstream's own finish reason if it is still true."""
+    reason, raw = finish.stop_reason or "stop", finish.raw_stop_reason
+    if is_same_wire and raw:
+        expected = "stop" if reason == "calls" else reason
+        if _STOP_REASONS.get(raw, "stop") == expected:
+            return raw
+    return _FINISH_REASONS.get(reason, "STOP")
+
+
+def _encode_usage(usage: Usage, is_same_wire: bool) -> Json:
+    extra = usage.extra if is_same_wire else {}
+    counts = {
+        "promptTokenCount": max(0, usage.input - extra.get(_TOOL_USE_TOKENS, 0)),
+        "candidatesTokenCount": max(0, usage.output - usage.reasoning),
+        "totalTokenCount": usage.input + usage.output,
+    }
+    optional = omit_none(
+        cachedContentTokenCount=usage.cached or None, thoughtsTokenCount=usage.reasoning or None
+    )
+    return counts | optional | unmark_private(extra)
+
+
+class GeminiStreamEncoder:
+    """Encodes events as server-sent events, or as the items of one JSON array."""
+
+    def __init__(self, envelope: Envelope, *, array: bool = False) -> None:
+        self._head = _encode_head(envelope, "", "")
+        self._envelope = envelope
+        self._is_array = array
+        self._has_sent = self._has_calls = self._is_same_wire = False
+        self._signature = ""
+        """Held back for the part that follows the reasoning."""
+
+    def feed(self, event: Event) -> bytes:
+        match event:
+            case Started():
+                self._head = _encode_head(self._envelope, event.id, event.model)
+                self._is_same_wire = event.wire == NAME
+                return b""
+            case TextDelta():
+                return self._encode_part(Text(event.text, event.extra or {}))
+            case ReasoningDelta():
+                return self._encode_reasoning(event)
+            case CallEnd():
+                self._has_calls = True
+                return self._encode_part(event.call)
+            case PartAdded():
+                return self._encode_part(event.part)
+            case Failure():
+                return self._encode_frame(encode_failure(event), is_last=True)
+            case Finish():
+                return self._encode_finish(event)
+            case _:
+                return b""
+
+    def _encode_reasoning(self, event: ReasoningDelta) -> bytes:
+        before = self._encode_chunk(self._sign({"text": ""})) if self._signature else b""
+        chunk = self._encode_part(Reasoning(event.text, None, event.extra or {}))
+        if event.signature:
+            signature = event.signature
+            self._signature = signature if self._is_same_wire else wrap_signature(signature)
+        return before + chunk
+
+    def _encode_part(self, part: Text | Reasoning | ToolCall | Image | Other) -> bytes:
+        encoded = _encode_part(part, self._is_same_wire)
+        if not encoded:
+            return b""
+        return self._encode_chunk(encoded if isinstance(part, Other) else self._sign(encoded))
+
+    def _sign(self, part: Json) -> Json:
+        if self._signature:
+            part["thoughtSignature"] = self._signature
+            self._signature = ""
+        return part
+
+    def _encode_finish(self, event: Finish) -> bytes:
+        needs_part = not self._has_calls or bool(self._signature)
+        parts = [self._sign({"text": ""})] if needs_part else []
+        last = _encode_last(parts, event, self._is_same_wire) | self._head
+        return self._encode_frame(last, is_last=True)
+
+    def _encode_chunk(self, part: Json) -> bytes:
+        content = {"role": "model", "parts": [part]}
+        return self._encode_frame({"candidates": [{"content": content, "index": 0}], **self._head})
+
+    def _encode_frame(self, value: Json, *, is_last: bool = False) -> bytes:
+        data = encode_line(value)
+        if not self._is_array:
+            return b"data: " + data + b"\n\n"
+        before, after = b",\n" if self._has_sent else b"[", b"]" if is_last else b""
+        self._has_sent = True
+        return before + data + after

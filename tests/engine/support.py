@@ -1,4 +1,4 @@
-"""A model behind every wire, without a network: it is asked and answers in that wire's words."""
+"""Requests to and replies from a model behind any wire, without a network."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def user(text: str) -> Message:
     return Message("user", (Text(text),))
 
 
-def asked(*messages: Message, **fields: Any) -> Request:
-    """A request with tools."""
+def build_request(*messages: Message, **fields: Any) -> Request:
+    """Build a request with tools."""
     fields = {"tools": TOOLS, **fields}
     return Request(model="m", messages=messages or (user("How is Oslo?"),), **fields)
 
 
-def ids() -> Callable[[], str]:
+def count_ids() -> Callable[[], str]:
     numbers = count(1)
     return lambda: f"call_new_{next(numbers)}"
 
 
 def prepare(request: Request, **profile: Any) -> Attempt:
     profile.setdefault("model", "plain-7b")
-    return prepare_attempt(request, ModelProfile(**profile), new_id=ids())
+    return prepare_attempt(request, ModelProfile(**profile), new_id=count_ids())
 
 
 class PipelineRun:
@@ -56,17 +56,17 @@ class PipelineRun:
         return None
 
 
-def seen(sent: Attempt) -> Request:
-    """What the upstream understands of what it is sent."""
+def decode_outgoing(sent: Attempt) -> Request:
+    """Decode the outgoing request as the upstream would."""
     return get_wire(sent.profile.wire).decode_request(sent.outgoing.body, model="m")
 
 
-def answered(sent: Attempt, events: Sequence[Event], *, piece: int = 0) -> Reply:
-    """What a client gets if the upstream says this: whole, or streamed in pieces."""
-    return fold(events_of(sent, events, piece=piece))
+def read_reply(sent: Attempt, events: Sequence[Event], *, piece: int = 0) -> Reply:
+    """Return the reply that a client gets for an upstream's events, streamed if `piece` is set."""
+    return fold(read_events(sent, events, piece=piece))
 
 
-def events_of(sent: Attempt, events: Sequence[Event], *, piece: int = 0) -> Iterable[Event]:
+def read_events(sent: Attempt, events: Sequence[Event], *, piece: int = 0) -> Iterable[Event]:
     wire = get_wire(sent.profile.wire)
     envelope = Envelope(sent.model_request, "id_1", 1)
     answer = ReplyReader(sent)

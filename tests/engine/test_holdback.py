@@ -28,13 +28,13 @@ def begins_freely(text: str) -> bool:
     return not begins_like_refusal(text[:CHUNK])
 
 
-def test_ordinary_prose_begins_as_no_refusal_does() -> None:
+def test_ordinary_text_does_not_open_like_a_refusal() -> None:
     assert sum(map(begins_freely, ORDINARY.values())) > len(ORDINARY) * 0.9
     assert not any(begins_freely(text) for text in (*CANDIDATES.values(), *REFUSALS.values()))
 
 
 @pytest.mark.parametrize("dialect", MODES)
-def test_ordinary_prose_waits_for_nothing_but_markers(dialect: str) -> None:
+def test_ordinary_text_is_held_only_for_markers(dialect: str) -> None:
     for name, text in ORDINARY.items():
         if dialect in FENCED and "```json" in text:
             continue
@@ -45,7 +45,7 @@ def test_ordinary_prose_waits_for_nothing_but_markers(dialect: str) -> None:
         assert max(found) <= longest_marker(dialect), name
 
 
-def test_plain_sentences_leave_at_once() -> None:
+def test_plain_sentences_are_sent_at_once() -> None:
     for name in ("a greeting", "one sentence", "a paragraph", "a long text", "German", "Chinese"):
         found = waits(ORDINARY[name], "tagged")
         assert max(found) <= CHUNK, name
@@ -53,7 +53,7 @@ def test_plain_sentences_leave_at_once() -> None:
 
 
 @pytest.mark.parametrize("dialect", MODES)
-def test_what_may_be_a_refusal_is_decided_soon(dialect: str) -> None:
+def test_possible_refusal_is_decided_within_the_limit(dialect: str) -> None:
     most = MAX_UNDECIDED + longest_marker(dialect)
     for name, text in CANDIDATES.items():
         found = waits(text, dialect)
@@ -61,13 +61,13 @@ def test_what_may_be_a_refusal_is_decided_soon(dialect: str) -> None:
         assert max(found) <= most, name
 
 
-def test_a_refusal_waits_for_its_end() -> None:
+def test_refusal_is_held_to_its_end() -> None:
     for name, text in REFUSALS.items():
         assert waits(text, NATIVE)[0] == len(text) - CHUNK, name
 
 
 @pytest.mark.parametrize("dialect", MODES)
-def test_words_before_a_long_call_do_not_wait_for_it(dialect: str) -> None:
+def test_text_before_a_long_call_is_sent_before_it(dialect: str) -> None:
     for name, text in BEFORE_A_CALL.items():
         if begins_freely(text):
             found = waits(text, dialect, LONG)

@@ -1,16 +1,33 @@
-"""What replies come to: real ones of each class, as models write them."""
+"""The outcome of each kind of reply, and the loop guard."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from tests.engine.gateway_support import (
+    CHAT,
+    FORM,
+    OSLO,
+    WEATHER_TOOL,
+    call_reply,
+    read_call_arguments,
+    text_reply,
+    weather_body,
+    whole_and_streamed,
+)
+from tests.gateway.raw_clients import Client, ask
+from tests.gateway.running_gateway import behind, running
 from toolspeak import (
+    Finish,
+    Image,
     Message,
     Request,
     ResponseFormat,
     Text,
+    TextDelta,
     Tool,
     ToolCall,
     ToolChoice,
@@ -18,8 +35,15 @@ from toolspeak import (
     fold,
 )
 from toolspeak.engine import ModelProfile, ReplyReader, prepare_attempt
-from toolspeak.engine.outcome import OUTCOMES, OutcomeKind, classify_reply, find_repeated_call
-from toolspeak.events import Finish, ReasoningDelta, TextDelta
+from toolspeak.engine.outcome import (
+    OUTCOMES,
+    OutcomeKind,
+    classify_reply,
+    find_repeated_call,
+    match_format,
+)
+from toolspeak.events import ReasoningDelta
+from toolspeak.testing import ScriptedServer
 
 TOOLS = (
     Tool(
@@ -41,17 +65,23 @@ TOOLS = (
         },
     ),
 )
-OSLO = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
-JSON = ResponseFormat({"type": "object", "required": ["city"], "properties": {}})
-SAID: dict[OutcomeKind, list[str]] = {
+
+
+CALL_TEXT = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+
+
+CITY_FORMAT = ResponseFormat({"type": "object", "required": ["city"], "properties": {}})
+
+
+REPLIES: dict[OutcomeKind, list[str]] = {
     "calls": [
-        OSLO,
-        f"Let me check that for you.\n{OSLO}",
-        f"<think>\nThey want the weather.\n</think>\n\n{OSLO}",
-        f"{OSLO}\n{OSLO.replace('Oslo', 'Rome')}",
-        OSLO.replace('"Oslo"', '"Oslo", "days": "3"'),
-        OSLO.replace("get_weather", "functions.get_weather"),
-        OSLO.removesuffix("\n</tool_call>"),
+        CALL_TEXT,
+        f"Let me check that for you.\n{CALL_TEXT}",
+        f"<think>\nThey want the weather.\n</think>\n\n{CALL_TEXT}",
+        f"{CALL_TEXT}\n{CALL_TEXT.replace('Oslo', 'Rome')}",
+        CALL_TEXT.replace('"Oslo"', '"Oslo", "days": "3"'),
+        CALL_TEXT.replace("get_weather", "functions.get_weather"),
+        CALL_TEXT.removesuffix("\n</tool_call>"),
     ],
     "answer": [
         "It is 12 °C in Oslo, and it rains.",
@@ -75,19 +105,19 @@ SAID: dict[OutcomeKind, list[str]] = {
         "I can't run commands that would wipe your home directory.",
     ],
     "invalid-call": [
-        OSLO.replace('"city"', '"town"'),
-        OSLO.replace('"Oslo"', '["Oslo", "Rome"]'),
-        OSLO.replace('{"city": "Oslo"}', "{}"),
-        OSLO.replace('"Oslo"', '"Oslo", "days": 30'),
+        CALL_TEXT.replace('"city"', '"town"'),
+        CALL_TEXT.replace('"Oslo"', '["Oslo", "Rome"]'),
+        CALL_TEXT.replace('{"city": "Oslo"}', "{}"),
+        CALL_TEXT.replace('"Oslo"', '"Oslo", "days": 30'),
         "<tool_call>get_weather: Oslo</tool_call>",
         "<tool_call>\n[]\n</tool_call>",
         '{"name": "get_weather", "arguments": {"town": "Oslo"}}',
         '{"content": null, "tool_calls": [{"id": "1", "name": "get_weather", "arguments": "{}"}]}',
     ],
     "unknown-tool": [
-        OSLO.replace("get_weather", "search_web"),
-        OSLO.replace("get_weather", "weather"),
-        f"I'll look.\n{OSLO.replace('get_weather', 'get_forecast')}",
+        CALL_TEXT.replace("get_weather", "search_web"),
+        CALL_TEXT.replace("get_weather", "weather"),
+        f"I'll look.\n{CALL_TEXT.replace('get_weather', 'get_forecast')}",
     ],
     "missing-call": [
         "I will check the weather in Oslo for you.",
@@ -103,55 +133,150 @@ SAID: dict[OutcomeKind, list[str]] = {
         "Je n'ai pas accès aux données météorologiques en temps réel.",
     ],
     "truncated-call": [
-        OSLO[:40],
-        OSLO[:60],
-        f"Let me look.\n{OSLO[:55]}",
+        CALL_TEXT[:40],
+        CALL_TEXT[:60],
+        f"Let me look.\n{CALL_TEXT[:55]}",
     ],
-    "repeated-call": [OSLO, f"Once more.\n{OSLO}"],
+    "repeated-call": [CALL_TEXT, f"Once more.\n{CALL_TEXT}"],
     "wrong-format": ["It is 12 °C.", '{"temperature": 12}', "```json\n[1]\n```"],
     "empty": ["", " \n", "<think></think>\n"],
 }
 
 
-def test_every_class_has_examples() -> None:
-    assert SAID.keys() == OUTCOMES.keys()
+def test_every_outcome_has_example_replies() -> None:
+    assert REPLIES.keys() == OUTCOMES.keys()
 
 
-@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind in SAID for text in SAID[kind]])
-def test_replies(kind: OutcomeKind, text: str) -> None:
-    assert outcome(kind, text) == kind
+@pytest.mark.parametrize(
+    ("kind", "text"), [(kind, text) for kind in REPLIES for text in REPLIES[kind]]
+)
+def test_reply_is_classified(kind: OutcomeKind, text: str) -> None:
+    assert classify(kind, text) == kind
 
 
 @pytest.mark.parametrize("kind", ["calls", "invalid-call", "unknown-tool", "answer"])
-def test_thoughts_make_no_difference(kind: OutcomeKind) -> None:
-    assert outcome(kind, SAID[kind][0], thought="I should look that up.") == kind
+def test_reasoning_before_a_reply_does_not_change_its_outcome(kind: OutcomeKind) -> None:
+    assert classify(kind, REPLIES[kind][0], reasoning="I should look that up.") == kind
 
 
-def test_what_was_cut_by_the_limit_is_no_fault_of_the_model() -> None:
-    assert outcome("answer", "", stop="length") == "answer"
-    assert outcome("truncated-call", OSLO[:16], stop="length") == "truncated-call"
+def test_reply_ended_by_the_limit_is_not_empty() -> None:
+    assert classify("answer", "", stop="length") == "answer"
+    assert classify("truncated-call", CALL_TEXT[:16], stop="length") == "truncated-call"
 
 
-def test_a_filter_says_no_more_than_that() -> None:
-    assert outcome("answer", "", stop="refusal") == "refusal"
+def test_stop_reason_refusal_is_a_refusal() -> None:
+    assert classify("answer", "", stop="refusal") == "refusal"
 
 
-def outcome(kind: OutcomeKind, text: str, *, thought: str = "", stop: Any = "stop") -> OutcomeKind:
-    """What a reply comes to, where the conversation is such that it could be of that kind."""
+def classify(
+    kind: OutcomeKind, text: str, *, reasoning: str = "", stop: Any = "stop"
+) -> OutcomeKind:
+    """Return the outcome of a reply in a conversation in which `kind` is possible."""
     call = ToolCall(id="c", name="get_weather", arguments={"city": "Oslo"})
     result = ToolResult(call_id="c", name="get_weather", content="rain")
-    asked = Message("user", (Text("How is the weather in Oslo?"),))
+    question = Message("user", (Text("How is the weather in Oslo?"),))
     turns = (Message("assistant", (call,)), Message("tool", (result,)))
-    messages = (asked, *turns * 3) if kind == "repeated-call" else (asked,)
+    messages = (question, *turns * 3) if kind == "repeated-call" else (question,)
     request = Request(
         model="m",
         messages=messages,
         tools=TOOLS,
         tool_choice=ToolChoice("required" if kind == "missing-call" else "auto"),
-        response_format=JSON if kind == "wrong-format" else None,
+        response_format=CITY_FORMAT if kind == "wrong-format" else None,
     )
     attempt = prepare_attempt(request, ModelProfile(model="m", mode="prompt", dialect="hermes"))
     read = ReplyReader(attempt).read_events
-    thoughts = [ReasoningDelta(thought)] if thought else []
+    thoughts = [ReasoningDelta(reasoning)] if reasoning else []
     reply = fold(read([*thoughts, TextDelta(text), Finish(stop)]))
     return classify_reply(reply, request, attempt.tools, find_repeated_call(messages, 3)).kind
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "expected"),
+    [
+        ('{"city": "Oslo"}', FORM, '{"city": "Oslo"}'),
+        ('  {"city": "Oslo"}\n', FORM, '{"city": "Oslo"}'),
+        ("[1]", None, None),
+        ("{}", None, "{}"),
+        ("{}", FORM, None),
+        ("Oslo", FORM, None),
+    ],
+)
+def test_match_format_returns_the_matching_json(
+    text: str, schema: Any, expected: str | None
+) -> None:
+    assert match_format(text, ResponseFormat(schema)) == expected
+
+
+CALL = ToolCall(id="c", name="look", arguments={})
+
+
+def result(content: Any) -> Message:
+    return Message("tool", (ToolResult(call_id="c", name="look", content=content),))
+
+
+def test_repeated_call_with_different_images_is_no_loop() -> None:
+    shots = [result((Image(data=f"{n}", media_type="image/png"),)) for n in range(3)]
+    turns = [turn for shot in shots for turn in (Message("assistant", (CALL,)), shot)]
+    assert find_repeated_call(turns, 3) is None
+
+
+def test_same_calls_in_one_turn_count_once() -> None:
+    turn = [Message("assistant", (CALL, CALL, CALL)), result("a"), result("a"), result("a")]
+    assert find_repeated_call(turn, 3) is None
+    assert find_repeated_call(turn * 3, 3) is not None
+
+
+def test_user_message_restarts_the_loop_count() -> None:
+    turn = [Message("assistant", (CALL,)), result("a"), Message("user", (Text("Again?"),))]
+    assert find_repeated_call(turn * 4, 3) is None
+
+
+class TestLoopGuard:
+    @pytest.mark.parametrize(
+        ("settings", "requests"),
+        [
+            ({}, 2),
+            ({"polling_tools": ("get_*",)}, 1),
+            ({"max_repeats": 0}, 1),
+            ({"max_repeats": 4}, 1),
+        ],
+        ids=["default", "polling tool", "no limit", "higher limit"],
+    )
+    def test_call_repeated_three_times_is_corrected(
+        self, settings: dict[str, Any], requests: int
+    ) -> None:
+        body = weather_body(CHAT)
+        for number in range(3):
+            function = {"name": "get_weather", "arguments": json.dumps(OSLO)}
+            call = {"id": f"c{number}", "type": "function", "function": function}
+            body["messages"] += [
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": f"c{number}", "content": "rain"},
+            ]
+        with ScriptedServer(call_reply(**OSLO), text_reply("It rains.")) as server:
+            with running(behind(server.url, tools="native", **settings)) as gateway:
+                response = ask(gateway.url, CHAT, body)
+            assert len(server.requests) == requests
+            assert read_call_arguments(CHAT, response.raw) == ([] if requests > 1 else [OSLO])
+            if requests > 1:
+                assert response.text == "It rains."
+                assert "has not changed" in str(server.requests[-1].messages[-1])
+
+
+@whole_and_streamed
+def test_repeated_call_that_is_required_passes(client: Client) -> None:
+    body = client.body("How is the weather in Oslo?", tools=WEATHER_TOOL, required=True)
+    for number in range(3):
+        function = {"name": "get_weather", "arguments": json.dumps(OSLO)}
+        call = {"id": f"c{number}", "type": "function", "function": function}
+        body["messages"] += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{number}", "content": "rain"},
+        ]
+    with (
+        ScriptedServer(call_reply(**OSLO)) as server,
+        running(behind(server.url, tools="native")) as gateway,
+    ):
+        response = ask(gateway.url, client, body)
+    assert read_call_arguments(client, response.raw) == [OSLO]

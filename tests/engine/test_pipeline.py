@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.support import PipelineRun, asked, user
+from tests.engine.support import PipelineRun, build_request, user
 from toolspeak import (
     ArgumentsDelta,
     CallEnd,
@@ -53,7 +53,7 @@ SORRY = "I'm sorry, I don't have access to the time."
 
 
 def start(*messages: Message, choice: str = "auto", **profile: Any) -> PipelineRun:
-    request = asked(*messages, tool_choice=ToolChoice(choice))  # pyright: ignore[reportArgumentType]
+    request = build_request(*messages, tool_choice=ToolChoice(choice))  # pyright: ignore[reportArgumentType]
     profile.setdefault("mode", "native")
     return PipelineRun(Pipeline(request, [ModelProfile(model="m", **profile)], is_streaming=True))
 
@@ -253,7 +253,7 @@ async def serve(pipeline: Pipeline, *failures: Failure | None) -> tuple[list[Att
 def two_upstreams(**profile: Any) -> Pipeline:
     first = ModelProfile(upstream="one", model="m", **profile)
     second = ModelProfile(upstream="two", model="m2", **profile)
-    return Pipeline(asked(), [first, second], is_streaming=False)
+    return Pipeline(build_request(), [first, second], is_streaming=False)
 
 
 class TestFallback:
@@ -282,7 +282,7 @@ class TestFallback:
     def test_upstream_that_breaks_off_after_text_is_not_replaced(self) -> None:
         first = ModelProfile(upstream="one", model="m", mode="native")
         other = ModelProfile(upstream="two", model="m")
-        pipeline = Pipeline(asked(), [first, other], is_streaming=True)
+        pipeline = Pipeline(build_request(), [first, other], is_streaming=True)
         steps = pipeline.run()
         next(steps)
         assert pipeline.receive([Started(), TextDelta("In Oslo it rains. ")])
@@ -293,7 +293,7 @@ class TestFallback:
 
 class TestToolRejection:
     def test_rejected_native_tools_are_sent_in_the_prompt(self) -> None:
-        pipeline = Pipeline(asked(), [ModelProfile(model="m")], is_streaming=False)
+        pipeline = Pipeline(build_request(), [ModelProfile(model="m")], is_streaming=False)
         attempts, rest = asyncio.run(serve(pipeline, NO_TOOLS))
         assert [(one.plan.mode, one.reason) for one in attempts] == [
             ("native", ""),
@@ -302,17 +302,19 @@ class TestToolRejection:
         assert pipeline.observe(fold(rest)) == Observation("", "m", True, None)
 
     def test_rejected_tools_of_a_configured_mode_raise(self) -> None:
-        pipeline = Pipeline(asked(), [ModelProfile(model="m", mode="native")], is_streaming=False)
+        pipeline = Pipeline(
+            build_request(), [ModelProfile(model="m", mode="native")], is_streaming=False
+        )
         with pytest.raises(UpstreamError, match="does not support tools"):
             asyncio.run(serve(pipeline, NO_TOOLS))
 
     def test_second_failure_raises_the_rejection(self) -> None:
-        pipeline = Pipeline(asked(), [ModelProfile(model="m")], is_streaming=False)
+        pipeline = Pipeline(build_request(), [ModelProfile(model="m")], is_streaming=False)
         other = Failure("bad_request", "something else", 400)
         with pytest.raises(UpstreamError, match="does not support tools"):
             asyncio.run(serve(pipeline, NO_TOOLS, other))
 
     def test_native_call_is_observed_as_native(self) -> None:
-        pipeline = Pipeline(asked(), [ModelProfile(model="m")], is_streaming=False)
+        pipeline = Pipeline(build_request(), [ModelProfile(model="m")], is_streaming=False)
         _, rest = asyncio.run(serve(pipeline))
         assert pipeline.observe(fold(rest)) == Observation("", "m", False, False)

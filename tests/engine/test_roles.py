@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.support import CALL, RESULT, asked, prepare
+from tests.engine.support import CALL, RESULT, build_request, prepare
 from toolspeak import Capabilities, Image, Message, Text
 from toolspeak.config.providers import PROVIDERS
 from toolspeak.engine import ModelProfile
@@ -76,7 +76,9 @@ CASES: list[tuple[str, str, str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("roles", "given", "wanted", "notes"), CASES)
-def test_a_conversation_is_settled(roles: Any, given: str, wanted: str, notes: list[str]) -> None:
+def test_roles_are_adapted_to_the_template(
+    roles: Any, given: str, wanted: str, notes: list[str]
+) -> None:
     target = ModelProfile(model="m", quirks=Quirks(roles=roles))
     messages, said = adapt_roles(talk(given), target)
     assert messages == talk(wanted)
@@ -94,7 +96,7 @@ def test_a_conversation_is_settled(roles: Any, given: str, wanted: str, notes: l
         (Capabilities(system_role=True), "S a | U b", "S a | U b", []),
     ],
 )
-def test_what_is_known_of_a_model_counts(
+def test_roles_follow_the_model_capabilities(
     capabilities: Capabilities, given: str, wanted: str, notes: list[str]
 ) -> None:
     messages, said = adapt_roles(talk(given), ModelProfile(model="m", capabilities=capabilities))
@@ -102,7 +104,7 @@ def test_what_is_known_of_a_model_counts(
     assert [note.message for note in said] == notes
 
 
-def test_mistral_hears_the_assistant_between_results_and_the_user() -> None:
+def test_mistral_gets_an_assistant_message_after_results() -> None:
     target = ModelProfile(model="m", quirks=PROVIDERS["mistral"].quirks)
     messages, (note,) = adapt_roles(talk("U a | A call | T | U b | A c | U d"), target)
     assert messages == talk("U a | A call | T | A I have the results. | U b | A c | U d")
@@ -110,12 +112,12 @@ def test_mistral_hears_the_assistant_between_results_and_the_user() -> None:
 
 
 @pytest.mark.parametrize("wire", ["openai_responses", "anthropic", "ollama", "gemini"])
-def test_other_wires_have_their_own_ways(wire: str) -> None:
+def test_roles_of_other_wires_are_unchanged(wire: str) -> None:
     messages = talk("D a | U b | S c | U d")
     assert adapt_roles(messages, ModelProfile(model="m", wire=wire)) == (messages, ())
 
 
-def test_what_is_more_than_text_stays_as_it_is() -> None:
+def test_merged_messages_keep_names_images_and_extra_fields() -> None:
     """People with names, texts of which more is said, and pictures."""
     kept = Text("a", {"cache_control": {"type": "ephemeral"}})
     picture = Image(data="AA==")
@@ -129,13 +131,13 @@ def test_what_is_more_than_text_stays_as_it_is() -> None:
     assert messages == (Message("user", (kept, Text("b"), picture, Text("c"))), given[2])
 
 
-def test_only_openai_is_told_of_developers() -> None:
+def test_only_openai_gets_developer_messages() -> None:
     known = {name for name, row in PROVIDERS.items() if row.quirks.roles == "any"}
     assert known == {"openai"}
 
 
-def test_the_upstream_gets_it_so() -> None:
-    request = asked(*talk("S a | D b | U c | A call | T | S d"))
+def test_adapted_roles_are_sent_to_the_upstream() -> None:
+    request = build_request(*talk("S a | D b | U c | A call | T | S d"))
     sent = prepare(request, mode="native")
     assert [
         (message["role"], message["content"]) for message in sent.outgoing.body["messages"]

@@ -19,7 +19,7 @@ TOOLS: list[dict[str, Any]] = json.loads(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_dialect_tells_all_it_has_to(dialect: str) -> None:
+def test_prompt_in_every_dialect_has_tools_and_rules(dialect: str) -> None:
     text = augment_system_prompt("Be helpful.", TOOLS, dialect, examples=True)
     assert text.startswith("Be helpful.\n\n")
     for tool in TOOLS:
@@ -31,15 +31,15 @@ def test_every_dialect_tells_all_it_has_to(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("base", [None, "", "  \n"])
-def test_without_a_base_there_are_only_the_instructions(base: str | None) -> None:
+def test_prompt_without_a_base_is_only_instructions(base: str | None) -> None:
     assert augment_system_prompt(base, TOOLS) == render_tools("tagged", TOOLS)
 
 
-def test_without_tools_there_is_only_the_base() -> None:
+def test_prompt_without_tools_is_only_the_base() -> None:
     assert augment_system_prompt("Be helpful.", []) == "Be helpful."
 
 
-def test_a_compact_list_has_one_line_for_each_tool() -> None:
+def test_compact_list_has_one_line_per_tool() -> None:
     lines = render_tools("tagged", TOOLS, compact=True).splitlines()
     assert (
         "- read_file(file_path: string, offset?: integer, limit?: integer) — Reads a file from the "
@@ -48,7 +48,7 @@ def test_a_compact_list_has_one_line_for_each_tool() -> None:
     assert sum(line.startswith("- ") for line in lines) == len(TOOLS)
 
 
-def test_a_compact_list_tells_what_objects_hold() -> None:
+def test_compact_list_describes_nested_parameters() -> None:
     edit = {"type": "object", "properties": {"old": {"type": "string"}, "all": {"const": True}}}
     schema = {
         "type": "object",
@@ -68,14 +68,14 @@ def test_a_compact_list_tells_what_objects_hold() -> None:
     )
 
 
-def test_a_compact_list_is_a_quarter_of_the_full_one() -> None:
+def test_compact_list_takes_a_quarter_of_the_full_one() -> None:
     full, compact = (
         len(augment_system_prompt(None, TOOLS, compact=compact)) for compact in (False, True)
     )
     assert compact * 4 <= full
 
 
-def test_auto_is_compact_where_the_list_is_long() -> None:
+def test_compact_auto_with_a_long_list_is_compact() -> None:
     assert augment_system_prompt(None, TOOLS, compact="auto") == augment_system_prompt(
         None, TOOLS, compact=True
     )
@@ -88,9 +88,7 @@ def test_auto_is_compact_where_the_list_is_long() -> None:
     ("context", "is_compact"),
     [(None, True), (8_192, True), (32_768, True), (131_072, False), (1_000_000, False)],
 )
-def test_auto_goes_by_what_the_list_takes_of_the_context(
-    context: int | None, is_compact: bool
-) -> None:
+def test_compact_auto_depends_on_the_context(context: int | None, is_compact: bool) -> None:
     tools = TOOLS * 2
     chosen = augment_system_prompt(None, tools, compact="auto", budget=tool_list_budget(context))
     assert chosen == augment_system_prompt(None, tools, compact=is_compact)
@@ -111,14 +109,14 @@ PATCH: dict[str, Any] = {
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("compact", [True, False])
-def test_how_to_write_a_text_is_told_in_full(dialect: str, compact: bool) -> None:
+def test_freeform_tool_is_described_in_full(dialect: str, compact: bool) -> None:
     told = render_tools(dialect, [PATCH, *TOOLS[:1]], compact=compact)
     for words in (PATCH["description"], "Lark grammar", "*** Begin", "LF: /x/"):
         assert words in told
     assert told.count("apply_patch") == 1, "an example would have to make up a text"
 
 
-def test_a_compact_list_tells_the_form_of_a_text_below_its_tool() -> None:
+def test_compact_list_shows_the_grammar_below_its_tool() -> None:
     lines = render_tools("tagged", [PATCH], compact=True).splitlines()
     at = lines.index(f"- apply_patch(input: string) — {PATCH['description']}")
     assert lines[at + 1 : at + 6] == [
@@ -130,7 +128,7 @@ def test_a_compact_list_tells_the_form_of_a_text_below_its_tool() -> None:
     ]
 
 
-def test_a_form_that_is_endless_is_cut() -> None:
+def test_very_long_grammar_is_shortened() -> None:
     endless = {**PATCH, "format": {"syntax": "regex", "definition": "(a|b) " * 9_999}}
     told = render_tools("tagged", [endless], compact=True)
     assert "It must match this regular expression:\n  (a|b) (a|b)" in told
@@ -150,12 +148,12 @@ def test_a_form_that_is_endless_is_cut() -> None:
         ("天气预报天气预报", 5, "天气预报…"),
     ],
 )
-def test_what_is_too_long_ends_with_a_word(text: str, longest: int, shown: str) -> None:
+def test_shorten_text_ends_at_a_word(text: str, longest: int, shown: str) -> None:
     assert shorten_text(text, longest) == shown
     assert len(shown) <= longest
 
 
-def test_a_long_sentence_is_not_cut_in_a_word() -> None:
+def test_compact_list_shortens_a_description_at_a_word() -> None:
     tool = Tool(name="f", description="Finds " + "something " * 30)
     [line] = [
         line for line in render_tools("xml", [tool], compact=True).splitlines() if "- f" in line
@@ -191,12 +189,12 @@ def test_a_long_sentence_is_not_cut_in_a_word() -> None:
         ("", ""),
     ],
 )
-def test_the_first_sentence(description: str, sentence: str) -> None:
+def test_get_first_sentence_of_a_description(description: str, sentence: str) -> None:
     assert get_first_sentence(description) == sentence
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_shown_call_is_a_call(dialect: str) -> None:
+def test_example_call_parses_as_a_call(dialect: str) -> None:
     text = render_tools(dialect, TOOLS[1:2])
     shown = text.split("arguments:\n\n")[1].split("\n\nAfter a call")[0].split("\n\nMake one")[0]
     assert [call.name for call in extract(shown, tools=TOOLS, dialect=dialect).calls] == [

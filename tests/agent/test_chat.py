@@ -264,7 +264,7 @@ def test_piped_input_denies_calls_that_need_approval(server: ScriptedServer, fol
 
 
 def test_mcp_tools_are_used(server: ScriptedServer, folder: Path) -> None:
-    script = Path(__file__).parent / "servers" / "sdk.py"
+    script = Path(__file__).parent / "servers" / "raw.py"
     entry = {"command": sys.executable, "args": [str(script)]}
     (folder / "servers.json").write_text(json.dumps({"mcpServers": {"own": entry}}))
     options = ["--mcp", "servers.json", "--auto-approve", "own__*"]

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,16 +24,16 @@ LONG = 60.0
 """Seconds for what should be immediate, on a busy machine."""
 
 
-def toys(**options: Any) -> McpServer:
+def create_sdk_server(**options: Any) -> McpServer:
     return McpServer.stdio("toys", sys.executable, [SDK], startup_timeout=LONG, **options)
 
 
-def raw(**options: Any) -> McpServer:
+def create_raw_server(**options: Any) -> McpServer:
     return McpServer.stdio("raw", sys.executable, [RAW], startup_timeout=LONG, **options)
 
 
 @asynccontextmanager
-async def opened(server: McpServer) -> AsyncGenerator[McpServer]:
+async def open_server(server: McpServer) -> AsyncGenerator[McpServer]:
     await server.open()
     try:
         yield server
@@ -43,21 +42,31 @@ async def opened(server: McpServer) -> AsyncGenerator[McpServer]:
         assert len(asyncio.all_tasks()) == 1, "something is left running"
 
 
-async def tools_of(server: McpServer) -> dict[str, AgentTool]:
+async def list_tools(server: McpServer) -> dict[str, AgentTool]:
     return {tool.name: tool for tool in await server.list_tools()}
 
 
-async def give(server: McpServer, tool: str, /, **arguments: Any) -> Any:
+async def call_tool(server: McpServer, tool: str, /, **arguments: Any) -> Any:
     """Call a tool, looking it up each time as an agent does."""
-    found = (await tools_of(server))[f"{server.name}__{tool}"]
+    found = (await list_tools(server))[f"{server.name}__{tool}"]
     return await found.handler(arguments)
 
 
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+async def until(holds: Callable[[], bool]) -> None:
     """Wait until a condition holds."""
     async with asyncio.timeout(LONG):
-        while not await holds():
+        while not holds():
             await asyncio.sleep(0.01)
+
+
+async def until_calls_are_open(server: McpServer, count: int) -> None:
+    """Wait until the server's session has this many calls that are not answered yet."""
+
+    def is_open() -> bool:
+        session = server._session  # pyright: ignore[reportPrivateUsage]
+        return session is not None and session._open_calls == count  # pyright: ignore[reportPrivateUsage]
+
+    await until(is_open)
 
 
 def is_running(process: int) -> bool:
@@ -102,7 +111,7 @@ def test_agent_uses_tools_over_stdio_and_http() -> None:
     with http_server() as running:
         script = Script(("toys__add", {"a": 1, "b": 2}), ("web__add", {"a": 3, "b": 4}))
         web = McpServer.http("web", running.url, startup_timeout=LONG)
-        agent = Agent(script, tools=[toys(), web], approval="full")
+        agent = Agent(script, tools=[create_sdk_server(), web], approval="full")
         assert agent.run_sync("Add.").text == "1 + 2 = 3 | 3 + 4 = 7"
         first = script.requests[0].tools or ()
         described = {tool.name: tool for tool in first}
@@ -115,18 +124,18 @@ def test_agent_uses_tools_over_stdio_and_http() -> None:
 
 def test_agent_continues_after_tool_or_server_failure() -> None:
     script = Script(
-        ("toys__fail", {"why": "out of ink"}),
-        ("toys__die", {}),
-        ("toys__add", {"a": 2, "b": 2}),
+        ("raw__fail", {"why": "out of ink"}),
+        ("raw__die", {}),
+        ("raw__add", {"a": 2, "b": 2}),
     )
-    agent = Agent(script, tools=[toys()], approval="full")
+    agent = Agent(script, tools=[create_raw_server()], approval="full")
     agent.run_sync("Try.")
     failed, died, added = script.results()
     assert failed.is_error
-    assert failed.text == "`toys__fail` failed: Error executing tool fail: out of ink"
+    assert failed.text == "`raw__fail` failed: out of ink"
     assert died.is_error
     assert died.text == (
-        "`toys__die` failed: MCP server 'toys' was lost during the call. "
+        "`raw__die` failed: MCP server 'raw' was lost during the call. "
         "The call may or may not have been executed. Check before you call it again."
     )
     assert (added.is_error, added.text) == (False, "2 + 2 = 4")
@@ -134,7 +143,7 @@ def test_agent_continues_after_tool_or_server_failure() -> None:
 
 def test_agent_opened_in_one_task_can_be_closed_in_another() -> None:
     async def work() -> None:
-        agent = Agent(Script(("raw__pid", {})), tools=[raw()], approval="full")
+        agent = Agent(Script(("raw__pid", {})), tools=[create_raw_server()], approval="full")
         await asyncio.create_task(agent.__aenter__())
         answer = await asyncio.create_task(agent.run("Which?"))
         assert is_running(int(answer.text))
@@ -148,7 +157,9 @@ def test_agent_opened_in_one_task_can_be_closed_in_another() -> None:
 @pytest.mark.parametrize(("trusted", "is_run"), [(True, True), (False, False)])
 def test_read_only_agent_runs_trusted_reading_tools(trusted: bool, is_run: bool) -> None:
     script = Script(("raw__pid", {}))
-    Agent(script, tools=[raw(trust_hints=trusted)], approval="read_only").run_sync("Which?")
+    Agent(script, tools=[create_raw_server(trust_hints=trusted)], approval="read_only").run_sync(
+        "Which?"
+    )
     (result,) = script.results()
     assert result.text.isdecimal() == is_run
     assert result.is_error != is_run
@@ -157,8 +168,8 @@ def test_read_only_agent_runs_trusted_reading_tools(trusted: bool, is_run: bool)
 @pytest.mark.parametrize("trusted", [True, False])
 def test_hints_count_only_with_trust_hints(trusted: bool) -> None:
     async def work() -> None:
-        async with opened(raw(trust_hints=trusted)) as server:
-            found = await tools_of(server)
+        async with open_server(create_raw_server(trust_hints=trusted)) as server:
+            found = await list_tools(server)
             options = [found[f"raw__{name}"].options for name in ("pid", "link", "blob", "mute")]
             assert [one.writes for one in options] == (
                 [False, False, True, True] if trusted else [True] * 4
@@ -175,52 +186,52 @@ def test_hints_count_only_with_trust_hints(trusted: bool) -> None:
 
 def test_result_content_is_converted() -> None:
     async def work() -> None:
-        async with opened(toys()) as server:
-            (picture,) = await give(server, "picture")
+        async with open_server(create_sdk_server()) as server:
+            (picture,) = await call_tool(server, "picture")
             assert picture == Image(data="iVBORw==", media_type="image/png")
-            text, paper, recording = await give(server, "papers")
+            text, paper, recording = await call_tool(server, "papers")
             assert text == Text("Two things:")
             assert (paper.title, paper.text[:8]) == ("file:///a.txt", "api_key=")
             assert recording == Document(data="AAAA", media_type="audio/wav")
-            assert await give(server, "structured") == '{"a":[1,2]}'
+            assert await call_tool(server, "structured") == '{"a":[1,2]}'
             with pytest.raises(ToolError, match="no luck"):
-                await give(server, "fail", why="no luck")
-            process = await give(server, "pid")
+                await call_tool(server, "fail", why="no luck")
+            process = await call_tool(server, "pid")
             with pytest.raises(ToolError, match=r"half \? of a letter"):
-                await give(server, "fail", why="half \ud800 of a letter")
+                await call_tool(server, "fail", why="half \ud800 of a letter")
             deep: list[Any] = []
             for _ in range(5000):
                 deep = [deep]
             with pytest.raises(ToolError, match="nested too deeply"):
-                await give(server, "fail", why=deep)
-            assert await give(server, "pid") == process
+                await call_tool(server, "fail", why=deep)
+            assert await call_tool(server, "pid") == process
 
     run(work())
 
 
 def test_misbehaving_server_is_reported() -> None:
     async def work() -> None:
-        async with opened(raw()) as server:
-            process = await give(server, "pid")
-            assert await give(server, "twice") == "twice was called"
-            assert await give(server, "link") == "b (file:///b): the rest"
-            assert await give(server, "blob") == (Image(data="AAAA", media_type="image/png"),)
-            assert await give(server, "mute") == ""
+        async with open_server(create_raw_server()) as server:
+            process = await call_tool(server, "pid")
+            assert await call_tool(server, "twice") == "twice was called"
+            assert await call_tool(server, "link") == "b (file:///b): the rest"
+            assert await call_tool(server, "blob") == (Image(data="AAAA", media_type="image/png"),)
+            assert await call_tool(server, "mute") == ""
             # The server uses the SDK's code for closed connections.
             with pytest.raises(ToolError, match=r"^the disk is full$"):
-                await give(server, "old_code")
+                await call_tool(server, "old_code")
             for name in ("promise", "nonsense"):
                 with pytest.raises(McpServerError, match="sent an invalid response"):
-                    await give(server, name)
-            assert await give(server, "noise") == "noisy"
-            assert await give(server, "pid") == process
+                    await call_tool(server, name)
+            assert await call_tool(server, "noise") == "noisy"
+            assert await call_tool(server, "pid") == process
 
     run(work())
 
 
 def test_secrets_in_embedded_resources_are_scrubbed() -> None:
-    script = Script(("toys__papers", {}))
-    Agent(script, tools=[toys()], approval="full").run_sync("Read.")
+    script = Script(("raw__papers", {}))
+    Agent(script, tools=[create_raw_server()], approval="full").run_sync("Read.")
     (result,) = script.results()
     assert "sk-abcdefghijklmnop1234" not in result.text
     assert "api_key=" in result.text
@@ -231,11 +242,11 @@ def test_secrets_in_embedded_resources_are_scrubbed() -> None:
 
 def test_all_pages_are_listed_with_valid_names() -> None:
     async def work() -> None:
-        async with opened(raw()) as server:
-            names = list(await tools_of(server))
-            assert len(names) == len(set(names)) == 17
+        async with open_server(create_raw_server()) as server:
+            names = list(await list_tools(server))
+            assert len(names) == len(set(names)) == 23
             assert names[:3] == ["raw__a_b_02310318", "raw__a_b", "raw__a_b_a050a8b4"]
-            assert await give(server, names[0].removeprefix("raw__")) == "a.b was called"
+            assert await call_tool(server, names[0].removeprefix("raw__")) == "a.b was called"
 
     run(work())
 
@@ -244,65 +255,68 @@ def test_changed_tool_list_is_read_again() -> None:
     async def work() -> None:
         with http_server() as running:
             web = McpServer.http("web", running.url, startup_timeout=LONG)
-            for server, change in ((toys(), "grow"), (web, "grow"), (raw(), "change")):
-                async with opened(server):
+            for server, change in (
+                (create_sdk_server(), "grow"),
+                (web, "grow"),
+                (create_raw_server(), "change"),
+            ):
+                async with open_server(server):
                     name = "fresh" if change == "grow" else "late"
-                    assert f"{server.name}__{name}" not in await tools_of(server)
-                    await give(server, change, **({"name": name} if change == "grow" else {}))
+                    assert f"{server.name}__{name}" not in await list_tools(server)
+                    await call_tool(server, change, **({"name": name} if change == "grow" else {}))
 
-                    async def is_there() -> bool:
-                        return f"{server.name}__{name}" in await tools_of(server)  # noqa: B023
-
-                    await until(is_there)
-                    assert await give(server, name)
+                    async with asyncio.timeout(LONG):
+                        while f"{server.name}__{name}" not in await list_tools(server):
+                            await asyncio.sleep(0.01)
+                    assert await call_tool(server, name)
 
     run(work())
 
 
-# Several at once, and too long.
+# Parallel, cancelled and slow calls.
 
 
 def test_calls_run_in_parallel() -> None:
     async def work() -> None:
-        async with opened(toys()) as server:
-            began = time.monotonic()
-            waits = [give(server, "wait", seconds=0.4 + i / 100) for i in range(5)]
-            assert await asyncio.gather(*waits) == [f"waited {0.4 + i / 100:g}" for i in range(5)]
-            assert time.monotonic() - began < 1.9
+        async with open_server(create_raw_server()) as server:
+            # Each call returns once five of them are running.
+            assert (
+                await asyncio.gather(*(call_tool(server, "meet") for _ in range(5))) == ["met"] * 5
+            )
 
     run(work())
 
 
 def test_cancelled_call_does_not_affect_others() -> None:
     async def work() -> None:
-        async with opened(toys()) as server:
-            process = await give(server, "pid")
-            other = asyncio.create_task(give(server, "wait", seconds=0.3))
-            given_up = asyncio.create_task(give(server, "wait", seconds=600))
-            await asyncio.sleep(0.1)
-            given_up.cancel()
+        async with open_server(create_raw_server()) as server:
+            process = await call_tool(server, "pid")
+            other = asyncio.create_task(call_tool(server, "wait", seconds=0.3))
+            cancelled = asyncio.create_task(call_tool(server, "wait", seconds=600))
+            await until_calls_are_open(server, 2)
+            cancelled.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await given_up
+                await cancelled
             assert await other == "waited 0.3"
-            assert await give(server, "pid") == process
+            assert await call_tool(server, "pid") == process
 
     run(work())
 
 
 def test_server_timeout_is_reported() -> None:
-    script = Script(("toys__wait", {"seconds": 600}), ("toys__add", {"a": 1, "b": 1}))
-    Agent(script, tools=[toys(timeout=0.3)], approval="full").run_sync("Wait.")
+    script = Script(("raw__wait", {"seconds": 600}), ("raw__add", {"a": 1, "b": 1}))
+    Agent(script, tools=[create_raw_server(timeout=0.3)], approval="full").run_sync("Wait.")
     waited, added = script.results()
     assert waited.is_error
-    assert "MCP server 'toys' did not answer within 0.3 s." in waited.text
+    assert "MCP server 'raw' did not answer within 0.3 s." in waited.text
     assert added.text == "1 + 1 = 2"
 
 
 def test_agent_timeout_is_reported() -> None:
-    script = Script(("toys__wait", {"seconds": 600}), ("toys__add", {"a": 1, "b": 1}))
-    Agent(script, tools=[toys()], approval="full", timeout=0.3).run_sync("Wait.")
+    script = Script(("raw__wait", {"seconds": 600}), ("raw__add", {"a": 1, "b": 1}))
+    Agent(script, tools=[create_raw_server()], approval="full", timeout=0.3).run_sync("Wait.")
     waited, added = script.results()
-    assert waited.text == "`toys__wait` did not finish within 0.3 s."
+    assert waited.text == "`raw__wait` did not finish within 0.3 s."
     assert added.text == "1 + 1 = 2"
 
 
@@ -310,12 +324,12 @@ def test_stuck_server_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "_CHECK_TIMEOUT", 0.3)
 
     async def work() -> None:
-        async with opened(raw(timeout=0.3)) as server:
-            process = await give(server, "pid")
+        async with open_server(create_raw_server(timeout=0.3)) as server:
+            process = await call_tool(server, "pid")
             with pytest.raises(McpServerError, match=r"did not answer within 0\.3 s"):
-                await give(server, "deaf")
+                await call_tool(server, "deaf")
             server._timeout = None  # pyright: ignore[reportPrivateUsage]
-            assert await give(server, "pid") != process
+            assert await call_tool(server, "pid") != process
             assert not is_running(int(process))
 
     run(work())
@@ -326,54 +340,59 @@ def test_stuck_server_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_server_killed_between_calls_is_restarted() -> None:
     async def work() -> None:
-        async with opened(raw()) as server:
+        async with open_server(create_raw_server()) as server:
             for _ in range(2):
-                process = int(await give(server, "pid"))
+                process = int(await call_tool(server, "pid"))
                 os.kill(process, signal.SIGKILL)
 
-                async def is_noticed() -> bool:
-                    return not (server._session and server._session.is_alive)  # pyright: ignore
-
-                await until(is_noticed)
-                assert int(await give(server, "pid")) != process
+                await until(lambda: not (server._session and server._session.is_alive))  # pyright: ignore
+                assert int(await call_tool(server, "pid")) != process
 
     run(work())
 
 
-def test_server_killed_during_calls_fails_them() -> None:
+def test_server_killed_during_calls_fails_them(tmp_path: Path) -> None:
     async def work() -> None:
-        async with opened(toys()) as server:
-            process = int(await give(server, "pid"))
-            calls = [asyncio.create_task(give(server, "wait", seconds=600)) for _ in range(3)]
-            await asyncio.sleep(0.2)
+        async with open_server(create_raw_server()) as server:
+            process = int(await call_tool(server, "pid"))
+            flags = [tmp_path / name for name in "abc"]
+            calls = [
+                asyncio.create_task(call_tool(server, "wait", seconds=600, begun=str(flag)))
+                for flag in flags
+            ]
+            await until(lambda: all(flag.exists() for flag in flags))
             os.kill(process, signal.SIGKILL)
             for problem in await asyncio.gather(*calls, return_exceptions=True):
                 assert isinstance(problem, McpServerError)
                 assert "was lost during the call" in str(problem)
-            again = await asyncio.gather(*(give(server, "pid") for _ in range(3)))
+            again = await asyncio.gather(*(call_tool(server, "pid") for _ in range(3)))
             assert len(set(again)) == 1
             assert again[0] != str(process)
 
     run(work())
 
 
-def test_http_server_restarted_is_used_again() -> None:
+def test_http_server_restarted_is_used_again(tmp_path: Path) -> None:
     async def work() -> None:
         with http_server() as running:
-            async with opened(McpServer.http("web", running.url, startup_timeout=LONG)) as server:
-                call = asyncio.create_task(give(server, "wait", seconds=600))
-                await asyncio.sleep(0.3)
+            async with open_server(
+                McpServer.http("web", running.url, startup_timeout=LONG)
+            ) as server:
+                begun = tmp_path / "begun"
+                wait = call_tool(server, "wait", seconds=600, begun=str(begun))
+                call = asyncio.create_task(wait)
+                await until(begun.exists)
                 running.kill()
                 with pytest.raises(McpServerError, match="'web' was lost during the call"):
                     await call
                 with pytest.raises(McpServerError, match="'web' cannot be reached"):
-                    await give(server, "pid")
-                assert "web__pid" in await tools_of(server)
+                    await call_tool(server, "pid")
+                assert "web__pid" in await list_tools(server)
                 running.start()
-                assert int(await give(server, "pid"))
+                assert int(await call_tool(server, "pid"))
                 running.kill()
                 running.start()
-                assert int(await give(server, "pid"))
+                assert int(await call_tool(server, "pid"))
 
     run(work())
 
@@ -383,14 +402,14 @@ def test_call_that_was_sent_is_not_repeated() -> None:
 
     async def work() -> None:
         with raw_http() as running:
-            async with opened(McpServer.http("raw", running.url)) as server:
+            async with open_server(McpServer.http("raw", running.url)) as server:
                 running.gate = threading.Event()
-                sent = asyncio.create_task(give(server, "slow"))
+                sent = asyncio.create_task(call_tool(server, "slow"))
                 while not running.raw.called:
                     await asyncio.sleep(0.01)
                 running.refuse()
                 with pytest.raises(McpServerError, match="cannot be reached"):
-                    await give(server, "twice")
+                    await call_tool(server, "twice")
                 with pytest.raises(McpServerError, match="was lost during the call"):
                     await sent
                 running.gate.set()
@@ -404,10 +423,10 @@ def test_forgotten_session_is_started_again(unknown: tuple[int, int]) -> None:
     async def work() -> None:
         with raw_http() as running:
             running.unknown = unknown
-            async with opened(McpServer.http("raw", running.url)) as server:
-                assert await give(server, "twice") == "twice was called"
+            async with open_server(McpServer.http("raw", running.url)) as server:
+                assert await call_tool(server, "twice") == "twice was called"
                 running.sessions.clear()
-                assert await give(server, "twice") == "twice was called"
+                assert await call_tool(server, "twice") == "twice was called"
                 assert running.opened == 2
 
     run(work())
@@ -417,14 +436,14 @@ def test_http_errors_are_reported() -> None:
     async def work() -> None:
         with raw_http() as running:
             headers = {"authorization": "Bearer abc"}
-            async with opened(McpServer.http("raw", running.url, headers=headers)) as server:
+            async with open_server(McpServer.http("raw", running.url, headers=headers)) as server:
                 for status in (503, 500, 401):
                     running.status = status
                     with pytest.raises(McpServerError, match=f"'raw' failed with HTTP {status}"):
-                        await give(server, "twice")
+                        await call_tool(server, "twice")
                 running.status = 0
-                assert await give(server, "twice") == "twice was called"
-                assert {one["authorization"] for one in running.asked} == {"Bearer abc"}
+                assert await call_tool(server, "twice") == "twice was called"
+                assert {one["authorization"] for one in running.headers} == {"Bearer abc"}
 
     run(work())
 
@@ -432,14 +451,14 @@ def test_http_errors_are_reported() -> None:
 def test_failing_server_is_backed_off(tmp_path: Path) -> None:
     """The program works once and never again."""
     flag = tmp_path / "started"
-    code = f"import os, runpy; os.mkdir({str(flag)!r}); runpy.run_path({SDK!r}, None, '__main__')"
+    code = f"import os, runpy; os.mkdir({str(flag)!r}); runpy.run_path({RAW!r}, None, '__main__')"
     server = McpServer.stdio("once", sys.executable, ["-c", code], startup_timeout=LONG)
 
     async def work() -> None:
-        async with opened(server):
+        async with open_server(server):
             for wanted in ("was lost", "cannot be started", "cannot be started"):
                 with pytest.raises(McpServerError, match=wanted) as caught:
-                    await give(server, "die")
+                    await call_tool(server, "die")
                 # The model does not see details of this machine.
                 assert sys.executable not in str(caught.value)
             backoff = server._backoff  # pyright: ignore[reportPrivateUsage]
@@ -447,7 +466,7 @@ def test_failing_server_is_backed_off(tmp_path: Path) -> None:
             for _ in range(4):
                 backoff.record_failure()
             with pytest.raises(McpServerError, match=r"tried again in \d+ s"):
-                await give(server, "die")
+                await call_tool(server, "die")
 
     run(work())
 
@@ -510,7 +529,9 @@ def test_optional_server_that_fails_is_skipped(
 ) -> None:
     missing = McpServer.stdio("missing", "no-such-program", required=False)
     script = Script(("raw__pid", {}))
-    assert Agent(script, tools=[missing, raw()], approval="full").run_sync("Which?").text
+    assert (
+        Agent(script, tools=[missing, create_raw_server()], approval="full").run_sync("Which?").text
+    )
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warning.startswith("MCP server 'missing' cannot be started: `no-such-program`")
     assert warning.endswith("The agent continues without it.")
@@ -519,7 +540,7 @@ def test_optional_server_that_fails_is_skipped(
 def test_required_server_that_fails_raises() -> None:
     missing = McpServer.stdio("missing", "no-such-program")
     with pytest.raises(McpServerError, match="missing"):
-        Agent(Script(), tools=[raw(), missing], approval="full").run_sync("Add.")
+        Agent(Script(), tools=[create_raw_server(), missing], approval="full").run_sync("Add.")
 
 
 def test_invalid_headers_are_rejected() -> None:
@@ -544,7 +565,7 @@ def test_server_cancelled_during_start_is_stopped() -> None:
     run(work())
 
 
-# What programs get, and leave behind.
+# The environment and the end of programs.
 
 
 def test_server_does_not_inherit_the_environment(
@@ -553,27 +574,22 @@ def test_server_does_not_inherit_the_environment(
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
 
     async def work() -> None:
-        async with opened(raw(env={"MINE": "yes"}, cwd=tmp_path)) as server:
-            assert await give(server, "variable", name="OPENAI_API_KEY") == (
+        async with open_server(create_raw_server(env={"MINE": "yes"}, cwd=tmp_path)) as server:
+            assert await call_tool(server, "variable", name="OPENAI_API_KEY") == (
                 f"(not set) in {tmp_path}"
             )
-            assert (await give(server, "variable", name="MINE")).startswith("yes")
-            assert "(not set)" not in await give(server, "variable", name="PATH")
+            assert (await call_tool(server, "variable", name="MINE")).startswith("yes")
+            assert "(not set)" not in await call_tool(server, "variable", name="PATH")
 
     run(work())
 
 
 def test_interrupted_agent_leaves_nothing_running() -> None:
     async def work() -> None:
-        server = toys()
-        agent = Agent(Script(("toys__wait", {"seconds": 600})), tools=[server], approval="full")
+        server = create_raw_server()
+        agent = Agent(Script(("raw__wait", {"seconds": 600})), tools=[server], approval="full")
         running = asyncio.create_task(agent.run("Wait."))
-
-        async def is_waiting() -> bool:
-            session = server._session  # pyright: ignore[reportPrivateUsage]
-            return bool(session and session._open_calls)  # pyright: ignore[reportPrivateUsage]
-
-        await until(is_waiting)
+        await until_calls_are_open(server, 1)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -584,9 +600,9 @@ def test_interrupted_agent_leaves_nothing_running() -> None:
 
 def test_closed_server_is_not_used() -> None:
     async def work() -> None:
-        server = raw()
-        async with opened(server):
-            tool = (await tools_of(server))["raw__pid"]
+        server = create_raw_server()
+        async with open_server(server):
+            tool = (await list_tools(server))["raw__pid"]
         with pytest.raises(McpServerError, match="'raw' is not open"):
             await tool.handler({})
         await server.close()
@@ -600,4 +616,4 @@ def test_missing_sdk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "toolspeak.agent.mcp.session")
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(Exception, match=r"MCP servers need mcp.*pip install 'toolspeak\[agent\]'"):
-        asyncio.run(toys().open())
+        asyncio.run(create_sdk_server().open())

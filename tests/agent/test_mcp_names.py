@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from toolspeak.agent.mcp import load_servers
-from toolspeak.agent.mcp.client import Backoff
-from toolspeak.agent.mcp.endpoints import HttpEndpoint, StdioEndpoint
-from toolspeak.agent.mcp.tools import assign_names
+from toolspeak.agent.mcp.client import Backoff, assign_names
+from toolspeak.agent.mcp.transports import HttpEndpoint, StdioEndpoint
 from toolspeak.config.document import ConfigError
 
 LONG = "a" * 80

@@ -141,14 +141,15 @@ def bad() -> Call:
 
     from rich.console import Console
 
+    from toolspeak.agent.mcp.export import create_server
     from toolspeak.cli import mcp
     from toolspeak.cli.serve import ConfigSource
 
     options = Namespace(config=None, gguf=None, embedded=False)
-    offer = mcp._export_tools(ConfigSource(options, Console(stderr=True)))  # pyright: ignore
+    tools = list(mcp._list_tools(ConfigSource(options, Console(stderr=True))))  # pyright: ignore
 
     async def call(name: str, /, **arguments: Any) -> tuple[bool, Any]:
-        async with Client(offer.create_server("test", "")) as client:
+        async with Client(create_server("test", "", tools)) as client:
             return await caller(client)(name, **arguments)
 
     return call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
@@ -22,7 +22,8 @@ from .render import render_value
 from .serve import ConfigSource, add_config_arguments
 
 if TYPE_CHECKING:
-    from ..agent.mcp.export import AsgiApp, AsgiReceive, AsgiScope, AsgiSend, ExportedTools
+    from ..agent import AgentTool
+    from ..agent.mcp.export import AsgiApp, AsgiReceive, AsgiScope, AsgiSend
     from ..config.settings import Config
     from ..gateway.http import Refused
 
@@ -56,12 +57,12 @@ def run(options: argparse.Namespace) -> int:
         options.host, options.port = _parse_address(options.http)
     settings = ConfigSource(options, Console(stderr=True, highlight=False))
     try:
-        from ..agent.mcp.export import serve_http, serve_stdio
+        from ..agent.mcp.export import create_server, serve_http, serve_stdio
     except ModuleNotFoundError as missing:
         raise UsageError(
             f"`toolspeak mcp` needs {missing.name}: pip install 'toolspeak[agent]'"
         ) from None
-    server = _export_tools(settings).create_server("toolspeak", _INSTRUCTIONS)
+    server = create_server("toolspeak", _INSTRUCTIONS, _list_tools(settings))
     if not options.http:
         asyncio.run(serve_stdio(server))
         return 0
@@ -113,9 +114,9 @@ async def _send_refusal(refused: Refused, send: AsgiSend) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _export_tools(settings: ConfigSource) -> ExportedTools:
+def _list_tools(settings: ConfigSource) -> Iterable[tuple[AgentTool, Mapping[str, bool]]]:
+    """Return the tools to serve, each with its annotations."""
     from ..agent import tool
-    from ..agent.mcp.export import ExportedTools
     from ..agent.tools import build_agent_tools
 
     async def probe(
@@ -130,7 +131,7 @@ def _export_tools(settings: ConfigSource) -> ExportedTools:
         probe: _ASKS_MODEL,
     }
     tools = build_agent_tools(tool(writes=hint is _ASKS_MODEL)(one) for one, hint in hints.items())
-    return ExportedTools(zip(tools, hints.values(), strict=True))
+    return zip(tools, hints.values(), strict=True)
 
 
 # Each tool does what the command of the same name does.

@@ -1,19 +1,25 @@
-"""A server that is written by hand: it knows only the older protocol, and does what no SDK lets a
-server do. `python raw.py` speaks over stdio; `Raw` answers for one over HTTP."""
+"""A server without an SDK: it starts fast, knows only the older protocol, and does what no SDK lets
+a server do. `python raw.py` speaks over stdio; `RawServer` answers for one over HTTP."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 PAGE = 3
 NAMES = (
     *("a.b", "a_b", "a b", "x" * 80, "twice", "twice", "old_code", "promise", "nonsense"),
     *("change", "deaf", "noise", "pid", "link", "blob", "mute", "variable", "slow"),
+    *("add", "wait", "meet", "fail", "die", "papers"),
 )
+CONCURRENT = ("wait", "meet")
+"""Tools that run in threads; any other call blocks the server."""
+MEETING = threading.Barrier(5, timeout=60)
 HINTS = {
     "pid": {"readOnlyHint": True, "idempotentHint": True},
     "link": {"readOnlyHint": True},
@@ -21,15 +27,19 @@ HINTS = {
 }
 BLOB = {"uri": "file:///a.png", "mimeType": "image/png", "blob": "AAAA"}
 LINK = {"type": "resource_link", "uri": "file:///b", "name": "b", "description": "the rest"}
+PAPER = {"uri": "file:///a.txt", "text": "api_key=sk-abcdefghijklmnop1234"}
 CONTENT: dict[str, Any] = {
+    "papers": {"type": "resource", "resource": PAPER},
     "link": LINK,
     "blob": {"type": "resource", "resource": BLOB},
     "mute": {"type": "text", "text": ""},
 }
 
 
-def tool(name: str) -> dict[str, Any]:
+def declare_tool(name: str) -> dict[str, Any]:
     about: dict[str, Any] = {"name": name, "inputSchema": {"type": "object"}}
+    if name == "add":
+        about["inputSchema"]["properties"] = {"a": {"type": "integer"}, "b": {"type": "integer"}}
     if name == "promise":
         about["outputSchema"] = {"type": "object", "required": ["a"]}
     if name in HINTS:
@@ -37,8 +47,20 @@ def tool(name: str) -> dict[str, Any]:
     return about
 
 
-def said(name: str, given: dict[str, Any]) -> str:
+def run_tool(name: str, given: dict[str, Any]) -> str:
     match name:
+        case "add":
+            return f"{given['a']} + {given['b']} = {given['a'] + given['b']}"
+        case "wait":
+            if "begun" in given:
+                Path(given["begun"]).touch()
+            time.sleep(given["seconds"])
+            return f"waited {given['seconds']:g}"
+        case "meet":
+            MEETING.wait()
+            return "met"
+        case "die":
+            os._exit(3)
         case "pid":
             return str(os.getpid())
         case "variable":
@@ -47,8 +69,8 @@ def said(name: str, given: dict[str, Any]) -> str:
             return f"{name} was called"
 
 
-class Raw:
-    """Return the answer to a message."""
+class RawServer:
+    """Answers messages."""
 
     def __init__(self) -> None:
         self.names = list(NAMES)
@@ -75,7 +97,9 @@ class Raw:
         return [{"jsonrpc": "2.0", "id": message["id"], "result": result}]
 
     def page(self, start: int) -> dict[str, Any]:
-        page: dict[str, Any] = {"tools": [tool(name) for name in self.names[start : start + PAGE]]}
+        page: dict[str, Any] = {
+            "tools": [declare_tool(name) for name in self.names[start : start + PAGE]]
+        }
         if start + PAGE < len(self.names):
             page["nextCursor"] = str(start + PAGE)
         return page
@@ -93,6 +117,9 @@ class Raw:
                 self.names.append("late")
                 before.append({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
                 answer["result"] = {"content": [{"type": "text", "text": "changed"}]}
+            case "fail":
+                content = [{"type": "text", "text": given["why"]}]
+                answer["result"] = {"content": content, "isError": True}
             case "deaf":
                 time.sleep(600)
             case "noise":
@@ -101,13 +128,27 @@ class Raw:
             case _ if name in CONTENT:
                 answer["result"] = {"content": [CONTENT[name]]}
             case _:
-                answer["result"] = {"content": [{"type": "text", "text": said(name, given)}]}
+                answer["result"] = {"content": [{"type": "text", "text": run_tool(name, given)}]}
         return [*before, answer]
+
+
+def serve_stdio() -> None:
+    raw, lock = RawServer(), threading.Lock()
+
+    def respond(message: dict[str, Any]) -> None:
+        answers = raw.answer(message)
+        with lock:
+            for answer in answers:
+                print(json.dumps(answer), flush=True)
+
+    for line in sys.stdin:
+        message = json.loads(line)
+        if message.get("params", {}).get("name") in CONCURRENT:
+            threading.Thread(target=respond, args=(message,), daemon=True).start()
+        else:
+            respond(message)
 
 
 if __name__ == "__main__":
     print("raw is awake", file=sys.stderr, flush=True)
-    raw = Raw()
-    for line in sys.stdin:
-        for answer in raw.answer(json.loads(line)):
-            print(json.dumps(answer), flush=True)
+    serve_stdio()

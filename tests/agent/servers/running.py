@@ -1,4 +1,4 @@
-"""Starts servers for tests, and ends them."""
+"""Starts servers for tests, and stops them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tests.agent.servers.raw import Raw
+from tests.agent.servers.raw import RawServer
 
 HERE = Path(__file__).parent
 SDK = str(HERE / "sdk.py")
@@ -60,7 +60,7 @@ class RawHttp:
     """A server of the older protocol that can forget sessions and fail on demand."""
 
     def __init__(self) -> None:
-        self.raw = Raw()
+        self.raw = RawServer()
         self.sessions: set[str] = set()
         self.opened = 0
         self.status = 0
@@ -68,7 +68,7 @@ class RawHttp:
         self.unknown: tuple[int, int] = (404, -32600)
         """The answer for an unknown session."""
         self.url = ""
-        self.asked: list[dict[str, str]] = []
+        self.headers: list[dict[str, str]] = []
         """The headers of each request."""
         self.gate: threading.Event | None = None
         """The event that started calls wait for."""
@@ -76,7 +76,7 @@ class RawHttp:
         """Refuse new connections; existing ones stay."""
 
     def answer(self, message: dict[str, Any], session: str) -> tuple[int, Any, str]:
-        """The status, the value and the session of an answer."""
+        """Return the status, the value and the session of an answer."""
         method = message.get("method")
         if self.status and method in ("initialize", "tools/call", "server/discover"):
             return self.status, {"detail": "not now"}, ""
@@ -96,23 +96,23 @@ class RawHttp:
 
 @contextmanager
 def raw_http() -> Generator[RawHttp]:
-    told = RawHttp()
+    state = RawHttp()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            told.asked.append({key.lower(): value for key, value in self.headers.items()})
+            state.headers.append({key.lower(): value for key, value in self.headers.items()})
             body = self.rfile.read(int(self.headers["content-length"]))
             session = self.headers.get("mcp-session-id", "")
-            self._say(*told.answer(json.loads(body), session))
+            self._respond(*state.answer(json.loads(body), session))
 
         def do_GET(self) -> None:
-            self._say(405, None, "")
+            self._respond(405, None, "")
 
         do_DELETE = do_GET
 
-        def _say(self, status: int, value: Any, session: str) -> None:
+        def _respond(self, status: int, value: Any, session: str) -> None:
             data = b"" if value is None else json.dumps(value).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
@@ -124,11 +124,11 @@ def raw_http() -> Generator[RawHttp]:
             self.end_headers()
             self.wfile.write(data)
 
-        def log_message(self, *told: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        def log_message(self, *arguments: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
             """Suppress the request log."""
 
     class Quiet(ThreadingHTTPServer):
-        def handle_error(self, *told: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        def handle_error(self, *arguments: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
             """Ignore clients that disconnected."""
 
     server = Quiet(("127.0.0.1", 0), Handler)
@@ -140,12 +140,12 @@ def raw_http() -> Generator[RawHttp]:
             while True:
                 socket.create_connection(("127.0.0.1", server.server_port)).close()
 
-    told.refuse = refuse
-    told.url = f"http://127.0.0.1:{server.server_port}/mcp"
+    state.refuse = refuse
+    state.url = f"http://127.0.0.1:{server.server_port}/mcp"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield told
+        yield state
     finally:
         server.shutdown()
         server.server_close()

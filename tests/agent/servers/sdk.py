@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import sys
+from pathlib import Path
 
 import uvicorn
 from mcp.server.mcpserver import Context, Image, MCPServer
@@ -29,8 +30,9 @@ def add(a: int, b: int) -> str:
 
 
 @server.tool()
-async def wait(seconds: float) -> str:
-    """Wait."""
+async def wait(seconds: float, begun: str) -> str:
+    """Create the file `begun`, then wait."""
+    Path(begun).touch()
     await asyncio.sleep(seconds)
     return f"waited {seconds:g}"
 
@@ -39,12 +41,6 @@ async def wait(seconds: float) -> str:
 def pid() -> int:
     """The number of this process."""
     return os.getpid()
-
-
-@server.tool()
-def die() -> str:
-    """End at once."""
-    os._exit(3)
 
 
 @server.tool()
@@ -61,7 +57,7 @@ def picture() -> Image:
 
 @server.tool()
 def papers() -> CallToolResult:
-    """Text beside a text from elsewhere and a recording."""
+    """A text, an embedded text and a recording."""
     resource = TextResourceContents(uri="file:///a.txt", text="api_key=sk-abcdefghijklmnop1234")
     return CallToolResult(
         content=[
@@ -74,20 +70,20 @@ def papers() -> CallToolResult:
 
 @server.tool()
 def structured() -> CallToolResult:
-    """Nothing but structure."""
+    """Return only structured content."""
     return CallToolResult(content=[], structured_content={"a": [1, 2]})
 
 
 @server.tool()
 async def grow(name: str, ctx: Context) -> str:
-    """Have one more tool from now on."""
+    """Add a tool."""
     server.add_tool(lambda: f"I am {name}", name=name, description="A new one.")
     await ctx.notify_tools_changed()
-    return f"there is {name} now"
+    return f"added {name}"
 
 
 def serve(port: int) -> None:
-    """Serve on that port, and say so when it is open."""
+    """Serve on a port, and print its number once it is open."""
     listening = socket.create_server(("127.0.0.1", port))
     print(listening.getsockname()[1], flush=True)
     config = uvicorn.Config(

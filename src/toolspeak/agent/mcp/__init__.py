@@ -5,12 +5,12 @@
     Agent("ollama/qwen3:8b", tools=[files, search])
 
 `client.py` is the source of tools, `session.py` one connection, `transports.py` the streams below
-it, `tools.py` names and results, `config.py` the file that lists servers. `export.py` is the other
-direction: it serves our tools. The SDK is imported when the first server is opened.
+it, `config.py` the file that lists servers. `export.py` is the other direction: it serves tools of
+this program. The SDK is imported when the first server is opened.
 """
 
 from .client import McpServer
 from .config import load_servers
-from .endpoints import McpServerError
+from .transports import McpServerError
 
 __all__ = ["McpServer", "McpServerError", "load_servers"]

@@ -1,14 +1,21 @@
 """An MCP server as a source of tools for an agent.
 
-A server that dies is connected to again when it is next needed. Until then its tools stay listed,
-and a call of one reports the problem: the agent continues without the server.
+    files, read_file            -> files__read_file
+    my server, read/file        -> my_server__read_file
+
+A tool's name is one that every model API accepts, and no two tools share one. A server that dies is
+reconnected when it is next needed. Until then its tools stay listed, and a call of one reports the
+problem: the agent continues without the server.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -16,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UsageError
 from ...types import Tool
 from ..tools import AgentTool, ResultContent, ToolError, ToolHandler, ToolOptions
-from .endpoints import (
+from .transports import (
     HttpEndpoint,
     McpEndpoint,
     McpServerError,
@@ -25,7 +32,6 @@ from .endpoints import (
     StdioEndpoint,
     check_headers,
 )
-from .tools import assign_names, read_content
 
 if TYPE_CHECKING:
     from mcp_types import Tool as SdkTool
@@ -38,14 +44,17 @@ MAX_BACKOFF = 30.0
 _MAX_WAIT = 5.0
 """Seconds that a call waits for a reconnection; it fails if the backoff is longer."""
 _TIMEOUT_MARGIN = 5.0
-_GO_ON = "Continue without it, or tell the user."
+_ADVICE = "Continue without it, or tell the user."
+MAX_NAME_LENGTH = 64
+_INVALID_CHARACTER = re.compile(r"[^a-zA-Z0-9_-]")
+_HASH_DIGITS = 8
 
 
 class McpServer:
     """The tools of a server, named `server__tool`. Belongs to one agent at a time.
 
-    Anybody can write a server, so its hints about which tools only read count only with
-    `trust_hints`. Otherwise all its tools count as tools that write.
+    A server's hints about which tools only read are untrusted: they count only with `trust_hints`.
+    Otherwise all its tools count as tools that write.
     """
 
     def __init__(
@@ -61,7 +70,7 @@ class McpServer:
         self.name = name
         self.endpoint = endpoint
         self.required = required
-        """Whether the agent fails if the server does not start; else it is left out."""
+        """The agent fails if the server does not start; otherwise it continues without it."""
         self.trust_hints = trust_hints
         self._startup_timeout = startup_timeout
         self._timeout = timeout
@@ -178,7 +187,7 @@ class McpServer:
         session = await self._get_session()
         result = await session.call_tool(tool, arguments, self._timeout)
         self._backoff.reset()
-        return read_content(result)
+        return session.read_content(result)
 
     # The connection.
 
@@ -205,7 +214,7 @@ class McpServer:
         if seconds > _MAX_WAIT:
             raise McpServerError(
                 f"MCP server {self.name!r} failed several times. "
-                f"It is tried again in {seconds:.0f} s. {_GO_ON}"
+                f"It is tried again in {seconds:.0f} s. {_ADVICE}"
             )
         await asyncio.sleep(seconds)
         try:
@@ -213,7 +222,7 @@ class McpServer:
         except ServerNotStarted as problem:
             self._backoff.record_failure()
             log.warning("%s", problem)
-            raise McpServerError(f"{problem.short}. {_GO_ON}") from None
+            raise McpServerError(f"{problem.short}. {_ADVICE}") from None
 
     async def _connect(self) -> McpSession:
         try:
@@ -247,3 +256,39 @@ class Backoff:
     def reset(self) -> None:
         self._failures = 0
         self._until = 0.0
+
+
+# Names.
+
+
+def name_prefix(server: str) -> str:
+    """Return the server's part of its tools' names.
+
+    It contains no double underscore, so the first one in a tool's name ends the prefix and two
+    servers never produce the same name."""
+    return re.sub(r"__+", "_", _INVALID_CHARACTER.sub("_", server)).strip("_") or "mcp"
+
+
+def assign_names(server: str, tools: Iterable[str]) -> dict[str, str]:
+    """Map the server's own tool names to names for the model.
+
+    A tool keeps its name where that is valid; names that would clash get a hash."""
+    plain = {tool: f"{name_prefix(server)}__{_INVALID_CHARACTER.sub('_', tool)}" for tool in tools}
+    counts = Counter(plain.values())
+    names = {tool: name for tool, name in plain.items() if _is_usable(name, tool, counts[name])}
+    taken = {*names.values()}
+    for tool in sorted(plain.keys() - names.keys()):
+        names[tool] = _add_hash(plain[tool], f"{server}\0{tool}", taken)
+        taken.add(names[tool])
+    return names
+
+
+def _is_usable(name: str, tool: str, count: int) -> bool:
+    return len(name) <= MAX_NAME_LENGTH and (count == 1 or name.endswith(f"__{tool}"))
+
+
+def _add_hash(name: str, key: str, taken: Container[str]) -> str:
+    """Shorten `name` and append a hash of `key`; rehash while the result is taken."""
+    digest = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:_HASH_DIGITS]
+    hashed = f"{name[: MAX_NAME_LENGTH - _HASH_DIGITS - 1]}_{digest}"
+    return hashed if hashed not in taken else _add_hash(name, digest + key, taken)

@@ -1,4 +1,4 @@
-"""Reads the file in which people list their MCP servers.
+"""Reads a file that lists MCP servers.
 
     {"mcpServers": {
         "files": {"command": "npx", "args": ["-y", "…"], "env": {"KEY": "${KEY}"}},
@@ -22,8 +22,7 @@ from msgspec import Meta, Struct
 
 from ...config.document import ConfigDocument, ConfigError, ConfigProblem, join_path
 from ...errors import UsageError
-from .client import McpServer
-from .tools import name_prefix
+from .client import McpServer, name_prefix
 
 _SERVER_KEYS = ("mcpServers", "servers")
 _ENV_REFERENCE = re.compile(r"\$\{env:(\w+)\}")
@@ -33,7 +32,14 @@ _Scalar = str | int | float | bool
 _Settings = TypeVar("_Settings", bound=Struct)
 
 
-class _StdioEntry(Struct, kw_only=True):
+class _Entry(Struct, kw_only=True):
+    """The fields that only Toolspeak knows."""
+
+    required: bool | None = None
+    trustHints: bool | None = None  # noqa: N815 - spelled like `mcpServers`
+
+
+class _StdioEntry(_Entry, kw_only=True):
     command: _NonEmpty
     type: Literal["stdio"] = "stdio"
     args: tuple[str, ...] = ()
@@ -41,17 +47,10 @@ class _StdioEntry(Struct, kw_only=True):
     cwd: _NonEmpty | None = None
 
 
-class _HttpEntry(Struct, kw_only=True):
+class _HttpEntry(_Entry, kw_only=True):
     url: _NonEmpty
     type: Literal["http", "streamable-http", "streamableHttp"] = "http"
     headers: dict[str, _Scalar] = {}
-
-
-class _OwnOptions(Struct, kw_only=True):
-    """Fields that only Toolspeak knows."""
-
-    required: bool | None = None
-    trustHints: bool | None = None  # noqa: N815 - spelled like `mcpServers`
 
 
 def load_servers(
@@ -124,26 +123,28 @@ def _build_server(
     if problem := _find_problem(entry):
         document.add_problems(ConfigProblem(problem, path))
         return None
-    own = _convert_entry(document, _OwnOptions, entry, path)
-    if own.required is not None:
-        options = {**options, "required": own.required}
-    if own.trustHints is not None:
-        options = {**options, "trust_hints": own.trustHints}
     if "url" in entry:
         http = _convert_entry(document, _HttpEntry, entry, path)
+        headers, options = _as_strings(http.headers), _override(options, http)
         try:
-            return McpServer.http(name, http.url, headers=_as_strings(http.headers), **options)
+            return McpServer.http(name, http.url, headers=headers, **options)
         except UsageError as problem:
             document.add_problems(ConfigProblem(str(problem), f"{path}.headers"))
             return None
     stdio = _convert_entry(document, _StdioEntry, entry, path)
     cwd = Path(stdio.cwd).expanduser() if stdio.cwd else None
-    env = _as_strings(stdio.env)
+    env, options = _as_strings(stdio.env), _override(options, stdio)
     return McpServer.stdio(name, stdio.command, stdio.args, env=env, cwd=cwd, **options)
 
 
+def _override(options: dict[str, Any], entry: _Entry) -> dict[str, Any]:
+    """Return the common options with those that an entry sets itself."""
+    own = {"required": entry.required, "trust_hints": entry.trustHints}
+    return {**options, **{key: value for key, value in own.items() if value is not None}}
+
+
 def _find_problem(entry: Any) -> str:
-    """Return why an entry does not say how to reach its server, or ""."""
+    """Return the problem of an entry that describes no endpoint, or ""."""
     if not isinstance(entry, dict):
         return f"Expected `object`, got `{type(entry).__name__}`"
     if entry.get("type") == "sse":

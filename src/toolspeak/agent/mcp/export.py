@@ -32,42 +32,40 @@ AsgiSend = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 AsgiApp = Callable[[AsgiScope, AsgiReceive, AsgiSend], Awaitable[None]]
 
 
-class ExportedTools:
-    """Tools served over MCP, each with its annotations (`read_only_hint` and so on)."""
+def create_server(
+    name: str, instructions: str, exported: Iterable[tuple[AgentTool, Mapping[str, bool]]]
+) -> Server[Any]:
+    """Return a server of tools, each with its annotations (`read_only_hint` and so on)."""
+    pairs = list(exported)
+    tools = {tool.name: tool for tool, _ in pairs}
+    declared = [_declare_tool(tool, hints) for tool, hints in pairs]
 
-    def __init__(self, tools: Iterable[tuple[AgentTool, Mapping[str, bool]]]) -> None:
-        pairs = list(tools)
-        self._tools = {tool.name: tool for tool, _ in pairs}
-        self._declared = [_declare_tool(tool, hints) for tool, hints in pairs]
+    async def handle_list(context: Any, params: Any) -> sdk.ListToolsResult:
+        return sdk.ListToolsResult(tools=declared)
 
-    def create_server(self, name: str, instructions: str) -> Server[Any]:
-        return Server(
-            name,
-            version=__version__,
-            instructions=instructions,
-            on_list_tools=self._handle_list,
-            on_call_tool=self._handle_call,
-        )
-
-    async def _handle_list(self, context: Any, params: Any) -> sdk.ListToolsResult:
-        return sdk.ListToolsResult(tools=self._declared)
-
-    async def _handle_call(
-        self, context: Any, params: sdk.CallToolRequestParams
-    ) -> sdk.CallToolResult:
+    async def handle_call(context: Any, params: sdk.CallToolRequestParams) -> sdk.CallToolResult:
         call = ToolCall(id="", name=params.name, arguments=params.arguments or {})
-        result = await self._run_call(call)
+        result = await _run_call(tools, call)
         # A lone surrogate cannot be encoded.
         text = result.text.encode("utf-8", "replace").decode("utf-8")
         return sdk.CallToolResult(content=[sdk.TextContent(text=text)], is_error=result.is_error)
 
-    async def _run_call(self, call: ToolCall) -> ToolResult:
-        tool = self._tools.get(call.name)
-        if tool is None:
-            return unknown_tool_result(call, Toolset([one.tool for one in self._tools.values()]))
-        # Models often write lists and numbers as strings.
-        call, problem = coerce_call(call, tool)
-        return error_result(call, problem) if problem else await run_tool(tool, call, _CALL_TIMEOUT)
+    return Server(
+        name,
+        version=__version__,
+        instructions=instructions,
+        on_list_tools=handle_list,
+        on_call_tool=handle_call,
+    )
+
+
+async def _run_call(tools: Mapping[str, AgentTool], call: ToolCall) -> ToolResult:
+    tool = tools.get(call.name)
+    if tool is None:
+        return unknown_tool_result(call, Toolset([one.tool for one in tools.values()]))
+    # Models often write lists and numbers as strings.
+    call, problem = coerce_call(call, tool)
+    return error_result(call, problem) if problem else await run_tool(tool, call, _CALL_TIMEOUT)
 
 
 def _declare_tool(tool: AgentTool, hints: Mapping[str, bool]) -> sdk.Tool:
@@ -97,7 +95,7 @@ def serve_http(
     announce: Callable[[str], None],
 ) -> None:
     """Serve on a port until a signal arrives. `protect` wraps the ASGI app with access checks and
-    must check hosts and origins; `announce` is given the server's URL."""
+    must check hosts and origins; `announce` receives the server's URL."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host.strip("[]"), port), family=family) as listener:
         app = server.streamable_http_app(

@@ -1,4 +1,4 @@
-"""One connection to an MCP server, and the list of its tools.
+"""One connection to an MCP server: its tools, its calls and their results.
 
 A session lives in a task of its own. The SDK's contexts must be left in the task that entered them,
 but an agent may be opened in one task and closed in another. Requests may come from any task.
@@ -7,10 +7,10 @@ but an agent may be opened in one task and closed in another. Requests may come 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
-from collections.abc import Awaitable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
 import anyio
@@ -21,25 +21,28 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ... import __version__
+from ..._util import encode_json
+from ...types import Document, Image, Text
 from ..tools import ToolError
-from . import transports
-from .endpoints import (
+from .transports import (
     HttpEndpoint,
     McpEndpoint,
     McpServerError,
     RequestNotSent,
+    RequestState,
     ServerNotStarted,
+    StderrReader,
     StdioEndpoint,
-    describe_error,
-    find_root_error,
+    connect_http,
+    connect_stdio,
+    notify_at_end,
 )
-from .tools import make_sendable
-from .transports import RequestState
 
 # Without a handler, Python would print the SDK's warnings.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 Response = TypeVar("Response")
+McpContent = str | tuple[Text | Image | Document, ...]
 _RETRY_ADVICE = "Try again, or continue without it."
 _UNKNOWN_SESSION = (sdk.INVALID_REQUEST, sdk.CONNECTION_CLOSED)
 """Error codes that, with HTTP 400, mean that the server does not know the session."""
@@ -58,7 +61,7 @@ class McpSession:
         self._endpoint = endpoint
         self._startup_timeout = startup_timeout
         self._tool_list = ToolList()
-        self._stderr = transports.StderrReader()
+        self._stderr = StderrReader()
         self._startup_request = RequestState()
         self._client: Client | None = None
         self._problem: BaseException | None = None
@@ -114,7 +117,7 @@ class McpSession:
             raise RequestNotSent(f"{self._label} has ended")
         self._open_calls += 1
         try:
-            response = self._client.call_tool(tool, make_sendable(arguments))
+            response = self._client.call_tool(tool, _make_sendable(arguments))
             return await self._await_response(response, timeout)
         except asyncio.CancelledError:
             self._is_suspect = True
@@ -122,9 +125,22 @@ class McpSession:
         finally:
             self._open_calls -= 1
 
+    @staticmethod
+    def read_content(result: sdk.CallToolResult) -> McpContent:
+        """Return the content of a result, as plain text where it is only text.
+
+        An error reported by the server is raised as `ToolError` with the server's own text."""
+        parts = tuple(_read_block(block) for block in result.content)
+        if result.is_error:
+            structured = _read_structured(result.structured_content)
+            raise ToolError(_join_text(parts) or structured or "The server gave no reason.")
+        if not parts:
+            return _read_structured(result.structured_content)
+        return parts if any(not isinstance(part, Text) for part in parts) else _join_text(parts)
+
     async def is_usable(self) -> bool:
-        """Whether calls can be made. A suspect server is checked first, unless other calls are
-        still waiting for it."""
+        """Return True if calls can be made. A suspect server is checked first, unless other calls
+        are still waiting for it."""
         if not self._is_suspect or self._open_calls or not self.is_alive or not self._client:
             return self.is_alive
         try:
@@ -148,7 +164,7 @@ class McpSession:
                     await self._wait_for_end()
                     group.cancel_scope.cancel()
         except Exception as problem:
-            self._problem = find_root_error(problem)
+            self._problem = _find_root_error(problem)
         finally:
             self._ended.set()
             self._ready.set()
@@ -162,16 +178,15 @@ class McpSession:
             self._ended.set()
 
     def _create_client(self) -> Client:
+        if isinstance(self._endpoint, StdioEndpoint):
+            transport = connect_stdio(self._endpoint, self._name, self._stderr)
+        else:
+            transport = connect_http(self._endpoint)
         return Client(
-            transports.notify_at_end(self._connect(), self._ended.set),
+            notify_at_end(transport, self._ended.set),
             client_info=sdk.Implementation(name="toolspeak", version=__version__),
             message_handler=self._tool_list.on_message,
         )
-
-    def _connect(self) -> AbstractAsyncContextManager[transports.TransportStreams]:
-        if isinstance(self._endpoint, StdioEndpoint):
-            return transports.connect_stdio(self._endpoint, self._name, self._stderr)
-        return transports.connect_http(self._endpoint)
 
     # Responses and errors.
 
@@ -191,7 +206,7 @@ class McpSession:
             raise await self._interpret_error(problem, state) from None
         except (ValidationError, RuntimeError) as problem:
             # The SDK validates results against the schema that the server declared.
-            message = f"sent an invalid response: {describe_error(problem)}"
+            message = f"sent an invalid response: {_describe_error(problem)}"
             raise self._server_error(message) from None
 
     async def _interpret_error(self, problem: MCPError, state: RequestState) -> ToolError:
@@ -211,7 +226,7 @@ class McpSession:
 
     def _connection_lost(self, state: RequestState) -> McpServerError:
         if isinstance(self._endpoint, HttpEndpoint) and not state.was_sent:
-            reason = describe_error(self._problem) if self._problem else "it has ended"
+            reason = _describe_error(self._problem) if self._problem else "it has ended"
             return RequestNotSent(f"{self._label} cannot be reached: {reason}")
         return self._server_error(
             "was lost during the call",
@@ -241,19 +256,19 @@ class McpSession:
         if isinstance(problem, MCPError) and problem.code == sdk.CONNECTION_CLOSED:
             return "it ended before it answered"
         if status is None:
-            return describe_error(problem)
+            return _describe_error(problem)
         advice = "; check its headers" if status in (401, 403) else ""
-        return f"HTTP {status} ({describe_error(problem)}){advice}"
+        return f"HTTP {status} ({_describe_error(problem)}){advice}"
 
 
 class ToolList:
-    """The tools that a server declared, and whether they may have changed since."""
+    """The tools that a server declared; they are stale once it announces a change."""
 
     def __init__(self) -> None:
         self.tools: tuple[sdk.Tool, ...] = ()
         self._is_stale = True
         self._is_notified = True
-        """Whether the server announces changes."""
+        """The server announces changes."""
 
     @property
     def is_current(self) -> bool:
@@ -304,3 +319,61 @@ async def _read_pages(client: Client) -> tuple[sdk.Tool, ...]:
         if not cursor:
             break
     return tuple(tools.values())
+
+
+# Arguments and results.
+
+
+def _make_sendable(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Replace lone surrogates in the arguments: the SDK would drop the whole connection on them."""
+    try:
+        text = json.dumps(arguments, ensure_ascii=False)
+        return json.loads(text.encode("utf-8", "replace"))
+    except RecursionError:
+        raise ToolError("The arguments are nested too deeply to be sent.") from None
+
+
+def _read_structured(value: Any) -> str:
+    return "" if value is None else encode_json(value)
+
+
+def _join_text(parts: Sequence[Text | Image | Document]) -> str:
+    return "\n".join(part.text for part in parts if isinstance(part, (Text, Document)))
+
+
+def _read_block(block: sdk.ContentBlock) -> Text | Image | Document:
+    match block:
+        case sdk.TextContent():
+            return Text(block.text)
+        case sdk.ImageContent():
+            return Image(data=block.data, media_type=block.mime_type)
+        case sdk.AudioContent():
+            return Document(data=block.data, media_type=block.mime_type)
+        case sdk.ResourceLink():
+            description = f": {block.description}" if block.description else ""
+            return Text(f"{block.title or block.name} ({block.uri}){description}")
+        case sdk.EmbeddedResource():
+            return _read_resource(block.resource)
+
+
+def _read_resource(
+    resource: sdk.TextResourceContents | sdk.BlobResourceContents,
+) -> Image | Document:
+    title, media_type = resource.uri, resource.mime_type
+    if isinstance(resource, sdk.TextResourceContents):
+        return Document(text=resource.text, title=title, media_type=media_type or "text/plain")
+    if media_type and media_type.startswith("image/"):
+        return Image(data=resource.blob, media_type=media_type)
+    media_type = media_type or "application/octet-stream"
+    return Document(data=resource.blob, title=title, media_type=media_type)
+
+
+def _find_root_error(problem: BaseException) -> BaseException:
+    """Return the first error inside nested exception groups."""
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    return problem
+
+
+def _describe_error(problem: BaseException) -> str:
+    return str(problem).strip() or type(problem).__name__

@@ -1,33 +1,43 @@
-"""Transports to an MCP server. Each yields the SDK's streams, and keeps what explains a failure:
-the last lines of a program's stderr, the state of an HTTP request.
+"""How to reach an MCP server: its endpoint, the streams to it, and the errors on the way.
+
+Each transport yields the SDK's streams and keeps what explains a failure: the last lines of a
+program's stderr, the state of an HTTP request. The SDK is imported when a transport is opened.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
+import shlex
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from threading import Thread
-from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
-import httpx2
-from mcp import StdioServerParameters, stdio_client
-
-# The protocol of these streams is named in no public module.
-from mcp.client._transport import ReadStream, TransportStreams  # pyright: ignore[reportPrivateUsage]
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.message import SessionMessage
+from msgspec import Struct
 
 from ...config.addresses import is_loopback
-from .endpoints import HttpEndpoint, StdioEndpoint
+from ...errors import UsageError
+from ...security.scrubbing import scrub
+from ..tools import ToolError
+
+if TYPE_CHECKING:
+    import httpx2
+
+    # The protocol of these streams is named in no public module.
+    from mcp.client._transport import (  # pyright: ignore[reportPrivateUsage]
+        ReadStream,
+        TransportStreams,
+    )
+    from mcp.shared.message import SessionMessage
 
 log = logging.getLogger("toolspeak.agent")
 
-Message = SessionMessage | Exception
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
+_HEADER_VALUE = re.compile(r"[\t -~]*")
 _MAX_LINES = 10
 """Lines of stderr that are shown if a program fails."""
 _MAX_LINE_LENGTH = 2000
@@ -35,6 +45,66 @@ _CONNECT_TIMEOUT = 30.0
 _MAX_EVENT_SIZE = 64 * 1024 * 1024
 """Bytes of one result: images exceed the SDK's default."""
 _SENDING = "send_request_headers.started"
+
+
+class McpServerError(ToolError):
+    """An MCP server cannot be started, does not answer, or is gone."""
+
+
+class ServerNotStarted(McpServerError):
+    """The server could not be started or reached. The message is for the user and shows the
+    command and its last output; `short` is for the model."""
+
+    def __init__(self, message: str, short: str) -> None:
+        super().__init__(message)
+        self.short = short
+
+
+class RequestNotSent(McpServerError):
+    """The server certainly has not received the call, so it may be sent again."""
+
+
+class StdioEndpoint(Struct, frozen=True, kw_only=True):
+    """A program to start, which speaks MCP over stdin and stdout. Its `repr` masks secrets."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    """Variables in addition to the few that every program needs."""
+    cwd: str | None = None
+
+    def __repr__(self) -> str:
+        directory = f" in {self.cwd}" if self.cwd else ""
+        return f"`{scrub(shlex.join([self.command, *self.args])).text}`{directory}"
+
+
+class HttpEndpoint(Struct, frozen=True, kw_only=True):
+    """A running server, which speaks MCP over streamable HTTP. Its `repr` masks secrets."""
+
+    url: str
+    headers: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        from ...config.settings import mask_url
+
+        return mask_url(self.url)
+
+
+McpEndpoint = StdioEndpoint | HttpEndpoint
+
+
+def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers stripped, or raise if one cannot be sent. No message shows a value: it
+    may be a key."""
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is not a valid header name")
+        if not _HEADER_VALUE.fullmatch(value.strip()):
+            raise UsageError(f"the value of header {name!r} must be printable ASCII")
+    return {name: value.strip() for name, value in headers.items()}
+
+
+# Programs.
 
 
 class StderrReader:
@@ -66,8 +136,10 @@ class StderrReader:
 async def connect_stdio(
     endpoint: StdioEndpoint, name: str, stderr: StderrReader
 ) -> AsyncGenerator[TransportStreams]:
-    """Start a program, and stop it at the end. Of the environment it receives what is safe (PATH,
-    HOME and the like) and its own `env`, not the user's keys."""
+    """Start a program, and stop it at the end. It receives only the safe part of the environment
+    (PATH, HOME and the like) and its own `env`, not the user's keys."""
+    from mcp import StdioServerParameters, stdio_client
+
     parameters = StdioServerParameters(
         command=endpoint.command, args=list(endpoint.args), env=endpoint.env, cwd=endpoint.cwd
     )
@@ -75,14 +147,20 @@ async def connect_stdio(
     stderr.start(os.fdopen(read_end, "rb"), name)
     with os.fdopen(write_end, "w") as errors:
         async with stdio_client(parameters, errlog=errors) as streams:
-            # The program has its own copy; ours would keep the reader from seeing the end.
+            # The program has a copy; with this one open, the reader would not see the end.
             errors.close()
             yield streams
+
+
+# HTTP.
 
 
 @asynccontextmanager
 async def connect_http(endpoint: HttpEndpoint) -> AsyncGenerator[TransportStreams]:
     """Connect to a running server. Callers set the timeout of each request."""
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
     async with (
         httpx2.AsyncClient(
             headers=endpoint.headers,
@@ -99,7 +177,7 @@ async def connect_http(endpoint: HttpEndpoint) -> AsyncGenerator[TransportStream
 
 
 class RequestState:
-    """How far one HTTP request has come.
+    """The progress of one HTTP request.
 
     Several requests share a connection, and its end ends them all. Only a request that was not
     sent may be repeated: any other might be executed twice."""
@@ -113,30 +191,33 @@ class RequestState:
     def track(self) -> Generator[None]:
         """Record the request that is sent in this context. The SDK sends it in the context of its
         caller."""
-        token = _current.set(self)
+        token = _current_request.set(self)
         try:
             yield
         finally:
-            _current.reset(token)
+            _current_request.reset(token)
 
     async def trace(self, event: str, details: dict[str, Any]) -> None:
         """Receive the HTTP client's trace events."""
         self.was_sent = self.was_sent or event.endswith(_SENDING)
 
 
-_current: ContextVar[RequestState | None] = ContextVar("request_state", default=None)
+_current_request: ContextVar[RequestState | None] = ContextVar("current_request", default=None)
 
 
 async def _trace_request(request: httpx2.Request) -> None:
-    if state := _current.get():
+    if state := _current_request.get():
         request.extensions = {**request.extensions, "trace": state.trace}
 
 
 async def _record_status(response: httpx2.Response) -> None:
-    state = _current.get()
+    state = _current_request.get()
     # Only POST carries a message; other requests listen.
     if state and response.request.method == "POST":
         state.status = response.status_code if response.is_error else None
+
+
+# The end of a connection.
 
 
 @asynccontextmanager
@@ -145,31 +226,26 @@ async def notify_at_end(
 ) -> AsyncGenerator[TransportStreams]:
     """Yield the transport's streams, and call `on_end` when the server closes its side."""
     async with transport as (reader, writer):
-        yield _NotifyingStream(reader, on_end), writer
+        notifying = _NotifyingStream(reader, on_end)
+        yield cast("ReadStream[SessionMessage | Exception]", notifying), writer
 
 
 class _NotifyingStream:
     """A read stream that calls `on_end` at its end."""
 
-    def __init__(self, stream: ReadStream[Message], on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, stream: ReadStream[SessionMessage | Exception], on_end: Callable[[], None]
+    ) -> None:
         self._stream = stream
         self._on_end = on_end
 
-    @property
-    def last_context(self) -> object:
-        """The context in which the last message was sent; the SDK reads it."""
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> Message:
-        return await self._stream.receive()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> SessionMessage | Exception:
         try:
             return await self._stream.__anext__()
         except StopAsyncIteration:
@@ -180,10 +256,5 @@ class _NotifyingStream:
         await self._stream.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return await self._stream.__aexit__(*error)

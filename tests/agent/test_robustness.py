@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from pydantic import BaseModel
 from tests.agent.scripted import Counted, Script, call, results
 from toolspeak import (
     Document,
-    Event,
     Failure,
     Message,
     Reply,
@@ -44,6 +43,7 @@ from toolspeak.agent import (
     tool,
 )
 from toolspeak.agent.concurrency import EventChannel
+from toolspeak.agent.models import SendEvents
 from toolspeak.agent.tools import ToolHandler
 from toolspeak.config.settings import Config, UpstreamSettings
 from toolspeak.events import unfold
@@ -237,12 +237,12 @@ class Custom:
         self.requests: list[Request] = []
         self.is_closed = 0
 
-    async def ask(self, request: Request) -> AsyncGenerator[Event]:
+    async def ask(self, request: Request, send: SendEvents) -> None:
         self.requests.append(request)
-        said = self._turns.pop(0)
-        parts = (Text(said),) if isinstance(said, str) else tuple(said)
+        turn = self._turns.pop(0)
+        parts = (Text(turn),) if isinstance(turn, str) else tuple(turn)
         for event in unfold(Reply(parts=parts)):
-            yield event
+            await send([event])
 
     async def close(self) -> None:
         self.is_closed += 1

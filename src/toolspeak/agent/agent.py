@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_args, runtime_checkable
 
 from ..errors import UsageError
-from ..events import Event
 from ..types import Message, Request, Text, ToolChoice
 from .approvals import ApprovalPolicy, Approvals, Autonomy
 from .concurrency import EventChannel
 from .events import AgentEvent, RunFinished, RunResult
 from .loop import AgentLoop, Prompt, ToolSettings
-from .models import LiveModel, Model, ModelLike, as_model
+from .models import LiveModel, Model, ModelLike, SendEvents, as_model
 from .secrets import ScrubMode, SecretFilter
 from .tools import AgentTool, build_agent_tools
 from .transcript import Transcript
@@ -208,9 +207,9 @@ class Agent:
             sampling=self._sampling,
         )
 
-    def ask_model(self, request: Request) -> AsyncGenerator[Event]:
-        """Yield the events of the model's reply."""
-        return self._resources[asyncio.get_running_loop()].model.ask(request)
+    async def ask_model(self, request: Request, send: SendEvents) -> None:
+        """Send the events of the model's reply as they arrive."""
+        await self._resources[asyncio.get_running_loop()].model.ask(request, send)
 
 
 class _AgentResources:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -162,13 +161,16 @@ class AgentLoop:
         request = self._agent.build_request(messages, tools.values(), is_last=is_last)
         self._offered_tools = request.tools
         received: list[Event] = []
+
+        async def receive(events: list[Event]) -> None:
+            for event in events:
+                received.append(event)
+                if isinstance(event, (TextDelta, ReasoningDelta, Note)):
+                    await self._emit(event)
+
         is_complete = False
         try:
-            async with aclosing(self._agent.ask_model(request)) as events:
-                async for event in events:
-                    received.append(event)
-                    if isinstance(event, (TextDelta, ReasoningDelta, Note)):
-                        await self._emit(event)
+            await self._agent.ask_model(request, receive)
             is_complete = not any(isinstance(event, Failure) for event in received)
         finally:
             reply = self._record_reply(

@@ -4,6 +4,9 @@
 "embedded"                      the model that comes with Toolspeak
 "http://127.0.0.1:8080/v1"      a server with OpenAI's API; `…/v1#name` is one of its models
 async def model(request)        a function that takes a `Request` and returns text or a `Reply`
+
+Both run the engine's pipeline: it finds and checks calls, asks again after a fault, and falls back
+to other upstreams.
 """
 
 from __future__ import annotations
@@ -11,8 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec import structs
@@ -21,24 +23,24 @@ from ..engine import Attempt, ModelProfile, Pipeline, run_pipeline
 from ..errors import ToolspeakError, UpstreamError, UsageError
 from ..events import Event, Finish, Started, TextDelta, unfold
 from ..types import Capabilities, Failure, Reasoning, Reply, Request, Text, ToolCall, ToolsMode
-from .concurrency import EventChannel, run_in_thread
+from .concurrency import run_in_thread
 
 if TYPE_CHECKING:
     from ..config.settings import Config
     from ..upstream.catalog import Catalog, ResolvedModel
-    from ..upstream.client import UpstreamClient
     from ..upstream.discovery import LocalModels
-    from ..upstream.model_call import ModelCall, ModelServices
+    from ..upstream.model_call import ModelServices
     from ..upstream.timers import Ticker
 
 ModelFunction = Callable[[Request], Any]
-"""Gives text, in which calls are looked for, or what a reply is made of: calls, text, thoughts."""
+"""Returns text, in which calls are parsed, or a list of calls, text and reasoning, or a `Reply`."""
+SendEvents = Callable[[list[Event]], Awaitable[None]]
 _SERVER = "server"
 _PARTS = (Text, Reasoning, ToolCall)
 
 
 class ModelFailed(ToolspeakError):
-    """The model has given no reply, or not all of it."""
+    """The model has given no reply, or only a part of one."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -46,24 +48,23 @@ class ModelFailed(ToolspeakError):
 
 
 class Model(Protocol):
-    """Whoever answers a request."""
+    """A model that an agent asks."""
 
-    def ask(self, request: Request) -> AsyncGenerator[Event]:
-        """What happens while the reply comes; `ModelFailed` if it does not."""
+    async def ask(self, request: Request, send: SendEvents) -> None:
+        """Send the events of the reply as they arrive; raise `ModelFailed` if it is incomplete."""
         ...
 
     async def close(self) -> None:
-        """Let go of all that it holds."""
+        """Close all connections."""
         ...
 
 
 ModelLike = str | ModelFunction | Model
-"""What an agent may be given as its model."""
 
 
 class FunctionModel:
-    """A function as a model. It gets requests as a model would, in the mode that `tools` names, and
-    is asked again if its reply is not usable."""
+    """A function as a model. It receives requests as a model would, in the mode that `tools` names,
+    and is asked again if its reply is not usable."""
 
     def __init__(
         self,
@@ -84,20 +85,18 @@ class FunctionModel:
             polling_tools=polling,
         )
 
-    async def ask(self, request: Request) -> AsyncGenerator[Event]:
+    async def ask(self, request: Request, send: SendEvents) -> None:
         pipeline = Pipeline(request, [self._profile], is_streaming=False)
 
         async def call_function(attempt: Attempt) -> None:
-            value = await self._call(attempt.model_request)
-            if failures := pipeline.receive(pipeline.reader.read_events(_events_of(value))):
+            events = _read_returned(await self._call(attempt.model_request))
+            if failures := pipeline.receive(pipeline.reader.read_events(events)):
                 raise UpstreamError(next(one for one in failures if isinstance(one, Failure)))
 
         try:
-            rest = await run_pipeline(pipeline, call_function)
+            await send(await run_pipeline(pipeline, call_function))
         except UpstreamError as problem:
             raise ModelFailed(problem.failure) from None
-        for event in rest:
-            yield event
 
     async def _call(self, request: Request) -> Any:
         """Call the function; in a thread, if it is not a coroutine function and may block."""
@@ -107,17 +106,17 @@ class FunctionModel:
         return await value if inspect.isawaitable(value) else value
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: a function holds no connection."""
 
 
-def _events_of(value: Any) -> list[Event]:
+def _read_returned(value: Any) -> list[Event]:
     match value:
         case str():
             return [Started(), TextDelta(value), Finish("stop")]
         case Reply():
             return list(unfold(value))
         case ToolCall():
-            return _events_of([value])
+            return _read_returned([value])
         case list() | tuple() if all(isinstance(part, _PARTS) for part in value):
             stop = "calls" if any(isinstance(part, ToolCall) for part in value) else "stop"
             return list(unfold(Reply(parts=tuple(value), stop_reason=stop)))
@@ -138,18 +137,18 @@ class LiveModel:
         self._connection: _ModelConnection | None = None
         self._lock = asyncio.Lock()
 
-    async def ask(self, request: Request) -> AsyncGenerator[Event]:
+    async def ask(self, request: Request, send: SendEvents) -> None:
         from ..upstream.model_call import ModelCall
 
         connection = await self._open()
-        channel = EventChannel[list[Event]]()
-        call = ModelCall(
-            connection.services, request, connection.resolve(self._polling), _ChannelSink(channel)
-        )
-        async with aclosing(channel.stream(_run_call(call, channel))) as batches:
-            async for batch in batches:
-                for event in batch:
-                    yield event
+        model = connection.resolve(self._polling)
+        call = ModelCall(connection.services, request, model, _EventSink(send))
+        try:
+            rest = await call.run()
+        except UpstreamError as problem:
+            raise ModelFailed(problem.failure) from None
+        await call.learn(call.fold(rest))
+        await send(rest)
 
     async def check(self) -> None:
         """Raise `UsageError` if there is no such model. Loads the embedded model."""
@@ -167,42 +166,34 @@ class LiveModel:
             return self._connection
 
 
-class _ChannelSink:
-    """Sends the events of a reply through a channel."""
+class _EventSink:
+    """Sends only the events of a reply, not its bytes."""
 
-    def __init__(self, channel: EventChannel[list[Event]]) -> None:
-        self._channel = channel
+    def __init__(self, send: SendEvents) -> None:
+        self._send = send
 
     async def send(
         self, events: list[Event], unchanged: bytes | None = None, now: float | None = None
     ) -> None:
-        await self._channel.send(events)
-
-
-async def _run_call(call: ModelCall, channel: EventChannel[list[Event]]) -> None:
-    try:
-        rest = await call.run()
-    except UpstreamError as problem:
-        raise ModelFailed(problem.failure) from None
-    await call.learn(call.fold(rest))
-    await channel.send(rest)
+        await self._send(events)
 
 
 class _ModelConnection:
     """The services that requests to one model need."""
 
-    def __init__(self, name: str, catalog: Callable[[], Catalog], local: LocalModels) -> None:
-        from ..store.base import MemoryStore
-        from ..upstream.client import UpstreamClient
-        from ..upstream.model_call import LearnedModes, ModelServices
-        from ..upstream.timers import Ticker
-
+    def __init__(
+        self,
+        name: str,
+        catalog: Callable[[], Catalog],
+        local: LocalModels,
+        services: ModelServices,
+        ticker: Ticker,
+    ) -> None:
+        self.services = services
         self._name = name
         self._catalog = catalog
         self._local = local
-        self._ticker: Ticker = Ticker()
-        self._upstreams: UpstreamClient = UpstreamClient(self._ticker)
-        self.services: ModelServices = ModelServices(self._upstreams, LearnedModes(MemoryStore()))
+        self._ticker = ticker
 
     def resolve(self, polling: tuple[str, ...] = ()) -> ResolvedModel:
         """Return the model. The embedded one has another port after a restart."""
@@ -213,27 +204,25 @@ class _ModelConnection:
         )
         return structs.replace(model, profile=profile)
 
-    async def check(self) -> _ModelConnection:
-        """Return this connection, or raise if there is no such model."""
+    async def check(self) -> None:
+        """Raise if there is no such model. A server's first model is used if none is named."""
         if self._name == f"{_SERVER}/":
             self._name += await self._find_first_model()
         self.resolve()
-        return self
 
     async def _find_first_model(self) -> str:
-        """Return the first model that the server lists."""
         from ..upstream.discovery import list_models
 
         endpoint = self._catalog().find_endpoint(_SERVER)
         assert endpoint is not None
-        names = await list_models(self._upstreams, endpoint, "/models")
+        names = await list_models(self.services.upstreams, endpoint, "/models")
         if not names:
             problem = f"{endpoint.base_url} does not respond, or lists no models"
             raise UsageError(f"{problem}: name one, as in `…/v1#name`")
         return names[0]
 
     async def close(self) -> None:
-        self._upstreams.close()
+        self.services.upstreams.close()
         self._ticker.stop()
         await self._local.stop()
 
@@ -250,7 +239,7 @@ async def _open_connection(name: str, config: Config | None) -> _ModelConnection
         config, name = _add_server(config, name)
     elif name:
         config = structs.replace(config, embedded=is_embedded)
-    is_known = bool(name) and _is_known(Catalog(config, os.environ), name)
+    is_known = bool(name) and Catalog(config, os.environ).find_model(name) is not None
     local = LocalModels(config, () if is_known or name == EMBEDDED else KNOWN_SERVERS)
     await local.start()
     if is_embedded and local.load_error:
@@ -259,16 +248,26 @@ async def _open_connection(name: str, config: Config | None) -> _ModelConnection
     if name == EMBEDDED and local.embedded:
         # The default model may be another one.
         name = f"{EMBEDDED}/{local.embedded.model}"
-    connection = _ModelConnection(name, lambda: Catalog(config, os.environ, local.servers()), local)
+    services, ticker = _create_services()
+    connection = _ModelConnection(
+        name, lambda: Catalog(config, os.environ, local.servers()), local, services, ticker
+    )
     try:
-        return await connection.check()
+        await connection.check()
     except BaseException:
         await connection.close()
         raise
+    return connection
 
 
-def _is_known(catalog: Catalog, name: str) -> bool:
-    return catalog.find_model(name) is not None
+def _create_services() -> tuple[ModelServices, Ticker]:
+    from ..store.base import MemoryStore
+    from ..upstream.client import UpstreamClient
+    from ..upstream.model_call import LearnedModes, ModelServices
+    from ..upstream.timers import Ticker
+
+    ticker = Ticker()
+    return ModelServices(UpstreamClient(ticker), LearnedModes(MemoryStore())), ticker
 
 
 def _add_server(config: Config, address: str) -> tuple[Config, str]:

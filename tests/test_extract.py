@@ -399,6 +399,76 @@ def test_replies_of_every_api(response: dict[str, Any]) -> None:
     assert calls(response) == [OSLO]
 
 
+NOW = {"id": "2", "function": {"name": "now", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        {"choices": [{"message": {"tool_calls": ["junk", NOW]}, "finish_reason": "tool_calls"}]},
+        {"choices": [{"message": {"tool_calls": [{"function": {"arguments": "{}"}}, NOW]}}]},
+        {"choices": [{"message": {"function_call": "junk", "tool_calls": [NOW]}}]},
+        {"tool_calls": [{"id": "1", "function": {"name": 5, "arguments": "{}"}}, NOW]},
+        {
+            "output": [
+                {**ITEM, "name": None},
+                {**ITEM, "call_id": "2", "name": "now", "arguments": ""},
+            ]
+        },
+        {"content": [{**TOOL_USE, "name": None}, {**TOOL_USE, "name": "now", "input": {}}]},
+        {"content": [{**TOOL_USE, "input": [1]}, {**TOOL_USE, "name": "now", "input": {}}]},
+        {
+            "candidates": [
+                {
+                    "content": {
+                        "parts": [{"functionCall": "junk"}, {"functionCall": {"name": "now"}}]
+                    }
+                }
+            ]
+        },
+        {"message": {"tool_calls": ["junk", {"function": {"name": "now", "arguments": {}}}]}},
+    ],
+)
+def test_extract_malformed_structured_call_keeps_the_others(response: Any) -> None:
+    reply = ts.extract(response)
+    assert [(call.name, call.arguments) for call in reply.calls] == [("now", {})]
+    assert len(reply.rejected) == 1
+    assert reply.rejected[0].code in {note.code for note in reply.notes}
+    assert reply.failure is None
+
+
+class SdkObject:
+    """An object of an API's SDK, with None for the fields that the response lacks."""
+
+    def __init__(self, **fields: Any) -> None:
+        self._fields = fields
+
+    def model_dump(self) -> dict[str, Any]:
+        return {**self._fields, "logprobs": None}
+
+
+def test_extract_sdk_object_gives_its_calls() -> None:
+    call = {"name": "now", "args": {"a": 1}, "partial_args": None, "will_continue": None}
+    part = SdkObject(function_call=call, thought_signature=b"abc")
+    message = SdkObject(content=None, tool_calls=[OPENAI], annotations=[])
+    for response, expected in (
+        (SdkObject(candidates=[SdkObject(content={"parts": [part]})]), ("now", {"a": 1})),
+        (SdkObject(choices=[SdkObject(message=message, finish_reason="tool_calls")]), OSLO),
+        (SdkObject(message=message, finish_reason="tool_calls"), OSLO),
+        (message, OSLO),
+    ):
+        reply = ts.extract(response)
+        assert [(call.name, call.arguments) for call in reply.calls] == [expected]
+        assert (reply.notes, reply.failure) == ((), None)
+
+
+@pytest.mark.parametrize("response", [{}, {"choices": []}, {"error": {"message": "busy"}}])
+def test_extract_response_without_a_reply_has_a_failure(response: Any) -> None:
+    reply = ts.extract(response)
+    assert not reply.parts
+    assert reply.failure
+
+
 def test_structured_calls_count_before_text() -> None:
     response = {"text": TAGGED, "tool_calls": [{"name": "math.add", "arguments": {"a": 1}}]}
     found = ts.extract(response, tools=TOOLS)

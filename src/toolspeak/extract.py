@@ -1,27 +1,45 @@
-"""What a model meant: the calls in a whole reply, be they structured or written out.
+"""Extract the calls from a whole reply: a text, or the response of an API.
 
-extract(text, tools=tools)   ->   Reply(text, reasoning, calls, rejected, notes, dialect)
+    extract(text, tools=tools)       ->   Reply(text, reasoning, calls, rejected, notes, dialect)
+    extract(response, tools=tools)
+
+A text goes through a `Parser`. A response is decoded by the wire of its API, which is detected by
+its shape. If it has structured calls, the `CallResolver` checks them; if not, its text goes through
+a `Parser`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any, Literal
 
-from .calls import drafts as calls
-from .calls.native import Native, native
+from .calls.drafts import new_call_id, read_drafts
+from .calls.lenient_json import MAX_DEPTH
 from .calls.resolution import CallResolver
 from .calls.tools import as_tools
 from .calls.toolset import Toolset
 from .dialects import Dialect, Parser
 from .dialects.registry import AUTO
 from .dialects.template import COMMON_REASONING_TAGS
-from .errors import ExtractionProblem
-from .events import CallEnd, CallRejected, CallStart, Event, ReasoningDelta, TextDelta, fold
-from .types import Capabilities, Reply, Trust
+from .errors import ExtractionProblem, UsageError
+from .events import (
+    ArgumentsDelta,
+    CallEnd,
+    CallRejected,
+    CallStart,
+    Event,
+    ReasoningDelta,
+    TextDelta,
+    fold,
+)
+from .types import Capabilities, Note, Reply, Trust
+from .wires import WIRES
 
 Extraction = Reply
-"""What `extract` gives back: the same as `fold`."""
+"""The result of `extract`: the same as that of `fold`."""
+Json = dict[str, Any]
 
 
 def extract(
@@ -35,18 +53,21 @@ def extract(
     context: Any = (),
     reasoning_open: bool | None = None,
     on_problem: Literal["note", "raise"] = "note",
-    new_id: Callable[[], str] = calls.new_call_id,
+    new_id: Callable[[], str] = new_call_id,
 ) -> Reply:
-    """The calls in a reply: its text, or an API's whole answer.
+    """Return the text, reasoning and calls of a reply: a text, or an API's response.
 
-    Structured calls count before anything that stands in the text. With `types_only`, a call that
-    is of no declared tool, or does not fit its schema, is made all the same. `context` is the
-    conversation so far: a call that only repeats one from a tool result or a document is not made.
+    Text is searched for calls only if the response has no structured ones. With `types_only`, calls
+    of undeclared tools are accepted too, and so are arguments that do not match the schema.
+    `context` is the conversation: a call that repeats one from a tool result or document is
+    rejected.
     """
-    taken = Native(reply) if isinstance(reply, str) else native(reply)
     declared = as_tools(tools)
-    if taken.drafts:
-        result = fold(_structured(taken, declared, new_id, types_only=types_only))
+    decoded = [TextDelta(reply)] if isinstance(reply, str) else decode_response(reply, new_id)
+    if any(isinstance(event, (CallEnd, CallRejected)) for event in decoded):
+        toolset = None if declared is None else Toolset(declared)
+        resolver = CallResolver(toolset, types_only=types_only, new_id=new_id)
+        result = fold(_check_calls(decoded, resolver))
     else:
         if reasoning_open is None and capabilities:
             reasoning_open = capabilities.reasoning_open
@@ -56,43 +77,178 @@ def extract(
             types_only=types_only,
             trust=trust,
             context=context,
-            reasoning_open=False if taken.reasoning else reasoning_open,
+            reasoning_open=False if _has_reasoning(decoded) else reasoning_open,
             new_id=new_id,
         )
-        thoughts = [ReasoningDelta(taken.reasoning)] if taken.reasoning else []
-        result = fold([*thoughts, *parser.events([taken.text])])
+        result = fold(_replace_text(decoded, parser.events))
     if on_problem == "raise" and result.rejected:
         raise ExtractionProblem(result.rejected[0])
     return result
 
 
-def _apart(text: str) -> tuple[str, str]:
-    """Text and reasoning, where an API has left both in one; calls in it stay text."""
-    if not any(opener in text for opener, _ in COMMON_REASONING_TAGS):
-        return text, ""
-    reply = fold(Parser(tools=(), trust="strict", reasoning_open=False).events([text]))
-    return reply.text, reply.reasoning
+def extract_structured(response: Any) -> Reply:
+    """Return a response with its structured calls; its text is not searched for calls."""
+    return fold(_check_calls(decode_response(response, new_call_id), CallResolver(None)))
 
 
-def _structured(
-    taken: Native, tools: Sequence[Any] | None, new_id: Callable[[], str], *, types_only: bool
+def _has_reasoning(events: Iterable[Event]) -> bool:
+    return any(isinstance(event, ReasoningDelta) for event in events)
+
+
+def _is_plain_text(event: Event) -> bool:
+    return isinstance(event, TextDelta) and not event.extra
+
+
+def _replace_text(
+    events: list[Event], parse: Callable[[list[str]], Iterable[Event]]
 ) -> Iterator[Event]:
-    """Calls that came as structures: names and arguments are checked, nothing else."""
-    toolset = None if tools is None else Toolset(tools)
-    resolver = CallResolver(toolset, types_only=types_only, new_id=new_id)
+    """Yield events with the text replaced by what it parses to, at its first place."""
+    texts = [event.text for event in events if isinstance(event, TextDelta) and not event.extra]
+    for event in events:
+        if not _is_plain_text(event):
+            yield event
+        elif texts:
+            yield from parse(["".join(texts)])
+            texts.clear()
+
+
+def _separate_reasoning(texts: list[str]) -> Iterator[Event]:
+    """Parse a text for reasoning only; calls in it stay text."""
+    if not any(opener in texts[0] for opener, _ in COMMON_REASONING_TAGS):
+        return iter([TextDelta(texts[0])])
+    parsed = Parser(tools=(), trust="strict", reasoning_open=False).events(texts)
+    return (event for event in parsed if isinstance(event, (TextDelta, ReasoningDelta)))
+
+
+def _check_calls(decoded: list[Event], resolver: CallResolver) -> Iterator[Event]:
+    """Yield the events of a response, with its structured calls accepted or rejected."""
     count = 0
-    text, thought = _apart(taken.text)
-    if taken.reasoning or thought:
-        yield ReasoningDelta(taken.reasoning + thought)
-    if text:
-        yield TextDelta(text)
-    for draft in taken.drafts:
-        source = draft.arguments if isinstance(draft.arguments, str) else ""
-        resolution = resolver.resolve(draft, source, source or str(draft.arguments or ""))
-        if resolution.rejection:
-            yield CallRejected(resolution.rejection)
-        yield from resolution.notes
-        if call := resolution.call:
-            yield CallStart(count, call.id, call.name, "native")
-            yield CallEnd(count, call)
-            count += 1
+    arguments: list[str] = []
+    for event in _replace_text(decoded, _separate_reasoning):
+        match event:
+            case CallStart():
+                arguments = []
+            case ArgumentsDelta():
+                arguments.append(event.json)
+            case CallEnd():
+                resolution = resolver.resolve_structured(event.call, "".join(arguments))
+                if resolution.rejection:
+                    yield CallRejected(resolution.rejection)
+                yield from resolution.notes
+                if call := resolution.call:
+                    yield CallStart(count, call.id, call.name, "native")
+                    yield CallEnd(count, call)
+                    count += 1
+            case _:
+                yield event
+
+
+# Responses of APIs.
+
+
+def decode_response(response: Any, new_id: Callable[[], str]) -> list[Event]:
+    """Decode a response, the message in it, or an SDK's object of either."""
+    plain = _to_plain(response)
+    if not isinstance(plain, dict):
+        kind = type(response).__name__
+        raise UsageError(f"Expected text or the response of an API, got `{kind}` - at `$`")
+    wire, body = _find_wire(plain)
+    events = WIRES[wire].decode_reply(body, new_id=new_id)
+    # Fields that the gateway cannot pass on do not matter to a caller who has the response.
+    return [
+        event for event in events if not (isinstance(event, Note) and event.code == "unsupported")
+    ]
+
+
+def _to_plain(value: Any, depth: int = 0) -> Any:
+    """Convert the objects of an SDK to JSON values.
+
+    Values are cut off below the depth at which a call is rejected.
+    """
+    for method in ("model_dump", "to_dict", "dict"):
+        if not isinstance(value, (Mapping, type)) and callable(getattr(value, method, None)):
+            value = getattr(value, method)()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if not isinstance(value, (Mapping, list, tuple)):
+        return value
+    if depth > 2 * MAX_DEPTH:
+        return None
+    if isinstance(value, Mapping):
+        return {key: _to_plain(item, depth + 1) for key, item in value.items()}
+    return [_to_plain(item, depth + 1) for item in value]
+
+
+def _find_wire(response: Json) -> tuple[str, Json]:
+    """Return the API that a response or a part of one came from, and the response's whole body."""
+    if _is_list_of_objects(choices := response.get("choices")):
+        return "openai_chat", {**response, "choices": list(map(_normalize_choice, choices))}
+    if _is_list_of_objects(response.get("candidates")):
+        return "gemini", response
+    if _is_list_of_objects(response.get("output")):
+        return "openai_responses", response
+    if response.get("error"):
+        return "openai_chat", response
+    if isinstance(response.get("content"), dict):
+        return "gemini", {"candidates": [response]}
+    if isinstance(response.get("parts"), list):
+        return "gemini", {"candidates": [{"content": response}]}
+    if "finish_reason" in response:
+        return "openai_chat", {"choices": [_normalize_choice(response)]}
+    if isinstance(message := response.get("message"), dict):
+        return "ollama", {**response, "message": _normalize_message(message)}
+    if isinstance(response.get("response"), str):
+        return "ollama", response
+    if isinstance(text := response.get("output_text"), str):
+        return "openai_responses", _wrap_parts([{"type": "output_text", "text": text}])
+    if isinstance(content := response.get("content"), list) and not response.get("tool_calls"):
+        return _find_wire_of_blocks(response, [one for one in content if isinstance(one, dict)])
+    return "openai_chat", {"choices": [{"message": _normalize_message(response)}]}
+
+
+def _is_list_of_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+def _find_wire_of_blocks(message: Json, blocks: list[Json]) -> tuple[str, Json]:
+    types = {block.get("type") for block in blocks}
+    if types & _RESPONSES_ITEM_TYPES:
+        return "openai_responses", {"output": blocks}
+    if "output_text" in types:
+        return "openai_responses", _wrap_parts(blocks)
+    return "anthropic", {**message, "content": [{"type": "text", **block} for block in blocks]}
+
+
+_RESPONSES_ITEM_TYPES = frozenset({"function_call", "custom_tool_call", "message", "reasoning"})
+
+
+def _wrap_parts(parts: list[Json]) -> Json:
+    return {"output": [{"type": "message", "content": parts}]}
+
+
+def _normalize_choice(choice: Json) -> Json:
+    """Write a choice with its message, which in a legacy completion is only a text."""
+    message = choice.get("message") or choice.get("delta") or {"text": choice.get("text")}
+    return {**choice, "delta": None, "message": _normalize_message(message)}
+
+
+def _normalize_message(message: Json) -> Json:
+    """Write the text and the calls of a chat message in the form that the APIs use."""
+    calls = message.get("tool_calls")
+    calls = calls if isinstance(calls, list) else [calls] if calls else []
+    normalized = {key: value for key, value in message.items() if key != "text"}
+    normalized["content"] = message.get("content", message.get("text"))
+    normalized["tool_calls"] = [one for call in calls for one in _normalize_call(call)]
+    return normalized
+
+
+def _normalize_call(call: Any) -> Iterator[Any]:
+    function = call.get("function") if isinstance(call, dict) else None
+    if isinstance(function, dict) and {"name", "arguments"} <= function.keys() and "id" in call:
+        yield {**call, "id": call["id"] and str(call["id"]), "index": None}
+        return
+    for draft in read_drafts(call):
+        function = {"name": draft.name, "arguments": draft.arguments}
+        yield call if draft.problem else {"id": draft.id or None, "function": function}

@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ..types import Tool
+from ..types import Tool, ToolCall
 from .json_values import canonical_json, json_equal, parse_json
 from .lenient_json import LenientJsonError
 from .schema import get_properties
@@ -205,6 +205,14 @@ def read_drafts(
             yield _read_object({name: arguments}, declared, name_is_key)
         return
     yield _read_object(value, declared, name_is_key)
+
+
+def draft_structured_call(call: ToolCall, declared: Collection[str] | None) -> CallDraft:
+    """Return the draft of a decoded call; a call inside `tool_call` is unwrapped."""
+    if _WRAPPER_NAME.match(call.name) and not (declared and call.name in declared):
+        value = {"name": call.name, "arguments": call.arguments, "id": call.id}
+        return _read_object(value, declared, name_is_key=False)
+    return CallDraft(call.name, call.arguments, call.id)
 
 
 def _read_object(

@@ -25,7 +25,15 @@ from msgspec import Struct, structs
 
 from ..notes import NOTES
 from ..types import Note, Rejection, ToolCall, Trust
-from .drafts import CallDraft, CallIds, decode_arguments, new_call_id
+from .drafts import (
+    CallDraft,
+    CallIds,
+    decode_arguments,
+    draft_structured_call,
+    new_call_id,
+)
+from .json_values import nesting_depth
+from .lenient_json import MAX_DEPTH
 from .placeholders import find_placeholder
 from .toolset import Toolset, strip_name_prefix
 
@@ -80,6 +88,21 @@ class CallResolver:
         if checked.rejection is not None:
             return self.reject(structs.replace(checked.rejection, raw=raw[:MAX_QUOTE]))
         return self.make_call(checked, draft.id, raw)
+
+    def resolve_structured(self, call: ToolCall, source: str = "") -> Resolution:
+        """Check a call that an API has decoded. `source` is the JSON text of its arguments."""
+        if nesting_depth(call.arguments) > MAX_DEPTH:
+            problem = "the call is nested too deeply"
+            return self.reject(Rejection(source[:MAX_QUOTE], "malformed", problem, name=call.name))
+        declared = self.tools.tools if self.tools else None
+        checked = self.check(draft_structured_call(call, declared), source)
+        if checked.rejection is not None:
+            return self.reject(checked.rejection)
+        resolution = self.make_call(checked, call.id)
+        if (made := resolution.call) is None:
+            return resolution
+        resolved = structs.replace(call, id=made.id, name=made.name, arguments=made.arguments)
+        return structs.replace(resolution, call=resolved)
 
     def check(
         self, draft: CallDraft, source: str = "", raw: str = "", *, declared_only: bool = False

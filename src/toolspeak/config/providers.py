@@ -14,10 +14,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from ..calls.native import native
 from ..calls.tools import as_tools
 from ..errors import UsageError
-from ..extract import extract
+from ..extract import extract_structured
 from ..types import Message, Quirks, Rejection, Request, ToolCall, ToolResult
 from ..wires import get_wire
 
@@ -71,9 +70,7 @@ def parse_tool_calls(
     A call that cannot be read is left out and, if `rejected` is given, appended to it.
     """
     find_provider(provider)
-    if not native(response).drafts:
-        return ()
-    reply = extract(response)
+    reply = extract_structured(response)
     if rejected is not None:
         rejected += reply.rejected
     return reply.calls

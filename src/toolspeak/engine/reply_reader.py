@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Protocol
 
 from msgspec import structs
 
-from ..calls.drafts import CallDraft
 from ..calls.resolution import CallResolver
 from ..dialects import Parser
 from ..dialects.registry import AUTO
@@ -239,7 +238,7 @@ class CallExtractor:
                 case ArgumentsDelta() | Finish():
                     pass
                 case CallEnd():
-                    finished += self._accept(self._tools.to_client_call(event.call), "")
+                    finished += self._claim_and_accept(self._tools.to_client_call(event.call), "")
                 case _:
                     finished.append(event)
         return finished
@@ -250,19 +249,18 @@ class CallExtractor:
         """Resolve the name and validate the arguments of a call that came as a structure."""
         written = self._tools.to_model_call(call)
         text = "".join(self._arguments)
-        draft = CallDraft(written.name, dict(call.arguments), call.id)
-        checked = self._resolver.check(draft, text)
-        if rejection := checked.rejection:
+        resolution = self._resolver.resolve_structured(written, text)
+        if rejection := resolution.rejection:
             if rejection.code == "unknown-tool" and self._tools.has_hosted_tools:
-                return self._accept(call, text)
+                return self._claim_and_accept(call, text)
             rejection = structs.replace(rejection, name=call.name)
             note = Note(rejection.code, rejection.problem, rejection.raw)
             return [CallRejected(rejection), note, TextDelta(f"{call.name}({call.input})")]
-        if checked.name != written.name or checked.arguments != call.arguments:
-            # The arguments' text is no longer what the call says.
-            text, arguments = "", dict(checked.arguments)
-            written = structs.replace(written, name=checked.name, arguments=arguments)
-        return [*checked.notes, *self._accept(self._tools.to_client_call(written), text)]
+        if (resolved := resolution.call) is None:
+            return list(resolution.notes)
+        if resolved.name != written.name or resolved.arguments != call.arguments:
+            text = ""  # The arguments' text is no longer what the call says.
+        return [*resolution.notes, *self._accept(self._tools.to_client_call(resolved), text)]
 
     def _handle_rejected(self, event: CallRejected) -> list[Event]:
         """Keep as text what a wire could not read as a call."""
@@ -271,22 +269,25 @@ class CallExtractor:
         text = TextDelta(f"{event.rejection.name or ''}({event.rejection.raw})")
         return [CallRejected(event.rejection), text]
 
+    def _claim_and_accept(self, call: ToolCall, text: str) -> list[Event]:
+        call_id, notes = self._resolver.claim_id(call.id)
+        call = call if call_id == call.id else structs.replace(call, id=call_id)
+        return [*notes, *self._accept(call, text)]
+
     def _accept(self, call: ToolCall, text: str) -> list[Event]:
         """Return the events of an accepted call; `text` is its arguments' JSON, if unchanged."""
         if self._one_call and self.count:
             message = f"{NOTES['extra-call']} It is one of {call.name!r}."
             return [Note("extra-call", message, call.id)]
-        call_id, notes = self._resolver.claim_id(call.id)
         arguments = self._escaper.unescape_value(call.arguments)
-        if call_id != call.id or arguments is not call.arguments:
-            call = structs.replace(call, id=call_id, arguments=arguments)
+        if arguments is not call.arguments:
+            call = structs.replace(call, arguments=arguments)
         index, self.count = self.count, self.count + 1
         start, self._start = self._start, None
         extra = start.extra if start else None
         dialect = start.dialect if start else None
         return [
-            *notes,
-            CallStart(index, call_id, call.name, dialect, call.namespace, call.freeform, extra),
+            CallStart(index, call.id, call.name, dialect, call.namespace, call.freeform, extra),
             ArgumentsDelta(index, self._escaper.unescape(text) or call.input),
             CallEnd(index, call),
         ]

@@ -10,6 +10,7 @@ from typing import Any
 
 from .._util import encode_json
 from ..calls.drafts import CallDraft, decode_arguments
+from ..errors import WireError
 from ..events import ArgumentsDelta, CallEnd, CallRejected, CallStart, Event
 from ..notes import NOTES
 from ..types import Note, Rejection, StopReason, ToolCall
@@ -285,6 +286,20 @@ class CallAssembler:
         else:
             call.whole_arguments = {} if arguments is None else arguments
         return self._end_events(call)
+
+    def isolate(
+        self, decode: Callable[..., Iterable[Event]], call: Any, *options: Any
+    ) -> Iterator[Event]:
+        """Decode a call. If it is malformed, reject it alone, so that the others survive."""
+        try:
+            yield from decode(call, *options)
+        except WireError as error:
+            yield from self.reject(call, error.problem, error.path)
+
+    def reject(self, call: Any, problem: str, path: str = "$") -> Iterator[Event]:
+        raw = encode_json(call)
+        yield from self.emit(CallRejected(Rejection(raw, "malformed", problem, path)))
+        yield from self.emit(Note("malformed", problem, raw[:_MAX_NOTE]))
 
     def emit(self, event: Event) -> Iterable[Event]:
         """Return another event: now, or held back until the open call has ended."""

@@ -171,13 +171,18 @@ class AnthropicReplyDecoder(ReplyDecoder):
                 reasoning = ReasoningDelta("", REDACTED + block.take_text("data"))
                 yield from self._calls.emit(reasoning)
             case "tool_use":
-                arguments = block.take("input", dict)
-                identity, name = block.take_text("id"), block.require("name", str)
-                yield from self._calls.start(index, identity, name, extra=block.rest())
-                if arguments:
-                    yield from self._calls.end(index, arguments)
+                yield from self._calls.isolate(self._start_call, value, index)
             case _:
                 self._other_blocks[index] = (dict(value), [])
+
+    def _start_call(self, value: Any, index: int) -> Iterator[Event]:
+        block = Fields(value, "$.content_block")
+        block.discard("type")
+        arguments = block.take_any("input")
+        identity, name = block.take_text("id"), block.require("name", str)
+        yield from self._calls.start(index, identity, name, extra=block.rest())
+        if arguments not in (None, {}, ""):
+            yield from self._calls.end(index, arguments)
 
     def _decode_delta(self, index: int, delta: Fields) -> Iterator[Event]:
         match delta.take_text("type"):

@@ -108,6 +108,7 @@ _FINISH_REASONS = {
     "refusal": "SAFETY",
     "error": "OTHER",
 }
+_PARTIAL_CALL_FIELDS = ("partialArgs", "partial_args", "willContinue", "will_continue")
 _COUNTS = ("prompt", "toolUsePrompt", "candidates", "thoughts", "cachedContent", "total")
 
 
@@ -174,6 +175,11 @@ class GeminiReplyDecoder(ReplyDecoder):
             self._is_blocked, self._raw_stop = True, str(reason)
         self._extra |= mark_private(fields.rest(), _STATISTICS)
 
+    def _decode_call(self, value: Any, part: CamelCaseFields) -> list[Event]:
+        call = CamelCaseFields(value, part.path_of("functionCall"))
+        identity, name, arguments, extra = decode_call(call, part)
+        return self._calls.add_whole(identity, name, arguments, extra=extra)
+
     def _decode_part(self, fields: CamelCaseFields, item: Json) -> Iterator[Event]:
         """Decode a part, after its signature: that belongs to the reasoning before it."""
         if is_other_part(fields):
@@ -185,11 +191,10 @@ class GeminiReplyDecoder(ReplyDecoder):
             return
         if signature:
             yield ReasoningDelta("", signature)
-        if call := fields.take_object("functionCall"):
-            if call.take_any("partialArgs", "willContinue"):
-                raise WireError("Streamed arguments are not supported", call.path_of("args"))
-            identity, name, arguments, extra = decode_call(call, fields)
-            yield from self._calls.add_whole(identity, name, arguments, extra=extra)
+        if (call := fields.take_any("functionCall")) is not None:
+            if isinstance(call, dict) and any(map(call.get, _PARTIAL_CALL_FIELDS)):
+                raise WireError("Streamed arguments are not supported", fields.path)
+            yield from self._calls.isolate(self._decode_call, call, fields)
         elif fields.has("text"):
             text, extra = fields.take_text("text"), fields.rest()
             if text or extra:

@@ -79,8 +79,11 @@ class OllamaReplyDecoder(ReplyDecoder):
             if isinstance(data, str):
                 yield PartAdded(decode_image(data))
         for item, path in fields.take_items("tool_calls"):
-            identity, name, arguments, extra = decode_call(item, path)
-            yield from self._calls.add_whole(identity, name, arguments, extra=extra)
+            yield from self._calls.isolate(self._decode_call, item, path)
+
+    def _decode_call(self, item: Any, path: str) -> list[Event]:
+        identity, name, arguments, extra = decode_call(item, path)
+        return self._calls.add_whole(identity, name, arguments, extra=extra)
 
     def _decode_end(self, fields: Fields) -> None:
         """Decode the last line: the stop reason and the statistics."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ...errors import WireError
 from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
 from ...types import Image, StopReason, Text, Usage
 from ..calls import TRUNCATING_REASONS, CallAssembler
@@ -125,9 +126,10 @@ class ChatReplyDecoder(ReplyDecoder):
             if isinstance(image, Image):
                 yield from self._calls.emit(PartAdded(image))
         for item, path in fields.take_items("tool_calls"):
-            yield from self._decode_call(Fields(item, path))
-        if (legacy := fields.take_object("function_call")) is not None:
-            yield from self._decode_call(Fields({"index": -1, "function": legacy.rest()}))
+            yield from self._calls.isolate(self._decode_call, item, path)
+        if (legacy := fields.take_any("function_call")) is not None:
+            call = {"index": -1, "function": legacy}
+            yield from self._calls.isolate(self._decode_call, call, fields.path)
         self._dropped |= dict.fromkeys(fields.rest())
 
     def _decode_parts(self, content: Any) -> Iterator[Event]:
@@ -141,17 +143,20 @@ class ChatReplyDecoder(ReplyDecoder):
             elif isinstance(text := decode_part(item, "$.content"), Text):
                 yield from self._calls.emit(TextDelta(text.text))
 
-    def _decode_call(self, fields: Fields) -> Iterable[Event]:
+    def _decode_call(self, item: Any, path: str) -> Iterable[Event]:
         """Decode a call or a piece of one. Some servers omit the index, others give all calls the
-        same, and some send the id before the name."""
-        index, identity = fields.take("index", int), fields.take_text("id")
+        same, some send the id before the name, and some omit the inner object."""
+        fields = Fields(item, path)
+        index, identity = fields.take("index", int), str(fields.take_any("id") or "")
         custom = fields.take_object("custom")
-        function = custom or fields.take_object("function") or Fields({})
+        function = custom or fields.take_object("function") or fields
         name = function.take_text("name")
         arguments = function.take_any("arguments", "input")
         freeform = custom is not None
         fields.discard("type")
-        if self._is_whole and name:
+        if self._is_whole:
+            if not name.strip():
+                raise WireError("Expected a call with the name of a function", path)
             extra = fields.rest()
             return self._calls.add_whole(identity, name, arguments, freeform=freeform, extra=extra)
         slot = self._find_slot(index, identity, name)

@@ -310,6 +310,8 @@ class ResponsesReplyDecoder(ReplyDecoder):
 
     def _call_over(self, item: _Item, fields: Fields) -> Iterator[Event]:
         yield from self._call(item, fields)
+        if not item.started:
+            yield from self._calls.reject(fields.rest(), "the call does not name a tool")
         text = fields.take_any("arguments", "input")
         given = None if item.streamed else item.given if text is None else text
         cut = fields.peek("status") == "incomplete"

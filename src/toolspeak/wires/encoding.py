@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from .._util import memoize_by_identity
 from ..calls.tools import build_text_schema
-from ..types import Note, Request, Thinking, Tool
+from ..types import Message, Note, Request, Thinking, Tool
 from .fields import HOSTED_TOOLS, PRIVATE, Json
 
 API_NAMES = {
@@ -28,6 +28,8 @@ API_NAMES = {
     "gemini": "Gemini",
 }
 """The names of the APIs in notes and docs."""
+LocatedMessage = tuple[Message, str]
+"""A message and its path in the request."""
 _MAX_USER_ID = 64
 _CONNECTION_FIELDS = frozenset({"stream_options"})
 """Fields about the connection: another API loses nothing without them."""
@@ -232,6 +234,26 @@ class RequestEncoder:
 
     def encode_name(self, tool: Tool) -> str:
         return self.names.to_wire(tool.name, tool.namespace)
+
+    def split_system(
+        self, messages: Iterable[Message], *, keeps_later: bool = False
+    ) -> tuple[list[LocatedMessage], list[LocatedMessage]]:
+        """Return the instructions, for an API with a field for them; and the other messages.
+        Later instructions move to that field unless it `keeps_later` ones in the conversation."""
+        instructions: list[LocatedMessage] = []
+        others: list[LocatedMessage] = []
+        for index, message in enumerate(messages):
+            path = f"$.messages[{index}]"
+            if message.role not in ("system", "developer") or (keeps_later and others):
+                others.append((message, path))
+                continue
+            if others:
+                text = "Instructions within the conversation are moved to the system prompt."
+                self.losses.change(text, path)
+            if message.role == "developer":
+                self.losses.change("A developer message becomes part of the system prompt.", path)
+            instructions.append((message, path))
+        return instructions, others
 
     def encode_choice_names(self) -> list[str]:
         """Return the tools that the tool choice names, as this API spells them."""

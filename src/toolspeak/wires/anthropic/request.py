@@ -38,6 +38,7 @@ from ..content import (
 )
 from ..encoding import (
     EncodedRequest,
+    LocatedMessage,
     NameRule,
     RequestEncoder,
     as_object_schema,
@@ -278,7 +279,7 @@ class AnthropicRequestEncoder(RequestEncoder):
     def encode(self) -> EncodedRequest:
         request, extra = self.request, self.extra
         messages = request.messages if self.is_same_wire else merge_assistant_messages(request)
-        system, rest = self._split_system(messages)
+        system, rest = self._extract_system(messages)
         thinking = self._encode_thinking()
         self._reasons = thinking.get("thinking", {}).get("type") in ("enabled", "adaptive")
         self.drop_metadata(supported=("user_id",))
@@ -299,30 +300,20 @@ class AnthropicRequestEncoder(RequestEncoder):
 
     # Messages.
 
-    def _split_system(
-        self, messages: tuple[Message, ...]
-    ) -> tuple[list[Text], list[tuple[Message, str]]]:
-        """Return the system prompt, and the other messages with their paths. For another API's
-        client, instructions within the conversation move to its start."""
+    def _extract_system(
+        self, messages: Iterable[Message]
+    ) -> tuple[list[Text], list[LocatedMessage]]:
+        """Return the system prompt and the other messages, of which there must be one."""
+        instructions, others = self.split_system(messages, keeps_later=self.is_same_wire)
         system: list[Text] = []
-        rest: list[tuple[Message, str]] = []
-        for index, message in enumerate(messages):
-            path = f"$.messages[{index}]"
-            if message.role not in ("system", "developer") or (self.is_same_wire and rest):
-                rest.append((message, path))
-                continue
-            if rest:
-                text = "Instructions within the conversation are moved to the system prompt."
-                self.losses.change(text, path)
-            if message.role == "developer":
-                self.losses.change("A developer message becomes part of the system prompt.", path)
+        for message, path in instructions:
             system += [part for part in message.parts if isinstance(part, Text) and part.text]
             self.losses.carry(message.extra, path)
-        if system and not rest and not self.is_same_wire:
+        if system and not others and not self.is_same_wire:
             text = "Instructions without a message are sent as a user message."
             self.losses.change(text, "$.messages")
             return [], [(Message("user", tuple(system)), "$.messages")]
-        return system, rest
+        return system, others
 
     def _encode_system(self, system: list[Text]) -> Json:
         if not system:
@@ -331,7 +322,7 @@ class AnthropicRequestEncoder(RequestEncoder):
         blocks = [block for part in system for block in self._encode_part(part, "$.system")]
         return {"system": blocks if text is None else text}
 
-    def _encode_messages(self, messages: Iterable[tuple[Message, str]]) -> Iterator[Json]:
+    def _encode_messages(self, messages: Iterable[LocatedMessage]) -> Iterator[Json]:
         """Encode messages as turns: results and the user's text after them are one turn."""
         turn: Json = {}
         for message, path in messages:

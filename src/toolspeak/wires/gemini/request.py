@@ -42,6 +42,7 @@ from ..calls import ORIGINAL_ID, CallHistory
 from ..content import as_result_content, part_type, render_document, split_results
 from ..encoding import (
     EncodedRequest,
+    LocatedMessage,
     NameRule,
     RequestEncoder,
     choose_effort,
@@ -113,29 +114,26 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
     tools, hosted = _decode_tools(fields)
     choice, extra = _decode_tool_choice(fields, notes)
     config = fields.take_object("generationConfig") or CamelCaseFields({})
-    sampling = {key: config.take_number(word) for key, word in _SAMPLING.items()}
+    sampling = {key: config.take_number(name) for key, name in _SAMPLING.items()}
     thinking, thinking_rest = _decode_thinking(config)
-    response_format, schema_extra = _decode_response_format(config)
-    settings: Json = {
-        "response_format": response_format,
-        "thinking": thinking,
-        "max_tokens": config.take("maxOutputTokens", int),
-        "stop": config.take_texts("stopSequences"),
-        "sampling": {key: value for key, value in sampling.items() if value is not None},
-    }
-    extra = fields.rest() | schema_extra | extra
-    extra |= nest("generationConfig", thinking_rest | config.rest())
-    extra |= {HOSTED_TOOLS: hosted} if hosted else {}
+    response_format, format_extra = _decode_response_format(config)
+    max_tokens, stop = config.take("maxOutputTokens", int), config.take_texts("stopSequences")
+    extra = fields.rest() | format_extra | extra
+    extra |= nest("generationConfig", thinking_rest | config.rest()) | nest(HOSTED_TOOLS, hosted)
     return Request(
         model=(model or named).removeprefix("models/"),
         messages=messages,
         tools=tools,
         tool_choice=choice,
+        response_format=response_format,
+        thinking=thinking,
         stream=bool(stream),
+        max_tokens=max_tokens,
+        stop=stop,
+        sampling={key: value for key, value in sampling.items() if value is not None},
         wire=NAME,
         notes=tuple(notes),
         extra=extra,
-        **settings,
     )
 
 
@@ -151,12 +149,17 @@ def _decode_system(fields: CamelCaseFields, notes: list[Note]) -> Iterator[Messa
 
 
 def _decode_messages(fields: CamelCaseFields, notes: list[Note]) -> Iterator[Message]:
-    given, path = fields.take_any("contents"), fields.path_of("contents")
     history = CallHistory(notes)
+    for item, path in _take_one_or_more(fields, "contents"):
+        yield from _decode_message(CamelCaseFields(_as_content(item), path), history)
+
+
+def _take_one_or_more(fields: CamelCaseFields, key: str) -> Iterator[tuple[Any, str]]:
+    """Yield the items of a field that holds a list or a single item of any type."""
+    given, path = fields.take_any(key), fields.path_of(key)
     for index, item in enumerate(given if isinstance(given, list) else [given]):
         if item is not None:
-            content = CamelCaseFields(_as_content(item), f"{path}[{index}]")
-            yield from _decode_message(content, history)
+            yield item, f"{path}[{index}]"
 
 
 def _as_content(value: Any) -> Any:
@@ -180,12 +183,10 @@ def _decode_message(fields: CamelCaseFields, history: CallHistory) -> Iterator[M
 
 def _decode_parts(fields: CamelCaseFields, history: CallHistory) -> list[Part]:
     parts: list[Part] = []
-    given = fields.take_any("parts")
-    for index, item in enumerate(given if isinstance(given, list) else [given]):
-        path = f"{fields.path_of('parts')}[{index}]"
+    for item, path in _take_one_or_more(fields, "parts"):
         if isinstance(item, str):
             parts.append(Text(item))
-        elif item is not None:
+        else:
             _decode_part(CamelCaseFields(item, path), item, parts, history)
     return parts
 
@@ -373,42 +374,27 @@ class GeminiRequestEncoder(RequestEncoder):
 
     def encode(self) -> EncodedRequest:
         request, extra = self.request, self.extra
-        system, messages = self._split_system(request.messages)
-        body: Json = {"contents": list(self._encode_messages(messages))}
-        if system:
-            body["systemInstruction"] = system
+        instructions, messages = self.split_system(request.messages)
+        system = self._encode_system(instructions)
+        body: Json = {"contents": list(self._encode_messages(messages)), **system}
         body |= self._encode_tools()
-        if config := self._encode_settings() | extra.pop("generationConfig", {}):
-            body["generationConfig"] = config
+        settings = self._encode_settings() | extra.pop("generationConfig", {})
+        body |= nest("generationConfig", settings)
         self.drop_metadata()
         action = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
         return self.finish(f"/{encode_model_path(request.model)}:{action}", body | extra)
 
     # Messages.
 
-    def _split_system(
-        self, messages: tuple[Message, ...]
-    ) -> tuple[Json, list[tuple[Message, str]]]:
-        """Return the system instruction, and the other messages with their paths."""
+    def _encode_system(self, instructions: list[LocatedMessage]) -> Json:
         system: Json = {}
-        rest: list[tuple[Message, str]] = []
-        for index, message in enumerate(messages):
-            path = f"$.messages[{index}]"
-            if message.role not in ("system", "developer"):
-                rest.append((message, path))
-                continue
-            if rest:
-                text = "Instructions within the conversation are moved to the system prompt."
-                self.losses.change(text, path)
-            if message.role == "developer":
-                self.losses.change("A developer message becomes part of the system prompt.", path)
-            parts = self._encode_parts(message, path)
-            if parts:
+        for message, path in instructions:
+            if parts := self._encode_parts(message, path):
                 system.setdefault("parts", []).extend(parts)
                 system |= self.losses.carry(message.extra, path)
-        return system, rest
+        return nest("systemInstruction", system)
 
-    def _encode_messages(self, messages: Iterable[tuple[Message, str]]) -> Iterator[Json]:
+    def _encode_messages(self, messages: Iterable[LocatedMessage]) -> Iterator[Json]:
         """Encode contents as turns: the results of one turn's calls must stand in one content, and
         a turn of calls must follow one of the user's."""
         turn: Json = {}

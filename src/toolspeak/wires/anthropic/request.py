@@ -54,7 +54,7 @@ REDACTED = "redacted_thinking:"
 """Begins the signature of reasoning that the API hides, so that it is recognised when a client of
 another API sends it back."""
 _ORIGINAL_BLOCK = f"{PRIVATE}block"
-"""In the `extra` of a text that stands for a block which only this API has: that block."""
+"""In the `extra` of a text: the block that it replaces, which only this API has."""
 _SAMPLING = {key: key for key in ("temperature", "top_p", "top_k")}
 _CHOICES = ("auto", "any", "tool", "none")
 _EFFORTS = ("low", "medium", "high", "xhigh", "max")
@@ -233,24 +233,24 @@ def _decode_tool_choice(fields: Fields) -> tuple[ToolChoice, bool]:
         case "tool":
             return ToolChoice("required", (choice.require("name", str),)), parallel
         case other:
-            expected = ", ".join(f"`{word}`" for word in _CHOICES)
+            expected = ", ".join(f"`{name}`" for name in _CHOICES)
             raise WireError(f"Expected one of {expected}, got `{other}`", choice.path_of("type"))
 
 
 def _decode_thinking(fields: Fields, effort: str | None) -> tuple[Thinking, Json]:
     """Return the reasoning settings, and as `extra` what only this API supports."""
-    given = fields.take_object("thinking")
-    if given is None:
+    settings = fields.take_object("thinking")
+    if settings is None:
         return Thinking(effort=effort), {}
-    kind = given.take_text("type")
-    display = given.take("display", str)
+    kind = settings.take_text("type")
+    display = settings.take("display", str)
     thinking = Thinking(
         enabled=kind != "disabled",
         effort=effort,
-        budget=given.take("budget_tokens", int),
+        budget=settings.take("budget_tokens", int),
         shown=None if display is None else display != "omitted",
     )
-    rest = given.rest() | ({"type": kind} if kind == "between_tools" else {})
+    rest = settings.rest() | ({"type": kind} if kind == "between_tools" else {})
     return thinking, nest("thinking", rest)
 
 
@@ -258,8 +258,8 @@ def _decode_response_format(fields: Fields, key: str) -> ResponseFormat | None:
     """Decode the response format; one that only this API supports stays in `fields`."""
     form = fields.peek(key)
     if isinstance(form, dict) and form.get("type") == "json_schema":
-        given = fields.take_object(key) or Fields({})
-        return ResponseFormat(given.take("schema", dict), given.take_text("name"))
+        inner = fields.take_object(key) or Fields({})
+        return ResponseFormat(inner.take("schema", dict), inner.take_text("name"))
     return None
 
 

@@ -33,15 +33,15 @@ def decode_failure(status: int, body: Any) -> Failure:
     error = body.get("error", body) if isinstance(body, dict) else body
     if not isinstance(error, dict):
         return classify_failure(status, str(error or ""))
-    given, word = error.get("code"), error.get("status")
-    if isinstance(given, int) and 400 <= given < 600:
-        status = given
-    listed: Any = error.get("details")
-    details = [item for item in listed if isinstance(item, dict)] if type(listed) is list else []
+    code, name = error.get("code"), error.get("status")
+    if isinstance(code, int) and 400 <= code < 600:
+        status = code
+    items: Any = error.get("details")
+    details = [item for item in items if isinstance(item, dict)] if type(items) is list else []
     failure = classify_failure(
         status,
         str(error.get("message") or ""),
-        str(word) if word else None,
+        str(name) if name else None,
         _find_field(details),
         {"details": details} if details else None,
     )

@@ -166,7 +166,7 @@ class GeminiReplyDecoder(ReplyDecoder):
                 self._extra[f"{prefix}{_CANDIDATE}{key}"] = value
 
     def _decode_rest(self, fields: CamelCaseFields) -> None:
-        """Decode what stands beside the candidates."""
+        """Decode the fields beside the candidates."""
         if (usage := fields.take_object("usageMetadata")) is not None:
             self._usage = _decode_usage(usage)
         feedback = fields.peek("promptFeedback")
@@ -207,18 +207,18 @@ class GeminiReplyDecoder(ReplyDecoder):
 
 
 def _decode_usage(fields: CamelCaseFields) -> Usage:
-    counts = (_decode_count(fields, word) for word in _COUNTS)
+    counts = (_decode_count(fields, name) for name in _COUNTS)
     prompt, tool_use, text, reasoning, cached, total = counts
     extra = mark_private(fields.rest(), _STATISTICS)
-    extra |= {_TOOL_USE_TOKENS: tool_use} if tool_use else {}
-    extra |= (
-        {_TOTAL_TOKENS: total} if total not in (0, prompt + tool_use + text + reasoning) else {}
-    )
+    if tool_use:
+        extra[_TOOL_USE_TOKENS] = tool_use
+    if total not in (0, prompt + tool_use + text + reasoning):
+        extra[_TOTAL_TOKENS] = total
     return Usage(prompt + tool_use, text + reasoning, cached, 0, reasoning, extra)
 
 
-def _decode_count(fields: CamelCaseFields, word: str) -> int:
-    value = parse_number(fields.take_any(f"{word}TokenCount"))
+def _decode_count(fields: CamelCaseFields, name: str) -> int:
+    value = parse_number(fields.take_any(f"{name}TokenCount"))
     return int(value) if isinstance(value, (int, float)) else 0
 
 

@@ -138,10 +138,10 @@ def decode_request(body: Any, *, model: str = "", stream: bool | None = None) ->
 
 
 def _decode_system(fields: CamelCaseFields, notes: list[Note]) -> Iterator[Message]:
-    given, path = fields.take_any("systemInstruction"), fields.path_of("systemInstruction")
-    if given is None:
+    value, path = fields.take_any("systemInstruction"), fields.path_of("systemInstruction")
+    if value is None:
         return
-    content = CamelCaseFields(_as_content(given), path)
+    content = CamelCaseFields(_as_content(value), path)
     content.discard("role")
     parts = tuple(_decode_parts(content, CallHistory(notes)))
     if parts:
@@ -156,8 +156,8 @@ def _decode_messages(fields: CamelCaseFields, notes: list[Note]) -> Iterator[Mes
 
 def _take_one_or_more(fields: CamelCaseFields, key: str) -> Iterator[tuple[Any, str]]:
     """Yield the items of a field that holds a list or a single item of any type."""
-    given, path = fields.take_any(key), fields.path_of(key)
-    for index, item in enumerate(given if isinstance(given, list) else [given]):
+    value, path = fields.take_any(key), fields.path_of(key)
+    for index, item in enumerate(value if isinstance(value, list) else [value]):
         if item is not None:
             yield item, f"{path}[{index}]"
 
@@ -174,11 +174,11 @@ def _as_content(value: Any) -> Any:
 
 
 def _decode_message(fields: CamelCaseFields, history: CallHistory) -> Iterator[Message]:
-    word = fields.take_text("role") or "user"
-    if word not in _ROLES:
-        raise WireError(f"Expected `user` or `model`, got `{word}`", fields.path_of("role"))
+    role = fields.take_text("role") or "user"
+    if role not in _ROLES:
+        raise WireError(f"Expected `user` or `model`, got `{role}`", fields.path_of("role"))
     parts = _decode_parts(fields, history)
-    yield from split_results(_ROLES[word], parts, fields.rest())
+    yield from split_results(_ROLES[role], parts, fields.rest())
 
 
 def _decode_parts(fields: CamelCaseFields, history: CallHistory) -> list[Part]:
@@ -300,20 +300,20 @@ def _decode_tool(fields: CamelCaseFields) -> Tool:
 
 def _decode_tool_choice(fields: CamelCaseFields, notes: list[Note]) -> tuple[ToolChoice, Json]:
     """Return the tool choice, and as `extra` what only this API supports."""
-    given = fields.take_object("toolConfig")
-    if given is None:
+    outer = fields.take_object("toolConfig")
+    if outer is None:
         return ToolChoice(), {}
-    config = given.take_object("functionCallingConfig") or CamelCaseFields({})
+    config = outer.take_object("functionCallingConfig") or CamelCaseFields({})
     mode = (config.take_text("mode") or "AUTO").upper()
     if mode not in _CHOICES:
-        expected = ", ".join(f"`{word}`" for word in _CHOICES)
+        expected = ", ".join(f"`{name}`" for name in _CHOICES)
         raise WireError(f"Expected one of {expected}, got `{mode}`", config.path_of("mode"))
     names = tuple(map(str, config.take("allowedFunctionNames", list) or ()))
     if config.take_any("streamFunctionCallArguments"):
         # Its pieces are values at paths, which no other API has, and which are optional.
         message = "Arguments are not streamed; they come in one piece."
         notes.append(Note("unsupported", message, config.path_of("streamFunctionCallArguments")))
-    rest = given.rest() | nest("functionCallingConfig", config.rest())
+    rest = outer.rest() | nest("functionCallingConfig", config.rest())
     choice = structs.replace(_CHOICES[mode], names=names if mode != "NONE" else ())
     return choice, nest("toolConfig", rest)
 
@@ -336,15 +336,15 @@ def _decode_response_format(config: CamelCaseFields) -> tuple[ResponseFormat | N
 
 def _decode_thinking(config: CamelCaseFields) -> tuple[Thinking, Json]:
     """Return the reasoning settings, and what remains of `generationConfig.thinkingConfig`."""
-    given = config.take_object("thinkingConfig")
-    if given is None:
+    settings = config.take_object("thinkingConfig")
+    if settings is None:
         return Thinking(), {}
-    shown, budget = given.take("includeThoughts", bool), given.take("thinkingBudget", int)
-    level = given.take_text("thinkingLevel").lower().removeprefix("thinking_level_unspecified")
+    shown, budget = settings.take("includeThoughts", bool), settings.take("thinkingBudget", int)
+    level = settings.take_text("thinkingLevel").lower().removeprefix("thinking_level_unspecified")
     # A budget of -1 leaves it to the model, and 0 disables reasoning.
     enabled = {-1: True, 0: False}.get(budget) if budget is not None else None
     thinking = Thinking(enabled, level or None, None if enabled is not None else budget, shown)
-    return thinking, nest("thinkingConfig", given.rest())
+    return thinking, nest("thinkingConfig", settings.rest())
 
 
 # Encoding.
@@ -395,8 +395,8 @@ class GeminiRequestEncoder(RequestEncoder):
         return nest("systemInstruction", system)
 
     def _encode_messages(self, messages: Iterable[LocatedMessage]) -> Iterator[Json]:
-        """Encode contents as turns: the results of one turn's calls must stand in one content, and
-        a turn of calls must follow one of the user's."""
+        """Encode messages as turns: the results of one turn's calls must be in one content, and a
+        turn of calls must follow a turn of the user."""
         turn: Json = {}
         can_join = False
         for message, path in messages:

@@ -145,8 +145,8 @@ def _decode_calls(fields: Fields, history: CallHistory) -> Iterator[ToolCall]:
 
 
 def _decode_result(fields: Fields, parts: list[Part], history: CallHistory) -> ToolResult:
-    given, named = fields.take_text("tool_call_id"), fields.take_text("tool_name", "name")
-    call_id, name, extra = history.match_result(given, named, fields.path)
+    identity, tool_name = fields.take_text("tool_call_id"), fields.take_text("tool_name", "name")
+    call_id, name, extra = history.match_result(identity, tool_name, fields.path)
     content = as_result_content([*parts, *_decode_images(fields)])
     return ToolResult(call_id=call_id, name=name, content=content, extra=fields.rest() | extra)
 
@@ -182,29 +182,29 @@ def _decode_tool(outer: Fields) -> Tool:
 
 def _decode_max_tokens(options: Fields) -> int | None:
     # Values below one are special: unlimited, or until the context is full. They stay in `options`.
-    given = options.peek("num_predict")
-    is_special = isinstance(given, (int, float)) and given < 1
+    value = options.peek("num_predict")
+    is_special = isinstance(value, (int, float)) and value < 1
     return None if is_special else options.take("num_predict", int)
 
 
 def _decode_response_format(fields: Fields) -> ResponseFormat | None:
-    given = fields.take_any("format")
-    if given is None or given == "":
+    value = fields.take_any("format")
+    if value is None or value == "":
         return None
-    if given == "json":
+    if value == "json":
         return ResponseFormat()
-    if isinstance(given, dict):
-        return ResponseFormat(given)
-    raise WireError(f"Expected `json` or a schema, got `{given}`", fields.path_of("format"))
+    if isinstance(value, dict):
+        return ResponseFormat(value)
+    raise WireError(f"Expected `json` or a schema, got `{value}`", fields.path_of("format"))
 
 
 def _decode_thinking(fields: Fields) -> Thinking:
-    given = fields.take_any("think")
-    if given is None or isinstance(given, bool):
-        return Thinking(enabled=given)
-    if isinstance(given, str):
-        return Thinking(effort=given)
-    kind = json_type(given)
+    value = fields.take_any("think")
+    if value is None or isinstance(value, bool):
+        return Thinking(enabled=value)
+    if isinstance(value, str):
+        return Thinking(effort=value)
+    kind = json_type(value)
     raise WireError(f"Expected `boolean` or `string`, got `{kind}`", fields.path_of("think"))
 
 

@@ -69,19 +69,22 @@ KINDS: dict[FailureKind, tuple[tuple[int, ...], str, str]] = {
     ),
 }
 CODES = (
-    ("all", 0, "It is done; or whoever reads its output has stopped reading."),
+    ("all", 0, "The command has succeeded, or the reader of its output has closed it."),
     (
         "all",
         2,
-        "It cannot be done: the command line, a file or a setting is wrong. The message says what.",
+        "The command line, a file or a setting is wrong. The message says what.",
     ),
-    ("all but `serve`", 130, "Ctrl-C. The gateway ends with 0, once its streams have ended."),
+    (
+        "all but `serve`",
+        130,
+        "Ctrl-C was pressed. The gateway ends with 0 when its streams have ended.",
+    ),
     ("`check`", 1, "The configuration has problems."),
-    ("`dialects --check`", 1, "A sample does not read back."),
-    ("`eval`", 1, "Questions have failed. The same command asks them again."),
-    ("`probe --save`", 1, "There is a verdict, and it could not be written down."),
-    ("`scrub --check`", 1, "There are secrets."),
-    ("`run`", "any", "What the client ends with."),
+    ("`eval`", 1, "Some questions have failed. The same command asks them again."),
+    ("`probe --save`", 1, "The recommended settings could not be saved."),
+    ("`scrub --check`", 1, "Secrets were found."),
+    ("`run`", "any", "The exit code of the client."),
 )
 MESSAGE = "This model's maximum context length is 8192 tokens. (Shorten the conversation …)"
 SAMPLE = Failure("context_length", MESSAGE, 400)

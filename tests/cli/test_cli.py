@@ -136,13 +136,14 @@ def test_parse_with_invalid_stream_size_is_an_error(
 ) -> None:
     with pytest.raises(SystemExit):
         run(capsys, monkeypatch, "parse", "--stream", size)
-    assert f"{size!r} is not a positive number" in capsys.readouterr().err
+    assert f"{size!r} is not a whole number of at least 1" in capsys.readouterr().err
 
 
-def test_dialects_with_check_parses_every_sample(capsys: Any, monkeypatch: Any) -> None:
-    code, out, _ = run(capsys, monkeypatch, "dialects", "--check")
+def test_dialects_lists_names_models_and_samples(capsys: Any, monkeypatch: Any) -> None:
+    code, out, _ = run(capsys, monkeypatch, "dialects", "hermes", "glm45")
     assert code == 0
-    assert f"{len(DIALECTS)} of {len(DIALECTS)} samples parse" in out
+    assert "2 dialects" in out
+    assert "<arg_key>city</arg_key>" in out
     _, out, _ = run(capsys, monkeypatch, "dialects", "--json")
     assert [row["name"] for row in json.loads(out)] == list(DIALECTS)
     _, out, _ = run(capsys, monkeypatch, "dialects", "--json", "--model", "Qwen3-Coder-30B")

@@ -1,4 +1,4 @@
-"""Tab in real shells, and a help that fits the screen."""
+"""Completion in real shells, and the help texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pexpect
@@ -32,11 +31,13 @@ CASES: list[tuple[str, set[str]]] = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a file, and the program on the path."""
+    """A folder with a configuration, and a program that logs how often it is started."""
     (tmp_path / "toolspeak.toml").touch()
     program = tmp_path / "bin" / "toolspeak"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m toolspeak "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/started\nexec {sys.executable} -m toolspeak "$@"\n'
+    )
     program.chmod(0o755)
     return tmp_path
 
@@ -47,12 +48,12 @@ def environment(folder: Path) -> dict[str, str]:
     return {**kept, "PATH": path, "HOME": str(folder), "TERM": "dumb", "LANG": "C.UTF-8"}
 
 
-def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
+def print_script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
     assert main(["completion", shell]) == 0
     return capsys.readouterr().out
 
 
-def only(shell: str) -> str:
+def find_shell(shell: str) -> str:
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"{shell} is not installed")
@@ -75,13 +76,13 @@ BASH_CASES = [
 
 
 @pytest.mark.parametrize(("typed", "offered"), BASH_CASES)
-def test_bash(
+def test_bash_completes_words(
     typed: str, offered: set[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     last = "''" if typed.endswith(" ") else ""
     asked = ASKED.format(words=f"toolspeak {typed}{last}")
     done = subprocess.run(
-        [only("bash"), "-c", script("bash", capsys) + asked],
+        [find_shell("bash"), "-c", print_script("bash", capsys) + asked],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -92,11 +93,11 @@ def test_bash(
 
 
 @pytest.mark.parametrize(("typed", "offered"), CASES)
-def test_fish(
+def test_fish_completes_words(
     typed: str, offered: set[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fish = only("fish")
-    (folder / "script.fish").write_text(script("fish", capsys))
+    fish = find_shell("fish")
+    (folder / "script.fish").write_text(print_script("fish", capsys))
     command = f"source script.fish; complete -C 'toolspeak {typed}'"
     done = subprocess.run(
         [fish, "--no-config", "-c", command],
@@ -116,11 +117,11 @@ STARTS = {
 
 
 @pytest.mark.parametrize("shell", STARTS)
-def test_a_tab_at_a_terminal(shell: str, folder: Path) -> None:
-    program = only(shell)
+def test_tab_at_a_terminal_completes_without_starting_python(shell: str, folder: Path) -> None:
+    program = find_shell(shell)
     options, begin = STARTS[shell]
     terminal = pexpect.spawn(
-        program, options, cwd=str(folder), env=environment(folder), encoding="utf-8", timeout=20
+        program, options, cwd=str(folder), env=environment(folder), encoding="utf-8", timeout=60
     )
     try:
         terminal.sendline(
@@ -128,28 +129,25 @@ def test_a_tab_at_a_terminal(shell: str, folder: Path) -> None:
         )
         terminal.expect("done")
         terminal.expect("ready> ")
-        seconds: list[float] = []
         for typed, rest in (
             ("toolspeak parse --dialect herm", "es "),
             ("toolspeak parse --tru", "st "),
             ("toolspeak check --config tool", "speak.toml"),
             ("toolspeak chat openr", "outer/"),
         ):
-            began = time.monotonic()
             terminal.send(f"{typed}\t")
             terminal.expect_exact(rest)
-            seconds.append(time.monotonic() - began)
-            # A signal may fall into what the shell still does about the Tab, and be lost there;
-            # keys wait for their turn.
+            # Ctrl-C might be lost while the shell still completes; keys are not.
             terminal.sendcontrol("u")
             terminal.send("\r")
             terminal.expect("ready> ")
-        assert min(seconds) < 0.3, "a Tab shall start no Python"
+        started = (folder / "started").read_text().splitlines()
+        assert started == [f"completion {shell}"], "Tab must not start the program"
     finally:
         terminal.close(force=True)
 
 
-def test_every_list_of_values_is_for_an_argument() -> None:
+def test_every_list_of_values_has_an_argument() -> None:
     _, commands = build_parser()
     named = {action.dest for parser in commands.values() for action in parser.actions}
     assert named >= set(completion.VALUES)
@@ -159,7 +157,7 @@ def test_every_list_of_values_is_for_an_argument() -> None:
 # Help.
 
 
-def shown(
+def print_help(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
 ) -> list[str]:
     monkeypatch.setenv("COLUMNS", "80")
@@ -169,12 +167,12 @@ def shown(
     return capsys.readouterr().out.splitlines()
 
 
-def test_the_help_fits_a_terminal(
+def test_help_fits_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = shown(monkeypatch, capsys)
+    lines = print_help(monkeypatch, capsys)
     assert max(map(len, lines)) < 80
-    # Where the prompt comes after it, its first line is still there.
+    # The first line stays on the screen when the prompt follows.
     assert len(lines) < 24
 
 
@@ -182,20 +180,20 @@ NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_help_of_a_command_fits_a_screen(
+def test_help_of_a_command_fits_a_screen(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = shown(monkeypatch, capsys, name)
+    lines = print_help(monkeypatch, capsys, name)
     assert max(map(len, lines)) < 80
     assert len(lines) <= 32
     assert lines[0].startswith(f"usage: toolspeak {name} [options]")
 
 
-def test_commands_are_in_order() -> None:
+def test_commands_are_sorted() -> None:
     assert sorted(NAMES) == NAMES
 
 
-def test_every_argument_says_what_it_is() -> None:
+def test_every_argument_has_a_help_text() -> None:
     _, commands = build_parser()
     for name, parser in commands.items():
         for action in parser.actions:

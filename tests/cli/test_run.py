@@ -1,4 +1,4 @@
-"""`toolspeak run`, with programs in place of the clients that tell what they were started with."""
+"""`toolspeak run`, with programs in place of the clients that print how they were started."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import subprocess
 import sys
 import threading
 import tomllib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 import yaml
@@ -27,7 +27,7 @@ from toolspeak.cli.run import RUNNABLE
 from toolspeak.config.settings import Config, ModelSettings, ServerSettings, UpstreamSettings
 
 RUN = [sys.executable, "-m", "toolspeak", "run"]
-FAKE = f"""#!{sys.executable}
+FAKE = f"""#!{sys.executable} -IS
 import json, os, sys, time
 print(json.dumps({{"argv": sys.argv[1:], "env": dict(os.environ)}}), flush=True)
 if "wait" in sys.argv:
@@ -51,7 +51,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """A machine that has every client, and a user who uses them with others too."""
+    """The environment of a user who has every client, and keys of other servers."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for client in RUNNABLE.values():
@@ -66,27 +66,56 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def ran(environment: dict[str, str], *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*RUN, *words],
-        env={**environment, **more},
-        cwd=environment["HOME"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+class Finished(NamedTuple):
+    """The result of a command."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def refused(environment: dict[str, str], *words: str, **more: str) -> str:
-    done = ran(environment, *words, **more)
-    assert (done.returncode, done.stdout) == (2, ""), done
-    assert "Traceback" not in done.stderr
-    return done.stderr
+RunClient = Callable[..., Finished]
+
+
+@pytest.fixture
+def run_client(
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> RunClient:
+    """Run the command in this process; print what the client would be started with."""
+
+    def start(program: str, argv: list[str], env: dict[str, str]) -> NoReturn:
+        assert os.access(program, os.X_OK)
+        print(json.dumps({"argv": argv[1:], "env": env}))
+        raise SystemExit(7)
+
+    def run(*words: str, **more: str) -> Finished:
+        with monkeypatch.context() as patch:
+            patch.chdir(environment["HOME"])
+            for name in list(os.environ):
+                patch.delenv(name)
+            for name, value in {**environment, **more}.items():
+                patch.setenv(name, value)
+            patch.setattr(os, "execve", start)
+            try:
+                code = main(["run", *words])
+            except SystemExit as end:
+                code = int(end.code or 0)
+        captured = capsys.readouterr()
+        return Finished(code, captured.out, captured.err)
+
+    return run
+
+
+def read_error(finished: Finished) -> str:
+    assert (finished.returncode, finished.stdout) == (2, ""), finished
+    return finished.stderr
 
 
 @contextmanager
 def answering(answers: Mapping[str, Any]) -> Generator[str, None, None]:
-    """A server that is none of ours; it gives its address."""
+    """Run a server of another kind; yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -105,9 +134,9 @@ def answering(answers: Mapping[str, Any]) -> Generator[str, None, None]:
 
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_run_starts_the_client_with_the_gateway_url(
-    name: str, environment: dict[str, str], url: str
+    name: str, environment: dict[str, str], run_client: RunClient, url: str
 ) -> None:
-    done = ran(environment, name, "--url", url, "--key", "k1", "--", "-p", "--model", "a b")
+    done = run_client(name, "--url", url, "--key", "k1", "--", "-p", "--model", "a b")
     assert done.returncode == 7
     assert done.stderr == ""
     output = json.loads(done.stdout)
@@ -121,18 +150,18 @@ def test_run_starts_the_client_with_the_gateway_url(
     assert not {*RUNNABLE[name].unset} & {*output["env"]}
 
 
-def test_run_with_model_and_key_passes_them_on(environment: dict[str, str], url: str) -> None:
-    done = ran(environment, "--url", url, "--model", "gpt-5", "claude", TOOLSPEAK_KEYS="k2,k3")
+def test_run_with_model_and_key_passes_them_on(run_client: RunClient, url: str) -> None:
+    done = run_client("--url", url, "--model", "gpt-5", "claude", TOOLSPEAK_KEYS="k2,k3")
     env = json.loads(done.stdout)["env"]
     assert (env["ANTHROPIC_MODEL"], env["ANTHROPIC_AUTH_TOKEN"]) == ("gpt-5", "k2")
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_printed_command_runs_in_a_shell_and_hides_the_key(
-    name: str, environment: dict[str, str], url: str
+    name: str, environment: dict[str, str], run_client: RunClient, url: str
 ) -> None:
     words = (name, "--url", url, "--key", "k1", "--print", "--", "-p", "it's here")
-    done = ran(environment, *words)
+    done = run_client(*words)
     assert (done.returncode, done.stderr) == (0, "")
     assert "k1" not in done.stdout
     pasted = subprocess.run(
@@ -142,30 +171,32 @@ def test_printed_command_runs_in_a_shell_and_hides_the_key(
         text=True,
         check=False,
     )
-    started = ran(environment, *(word for word in words if word != "--print"))
+    started = run_client(*(word for word in words if word != "--print"))
     pasted_told, output = json.loads(pasted.stdout), json.loads(started.stdout)
     assert pasted_told["argv"] == output["argv"]
     same = [name for name in output["env"] if name not in ("_", "PWD", "SHLVL", "LC_CTYPE")]
     assert {key: pasted_told["env"].get(key) for key in same} == {k: output["env"][k] for k in same}
 
 
-def test_run_changes_no_file_of_the_user(environment: dict[str, str], url: str) -> None:
+def test_run_changes_no_file_of_the_user(
+    environment: dict[str, str], run_client: RunClient, url: str
+) -> None:
     for name in RUNNABLE:
-        ran(environment, name, "--url", url)
+        run_client(name, "--url", url)
     home = Path(environment["HOME"])
     files = [path.relative_to(home) for path in home.rglob("*") if path.is_file()]
     made = {str(path) for path in files if path.parts[0] != "bin"}
     assert made == {".local/state/toolspeak/gemini/.gemini/settings.json"}
 
 
-def test_print_writes_no_file(environment: dict[str, str], url: str) -> None:
+def test_print_writes_no_file(environment: dict[str, str], run_client: RunClient, url: str) -> None:
     home = Path(environment["HOME"])
     before = {*home.rglob("*")}
     for name in RUNNABLE:
-        assert ran(environment, name, "--url", url, "--print").returncode == 0
+        assert run_client(name, "--url", url, "--print").returncode == 0
     assert {*home.rglob("*")} == before
     # The printed line creates the settings file, unless it exists.
-    line = ran(environment, "gemini", "--url", url, "--print").stdout
+    line = run_client("gemini", "--url", url, "--print").stdout
     settings = home / ".local/state/toolspeak/gemini/.gemini/settings.json"
     subprocess.run(["sh", "-c", line], env=environment, capture_output=True, check=False)
     assert json.loads(settings.read_text())["security"]
@@ -188,8 +219,8 @@ def test_signal_reaches_the_client(environment: dict[str, str], url: str) -> Non
     process.stdout.close()
 
 
-def test_model_with_small_context_is_warned_about(environment: dict[str, str], url: str) -> None:
-    done = ran(environment, "claude", "--url", url, "--model", "small")
+def test_model_with_small_context_is_warned_about(run_client: RunClient, url: str) -> None:
+    done = run_client("claude", "--url", url, "--model", "small")
     assert done.returncode == 7
     assert "starts with about 29000 tokens, but small has a context of 8192" in done.stderr
 
@@ -197,8 +228,8 @@ def test_model_with_small_context_is_warned_about(environment: dict[str, str], u
 # Errors.
 
 
-def test_missing_gateway_is_an_error(environment: dict[str, str]) -> None:
-    output = refused(environment, "claude", "--url", "http://127.0.0.1:9")
+def test_missing_gateway_is_an_error(run_client: RunClient) -> None:
+    output = read_error(run_client("claude", "--url", "http://127.0.0.1:9"))
     assert "no gateway responds at http://127.0.0.1:9" in output
     assert "`toolspeak serve`" in output
 
@@ -207,12 +238,12 @@ def test_missing_gateway_is_an_error(environment: dict[str, str]) -> None:
     "address",
     ["nonsense", "file:///etc", "http://", "http://127.0.0.1:abc", "http://[", "http://h:1/\n"],
 )
-def test_invalid_url_is_an_error(environment: dict[str, str], address: str) -> None:
-    assert "Expected a URL such as" in refused(environment, "claude", "--url", address)
+def test_invalid_url_is_an_error(run_client: RunClient, address: str) -> None:
+    assert "Expected a URL such as" in read_error(run_client("claude", "--url", address))
 
 
-def test_server_without_health_endpoint_is_an_error(environment: dict[str, str], url: str) -> None:
-    output = refused(environment, "claude", "--url", f"{url}/v1")
+def test_server_without_health_endpoint_is_an_error(run_client: RunClient, url: str) -> None:
+    output = read_error(run_client("claude", "--url", f"{url}/v1"))
     assert f"{url}/v1/health returned 404" in output
 
 
@@ -227,16 +258,16 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("listed", OTHERS, ids=str)
-def test_server_of_another_kind_is_an_error(environment: dict[str, str], listed: Any) -> None:
+def test_server_of_another_kind_is_an_error(run_client: RunClient, listed: Any) -> None:
     with answering({"/health": {"status": "ok"}, "/v1/models": listed}) as address:
-        output = refused(environment, "claude", "--url", address)
+        output = read_error(run_client("claude", "--url", address))
     assert output == f"toolspeak: the server at {address} is not a Toolspeak gateway: check --url\n"
 
 
 @pytest.mark.parametrize("model", ["a\nb", "\x1b[2J", "--yolo", "a\x7f", "\u202eb"])
-def test_unsafe_model_name_is_an_error(environment: dict[str, str], url: str, model: str) -> None:
+def test_unsafe_model_name_is_an_error(run_client: RunClient, url: str, model: str) -> None:
     for more in ([], ["--print"]):
-        output = refused(environment, "claude", "--url", url, f"--model={model}", *more)
+        output = read_error(run_client("claude", "--url", url, f"--model={model}", *more))
         assert f"the model name {model!r} cannot be passed to a client" in output
 
 
@@ -256,7 +287,7 @@ def test_missing_home_is_an_error_only_for_clients_with_files(
 
 
 def test_run_skips_gateways_that_were_killed(
-    environment: dict[str, str], url: str, monkeypatch: pytest.MonkeyPatch
+    environment: dict[str, str], run_client: RunClient, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process id belongs to another process by now."""
     folder = Path(environment["HOME"]) / ".local/state/toolspeak/gateways"
@@ -266,12 +297,12 @@ def test_run_skips_gateways_that_were_killed(
             note = folder / f"{age}.json"
             note.write_text(json.dumps({"url": place, "process": os.getpid()}))
             os.utime(note, (1000 - age, 1000 - age))
-        done = ran(environment, "claude")
+        done = run_client("claude")
     assert done.returncode == 7, done.stderr
     assert json.loads(done.stdout)["env"]["ANTHROPIC_BASE_URL"] == url
 
 
-def test_wrong_key_is_an_error(environment: dict[str, str]) -> None:
+def test_wrong_key_is_an_error(run_client: RunClient) -> None:
     locked = Config(
         default="large:30b",
         upstreams={"far": FAR},
@@ -280,30 +311,30 @@ def test_wrong_key_is_an_error(environment: dict[str, str]) -> None:
     )
     with running(locked) as gateway:
         for key in ([], ["--key", "wrong"]):
-            output = refused(environment, "claude", "--url", gateway.url, *key)
+            output = read_error(run_client("claude", "--url", gateway.url, *key))
             assert "rejected the key: set --key or TOOLSPEAK_KEYS" in output
-        assert ran(environment, "claude", "--url", gateway.url, "--key", "right").returncode == 7
+        assert run_client("claude", "--url", gateway.url, "--key", "right").returncode == 7
 
 
-def test_gateway_without_models_is_an_error(environment: dict[str, str]) -> None:
+def test_gateway_without_models_is_an_error(run_client: RunClient) -> None:
     with running(Config()) as gateway:
-        assert "has no model" in refused(environment, "claude", "--url", gateway.url)
+        assert "has no model" in read_error(run_client("claude", "--url", gateway.url))
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
-def test_missing_program_is_an_error(name: str, environment: dict[str, str], url: str) -> None:
-    output = refused(environment, name, "--url", url, PATH="/nowhere")
+def test_missing_program_is_an_error(name: str, run_client: RunClient, url: str) -> None:
+    output = read_error(run_client(name, "--url", url, PATH="/nowhere"))
     program, install = RUNNABLE[name].program, RUNNABLE[name].install
     assert output == f"toolspeak: `{program}` is not installed: {install}\n"
 
 
-def test_client_arguments_without_dashes_are_an_error(environment: dict[str, str]) -> None:
-    output = refused(environment, "claude", "-p", "hi")
+def test_client_arguments_without_dashes_are_an_error(run_client: RunClient) -> None:
+    output = read_error(run_client("claude", "-p", "hi"))
     assert "after --: toolspeak run claude -- -p hi" in output
 
 
-def test_unknown_client_is_an_error(environment: dict[str, str]) -> None:
-    assert "unknown client 'cursor': choose from claude, codex" in refused(environment, "cursor")
+def test_unknown_client_is_an_error(run_client: RunClient) -> None:
+    assert "unknown client 'cursor': choose from claude, codex" in read_error(run_client("cursor"))
 
 
 # The clients' settings.

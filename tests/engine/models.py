@@ -20,7 +20,7 @@ from toolspeak import (
     ToolCall,
     render_calls,
 )
-from toolspeak.evaluation.probe.questions import TOOLS
+from toolspeak.evaluation.prober import TOOLS
 from toolspeak.types import Failure, Request, Text, ToolResult
 
 Simulated = Callable[[Request], list[Event]]

@@ -1,4 +1,4 @@
-"""`toolspeak eval`: reading questions, grading, going on after a stop, and what is told."""
+"""`toolspeak eval`: questions, grading, the file of answers, and the command."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.running_gateway import behind, running
 from tests.support import get_corpus_folder
 from toolspeak import ToolCall
 from toolspeak.cli import eval as command
 from toolspeak.cli import main
 from toolspeak.errors import UsageError
-from toolspeak.evaluation.answers import AnswerFile, GradedAnswer
 from toolspeak.evaluation.questions import (
     EvalQuestion,
     is_correct,
     read_questions,
     select_questions,
 )
+from toolspeak.evaluation.report import describe_caveats, summarize_mode
+from toolspeak.evaluation.runner import GradedAnswer, open_answers
 from toolspeak.events import CallEnd, Event, Finish, TextDelta
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure, Request, Text, Usage
@@ -82,12 +82,12 @@ def call(name: str, /, **arguments: Any) -> ToolCall:
         ({"days": 3}, False),
     ],
 )
-def test_arguments(arguments: dict[str, Any], right: bool) -> None:
+def test_call_with_accepted_arguments_is_correct(arguments: dict[str, Any], right: bool) -> None:
     asked = question(truth={"get_weather": ACCEPTED})
     assert is_correct(asked, [call("get_weather", **arguments)]) is right
 
 
-def test_names_and_numbers_of_calls() -> None:
+def test_calls_with_other_name_or_number_are_wrong() -> None:
     asked = question(truth={"get_weather": ACCEPTED})
     one = call("get_weather", city="NYC")
     assert not is_correct(asked, [])
@@ -99,7 +99,7 @@ def test_names_and_numbers_of_calls() -> None:
     assert not is_correct(question(truth={"trip.plan": ["broken"]}), [call("trip.plan")])
 
 
-def test_calls_come_in_any_order() -> None:
+def test_repeated_calls_in_any_order_are_correct() -> None:
     oslo, rome = {"city": ["Oslo"]}, {"city": ["Rome"]}
     for truth in (
         {"get_weather_1": oslo, "get_weather_2": rome},
@@ -113,7 +113,7 @@ def test_calls_come_in_any_order() -> None:
         assert not is_correct(asked, [calls[0], calls[0]])
 
 
-def test_values_inside_of_others() -> None:
+def test_nested_values_are_compared() -> None:
     truth = {
         "trip.plan": {"stops": [["Oslo", "Rome"]], "by": [{"train": [True], "class": ["", 1]}]}
     }
@@ -123,7 +123,7 @@ def test_values_inside_of_others() -> None:
     assert not is_correct(asked, [call("trip.plan", stops=["Oslo", "Rome"], by={"class": 1})])
 
 
-def test_where_no_tool_fits() -> None:
+def test_relevance_question_expects_no_call() -> None:
     assert is_correct(question("relevance"), [])
     assert not is_correct(question("relevance"), [call("get_weather", city="Oslo")])
 
@@ -131,7 +131,7 @@ def test_where_no_tool_fits() -> None:
 # Questions.
 
 
-def written(folder: Path, *rows: Any) -> Path:
+def write_questions(folder: Path, *rows: Any) -> Path:
     path = folder / "questions.jsonl"
     lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
     path.write_text("\n".join(lines) + "\n")
@@ -178,51 +178,51 @@ def row(**fields: Any) -> dict[str, Any]:
         (row(id="first"), "the id 'first' is also on line 1"),
     ],
 )
-def test_what_is_no_question(tmp_path: Path, bad: Any, problem: str) -> None:
-    path = written(tmp_path, row(id="first"), "", bad)
+def test_bad_question_is_an_error_with_its_line(tmp_path: Path, bad: Any, problem: str) -> None:
+    path = write_questions(tmp_path, row(id="first"), "", bad)
     with pytest.raises(UsageError) as raised:
         read_questions(path)
     assert str(raised.value) == f"{path}, line 3: {problem}"
 
 
-def test_a_file_without_questions(tmp_path: Path) -> None:
+def test_file_without_questions_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no questions"):
-        read_questions(written(tmp_path, ""))
+        read_questions(write_questions(tmp_path, ""))
 
 
-def test_questions_without_ids_have_their_own(tmp_path: Path) -> None:
-    path = written(tmp_path, row(id=...), row(id=..., question="Oslo?"))
+def test_question_without_id_gets_its_digest(tmp_path: Path) -> None:
+    path = write_questions(tmp_path, row(id=...), row(id=..., question="Oslo?"))
     first, second = read_questions(path)
     assert first.id == first.digest != second.id == second.digest
 
 
-def test_the_shipped_questions() -> None:
+def test_built_in_questions_are_answerable() -> None:
     questions = read_questions()
     kinds = Counter(one.category for one in questions)
     assert kinds.keys() == {"simple", "multiple", "parallel", "parallel_multiple", "relevance"}
     assert kinds["relevance"] >= 10
     assert len(questions) >= 40
     for one in questions:
-        assert is_correct(one, [*truthful(one)]), one.id
+        assert is_correct(one, [*make_expected_calls(one)]), one.id
 
 
-def truthful(asked: EvalQuestion) -> Iterator[ToolCall]:
+def make_expected_calls(asked: EvalQuestion) -> Iterator[ToolCall]:
     """The calls that a question asks for, with the first value that is accepted of each."""
     assert not isinstance(asked.truth, list)
     names = {tool["name"] for tool in asked.tools}
     for key, accepted in (asked.truth or {}).items():
         name = key if key in names else key.rpartition("_")[0]
         given = {one: values[0] for one, values in accepted.items() if "" not in values}
-        yield call(name, **{one: first_of(value) for one, value in given.items()})
+        yield call(name, **{one: take_first_values(value) for one, value in given.items()})
 
 
-def first_of(value: Any) -> Any:
+def take_first_values(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return {key: first_of(values[0]) for key, values in value.items()}
+    return {key: take_first_values(values[0]) for key, values in value.items()}
 
 
-def test_the_questions_of_the_leaderboard() -> None:
+def test_leaderboard_questions_are_read() -> None:
     questions = read_questions(get_corpus_folder() / "bfcl-replay" / "questions.jsonl")
     assert len(questions) == 1240
     assert sum(one.category == "relevance" for one in questions) == 240
@@ -234,24 +234,20 @@ def test_the_questions_of_the_leaderboard() -> None:
         ({}, "abcdefg"),
         ({"limit": 2}, "ab"),
         ({"every": 3}, "adg"),
-        ({"every": 3, "start": 2}, "be"),
-        ({"every": 2, "start": 3, "limit": 2}, "ce"),
+        ({"every": 2, "limit": 2}, "ac"),
     ],
 )
-def test_slices(options: dict[str, int], ids: str) -> None:
+def test_select_questions_returns_every_nth(options: dict[str, int], ids: str) -> None:
     questions = [question(id=name) for name in "abcdefg"]
     assert "".join(one.id for one in select_questions(questions, **options)) == ids
-
-
-def test_an_empty_slice() -> None:
-    with pytest.raises(UsageError, match="no questions selected: there are 1, and --start is 9"):
-        select_questions([question()], start=9)
 
 
 # Answers.
 
 
-def answer(name: str, *, error: str = "", asked: EvalQuestion | None = None) -> GradedAnswer:
+def answer(
+    name: str, *, error: str = "", asked: EvalQuestion | None = None, **fields: Any
+) -> GradedAnswer:
     asked = asked or question(id=name)
     return GradedAnswer(
         key=f"prompt {name}",
@@ -262,20 +258,21 @@ def answer(name: str, *, error: str = "", asked: EvalQuestion | None = None) -> 
         category="simple",
         correct=not error,
         error=error,
+        **fields,
     )
 
 
-def kept(path: Path, *answers: GradedAnswer) -> bytes:
-    file = AnswerFile(path, "m")
+def save_answers(path: Path, *answers: GradedAnswer) -> bytes:
+    file = open_answers(path, "m")
     for one in answers:
         file.add(one)
     file.close()
     return path.read_bytes()
 
 
-def left(path: Path, *names: str) -> list[str]:
+def list_unanswered(path: Path, *names: str) -> list[str]:
     """What is still to be asked by the answers of a file."""
-    file = AnswerFile(path, "m")
+    file = open_answers(path, "m")
     work = [
         one.id for _, one in file.find_unanswered(["prompt"], [question(id=name) for name in names])
     ]
@@ -283,53 +280,53 @@ def left(path: Path, *names: str) -> list[str]:
     return work
 
 
-def test_a_file_that_is_cut_off_anywhere(tmp_path: Path) -> None:
+def test_answer_file_cut_off_anywhere_keeps_complete_lines(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    data = kept(path, answer("a"), answer("b"))
+    data = save_answers(path, answer("a"), answer("b"))
     for length in range(len(data)):
         path.write_bytes(data[:length])
         whole = data[:length].count(b"\n")
-        assert left(path, "a", "b", "c") == ["a", "b", "c"][whole:]
+        assert list_unanswered(path, "a", "b", "c") == ["a", "b", "c"][whole:]
         assert path.read_bytes() == b"".join(data.splitlines(keepends=True)[:whole])
 
 
-def test_what_failed_is_asked_again(tmp_path: Path) -> None:
+def test_failed_answer_counts_as_unanswered(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    kept(path, answer("a", error="HTTP 500"), answer("b"))
-    assert left(path, "a", "b") == ["a"]
-    kept(path, answer("a"))
-    assert left(path, "a", "b") == []
+    save_answers(path, answer("a", error="HTTP 500"), answer("b"))
+    assert list_unanswered(path, "a", "b") == ["a"]
+    save_answers(path, answer("a"))
+    assert list_unanswered(path, "a", "b") == []
 
 
-def test_another_question_of_the_same_id_is_asked(tmp_path: Path) -> None:
+def test_changed_question_counts_as_unanswered(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    kept(path, answer("a", asked=question("relevance", id="a")))
-    assert left(path, "a") == ["a"]
+    save_answers(path, answer("a", asked=question("relevance", id="a")))
+    assert list_unanswered(path, "a") == ["a"]
 
 
 @pytest.mark.parametrize("text", ["shopping list", "milk\nbread\n", '{"key":"a"}\nmilk'])
 @pytest.mark.parametrize("fresh", [False, True])
-def test_other_files_are_left_alone(tmp_path: Path, text: str, fresh: bool) -> None:
+def test_file_of_another_kind_stays_unchanged(tmp_path: Path, text: str, fresh: bool) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(text)
     with pytest.raises(UsageError, match="is not a file of answers: choose another with --out"):
-        AnswerFile(path, "m", fresh=fresh)
+        open_answers(path, "m", fresh=fresh)
     assert path.read_text() == text
 
 
-def test_a_bad_line_has_its_number(tmp_path: Path) -> None:
+def test_bad_line_in_answer_file_is_an_error_with_its_number(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    path.write_bytes(kept(path, answer("a")) + b'{"key":1}\n')
+    path.write_bytes(save_answers(path, answer("a")) + b'{"key":1}\n')
     with pytest.raises(UsageError, match=r"answers.jsonl, line 2 is not an answer: Expected `str`"):
-        AnswerFile(path, "m")
+        open_answers(path, "m")
 
 
-def test_answers_of_another_model(tmp_path: Path) -> None:
+def test_answers_of_another_model_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    kept(path, answer("a"))
+    save_answers(path, answer("a"))
     with pytest.raises(UsageError, match=r"line 1 is an answer of m, not of n: choose another"):
-        AnswerFile(path, "n")
-    AnswerFile(path, "n", fresh=True).close()
+        open_answers(path, "n")
+    open_answers(path, "n", fresh=True).close()
     assert path.read_bytes() == b""
 
 
@@ -344,34 +341,34 @@ QUESTIONS = (
 SPENT = Usage(100, 10)
 
 
-def city_in(request: Request) -> str:
+def find_city(request: Request) -> str:
     said = " ".join(part.text for part in request.messages[-1].parts if isinstance(part, Text))
     return next((city for city in ("Oslo", "Rome", "Lima") if city in said), "")
 
 
-def called(city: str) -> list[Event]:
+def call_reply(city: str) -> list[Event]:
     made = ToolCall(id="call_1", name="get_weather", arguments={"city": city})
     return [CallEnd(0, made), Finish("calls", usage=SPENT)]
 
 
-def said(text: str) -> list[Event]:
+def text_reply(text: str) -> list[Event]:
     return [TextDelta(text), Finish("stop", usage=SPENT)]
 
 
 def model(request: Request) -> list[Event]:
     """With its own tools it knows two cities, constrained all, and by a prompt it always calls."""
-    city = city_in(request)
+    city = find_city(request)
     if request.tools:
-        return called(city) if city in ("Oslo", "Rome") else said("No idea.")
+        return call_reply(city) if city in ("Oslo", "Rome") else text_reply("No idea.")
     if request.response_format:
         written = (
             {"tool": "get_weather", "arguments": {"city": city}} if city else {"answer": "Ha."}
         )
-        return said(json.dumps(written))
+        return text_reply(json.dumps(written))
     if city == "Oslo":
         return [Failure("bad_request", "it is too cold there", 400)]
     city = city or "Paris"
-    return said(
+    return text_reply(
         f'<tool_call>{{"name": "get_weather", "arguments": {{"city": "{city}"}}}}</tool_call>'
     )
 
@@ -382,7 +379,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("TOOLSPEAK_")]:
         monkeypatch.delenv(name)
-    written(tmp_path, *QUESTIONS)
+    write_questions(tmp_path, *QUESTIONS)
     return tmp_path
 
 
@@ -398,7 +395,7 @@ def upstream(folder: Path) -> Iterator[ScriptedServer]:
 
 
 @pytest.fixture
-def evaluated(
+def run_eval(
     upstream: ScriptedServer, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, Any, str]]:
     """Run the command with `--json`: the exit code, what it tells, and what it says beside."""
@@ -412,15 +409,15 @@ def evaluated(
     return run
 
 
-def lines(folder: Path, name: str = "eval-box-clever.jsonl") -> list[dict[str, Any]]:
+def read_answers(folder: Path, name: str = "eval-box-clever.jsonl") -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 @pytest.mark.parametrize("concurrency", ["1", "3"])
-def test_modes_are_compared(
-    evaluated: Callable[..., Any], upstream: ScriptedServer, folder: Path, concurrency: str
+def test_eval_compares_the_modes(
+    run_eval: Callable[..., Any], upstream: ScriptedServer, folder: Path, concurrency: str
 ) -> None:
-    code, told, _ = evaluated("--concurrency", concurrency)
+    code, told, _ = run_eval("--concurrency", concurrency)
     native, prompt, constrained = told["modes"]
     assert [one["mode"] for one in told["modes"]] == ["native", "prompt", "constrained"]
     assert [one["accuracy"] for one in told["modes"]] == [2 / 3, 2 / 3, 1.0]
@@ -435,66 +432,66 @@ def test_modes_are_compared(
         "prompt: 1 question failed, counted as wrong: HTTP 400: it is too cold there"
     ]
     assert (told["model"], told["questions"], told["complete"]) == ("box/clever", 4, True)
-    assert len(lines(folder)) == 12
+    assert len(read_answers(folder)) == 12
     assert {request.sampling["temperature"] for request in upstream.requests} == {0}
     assert {request.model for request in upstream.requests} == {"clever"}
 
 
-def test_a_run_goes_on(
-    evaluated: Callable[..., Any], upstream: ScriptedServer, folder: Path
+def test_second_run_asks_only_what_is_missing(
+    run_eval: Callable[..., Any], upstream: ScriptedServer, folder: Path
 ) -> None:
-    _, told, _ = evaluated("--modes", "native,constrained", "--out", "a.jsonl")
+    _, told, _ = run_eval("--modes", "native,constrained", "--out", "a.jsonl")
     path = folder / "a.jsonl"
     data = path.read_bytes()
     path.write_bytes(data[:-40])
     before = len(upstream.requests)
-    code, again, _ = evaluated("--modes", "constrained,native", "--out", "a.jsonl")
+    code, again, _ = run_eval("--modes", "constrained,native", "--out", "a.jsonl")
     assert len(upstream.requests) == before + 1
     assert code == 0
     for key in ("accuracy", "relevance", "calls_per_question"):
         assert [one[key] for one in again["modes"]] == [one[key] for one in told["modes"]]
-    assert [one["key"] for one in lines(folder, "a.jsonl")] == [
+    assert [one["key"] for one in read_answers(folder, "a.jsonl")] == [
         json.loads(line)["key"] for line in data.splitlines()
     ]
-    evaluated("--modes", "native", "--out", "a.jsonl", "--fresh")
-    assert len(lines(folder, "a.jsonl")) == 4
+    run_eval("--modes", "native", "--out", "a.jsonl", "--fresh")
+    assert len(read_answers(folder, "a.jsonl")) == 4
 
 
-def test_what_failed_is_asked_in_the_next_run(
-    evaluated: Callable[..., Any], upstream: ScriptedServer, folder: Path
+def test_second_run_asks_failed_questions_again(
+    run_eval: Callable[..., Any], upstream: ScriptedServer, folder: Path
 ) -> None:
-    _, _, err = evaluated("--modes", "prompt")
+    _, _, err = run_eval("--modes", "prompt")
     assert "1 question failed: run the same command to ask again." in err
-    upstream.turns[:] = [said("No idea.")]
-    code, told, _ = evaluated("--modes", "prompt")
+    upstream.turns[:] = [text_reply("No idea.")]
+    code, told, _ = run_eval("--modes", "prompt")
     assert (code, told["modes"][0]["failed"]) == (0, 0)
-    assert [one["id"] for one in lines(folder)] == ["oslo", "rome", "lima", "joke", "oslo"]
+    assert [one["id"] for one in read_answers(folder)] == ["oslo", "rome", "lima", "joke", "oslo"]
 
 
-def test_an_answer_that_is_cut_off_is_told(
-    evaluated: Callable[..., Any], upstream: ScriptedServer
+def test_truncated_answer_is_reported(
+    run_eval: Callable[..., Any], upstream: ScriptedServer
 ) -> None:
     upstream.turns[:] = [[TextDelta("La la"), Finish("length", usage=SPENT)]]
-    _, told, _ = evaluated("--modes", "native", "--limit", "1", "--max-tokens", "7")
+    _, told, _ = run_eval("--modes", "native", "--limit", "1", "--max-tokens", "7")
     assert upstream.requests[0].max_tokens == 7
     assert told["remarks"] == ["native: 1 of 1 answers were truncated; raise --max-tokens"]
 
 
-def test_half_a_character_is_kept_as_a_sign(
-    evaluated: Callable[..., Any], upstream: ScriptedServer, folder: Path
+def test_lone_surrogate_in_an_answer_is_replaced(
+    run_eval: Callable[..., Any], upstream: ScriptedServer, folder: Path
 ) -> None:
-    upstream.turns[:] = [said("Ha \ud83d!")]
+    upstream.turns[:] = [text_reply("Ha \ud83d!")]
     for _ in range(2):
-        code, told, _ = evaluated("--modes", "native", "--limit", "1")
+        code, told, _ = run_eval("--modes", "native", "--limit", "1")
         assert (code, told["modes"][0]["failed"]) == (0, 0)
-    assert [one["text"] for one in lines(folder)] == ["Ha ?!"]
+    assert [one["text"] for one in read_answers(folder)] == ["Ha ?!"]
 
 
-def test_a_model_that_is_down(evaluated: Callable[..., Any], folder: Path) -> None:
+def test_unreachable_model_fails_every_question(run_eval: Callable[..., Any], folder: Path) -> None:
     config = folder / "toolspeak.toml"
     text = config.read_text()
     config.write_text(text.replace(text.partition('base_url = "')[2].partition('"')[0], DOWN))
-    code, told, _ = evaluated("--modes", "native")
+    code, told, _ = run_eval("--modes", "native")
     assert (code, told["modes"][0]["failed"], told["modes"][0]["accuracy"]) == (1, 4, 0.0)
     assert told["remarks"][0].startswith("native: 4 questions failed, counted as wrong: HTTP")
 
@@ -502,9 +499,9 @@ def test_a_model_that_is_down(evaluated: Callable[..., Any], folder: Path) -> No
 DOWN = "http://127.0.0.1:9/v1"
 
 
-def test_the_tables(upstream: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_prints_tables(upstream: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert upstream.url
-    code = main(["eval", "--data", "questions.jsonl", "--every", "3", "--start", "1"])
+    code = main(["eval", "--data", "questions.jsonl", "--every", "3"])
     out, err = capsys.readouterr()
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines()]
     figures = [row[:3] for row in rows if len(row) == 9]
@@ -521,26 +518,28 @@ def test_the_tables(upstream: ScriptedServer, capsys: pytest.CaptureFixture[str]
     assert "The answers are in eval-box-clever.jsonl." in err
 
 
-def test_the_plot(evaluated: Callable[..., Any], folder: Path) -> None:
+def test_plot_writes_a_picture(run_eval: Callable[..., Any], folder: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    evaluated("--plot", "figures.png")
+    run_eval("--plot", "figures.png")
     data = (folder / "figures.png").read_bytes()
     assert data.startswith(b"\x89PNG")
     assert len(data) > 10_000
 
 
-def test_a_running_gateway(
-    evaluated: Callable[..., Any], upstream: ScriptedServer, folder: Path
-) -> None:
-    config = behind(upstream.url, tools="constrained")
-    with running(config) as gateway:
-        code, told, err = evaluated("--url", f"{gateway.url}/v1")
-    (one,) = told["modes"]
-    assert code == 0
-    assert "chooses the mode itself, so only that mode is measured." in err
-    assert (one["mode"], one["accuracy"], one["served_modes"]) == ("auto", 1.0, {"constrained": 4})
-    assert told["remarks"] == ["auto: 4 of 4 answers fell back to constrained mode"]
-    assert len(lines(folder, "eval-m.jsonl")) == 4
+def test_retries_in_another_mode_are_a_caveat() -> None:
+    served = [answer("a", served_mode="constrained"), answer("b", served_mode="prompt")]
+    figures = summarize_mode("prompt", served)
+    assert figures.served_modes == {"constrained": 1, "prompt": 1}
+    assert list(describe_caveats([figures], served)) == [
+        "prompt: 1 of 2 answers were retried in constrained mode"
+    ]
+
+
+def test_failures_beyond_the_fifth_kind_are_counted() -> None:
+    failed = [answer(str(number), error=f"error {number}") for number in range(7)]
+    remarks = list(describe_caveats([summarize_mode("prompt", failed)], failed))
+    assert remarks[0] == "prompt: 1 question failed, counted as wrong: error 0"
+    assert remarks[5:] == ["… and 2 more kinds of failures; see the file of answers"]
 
 
 # Messages.
@@ -552,10 +551,6 @@ def test_a_running_gateway(
         (["--data", "none.jsonl"], "No such file or directory: 'none.jsonl'"),
         (["--data", "bad.jsonl"], "bad.jsonl, line 1: Object missing required field `category`"),
         (["--modes", "native,magic"], "unknown mode 'magic': choose from native, prompt, const"),
-        (["--start", "99"], "no questions selected: there are 42, and --start is 99"),
-        (["--url", DOWN, "--modes", "native"], "omit --modes or --url"),
-        (["--url", DOWN, "--retries", "0"], "omit --retries or --url"),
-        (["--url", DOWN], "no gateway responds at http://127.0.0.1:9: "),
         (["--plot", "a.txt"], "--plot a.txt: the name must end with .png, .svg, .pdf"),
         (["--plot", "no/a.png"], "--plot no/a.png: the folder no does not exist"),
         (
@@ -566,7 +561,7 @@ def test_a_running_gateway(
         (["--config", "none.toml"], "none.toml cannot be read"),
     ],
 )
-def test_what_cannot_work(
+def test_bad_options_are_an_error_without_requests(
     upstream: ScriptedServer,
     folder: Path,
     capsys: pytest.CaptureFixture[str],
@@ -584,7 +579,7 @@ def test_what_cannot_work(
     assert not upstream.requests
 
 
-def test_a_model_that_nobody_knows(
+def test_unknown_model_is_an_error_without_requests(
     upstream: ScriptedServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The default model is not measured in its place."""
@@ -593,14 +588,14 @@ def test_a_model_that_nobody_knows(
     assert not upstream.requests
 
 
-def test_a_number_that_is_none(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_limit_zero_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert folder.is_dir()
     with pytest.raises(SystemExit):
         main(["eval", "--limit", "0"])
     assert "--limit: '0' is not a whole number of at least 1" in capsys.readouterr().err
 
 
-def test_a_plot_without_matplotlib(
+def test_plot_without_matplotlib_is_an_error(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nothing(name: str) -> None:
@@ -613,7 +608,7 @@ def test_a_plot_without_matplotlib(
     assert capsys.readouterr().err == problem
 
 
-def test_ctrl_c_keeps_what_was_done(upstream: ScriptedServer, folder: Path) -> None:
+def test_interrupted_run_continues(upstream: ScriptedServer, folder: Path) -> None:
     is_over = threading.Event()
 
     def slow(request: Request) -> list[Event]:
@@ -642,7 +637,7 @@ def test_ctrl_c_keeps_what_was_done(upstream: ScriptedServer, folder: Path) -> N
     is_over.set()
     assert process.returncode == command.INTERRUPTED
     assert "Traceback" not in err
-    count = len(lines(folder))
+    count = len(read_answers(folder))
     assert 3 <= count < 8
     assert err.splitlines()[-1] == (
         f"Interrupted after {count} of 8 answers. They are in eval-box-clever.jsonl: "
@@ -651,4 +646,4 @@ def test_ctrl_c_keeps_what_was_done(upstream: ScriptedServer, folder: Path) -> N
     assert "box/clever: 4 questions" in out
     upstream.turns[:] = [model]
     assert main(["eval", *options]) == 0
-    assert len(lines(folder)) == 8
+    assert len(read_answers(folder)) == 8

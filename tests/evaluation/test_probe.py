@@ -39,9 +39,9 @@ from toolspeak.cli import main
 from toolspeak.config.loading import read_config
 from toolspeak.config.settings import Config, UpstreamSettings
 from toolspeak.errors import UpstreamError
-from toolspeak.evaluation.probe import ProbeReport, advise_config, probe_model, save_advice
-from toolspeak.evaluation.probe.questions import AFTER_RESULT, CALL_QUESTIONS, GREETING, TOOLS
-from toolspeak.evaluation.probe.run import ModeScore, recommend_mode
+from toolspeak.evaluation.config_advice import advise_config, save_advice
+from toolspeak.evaluation.probe import ModeScore, ProbeReport, probe_model, recommend_mode
+from toolspeak.evaluation.prober import AFTER_RESULT, CALL_QUESTIONS, GREETING, TOOLS
 from toolspeak.store.base import open_store
 from toolspeak.testing import ScriptedServer
 from toolspeak.types import Failure, Request
@@ -559,6 +559,9 @@ def test_embedded_model_is_recommended_constrained_mode(
     capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_apart(tmp_path, monkeypatch)
+    # Few tokens and one dialect: they are enough for this model, and save minutes.
+    monkeypatch.setattr("toolspeak.evaluation.prober._MAX_TOKENS", 48)
+    monkeypatch.setattr("toolspeak.evaluation.probe._MAX_DIALECTS", 1)
     code, out, _ = run(capsys, "embedded/SmolLM2-135M-Instruct.Q4_1", "--json")
     result = json.loads(out)
     assert code == 0

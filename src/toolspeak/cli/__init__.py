@@ -30,7 +30,7 @@ from . import (
     scrub,
     serve,
 )
-from .io import INTERRUPTED
+from .terminal import INTERRUPTED
 
 _HELP_COLUMN = 28
 _USAGE_FORMS = {"?": "[{}]", "*": "[{} …]", "+": "{} …"}
@@ -38,6 +38,14 @@ COMMANDS = (
     *(chat, check, completion, convert, dialects, eval, explain, mcp, parse, probe, providers),
     *(render, run, scrub, serve),
 )
+_EXTRAS = {
+    "chat": "agent,local",
+    "eval": "gateway,local",
+    "mcp": "agent",
+    "probe": "gateway,local",
+    "serve": "gateway,local",
+}
+"""The optional dependencies that a command needs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,15 +56,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Escape characters that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        return options.run(options)
+        return options.module.run(options)
     except BrokenPipeError:
         return 0
     except KeyboardInterrupt:
         return INTERRUPTED
+    except ModuleNotFoundError as missing:
+        return _report_missing_package(_get_name(options.module), missing)
     except (ToolspeakError, OSError) as error:
         # The message may quote an upstream.
         print(f"toolspeak: {escape_for_terminal(str(error))}", file=sys.stderr)
         return 2
+
+
+def _report_missing_package(command: str, missing: ModuleNotFoundError) -> int:
+    if command not in _EXTRAS:
+        raise missing
+    advice = f"pip install 'toolspeak[{_EXTRAS[command]}]'"
+    print(f"toolspeak: `toolspeak {command}` needs {missing.name}: {advice}", file=sys.stderr)
+    return 2
 
 
 def build_parser() -> tuple[argparse.ArgumentParser, dict[str, CommandParser]]:
@@ -80,7 +98,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, dict[str, CommandParser]]:
             name, prog=f"toolspeak {name}", help=summary, description=summary
         )
         command.add_arguments(added)
-        added.set_defaults(run=command.run)
+        added.set_defaults(module=command)
         commands[name] = added
     return parser, commands
 

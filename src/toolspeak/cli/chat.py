@@ -1,65 +1,87 @@
-"""Chat with a model that has tools, in the terminal."""
+"""Chat with a model that can use tools, in the terminal."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from .._util import state_directory
 from ..errors import UsageError
-from .serve import ConfigSource, add_config_arguments
+from .terminal import (
+    ConfigSource,
+    add_config_arguments,
+    open_status_console,
+    parse_count,
+)
+
+if TYPE_CHECKING:
+    from ..agent import Approvals
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", nargs="?", default="", help="the model as clients name it; default: the default"
+        "model", nargs="?", default="", help="the model's name (default: the default model)"
     )
     add_config_arguments(parser)
-    parser.add_argument("--files", type=Path, metavar="FOLDER", help="let it read this folder")
-    parser.add_argument("--edit", action="store_true", help="let it change files in the folder")
-    parser.add_argument("--shell", action="store_true", help="let it run commands, asking for each")
-    parser.add_argument("--mcp", type=Path, metavar="CONFIG", help="a file of MCP servers to use")
+    parser.add_argument(
+        "--files", type=Path, metavar="FOLDER", help="let the model read this folder"
+    )
+    parser.add_argument(
+        "--edit", action="store_true", help="let the model change files in the folder"
+    )
+    parser.add_argument("--shell", action="store_true", help="let the model run shell commands")
+    parser.add_argument(
+        "--mcp", type=Path, metavar="FILE", help="use the MCP servers that this file lists"
+    )
     parser.add_argument(
         "--approve",
         choices=("full", "read_only", "ask"),
         default="ask",
-        help="run every call, deny those that write, or ask (default)",
+        help="run every call, deny calls that write, or ask (default: ask)",
     )
     parser.add_argument(
-        "--always-ask", action="append", default=[], metavar="TOOL", help="always ask for this tool"
+        "--always-ask",
+        action="append",
+        default=[],
+        metavar="TOOL",
+        help="ask before each call of this tool",
     )
     parser.add_argument(
         "--auto-approve",
         action="append",
         default=[],
         metavar="TOOL",
-        help="never ask for this tool",
+        help="never ask before a call of this tool",
     )
     parser.add_argument(
         "--inspector",
         nargs="?",
         const="",
         metavar="URL",
-        help="ask in the inspector of a running gateway",
+        help="ask in the inspector of a running gateway, not here",
     )
     parser.add_argument(
         "--instructions", default="", metavar="TEXT", help="system instructions for the model"
     )
     parser.add_argument(
-        "--max-iterations", type=int, default=10, metavar="N", help="most turns per line (10)"
+        "--max-iterations",
+        type=parse_count,
+        default=10,
+        metavar="N",
+        help="limit the model's turns per message (default: 10)",
     )
     parser.add_argument(
         "--scrub",
         choices=("model", "display", "both", "off"),
         default="model",
-        help="who does not see secrets in tool results (default: the model)",
+        help="hide secrets in tool results from the model (default), on the display, or both",
     )
     parser.add_argument(
-        "--transcript", type=Path, metavar="FILE", help="keep the conversation in this file"
+        "--transcript", type=Path, metavar="FILE", help="continue and save this conversation"
     )
     parser.add_argument(
         "--audit", type=Path, metavar="FILE", help="log every approval to this file"
@@ -67,54 +89,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    try:
-        from ..agent.chat import ChatSession
-    except ModuleNotFoundError as missing:
-        needed = f"`toolspeak chat` needs {missing.name}"
-        raise UsageError(f"{needed}: pip install 'toolspeak[agent,local]'") from None
-    console = Console(highlight=False)
-    session: ChatSession = _build_session(options, console)
-    asyncio.run(session.run())
-    return 0
-
-
-def _build_session(options: argparse.Namespace, console: Console) -> Any:
-    from ..agent import Approvals, Transcript, ask_in_inspector
+    from ..agent import Transcript
     from ..agent.chat import ChatSession, ChatSettings, Display, Keyboard
 
-    config = ConfigSource(options, Console(stderr=True, highlight=False)).read_config()
     settings = ChatSettings(
         model=options.model,
         tools=_build_tools(options),
         instructions=options.instructions,
         max_iterations=options.max_iterations,
         scrub=options.scrub,
-        config=config,
+        config=ConfigSource(options, open_status_console()).read_config(),
     )
     transcript = Transcript(options.transcript)
     transcript.create_file()
-    return ChatSession(
+    session = ChatSession(
         settings,
-        Approvals(
-            _build_policy(options),
-            None if options.inspector is None else ask_in_inspector(options.inspector or None),
-            audit=options.audit,
-            channel="chat" if options.inspector is None else "inspector",
-        ),
+        _build_approvals(options),
         transcript,
-        Display(console),
+        Display(Console(highlight=False)),
         Keyboard(_history_file()),
     )
+    asyncio.run(session.run())
+    return 0
 
 
-def _build_policy(options: argparse.Namespace) -> Any:
-    from ..agent import ApprovalPolicy
+def _build_approvals(options: argparse.Namespace) -> Approvals:
+    from ..agent import ApprovalPolicy, Approvals, ask_in_inspector
 
-    return ApprovalPolicy(
+    policy = ApprovalPolicy(
         autonomy=options.approve,
         always_ask=tuple(options.always_ask),
         auto_approve=tuple(options.auto_approve),
     )
+    if options.inspector is None:
+        return Approvals(policy, None, audit=options.audit, channel="chat")
+    asker = ask_in_inspector(options.inspector or None)
+    return Approvals(policy, asker, audit=options.audit, channel="inspector")
 
 
 def _build_tools(options: argparse.Namespace) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Check the configuration and show the models it would serve.
+"""Check the configuration and show its upstreams and models.
 
 No upstream is contacted.
 """
@@ -17,7 +17,7 @@ from ..config.document import ConfigError
 from ..config.loading import LoadedConfig, read_config
 from ..config.model_names import find_model
 from ..config.settings import Config, mask_secret, mask_settings, mask_url
-from .io import build_table, open_console, write_json
+from .terminal import build_table, open_console, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="TOML, or LiteLLM's YAML (default: $TOOLSPEAK_CONFIG or toolspeak.toml)",
+        help="check this file, TOML or LiteLLM's YAML (default: toolspeak.toml)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -1,6 +1,6 @@
-"""What each client has to be told so that it speaks to a gateway: one row of `clients.toml` each.
+"""The settings with which each client uses a gateway: one row of `clients.toml` per client.
 
-launch(CLIENTS["claude"], Gateway("http://127.0.0.1:7878", "qwen3")).line
+build_launch(CLIENTS["claude"], GatewayAddress("http://127.0.0.1:7878", "qwen3")).shell_line
 ANTHROPIC_BASE_URL=http://127.0.0.1:7878 ANTHROPIC_AUTH_TOKEN=none … claude
 """
 
@@ -17,35 +17,37 @@ import msgspec
 from msgspec import Struct
 
 DEFAULT_URL = "http://127.0.0.1:7878"
-"""Where a gateway listens if nothing else is said."""
 NO_KEY = "none"
-"""Most clients insist on a key, where none is needed too."""
+"""For gateways without keys: most clients require one anyway."""
+HIDDEN_KEY = "YOUR_KEY"
+"""Printed instead of a key."""
+_BYTES_PER_TOKEN = 4
 
 
 class GatewayAddress(Struct, frozen=True):
-    """What clients are told of a gateway."""
+    """The values that fill the placeholders of `clients.toml`."""
 
     url: str
     model: str
     key: str = NO_KEY
 
 
-class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """What has to stand in a file of the user's."""
+class ClientFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of the user's, and the lines that it must contain."""
 
     path: str
     text: str
 
 
 class CodeSample(Struct, frozen=True, forbid_unknown_fields=True):
-    """What to write in a program, or to type."""
+    """Lines to write in a program, or to type."""
 
     language: str
     text: str
 
 
 class RunSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands in for a file."""
+    """Settings that replace the user's file in `toolspeak run`."""
 
     env: dict[str, str] = {}
     args: tuple[str, ...] = ()
@@ -53,7 +55,7 @@ class RunSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Client(Struct, frozen=True, forbid_unknown_fields=True):
-    """One row; the file says what its fields mean."""
+    """One row of `clients.toml`, which describes the fields."""
 
     title: str
     wire: str
@@ -63,25 +65,24 @@ class Client(Struct, frozen=True, forbid_unknown_fields=True):
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
     unset: tuple[str, ...] = ()
-    file: ConfigFile | None = None
+    file: ClientFile | None = None
     run_settings: RunSettings | None = None
     code: CodeSample | None = None
 
     @property
     def is_runnable(self) -> bool:
-        """Whether it can be started without a file of the user's."""
+        """True if `toolspeak run` can start it without changing a file of the user's."""
         return bool(self.program) and (self.file is None or self.run_settings is not None)
 
     @property
     def prompt_tokens(self) -> int:
-        """About how many tokens it sends before the user has said a word."""
-        return round((self.prompt_kilobytes or 0) * 1000 / _BYTES_OF_A_TOKEN)
+        """The approximate size of its first request before the user's text."""
+        return round((self.prompt_kilobytes or 0) * 1000 / _BYTES_PER_TOKEN)
 
 
 CLIENTS: Mapping[str, Client] = msgspec.convert(
     tomllib.loads(Path(__file__).with_name("clients.toml").read_text("utf-8")), dict[str, Client]
 )
-_BYTES_OF_A_TOKEN = 4
 
 
 class LaunchCommand(Struct, frozen=True):
@@ -91,84 +92,81 @@ class LaunchCommand(Struct, frozen=True):
     env: dict[str, str] = {}
     unset: tuple[str, ...] = ()
     files: dict[str, str] = {}
-    """What has to be there first, unless it is already."""
+    """Files to create first, unless they exist."""
 
     @property
     def shell_line(self) -> str:
-        """The same for a shell."""
-        without = [word for name in self.unset for word in ("-u", name)]
+        """The same as a line for a shell."""
+        unset = [word for name in self.unset for word in ("-u", name)]
         variables = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
-        start = ["env", *without] if without else []
-        return " ".join(
-            [*self._write_file_commands(), *start, *variables, *map(shlex.quote, self.argv)]
-        )
+        prefix = ["env", *unset] if unset else []
+        files = [_write_file_command(path, text) for path, text in self.files.items()]
+        return " ".join([*files, *prefix, *variables, *map(shlex.quote, self.argv)])
 
-    def _write_file_commands(self) -> Iterator[str]:
-        for path, text in self.files.items():
-            file, folder = shlex.quote(path), shlex.quote(str(Path(path).parent))
-            make = f"mkdir -p {folder} && printf %s {shlex.quote(text)} > {file}"
-            yield f"test -e {file} || {{ {make}; }};"
+
+def _write_file_command(path: str, text: str) -> str:
+    """Return a shell command that creates a file unless it exists."""
+    file, folder = shlex.quote(path), shlex.quote(str(Path(path).parent))
+    create = f"mkdir -p {folder} && printf %s {shlex.quote(text)} > {file}"
+    return f"test -e {file} || {{ {create}; }};"
 
 
 def build_launch(
     client: Client, gateway: GatewayAddress, args: Sequence[str] = (), home: Path = Path()
 ) -> LaunchCommand:
-    """How to start a client so that it speaks to that gateway, and touches no file of the user's.
-    What the user wants to tell it comes last, so that it counts."""
-    instead = client.run_settings or RunSettings()
+    """Return the command that starts a client with that gateway, and changes no file of the user's.
+
+    `args` are the user's own arguments. They come last, so that they override ours.
+    """
+    settings = client.run_settings or RunSettings()
     text = fill_template(client.file.text, gateway) if client.file else ""
     values = {**_template_values(gateway), "file": text, "home": str(home)}
-    settings = _fill_all(
-        instead.args, {name: _escape_quoted(value) for name, value in values.items()}
-    )
+    quoted = {name: _escape_quoted(value) for name, value in values.items()}
     return LaunchCommand(
-        (client.program, *_fill_all(client.args, values), *settings, *args),
-        _fill_env({**client.env, **instead.env}, values),
+        (client.program, *_fill_all(client.args, values), *_fill_all(settings.args, quoted), *args),
+        _fill_env({**client.env, **settings.env}, values),
         client.unset,
-        {str(home / instead.home): text} if instead.home else {},
+        {str(home / settings.home): text} if settings.home else {},
     )
 
 
 class Snippet(Struct, frozen=True):
-    """A few lines for one client."""
+    """Lines that the user writes or types to connect a client."""
 
-    client: str
+    title: str
     text: str
     path: str = ""
-    """The file that they belong into; nothing for a shell or a program."""
+    """The file for these lines; empty for a shell or a program."""
     language: str = "sh"
 
 
 def build_snippets(client: Client, gateway: GatewayAddress) -> Iterator[Snippet]:
-    """What to write by hand so that a client speaks to that gateway."""
+    """Yield what to write by hand so that a client uses that gateway."""
     if client.code:
         text = fill_template(client.code.text, gateway, is_code=client.code.language != "sh")
         yield Snippet(client.title, text, language=client.code.language)
-    starts = bool(client.env or client.args)
+    has_command = bool(client.env or client.args)
     if client.file:
-        title = f"{client.title}, once" if starts else client.title
-        where = Template(client.file.path).substitute()
+        title = f"{client.title}, once" if has_command else client.title
+        path = Template(client.file.path).substitute()
         text = fill_template(client.file.text, gateway)
-        yield Snippet(title, text, where, where.split()[0].rpartition(".")[2])
-    if starts:
+        yield Snippet(title, text, path, path.split()[0].rpartition(".")[2])
+    if has_command:
         values = _template_values(gateway)
         argv = (client.program, *_fill_all(client.args, values))
         yield Snippet(client.title, LaunchCommand(argv, _fill_env(client.env, values)).shell_line)
 
 
 def fill_template(text: str, gateway: GatewayAddress, *, is_code: bool = True) -> str:
-    """Lines of a program, of JSON, YAML or TOML, in which every value stands within quotes; or else
-    of a shell."""
-    values = {
-        name: _escape_quoted(value) if is_code else shlex.quote(value)
-        for name, value in _template_values(gateway).items()
-    }
+    """Fill lines of code, JSON, YAML or TOML, with values between quotes, or lines of a shell."""
+    escape = _escape_quoted if is_code else shlex.quote
+    values = {name: escape(value) for name, value in _template_values(gateway).items()}
     return Template(text.strip("\n")).substitute(values)
 
 
 def _escape_quoted(value: str) -> str:
-    """What stands between double quotes, in JSON as in TOML, YAML or a program. TOML takes neither
-    halves of a pair nor a bare DEL."""
+    """Escape a value for double quotes, in JSON, TOML, YAML and programs alike."""
+    # TOML does not allow escaped surrogates, nor DEL without an escape.
     return json.dumps(value, ensure_ascii=False)[1:-1].replace("\x7f", "\\u007f")
 
 
@@ -182,16 +180,3 @@ def _fill_all(texts: Iterable[str], values: Mapping[str, str]) -> list[str]:
 
 def _fill_env(env: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
     return dict(zip(env, _fill_all(env.values(), values), strict=True))
-
-
-__all__ = [
-    "CLIENTS",
-    "DEFAULT_URL",
-    "NO_KEY",
-    "Client",
-    "GatewayAddress",
-    "LaunchCommand",
-    "Snippet",
-    "build_launch",
-    "build_snippets",
-]

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "shell",
         choices=SHELLS,
-        help='run eval "$(toolspeak completion bash)"; fish: toolspeak completion fish | source',
+        help="print the script for this shell",
     )
 
 

@@ -8,10 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from typing import Any
 
 from ..calls.tools import as_tools
 from ..errors import UsageError, WireError
@@ -19,6 +16,7 @@ from ..events import Event, fold
 from ..types import Note, Request
 from ..wires import WIRES, Envelope, StreamDecoder, get_wire
 from ..wires.framing import decode_json, encode_json
+from .terminal import show_progress
 
 KINDS = ("auto", "request", "reply", "message", "tools")
 _REQUEST = frozenset({"messages", "contents", "input", "prompt"})
@@ -33,26 +31,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file",
         nargs="?",
         default="-",
-        help="JSON, JSON lines or a stream (default: standard input)",
+        help="convert this JSON, JSON lines or stream (default: standard input)",
     )
     parser.add_argument(
-        "--from", dest="source", required=True, metavar="API", help=f"the API of the input: {wires}"
+        "--from", dest="source", required=True, metavar="API", help=f"the input's API: {wires}"
     )
     parser.add_argument(
-        "--to", dest="target", required=True, metavar="API", help="the API of the output"
+        "--to", dest="target", required=True, metavar="API", help="the output's API"
     )
     parser.add_argument(
         "-o",
         "--output",
         default="-",
         metavar="FILE",
-        help="write to a file (default: standard output)",
+        help="write to this file (default: standard output)",
     )
     parser.add_argument(
         "--kind",
         choices=KINDS,
         default="auto",
-        help="the kind of each JSON value; lines of messages are one conversation",
+        help="what the JSON values are; lines of messages are one conversation "
+        "(default: auto, which finds out all kinds but tools)",
     )
     parser.add_argument(
         "--quiet", action="store_true", help="do not print notes about changed or dropped fields"
@@ -65,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
         _write_output(converter.convert_lines(sys.stdin.buffer), options.output)
     else:
         with Path(options.file).open("rb") as file:
-            _write_output(converter.convert_lines(_read_with_progress(file)), options.output)
+            lines = show_progress(file, options.file)
+            _write_output(converter.convert_lines(lines), options.output)
     if not options.quiet:
         for note in converter.notes:
             print(f"note: {note.code}: {note.message} - at `{note.where}`", file=sys.stderr)
@@ -86,23 +86,6 @@ def _write_output(chunks: Iterable[bytes], path: str) -> None:
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-def _read_with_progress(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a file, with a progress bar on a terminal."""
-    size = Path(file.name).stat().st_size
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(Path(file.name).name, total=size)
-        for line in file:
-            yield line
-            progress.advance(task, len(line))
 
 
 class Converter:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from .._util import encode_json, escape_for_terminal
+from .._util import encode_json
 from ..errors import UsageError
 from ..observe.inspector.client import InspectorClient
-from .io import write_json
+from .terminal import open_console, plain_text, write_json
 
 _PREVIEW_LENGTH = 2000
 """Characters of a long text that are printed without `--full`."""
 _LIST_LENGTH = 20
+_PIPE_WIDTH, _LIST_PIPE_WIDTH = 100, 160
 _HIGHLIGHT_STYLES = {
     "call": "green",
     "rejected": "red",
@@ -34,10 +34,16 @@ _HIGHLIGHT_STYLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", nargs="?", help="an x-request-id, or `last`; default: list requests")
-    parser.add_argument("--url", help="gateway URL; default: the gateway on this machine")
-    parser.add_argument("--key", help="admin key of the gateway; or set TOOLSPEAK_ADMIN_KEY")
-    parser.add_argument("--full", action="store_true", help="do not shorten long texts")
+    parser.add_argument(
+        "id",
+        nargs="?",
+        help="explain this request: its x-request-id, or last (default: list the requests)",
+    )
+    parser.add_argument(
+        "--url", help="the gateway's URL (default: the one that was started last here)"
+    )
+    parser.add_argument("--key", help="the gateway's admin key (default: $TOOLSPEAK_ADMIN_KEY)")
+    parser.add_argument("--full", action="store_true", help="print long texts in full")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -50,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         write_json(view)
         return 0
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+    console = open_console(_PIPE_WIDTH)
     console.print(Group(*_render_request(view, None if options.full else _PREVIEW_LENGTH)))
     return 0
 
@@ -91,8 +97,8 @@ def _print_list(requests: list[dict[str, Any]], *, as_json: bool) -> None:
             f"{one['ms']:.0f}",
             str(one["status"] or "…"),
         )
-        table.add_row(*map(_plain_text, cells))
-    Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table)
+        table.add_row(*map(plain_text, cells))
+    open_console(_LIST_PIPE_WIDTH).print(table)
 
 
 # One request.
@@ -101,7 +107,7 @@ def _print_list(requests: list[dict[str, Any]], *, as_json: bool) -> None:
 def _render_request(view: dict[str, Any], limit: int | None) -> Iterator[RenderableType]:
     summary, request, response = view["summary"], view["request"], view["response"]
     started = datetime.fromtimestamp(summary["started_at"]).strftime("%Y-%m-%d %H:%M:%S")
-    yield Rule(_plain_text(summary["id"]), align="left")
+    yield Rule(plain_text(summary["id"]), align="left")
     yield _render_fields(
         ("started", started),
         ("user message", summary["user_message"]),
@@ -127,8 +133,8 @@ def _render_attempt(
 ) -> Iterator[RenderableType]:
     plan = attempt["plan"]
     reason = f" - {attempt['reason_text']}" if attempt["reason"] else ""
-    yield _plain_text("")
-    yield Rule(_plain_text(f"attempt {number}{reason}"), align="left")
+    yield plain_text("")
+    yield Rule(plain_text(f"attempt {number}{reason}"), align="left")
     dialect = f" in {plan['dialect']}" if plan["dialect"] else ""
     address = f"{attempt['address']}{attempt['path']}"
     yield _render_fields(
@@ -142,34 +148,34 @@ def _render_attempt(
     for message in attempt["prompt"]:
         yield from _render_section(f"prompt, {message['role']}", message["text"], limit)
     if attempt["text"]:
-        yield _plain_text("\nreply", "bold")
+        yield plain_text("\nreply", "bold")
         yield Padding(_render_reply(attempt, limit), (0, 0, 0, 2))
     yield from _render_calls(attempt["calls"])
     for one in attempt["rejected"]:
         line = f"  rejected call: {one['problem']} ({one['code']}, at {one['path']})"
-        yield _plain_text(line, "red")
+        yield plain_text(line, "red")
     yield from _render_notes(attempt["notes"])
 
 
 def _render_section(title: str, body: str, limit: int | None) -> Iterator[RenderableType]:
-    yield _plain_text(f"\n{title}", "bold")
+    yield plain_text(f"\n{title}", "bold")
     hidden = len(body) - limit if limit else 0
     shown = body[:limit] + _describe_hidden(hidden) if hidden > 0 else body
-    yield Padding(_plain_text(shown), (0, 0, 0, 2))
+    yield Padding(plain_text(shown), (0, 0, 0, 2))
 
 
 def _render_reply(attempt: dict[str, Any], limit: int | None) -> Text:
     """Return the reply with its highlights as styles; their offsets count UTF-16 units."""
     units = attempt["text"].encode("utf-16-le", "surrogatepass")
     highlights = attempt["highlights"]
-    text = _plain_text("")
+    text = plain_text("")
     edges = {0, len(units) // 2}
     edges.update(one[edge] for one in highlights for edge in ("start", "end"))
     for start, end in pairwise(sorted(edges)):
         inside = [one for one in highlights if one["start"] <= start and end <= one["end"]]
         part = units[2 * start : 2 * end].decode("utf-16-le", "replace")
         style = _HIGHLIGHT_STYLES[inside[-1]["kind"]] if inside else ""
-        text.append_text(_plain_text(part, style))
+        text.append_text(plain_text(part, style))
     hidden = len(text) - limit if limit else 0
     if hidden > 0:
         text = text[:limit]
@@ -184,29 +190,24 @@ def _describe_hidden(count: int) -> str:
 def _render_calls(calls: Iterable[dict[str, Any]]) -> Iterator[RenderableType]:
     lines = [f"  {call['name']}({encode_json(call['arguments'])})" for call in calls]
     if lines:
-        yield _plain_text("\ncalls", "bold")
-        yield _plain_text("\n".join(lines), "green")
+        yield plain_text("\ncalls", "bold")
+        yield plain_text("\n".join(lines), "green")
 
 
 def _render_notes(notes: list[dict[str, Any]]) -> Iterator[RenderableType]:
     if notes:
-        yield _plain_text("\nnotes", "bold")
+        yield plain_text("\nnotes", "bold")
     for note in notes:
         where = f"  {note['where']}" if note["where"] else ""
-        yield _plain_text(f"  {note['code']}: {note['message']}{where[:120]}")
+        yield plain_text(f"  {note['code']}: {note['message']}{where[:120]}")
 
 
 def _render_fields(*fields: tuple[str, str]) -> Table:
     table = Table.grid(padding=(0, 2))
     for name, value in fields:
         if value:
-            table.add_row(_plain_text(name, "dim"), _plain_text(value))
+            table.add_row(plain_text(name, "dim"), plain_text(value))
     return table
-
-
-def _plain_text(text: str, style: str = "") -> Text:
-    """Return text that is safe to print: clients and models wrote much of it."""
-    return Text(escape_for_terminal(text), style)
 
 
 def _format_ms(value: float | None) -> str:

@@ -7,8 +7,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from rich.console import Console
-
 from .._util import encode_json
 from ..calls.tools import as_tools
 from ..errors import UsageError
@@ -19,7 +17,7 @@ from . import dialects as listing
 from . import parse as parsing
 from . import probe as probing
 from .render import render_value
-from .serve import ConfigSource, add_config_arguments
+from .terminal import ConfigSource, add_config_arguments, open_status_console
 
 if TYPE_CHECKING:
     from ..agent import AgentTool
@@ -48,20 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
-        help="serve on this address instead of stdio; other machines need client keys",
+        help="serve on this address, not on stdio; clients on other machines need a key",
     )
 
 
 def run(options: argparse.Namespace) -> int:
+    from ..agent.mcp.export import create_server, serve_http, serve_stdio
+
     if options.http:
         options.host, options.port = _parse_address(options.http)
-    settings = ConfigSource(options, Console(stderr=True, highlight=False))
-    try:
-        from ..agent.mcp.export import create_server, serve_http, serve_stdio
-    except ModuleNotFoundError as missing:
-        raise UsageError(
-            f"`toolspeak mcp` needs {missing.name}: pip install 'toolspeak[agent]'"
-        ) from None
+    settings = ConfigSource(options, open_status_console())
     server = create_server("toolspeak", _INSTRUCTIONS, _list_tools(settings))
     if not options.http:
         asyncio.run(serve_stdio(server))
@@ -80,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
 def _parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"Expected HOST:PORT, such as 127.0.0.1:7879, got {text!r} - at `--http`")
+        raise UsageError(f"--http: expected HOST:PORT, such as 127.0.0.1:7879, got {text!r}")
     return host.strip("[]"), int(port)
 
 
@@ -124,7 +118,12 @@ def _list_tools(settings: ConfigSource) -> Iterable[tuple[AgentTool, Mapping[str
     ) -> Any:
         """Ask a live model 20 to 40 short questions to find out what it can do and which tool mode
         works best. Takes about a minute; the provider may charge for it."""
-        return await _run_probe(model, settings)
+        from ..evaluation.config_advice import advise_config
+
+        loaded = settings.load()
+        report, resolved, is_shared = await probing.probe_by_name(model, loaded)
+        advice = advise_config(report, resolved, loaded)
+        return probing.describe_report(report, advice, is_shared=is_shared)
 
     hints: Mapping[Callable[..., Any], Mapping[str, bool]] = {
         **dict.fromkeys((parse, convert, render, dialects), _READ_ONLY),
@@ -189,15 +188,3 @@ def dialects(
     return [
         listing.describe_dialect(dialect) for dialect in listing.choose_dialects(names or (), model)
     ]
-
-
-async def _run_probe(model: str, settings: ConfigSource) -> Any:
-    try:
-        from ..evaluation.probe import advise_config
-    except ModuleNotFoundError as missing:
-        raise UsageError(
-            f"`probe` needs {missing.name}: pip install 'toolspeak[gateway,local]'"
-        ) from None
-    loaded = settings.load()
-    report, served, shared = await probing.probe_by_name(model, loaded, lambda _: None)
-    return probing.describe_report(report, advise_config(report, served, loaded), shared=shared)

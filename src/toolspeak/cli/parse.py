@@ -1,4 +1,4 @@
-"""Parse the tool calls in a model's text and print them as JSON."""
+"""Find the tool calls in a model's text and print them as JSON."""
 
 from __future__ import annotations
 
@@ -11,32 +11,41 @@ from ..dialects import Parser, dialects_for_model
 from ..events import fold
 from ..testing import split_into_chunks
 from ..types import Reply
-from .io import read_json, read_text, write_json
+from .terminal import parse_count, read_json, read_text, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", nargs="?", default="-", help="the model's text (default: standard input)"
+        "file", nargs="?", default="-", help="parse the text in this file (default: standard input)"
     )
-    parser.add_argument("--dialect", default="auto", help="a dialect's name, or auto (default)")
+    parser.add_argument(
+        "--dialect", default="auto", help="parse this dialect only (default: auto, which finds out)"
+    )
     parser.add_argument("--model", help="try the dialects of this model first")
-    parser.add_argument("--tools", help="a JSON file with the tools offered to the model")
+    parser.add_argument(
+        "--tools", metavar="FILE", help="check calls against the tools in this JSON file"
+    )
     parser.add_argument(
         "--types-only",
         action="store_true",
-        help="use --tools for types only: accept unknown tools and invalid arguments",
+        help="use the tools for types only: accept unknown tools and invalid arguments",
     )
     parser.add_argument(
         "--trust",
         choices=("strict", "standard", "lenient"),
         default="standard",
-        help="how much may count as a call; lenient accepts calls within prose",
+        help="strict accepts fewer calls, lenient also calls within prose (default: standard)",
     )
     parser.add_argument(
-        "--context", help="a JSON file with earlier messages: calls quoted from them are ignored"
+        "--context",
+        metavar="FILE",
+        help="ignore calls that are quoted from the messages in this JSON file",
     )
     parser.add_argument(
-        "--stream", type=parse_positive, metavar="N", help="feed N characters at a time"
+        "--stream",
+        type=parse_count,
+        metavar="N",
+        help="feed the text to the parser in chunks of N characters",
     )
     parser.add_argument(
         "--events", action="store_true", help="print the events, one JSON object per line"
@@ -45,24 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reasoning-open",
         choices=("yes", "no", "unknown"),
         default="unknown",
-        help="yes if the prompt opened the reasoning and the text continues it",
+        help="yes: the text begins in the middle of reasoning (default: unknown)",
     )
-    parser.add_argument(
-        "--arguments",
-        choices=("validated", "incremental"),
-        default="validated",
-        help="emit arguments once validated, or as they arrive",
-    )
-
-
-def parse_positive(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return number
 
 
 def run(options: argparse.Namespace) -> int:
@@ -76,7 +69,6 @@ def run(options: argparse.Namespace) -> int:
         trust=options.trust,
         context=read_json(options.context) if options.context else (),
         reasoning_open={"yes": True, "no": False, "unknown": None}[options.reasoning_open],
-        arguments=options.arguments,
     )
     text = read_text(options.file)
     size = max(1, options.stream or len(text) or 1)

@@ -1,4 +1,4 @@
-"""List the providers with their API, base URL and key variable."""
+"""List the known providers: API, base URL and the variable for the key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import os
 
 from ..config.providers import PROVIDERS, Provider
-from .io import build_table, open_console, write_json
+from .terminal import build_table, open_console, write_json
 
 _COLUMNS = ("provider", "wire", "native tools", "base URL", "key")
 _TOOL_SUPPORT = {True: "yes", False: "no", "model": "some models"}
@@ -20,14 +20,18 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         write_json(PROVIDERS)
         return 0
-    rows = [_build_row(name, provider) for name, provider in PROVIDERS.items()]
+    rows = [
+        (
+            name,
+            provider.wire,
+            _TOOL_SUPPORT[provider.tools],
+            provider.base_url or "set base_url",
+            _describe_key(provider),
+        )
+        for name, provider in PROVIDERS.items()
+    ]
     open_console().print(build_table(_COLUMNS, rows, title=f"{len(PROVIDERS)} providers"))
     return 0
-
-
-def _build_row(name: str, provider: Provider) -> tuple[str, ...]:
-    base_url = provider.base_url or "set base_url"
-    return name, provider.wire, _TOOL_SUPPORT[provider.tools], base_url, _describe_key(provider)
 
 
 def _describe_key(provider: Provider) -> str:

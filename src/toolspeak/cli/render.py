@@ -1,4 +1,4 @@
-"""Render tool calls, results or tools as text in a dialect."""
+"""Write tool calls, results or tools as text in a dialect."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from ..calls.tools import as_tools
 from ..dialects import render_calls, render_results, render_tools
 from ..errors import UsageError
 from ..types import ToolCall, ToolResult
-from .io import read_json
+from .terminal import read_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", nargs="?", default="-", help="a JSON file (default: standard input)"
+        "file", nargs="?", default="-", help="render this JSON file (default: standard input)"
     )
-    parser.add_argument("--dialect", required=True, help="the dialect's name")
-    parser.add_argument("--tools", help="a JSON file with the tools; their schemas give types")
+    parser.add_argument("--dialect", required=True, help="the dialect to write")
+    parser.add_argument(
+        "--tools", metavar="FILE", help="take the types of arguments from this JSON file"
+    )
     parser.add_argument(
         "--what",
         choices=("calls", "results", "tools"),
         default="calls",
-        help="the content of the JSON (default: calls)",
+        help="what the file contains (default: calls)",
     )
 
 

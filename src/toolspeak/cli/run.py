@@ -1,4 +1,4 @@
-"""Start Claude Code, Codex or another client with the gateway."""
+"""Start Claude Code, Codex or another client so that it uses the gateway."""
 
 from __future__ import annotations
 
@@ -21,12 +21,20 @@ from .._util import escape_for_terminal, state_directory
 from ..config.addresses import parse_gateway_url
 from ..config.running_instances import list_responding
 from ..errors import UsageError
-from .clients import CLIENTS, DEFAULT_URL, Client, GatewayAddress, LaunchCommand, build_launch
+from .clients import (
+    CLIENTS,
+    DEFAULT_URL,
+    HIDDEN_KEY,
+    NO_KEY,
+    Client,
+    GatewayAddress,
+    LaunchCommand,
+    build_launch,
+)
 
 RUNNABLE = {name: client for name, client in CLIENTS.items() if client.is_runnable}
 _TIMEOUT = 10
 """Seconds to wait for the gateway's response."""
-_NO_KEY, _HIDDEN = "none", "YOUR_KEY"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         # Options may also follow the client's name, where argparse would miss them.
         nargs=argparse.PARSER,
         metavar="CLIENT [-- …]",
-        help=f"{', '.join(RUNNABLE)}; words after -- are passed to the client",
+        help=f"start {', '.join(RUNNABLE)}; words after -- are passed to it",
     )
 
 
@@ -49,7 +57,7 @@ def _add_options(parser: argparse.ArgumentParser, *, again: bool = False) -> Non
     parser.add_argument(
         "--url",
         default=default_to(""),
-        help=f"the gateway (default: the last one started here, or {DEFAULT_URL})",
+        help=f"the gateway's URL (default: the one that was started last here, or {DEFAULT_URL})",
     )
     parser.add_argument(
         "--model",
@@ -57,13 +65,15 @@ def _add_options(parser: argparse.ArgumentParser, *, again: bool = False) -> Non
         help="the model's name (default: the gateway's default)",
     )
     parser.add_argument(
-        "--key", default=default_to(""), help="a client key (default: the first of TOOLSPEAK_KEYS)"
+        "--key",
+        default=default_to(""),
+        help="the key for the gateway (default: the first of $TOOLSPEAK_KEYS)",
     )
     parser.add_argument(
         "--print",
         action="store_true",
         default=default_to(False),
-        help="print the command and do not run it",
+        help="print the command, and do not run it",
     )
 
 
@@ -79,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             f"the model name {model!r} cannot be passed to a client: configure an alias for it"
         )
-    shown_key = _HIDDEN if key and options.print else key or _NO_KEY
+    shown_key = HIDDEN_KEY if key and options.print else key or NO_KEY
     launched = build_launch(
         client,
         GatewayAddress(checker.url, model, shown_key),

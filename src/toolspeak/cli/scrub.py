@@ -1,4 +1,4 @@
-"""Replace secrets in files, logs or piped text by placeholders."""
+"""Replace the secrets in files or standard input by placeholders."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
 from ..errors import UsageError
 from ..security.scrubbing import Scrubber, SecretFinding
-from .io import write_json
+from .terminal import show_progress, write_json
 
 _CHUNK = 1 << 16
 _BOM_SIZE = 4
@@ -32,17 +29,21 @@ _BYTE_ORDER_MARKS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", nargs="*", default=["-"], help="files to scrub (default: standard input)"
+        "files",
+        nargs="*",
+        default=["-"],
+        metavar="FILE",
+        help="scrub these files (default: standard input)",
     )
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print one JSON object per finding instead of the text, without the secret",
+        help="print where each secret is, as JSON, and not the text",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="print the places of secrets instead of the text; exit code 1 if there are any",
+        help="print where each secret is, and not the text; exit with 1 if there are any",
     )
 
 
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     for path in options.files:
         try:
             with _open_input(path) as file:
-                has_secrets |= _scrub_file(path, _read_with_progress(file, path), options)
+                has_secrets |= _scrub_file(path, show_progress(_read_chunks(file), path), options)
         except BrokenPipeError:
             raise
         except (UsageError, OSError) as error:
@@ -134,22 +135,8 @@ def _open_input(path: str) -> Generator[BinaryIO]:
         yield file
 
 
-def _read_with_progress(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """Yield a file in chunks, with a progress bar if only standard error is a terminal."""
-    console = Console(stderr=True)
-    is_shown = console.is_terminal and not sys.stdout.isatty()
-    size = Path(path).stat().st_size if path != "-" else None
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
-    with Progress(
-        *columns, TimeRemainingColumn(), console=console, disable=not is_shown
-    ) as progress:
-        task = progress.add_task(path, total=size)
-        while chunk := _read_available(file):
-            yield chunk
-            progress.advance(task, len(chunk))
-
-
-def _read_available(file: BinaryIO) -> bytes:
-    """Return the bytes at hand without waiting for more: a pipe may stay open for days."""
+def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes at hand without waiting for more: a pipe may stay open for days."""
     read = getattr(file, "read1", file.read)
-    return read(_CHUNK)
+    while chunk := read(_CHUNK):
+        yield chunk

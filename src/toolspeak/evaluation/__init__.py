@@ -1,1 +1,1 @@
-"""Measure how well a model calls tools: `eval` grades answers, `probe` tries capabilities."""
+"""Measure how well a model calls tools: `runner` grades its answers, `probe` tries capabilities."""

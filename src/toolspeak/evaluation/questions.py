@@ -28,7 +28,7 @@ from ..types import ToolCall
 
 RELEVANCE = "relevance"
 """The category of questions for which no tool is relevant."""
-OWN_SET = "Toolspeak's own set"
+BUILT_IN_SET = "the built-in set"
 """Shown instead of a path for the questions that ship with Toolspeak."""
 
 
@@ -53,7 +53,7 @@ _DECODER = msgspec.json.Decoder(EvalQuestion)
 
 def read_questions(path: Path | None = None) -> list[EvalQuestion]:
     """Read the questions of a file, or those that ship with Toolspeak."""
-    name, data = (str(path), path.read_bytes()) if path else (OWN_SET, _read_own_set())
+    name, data = (str(path), path.read_bytes()) if path else (BUILT_IN_SET, _read_built_in_set())
     questions: list[EvalQuestion] = []
     lines: dict[str, int] = {}
     for number, line in enumerate(data.splitlines(), 1):
@@ -73,18 +73,13 @@ def read_questions(path: Path | None = None) -> list[EvalQuestion]:
 
 
 def select_questions(
-    questions: list[EvalQuestion], *, start: int = 1, every: int = 1, limit: int | None = None
+    questions: list[EvalQuestion], *, every: int = 1, limit: int | None = None
 ) -> list[EvalQuestion]:
-    """Return every `every`th question from number `start` on, at most `limit`."""
-    part = questions[start - 1 :: every][:limit]
-    if not part:
-        raise UsageError(
-            f"no questions selected: there are {len(questions)}, and --start is {start}"
-        )
-    return part
+    """Return every `every`th question, at most `limit`."""
+    return questions[::every][:limit]
 
 
-def _read_own_set() -> bytes:
+def _read_built_in_set() -> bytes:
     return resources.files("toolspeak").joinpath("evaluation", "questions.jsonl").read_bytes()
 
 

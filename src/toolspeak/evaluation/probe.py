@@ -1,4 +1,11 @@
-"""A probe from start to end: run the trials, score each mode, recommend one."""
+"""Find out what a model can do, and which mode suits it best.
+
+    report = await probe_model(model, upstreams)
+    report.mode, report.reason          the recommended mode, and the reason
+
+First each of `trials.py` finds out one capability, then every mode is scored on the same questions.
+`config_advice.py` writes the recommendation to `toolspeak.toml`.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +14,18 @@ from time import monotonic
 
 from msgspec import Struct
 
-from ...dialects.registry import dialects_for_model
-from ...engine.plan import DEFAULT_DIALECT
-from ...types import ToolsMode
-from ...upstream.catalog import ResolvedModel
-from ...upstream.client import UpstreamClient
-from .asking import ModelProber, text_call_dialect
-from .questions import CALL_QUESTIONS, QUESTIONS, ProbeQuestion
+from ..dialects.registry import dialects_for_model
+from ..engine.plan import DEFAULT_DIALECT
+from ..types import ToolsMode
+from ..upstream.catalog import ResolvedModel
+from ..upstream.client import UpstreamClient
+from .prober import CALL_QUESTIONS, QUESTIONS, ModelProber, ProbeQuestion, get_text_call_dialect
 from .trials import TITLES, TRIALS, Finding, Findings
 
 _QUESTION_COUNT = len(QUESTIONS)
 _COMMON_DIALECTS = (DEFAULT_DIALECT, "hermes", "fenced_json", "pythonic")
 """One of each kind that models write without being trained for it."""
-_MOST_DIALECTS = 6
+_MAX_DIALECTS = 6
 
 
 class ModeScore(Struct, frozen=True):
@@ -72,16 +78,16 @@ class ProbeReport(Struct, frozen=True):
 
 
 async def probe_model(
-    served: ResolvedModel,
+    model: ResolvedModel,
     upstreams: UpstreamClient,
-    on_question: Callable[[str], None] = lambda _: None,
+    on_request: Callable[[str], None] = lambda _: None,
 ) -> ProbeReport:
-    """Find out what a model can do; `on_question` receives the current step at each request.
+    """Find out what a model can do; `on_request` receives the current step at each request.
 
     Raises `UpstreamError` if the upstream cannot be reached.
     """
     began = monotonic()
-    prober = ModelProber(served, upstreams, on_question)
+    prober = ModelProber(model, upstreams, on_request)
     found: dict[str, Finding] = {}
     for name, trial in TRIALS.items():
         prober.start_step(TITLES[name])
@@ -90,9 +96,9 @@ async def probe_model(
     found["dialect"] = find_best_dialect(scores)
     recommended = recommend_mode(scores, found, prober.text_call_dialects)
     return ProbeReport(
-        model=served.name,
-        upstream=served.endpoint.name,
-        name=served.profile.model,
+        model=model.name,
+        upstream=model.endpoint.name,
+        name=model.profile.model,
         findings=found,
         scores=scores,
         mode=recommended.mode,
@@ -135,10 +141,10 @@ async def _score_dialects(prober: ModelProber) -> list[ModeScore]:
 
 def list_candidate_dialects(prober: ModelProber) -> list[str]:
     """Return the dialects to try: configured, seen in replies, known for the model, common."""
-    configured = [prober.target.dialect] if prober.target.dialect else []
-    known = [dialect.name for dialect in dialects_for_model(prober.target.model)[:1]]
+    configured = [prober.profile.dialect] if prober.profile.dialect else []
+    known = [dialect.name for dialect in dialects_for_model(prober.profile.model)[:1]]
     candidates = (*configured, *prober.text_call_dialects, *known, *_COMMON_DIALECTS)
-    return list(dict.fromkeys(candidates))[:_MOST_DIALECTS]
+    return list(dict.fromkeys(candidates))[:_MAX_DIALECTS]
 
 
 async def _score_mode(
@@ -151,7 +157,7 @@ async def _score_mode(
             continue
         calls += bool(question.tool_name)
         answers += not question.tool_name
-        fluent += bool(question.tool_name) and text_call_dialect(reply) == dialect
+        fluent += bool(question.tool_name) and get_text_call_dialect(reply) == dialect
     return ModeScore(mode, dialect, calls, answers, len(questions), fluent)
 
 

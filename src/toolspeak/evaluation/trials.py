@@ -10,17 +10,18 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from ...types import Capabilities, Message, Reply, Request, ResponseFormat, Text
-from ...wires.gemini.request import encode_model_path
-from .asking import ModelProber, describe_failure, locate_reasoning
-from .questions import (
+from ..types import Message, Reply, ResponseFormat, Text
+from ..wires.gemini.request import encode_model_path
+from .prober import (
     AFTER_RESULT,
     CALL_QUESTIONS,
     GREETING,
+    ModelProber,
     build_chat_request,
-    build_tool_request,
+    describe_failure,
+    locate_reasoning,
     user_message,
 )
 
@@ -35,6 +36,12 @@ class Finding(Struct, frozen=True):
 
 Findings = Mapping[str, Finding]
 Trial = Callable[[ModelProber, Findings], Awaitable[Finding]]
+_REASONING_PLACES = {
+    "field": "in a field of the reply",
+    "text": "in the text, between tags",
+    "open": "in the text from its start: the prompt opens it",
+    "": "none seen",
+}
 _WORD = "teal"
 _NO_TOOLS = Finding(None, "not tried: the API rejects tools")
 _POEM = "Write a short poem about the sea."
@@ -48,12 +55,10 @@ _SCHEMA: dict[str, Any] = {
 
 
 async def try_reasoning(prober: ModelProber, found: Findings) -> Finding:
-    place, is_open = locate_reasoning(await prober.send_greeting())
-    if is_open:
-        _set_capabilities(prober, reasoning_open=True)
-        return Finding("open", "in the text from its start: the prompt opens it")
-    evidence = {"field": "in a field of the reply", "text": "in the text, between tags"}
-    return Finding(place or False, evidence.get(place, "none seen"))
+    place = locate_reasoning(await prober.ask_first_question())
+    if place == "open":
+        prober.set_capabilities(reasoning_open=True)
+    return Finding(place or False, _REASONING_PLACES[place])
 
 
 async def try_system_role(prober: ModelProber, found: Findings) -> Finding:
@@ -61,7 +66,7 @@ async def try_system_role(prober: ModelProber, found: Findings) -> Finding:
     question = user_message("What is the capital of France?")
     reply = await prober.send_unchanged(build_chat_request(system, question))
     if reply.failure:
-        _set_capabilities(prober, system_role=False)
+        prober.set_capabilities(system_role=False)
         reason = describe_failure(reply.failure)
         return Finding(False, f"rejected ({reason}); sent as a user message instead")
     is_obeyed = _WORD in reply.text.lower()
@@ -103,7 +108,7 @@ async def try_required_choice(prober: ModelProber, found: Findings) -> Finding:
     """Find out if `tool_choice: required` forces a call where none makes sense."""
     if found["native_tools"].value is False:
         return _NO_TOOLS
-    reply = await prober.send_unchanged(build_tool_request(GREETING, "required"))
+    reply = await prober.require_call(GREETING)
     if reply.failure:
         return _rejected(reply)
     if not reply.calls:
@@ -132,7 +137,7 @@ async def try_json_schema(prober: ModelProber, found: Findings) -> Finding:
     request = build_chat_request(user_message(_POEM), response_format=response_format)
     reply = await prober.send_unchanged(request)
     is_enforced = not reply.failure and _follows_schema(reply.text)
-    _set_capabilities(prober, constrained=is_enforced)
+    prober.set_capabilities(constrained=is_enforced)
     return _rejected(reply) if reply.failure else _enforced(is_enforced)
 
 
@@ -152,7 +157,7 @@ async def try_grammar(prober: ModelProber, found: Findings) -> Finding:
         props = await prober.fetch_json("/props", at_root=True)
     if not isinstance(props, dict) or "default_generation_settings" not in props:
         return Finding(None, "not tried: the upstream is not llama.cpp")
-    request: Request = build_chat_request(user_message(_POEM))
+    request = build_chat_request(user_message(_POEM))
     reply = await prober.send_unchanged(request, grammar=f'root ::= "{_WORD}"')
     return _rejected(reply) if reply.failure else _enforced(reply.text.strip() == _WORD)
 
@@ -166,104 +171,82 @@ def _enforced(is_enforced: bool) -> Finding:
     return Finding(is_enforced, "enforced" if is_enforced else "accepted, but not enforced")
 
 
-def _set_capabilities(prober: ModelProber, **facts: bool) -> None:
-    """Apply facts to all requests from now on."""
-    known: Capabilities = structs.replace(prober.target.capabilities, **facts)
-    prober.target = structs.replace(prober.target, capabilities=known)
+# The size of the context, which each server reports in its own way.
 
 
-# The size of the context, which each server tells in its own way.
+class ContextSource(Struct, frozen=True):
+    """A path of an upstream that may report the size of a model's context."""
 
-_ContextSize = tuple[int, str] | None
-"""Tokens, and the evidence."""
+    path: str
+    evidence: str
+    at_root: bool = False
+    """The path is below the server's root, not below its API."""
+    is_post: bool = False
+
+
+_OLLAMA_LOADED = ContextSource("/api/ps", "tokens, as the model is loaded now", at_root=True)
+_MODEL_LIST = ContextSource("/models", "tokens, from the list of models")
+_CONTEXT_SOURCES: dict[str, tuple[ContextSource, ...]] = {
+    "openai_chat": (
+        ContextSource("/props", "tokens per request, reported by llama.cpp", at_root=True),
+        _MODEL_LIST,
+        _OLLAMA_LOADED,
+        ContextSource("/api/v0/models", "tokens, reported by LM Studio", at_root=True),
+    ),
+    "openai_responses": (_MODEL_LIST,),
+    "ollama": (
+        _OLLAMA_LOADED,
+        ContextSource(
+            "/api/show",
+            "tokens at most; Ollama's num_ctx sets the real size",
+            at_root=True,
+            is_post=True,
+        ),
+    ),
+    "anthropic": (ContextSource("/v1/models/{model}", "tokens, reported by the upstream"),),
+    "gemini": (ContextSource("/{path}", "tokens, reported by the upstream"),),
+}
+"""By the upstream's wire, in the order in which they are read."""
 _CONTEXT_FIELDS = (
-    *("loaded_context_length", "max_model_len", "context_window", "context_length"),
+    *("n_ctx", "loaded_context_length", "max_model_len", "context_window", "context_length"),
     *("max_context_length", "max_input_tokens", "inputTokenLimit"),
 )
-"""Names for it in model lists: LM Studio, vLLM, Groq, OpenRouter, Anthropic, Gemini."""
+"""Of llama.cpp, LM Studio, vLLM, Groq, OpenRouter, Anthropic, Gemini."""
 
 
 async def find_context(prober: ModelProber, found: Findings) -> Finding:
     """Return the first size that the upstream reports, or else the configured one."""
+    model = prober.profile.model
     for source in _CONTEXT_SOURCES.get(prober.endpoint.wire, ()):
-        if size := await source(prober):
-            return Finding(*size)
+        path = source.path.format(model=model, path=encode_model_path(model))
+        body = {"model": model} if source.is_post else None
+        value = await prober.fetch_json(path, body, at_root=source.at_root)
+        sizes = (_find_size(table) for table in _list_tables(value, model))
+        if size := next(filter(None, sizes), None):
+            return Finding(size, source.evidence)
     if prober.configured_context:
         return Finding(prober.configured_context, "configured; the upstream does not report it")
     return Finding(None, "the upstream does not report it")
 
 
-async def _read_llama_props(prober: ModelProber) -> _ContextSize:
-    props = await prober.fetch_json("/props", at_root=True)
-    settings = props.get("default_generation_settings") if isinstance(props, dict) else None
-    size = _find_number(settings, ("n_ctx",))
-    return (size, "tokens per request, reported by llama.cpp") if size else None
+def _list_tables(value: Any, model: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects that may have the size: the value, parts of it, or the model's row."""
+    if not isinstance(value, dict):
+        return
+    for table in (value, value.get("default_generation_settings"), value.get("model_info")):
+        if isinstance(table, dict):
+            yield table
+    for rows in (value.get("data"), value.get("models")):
+        for row in rows if isinstance(rows, list) else ():
+            if isinstance(row, dict) and model in (row.get(key) for key in ("id", "name", "model")):
+                yield row
 
 
-async def _read_ollama_loaded(prober: ModelProber) -> _ContextSize:
-    listing = await prober.fetch_json("/api/ps", at_root=True)
-    return _find_in_list(prober, listing, "tokens, as the model is loaded now")
-
-
-async def _read_ollama_details(prober: ModelProber) -> _ContextSize:
-    details = await prober.fetch_json("/api/show", {"model": prober.target.model}, at_root=True)
-    info = details.get("model_info") if isinstance(details, dict) else None
-    names = tuple(key for key in info or () if key.endswith(".context_length"))
-    size = _find_number(info, names)
-    return (size, "tokens at most; Ollama's num_ctx sets the real size") if size else None
-
-
-async def _read_lm_studio(prober: ModelProber) -> _ContextSize:
-    listing = await prober.fetch_json("/api/v0/models", at_root=True)
-    return _find_in_list(prober, listing, "tokens, reported by LM Studio")
-
-
-async def _read_model_list(prober: ModelProber) -> _ContextSize:
-    listing = await prober.fetch_json("/models")
-    return _find_in_list(prober, listing, "tokens, from the list of models")
-
-
-async def _read_anthropic(prober: ModelProber) -> _ContextSize:
-    details = await prober.fetch_json(f"/v1/models/{prober.target.model}")
-    size = _find_number(details, _CONTEXT_FIELDS)
-    return (size, "tokens, reported by the upstream") if size else None
-
-
-async def _read_gemini(prober: ModelProber) -> _ContextSize:
-    details = await prober.fetch_json(f"/{encode_model_path(prober.target.model)}")
-    size = _find_number(details, _CONTEXT_FIELDS)
-    return (size, "tokens, reported by the upstream") if size else None
-
-
-_CONTEXT_SOURCES: dict[str, tuple[Callable[[ModelProber], Awaitable[_ContextSize]], ...]] = {
-    "openai_chat": (_read_llama_props, _read_model_list, _read_ollama_loaded, _read_lm_studio),
-    "openai_responses": (_read_model_list,),
-    "ollama": (_read_ollama_loaded, _read_ollama_details),
-    "anthropic": (_read_anthropic,),
-    "gemini": (_read_gemini,),
-}
-"""By the upstream's wire, in the order in which they are read."""
-
-
-def _find_in_list(prober: ModelProber, listing: Any, evidence: str) -> _ContextSize:
-    for row in _list_rows(listing):
-        names = (row.get(key) for key in ("id", "name", "model"))
-        size = _find_number(row, _CONTEXT_FIELDS)
-        if size and prober.target.model in names:
-            return size, evidence
-    return None
-
-
-def _list_rows(listing: Any) -> Iterator[dict[str, Any]]:
-    lists = (listing.get("data"), listing.get("models")) if isinstance(listing, dict) else ()
-    for rows in lists:
-        if isinstance(rows, list):
-            yield from (row for row in rows if isinstance(row, dict))
-
-
-def _find_number(values: Any, names: tuple[str, ...]) -> int | None:
-    found = (values.get(name) for name in names) if isinstance(values, dict) else ()
-    return next((number for number in found if type(number) is int and number > 0), None)
+def _find_size(table: dict[str, Any]) -> int | None:
+    # Ollama's field begins with the model's architecture.
+    names = (*_CONTEXT_FIELDS, *(name for name in table if name.endswith(".context_length")))
+    sizes = (table.get(name) for name in names)
+    return next((size for size in sizes if type(size) is int and size > 0), None)
 
 
 TRIALS: dict[str, Trial] = {

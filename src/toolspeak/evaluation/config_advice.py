@@ -21,14 +21,14 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ...config.document import ConfigError, escape_variables
-from ...config.loading import DEFAULT_FILE, LoadedConfig, read_config
-from ...config.model_names import find_named_model, resolve_aliases
-from ...config.providers import PROVIDERS
-from ...config.settings import ModelSettings, UpstreamSettings
-from ...errors import UsageError
-from ...upstream.catalog import EMBEDDED, ResolvedModel
-from .run import ProbeReport
+from ..config.document import ConfigError, escape_variables
+from ..config.loading import DEFAULT_FILE, LoadedConfig, read_config
+from ..config.model_names import find_named_model, resolve_aliases
+from ..config.providers import PROVIDERS
+from ..config.settings import ModelSettings, UpstreamSettings
+from ..errors import UsageError
+from ..upstream.catalog import EMBEDDED, ResolvedModel
+from .probe import ProbeReport
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -1,0 +1,177 @@
+"""Input, output and configuration that the commands share."""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from .._util import escape_for_terminal
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from ..config.loading import LoadedConfig
+    from ..config.settings import Config
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells expect it."""
+_PIPE_WIDTH = 120
+_OVERRIDES = ("host", "port", "workers", "gguf", "log_format")
+"""Options that override the environment variables TOOLSPEAK_HOST, TOOLSPEAK_PORT …"""
+log = logging.getLogger("toolspeak.cli")
+
+
+# Input.
+
+
+def read_text(path: str) -> str:
+    """Read a file, or standard input for "-"; bytes that are not UTF-8 are escaped."""
+    data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    return data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
+
+
+def read_json(path: str) -> Any:
+    try:
+        return json.loads(read_text(path))
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}") from None
+
+
+def show_progress(chunks: Iterable[bytes], path: str) -> Iterator[bytes]:
+    """Yield the chunks of a file, with a progress bar if only standard error is a terminal."""
+    console = Console(stderr=True)
+    is_shown = console.is_terminal and not sys.stdout.isatty()
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
+    with Progress(
+        *columns, TimeRemainingColumn(), console=console, disable=not is_shown
+    ) as progress:
+        size = Path(path).stat().st_size if path != "-" else None
+        task = progress.add_task(path, total=size)
+        for chunk in chunks:
+            yield chunk
+            progress.advance(task, len(chunk))
+
+
+def parse_count(text: str, least: int = 1) -> int:
+    """Parse an option's value that must be a whole number."""
+    # int() limits the length of its input, and accepts other digits and underscores.
+    if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+    return int(text)
+
+
+# Output.
+
+
+def write_json(value: Any) -> None:
+    """Print a value as one line of JSON, in ASCII if standard output cannot encode it."""
+    plain = msgspec.to_builtins(value)
+    text = json.dumps(plain, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(plain)
+    print(text, flush=True)
+
+
+def open_console(pipe_width: int = _PIPE_WIDTH) -> Console:
+    """Return a console for standard output, with a fixed width in a pipe."""
+    return Console(width=None if sys.stdout.isatty() else pipe_width, highlight=False)
+
+
+def open_status_console() -> Console:
+    """Return a console for progress and remarks on standard error."""
+    return Console(stderr=True, highlight=False)
+
+
+def plain_text(text: str, style: str = "") -> Text:
+    """Return text that is safe to print: users, servers or models wrote it."""
+    return Text(escape_for_terminal(text), style)
+
+
+def build_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None
+) -> Table:
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(plain_text, row))
+    return table
+
+
+# The configuration.
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that select the configuration and the embedded model."""
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="read this file (default: toolspeak.toml)"
+    )
+    parser.add_argument(
+        "--gguf", type=Path, metavar="FILE", help="use this model file as the embedded model"
+    )
+    parser.add_argument(
+        "--embedded",
+        action=argparse.BooleanOptionalAction,
+        help="start the embedded model, or do not",
+    )
+
+
+class ConfigSource:
+    """Reads the configuration that the command line and the environment select."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        console: Console,
+        on_read: Callable[[Config], None] = lambda _: None,
+    ) -> None:
+        self._on_read = on_read
+        """Called before warnings are printed."""
+        self._options = options
+        self._console = console
+        self._file: Path | None = options.config
+
+    def read_config(self) -> Config:
+        return self.load().config
+
+    def load(self) -> LoadedConfig:
+        """Read the configuration; options override environment variables. Print its warnings."""
+        from ..config.loading import read_config
+
+        overrides = {
+            f"TOOLSPEAK_{name.upper()}": str(value)
+            for name in _OVERRIDES
+            if (value := getattr(self._options, name, None)) is not None
+        }
+        loaded = read_config(self._file, {**os.environ, **overrides})
+        # A reload must read the same file: if it has disappeared, that is an error.
+        self._file = Path(loaded.source) if loaded.source else None
+        self._on_read(loaded.config)
+        for warning in loaded.warnings:
+            print_warning(self._console, loaded.config, f"warning: {warning}")
+        if self._options.embedded is None:
+            return loaded
+        config = msgspec.structs.replace(loaded.config, embedded=self._options.embedded)
+        return msgspec.structs.replace(loaded, config=config)
+
+
+def print_warning(console: Console, config: Config, warning: str) -> None:
+    """Print a warning, or log it if the log is JSON lines."""
+    if config.server.log_format == "json":
+        log.warning(warning.removeprefix("warning: "))
+    else:
+        console.print(plain_text(warning), soft_wrap=True)

@@ -1,0 +1,299 @@
+"""Asks a model the probe's questions. A rejected request is a reply too, with a failure.
+
+The questions are so simple that a wrong answer does not come from a lack of intelligence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct, structs
+
+from ..calls.tools import as_tools
+from ..dialects import Parser
+from ..engine import Attempt, ModelProfile, Pipeline, ReplyReader, prepare_attempt, run_pipeline
+from ..errors import UpstreamError, WireError
+from ..events import Event, Reclassify, fold
+from ..types import (
+    Failure,
+    Message,
+    Plan,
+    Reply,
+    Request,
+    ResponseFormat,
+    Text,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+    ToolsMode,
+)
+from ..upstream.catalog import ResolvedModel
+from ..upstream.client import UpstreamClient
+from ..upstream.model_call import read_reply
+from ..wires.framing import decode_json, encode_json
+
+_REJECTED = frozenset({400, 404, 405, 415, 422, 500, 501})
+"""Statuses of requests that an upstream does not support. Other failures say nothing about it."""
+_MAX_TOKENS, _MAX_TOKENS_WITH_REASONING = 160, 4000
+_FETCH_TIMEOUT = 5.0
+_MAX_FAILURE_LENGTH = 100
+
+# The questions.
+
+_CITY = {"type": "string", "description": "The name of the city."}
+_MINUTES = {"type": "integer", "description": "How long it runs."}
+
+
+def _declare_tool(name: str, description: str, **properties: dict[str, Any]) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties, "required": list(properties)}
+    return {"name": name, "description": description, "parameters": parameters}
+
+
+TOOLS = as_tools(
+    [
+        _declare_tool("get_weather", "Tells the weather in a city.", city=_CITY),
+        _declare_tool("add", "Adds two numbers.", a={"type": "integer"}, b={"type": "integer"}),
+        _declare_tool("set_timer", "Starts a timer.", minutes=_MINUTES),
+    ]
+)
+
+
+class ProbeQuestion(Struct, frozen=True):
+    """A question asked with tools on offer, and the reply that is correct."""
+
+    title: str
+    messages: tuple[Message, ...]
+    tool_name: str = ""
+    """The tool to call; empty if the correct reply has no call."""
+    arguments: dict[str, Any] = {}
+    expected_words: tuple[str, ...] = ()
+    """A correct answer contains one of them."""
+
+    def is_correct_reply(self, reply: Reply) -> bool:
+        """Check for the one expected call, or for an answer without any call."""
+        if reply.failure or reply.rejected:
+            return False
+        if self.tool_name:
+            return len(reply.calls) == 1 and self._is_expected_call(reply.calls[0])
+        text = reply.text.lower()
+        has_words = not self.expected_words or any(word in text for word in self.expected_words)
+        return not reply.calls and bool(text.strip()) and has_words
+
+    def _is_expected_call(self, call: ToolCall) -> bool:
+        return call.name == self.tool_name and all(
+            _match_value(expected, call.arguments.get(key))
+            for key, expected in self.arguments.items()
+        )
+
+
+def _match_value(expected: Any, value: Any) -> bool:
+    """Compare two values; `Paris, France` is accepted for `Paris`."""
+    if isinstance(expected, str):
+        return expected.lower() in str(value).lower()
+    return expected == value
+
+
+def user_message(text: str) -> Message:
+    return Message("user", (Text(text),))
+
+
+# A city that no example in our prompts names: a model might just repeat the example.
+_WEATHER = user_message("What is the weather in Paris?")
+_CALL = ToolCall(id="call_a1b2c3d4e", name="get_weather", arguments={"city": "Paris"})
+_RESULT = ToolResult(call_id=_CALL.id, name=_CALL.name, content="Rain, 9 degrees.")
+
+CALL_QUESTIONS = (
+    ProbeQuestion("weather", (_WEATHER,), "get_weather", {"city": "Paris"}),
+    ProbeQuestion(
+        "sum", (user_message("Use the tool to add 17 and 25."),), "add", {"a": 17, "b": 25}
+    ),
+    ProbeQuestion(
+        "timer", (user_message("Start a timer of 5 minutes."),), "set_timer", {"minutes": 5}
+    ),
+)
+GREETING = ProbeQuestion("greeting", (user_message("Hello! How are you?"),))
+AFTER_RESULT = ProbeQuestion(
+    "result",
+    (_WEATHER, Message("assistant", (_CALL,)), Message("tool", (_RESULT,))),
+    expected_words=("rain", "9", "nine"),
+)
+QUESTIONS = (*CALL_QUESTIONS, GREETING, AFTER_RESULT)
+_FIRST_QUESTION = "How many days does a week have? Answer with one number."
+
+
+def build_chat_request(
+    *messages: Message, response_format: ResponseFormat | None = None
+) -> Request:
+    return Request(model="", messages=messages, response_format=response_format)
+
+
+# Asking.
+
+
+class ModelProber:
+    """Asks one model, and keeps the replies: no question is asked twice."""
+
+    def __init__(
+        self, model: ResolvedModel, upstreams: UpstreamClient, on_request: Callable[[str], None]
+    ) -> None:
+        self.endpoint = model.endpoint
+        self.profile: ModelProfile = structs.replace(model.profile, mode="auto")
+        self.configured_context = model.context
+        self.request_count = 0
+        self._upstreams = upstreams
+        self._on_request = on_request
+        """Receives the current step at each request."""
+        self._step = ""
+        self._max_tokens = _MAX_TOKENS_WITH_REASONING
+        self._sampling = {"temperature": 0.0}
+        self._replies: dict[tuple[str, ToolsMode, str | None], Reply] = {}
+
+    @property
+    def text_call_dialects(self) -> list[str]:
+        """The dialects of calls that the model wrote into its text in native mode."""
+        native = (reply for (_, mode, _), reply in self._replies.items() if mode == "native")
+        return [dialect for reply in native if (dialect := get_text_call_dialect(reply))]
+
+    def start_step(self, step: str) -> None:
+        self._step = step
+        self._on_request(step)
+
+    def set_capabilities(self, **facts: bool) -> None:
+        """Apply what was found out to all requests from now on."""
+        capabilities = structs.replace(self.profile.capabilities, **facts)
+        self.profile = structs.replace(self.profile, capabilities=capabilities)
+
+    async def ask_first_question(self) -> Reply:
+        """Ask a question without tools; raise `UpstreamError` if the model does not answer it.
+
+        Some models reject any temperature but their own: then no request sets one.
+        """
+        request = build_chat_request(user_message(_FIRST_QUESTION))
+        reply = await self.send_unchanged(request)
+        if reply.failure:
+            self._sampling = {}
+            reply = await self.send_unchanged(request)
+        if reply.failure:
+            raise UpstreamError(reply.failure)
+        if not locate_reasoning(reply):
+            self._max_tokens = _MAX_TOKENS
+        return reply
+
+    async def ask(
+        self, question: ProbeQuestion, mode: ToolsMode, dialect: str | None = None
+    ) -> Reply:
+        """Ask a question in a mode, through the pipeline and without retries."""
+        key = question.title, mode, dialect
+        if key not in self._replies:
+            self._replies[key] = await self._run_pipeline(
+                Request(model="", messages=question.messages, tools=TOOLS),
+                structs.replace(
+                    self.profile, mode=mode, dialect=dialect or self.profile.dialect, retries=0
+                ),
+            )
+        return self._replies[key]
+
+    async def require_call(self, question: ProbeQuestion) -> Reply:
+        """Ask a question in native mode with `tool_choice: required`."""
+        choice = ToolChoice("required")
+        return await self.send_unchanged(
+            Request(model="", messages=question.messages, tools=TOOLS, tool_choice=choice)
+        )
+
+    async def send_unchanged(self, request: Request, **fields: Any) -> Reply:
+        """Send a request whose messages keep their roles, with more fields in its body."""
+        quirks = structs.replace(self.profile.quirks, roles="any", after_results="")
+        profile = structs.replace(self.profile, quirks=quirks)
+        attempt = prepare_attempt(self._set_limits(request), profile, Plan("native"))
+        return fold(await self._send(attempt, ReplyReader(attempt), fields))
+
+    async def fetch_json(self, path: str, body: Any = None, *, at_root: bool = False) -> Any:
+        """Return the JSON at a path of the upstream, or None if there is none."""
+        endpoint = self.endpoint
+        if at_root:
+            root = endpoint.base_url.removesuffix("/v1")
+            endpoint = structs.replace(endpoint, base_url=root)
+        data = None if body is None else encode_json(body)
+        try:
+            async with asyncio.timeout(_FETCH_TIMEOUT):
+                with await self._upstreams.request(endpoint, path, data) as response:
+                    content = await response.read_body()
+                    return decode_json(content) if response.status == 200 else None
+        except (UpstreamError, WireError, TimeoutError):
+            return None
+
+    async def _run_pipeline(self, request: Request, profile: ModelProfile) -> Reply:
+        pipeline = Pipeline(self._set_limits(request), [profile], is_streaming=False)
+
+        async def send(attempt: Attempt) -> None:
+            if attempt.is_decided:
+                return
+            if failures := pipeline.receive(await self._send(attempt, pipeline.reader)):
+                raise UpstreamError(next(one for one in failures if isinstance(one, Failure)))
+
+        try:
+            return fold(await run_pipeline(pipeline, send))
+        except UpstreamError as problem:
+            if problem.failure.status not in _REJECTED:
+                raise
+            return fold([problem.failure])
+
+    def _set_limits(self, request: Request) -> Request:
+        sampling = {**self._sampling, **request.sampling}
+        return structs.replace(request, max_tokens=self._max_tokens, sampling=sampling)
+
+    async def _send(
+        self, attempt: Attempt, reader: ReplyReader, fields: dict[str, Any] | None = None
+    ) -> list[Event]:
+        """Send one attempt and return the events of the reply, or the failure if it is rejected."""
+        self.request_count += 1
+        self._on_request(self._step)
+        data = encode_json({**attempt.outgoing.body, **(fields or {})})
+        events: list[Event]
+        try:
+            events = await self._receive(reader, attempt.outgoing.path, data)
+        except UpstreamError as problem:
+            events = [problem.failure]
+        for event in events:
+            if isinstance(event, Failure) and event.status not in _REJECTED:
+                raise UpstreamError(event)
+        return events
+
+    async def _receive(self, reader: ReplyReader, path: str, data: bytes) -> list[Event]:
+        # A rejected request must not be sent again, not even after status 500.
+        response = await self._upstreams.send(
+            self.endpoint, path, data, is_final=lambda failure: failure.status in _REJECTED
+        )
+        with response:
+            if response.status >= 300:
+                raise await response.read_error()
+            return read_reply(reader, response, await response.read_body())[0]
+
+
+def describe_failure(failure: Failure) -> str:
+    """Return the status and the beginning of the message."""
+    message = " ".join(failure.message.split())
+    if len(message) > _MAX_FAILURE_LENGTH:
+        message = f"{message[: _MAX_FAILURE_LENGTH - 1]}…"
+    return f"{failure.status}: {message}"
+
+
+def get_text_call_dialect(reply: Reply) -> str | None:
+    """Return the dialect of the calls in a reply's text, or None without such calls."""
+    return reply.dialect if any(call.raw for call in reply.calls) else None
+
+
+def locate_reasoning(reply: Reply) -> str:
+    """Return where a reply has its reasoning: "field", "text", "open" or "" if it has none.
+
+    "open" is text without an opening tag: the prompt has opened the reasoning.
+    """
+    if reply.reasoning:
+        return "field"
+    parser = Parser()
+    events = [*parser.feed(reply.text), *parser.finish()]
+    if not fold(events).reasoning:
+        return ""
+    return "open" if any(isinstance(event, Reclassify) for event in events) else "text"

@@ -1,4 +1,4 @@
-"""Start Claude Code, Codex or another client so that it uses the gateway."""
+"""Start a client such as Claude Code or Codex, connected to the gateway."""
 
 from __future__ import annotations
 

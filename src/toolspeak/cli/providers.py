@@ -1,4 +1,4 @@
-"""List the known providers: API, base URL and the variable for the key."""
+"""List the providers: API, base URL, and variable for the key."""
 
 from __future__ import annotations
 

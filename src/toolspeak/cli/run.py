@@ -1,4 +1,4 @@
-"""Start a client such as Claude Code or Codex, connected to the gateway."""
+"""Start Claude Code, Codex or another client on the gateway."""
 
 from __future__ import annotations
 

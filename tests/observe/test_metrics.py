@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -293,6 +293,44 @@ def test_several_processes_are_summed_up() -> None:
         assert found[sample("toolspeak_request_duration_seconds_count", wire="gemini")] == 3
         await shared[1].stop()
         assert samples(await shared[0].render()) == found
+
+    asyncio.run(run())
+
+
+class UnconfirmedStore(MemoryStore):
+    """Executes every command, and reports an error for the first increments: no response in time."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self._failures_left = failures
+
+    async def increment(self, key: str, amounts: Mapping[str, float], **batch: Any) -> None:
+        await super().increment(key, amounts, **batch)
+        self._failures_left -= 1
+        self.last_error = "no response" if self._failures_left >= 0 else None
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_counts_whose_publication_is_not_confirmed_are_added_once(
+    failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolspeak.observe.metrics._PUBLISH_INTERVAL", 0.01)
+
+    async def run() -> None:
+        store, metrics = UnconfirmedStore(failures), MetricRegistry()
+        shared = SharedMetricRegistry(metrics, store)
+        refusal = ("toolspeak_refusals_total", "false")
+        metrics.increment(*refusal)
+        shared.start()
+        while not await store.read_counters("metrics"):
+            await asyncio.sleep(0)
+        # More is counted before the first batch is confirmed.
+        metrics.increment(*refusal)
+        await shared.stop()
+        key = sample(refusal[0], kind="false")
+        assert samples(await shared.render())[key] == 2
+        other = SharedMetricRegistry(MetricRegistry(), store)
+        assert samples(await other.render())[key] == 2
 
     asyncio.run(run())
 

@@ -244,6 +244,15 @@ async def amounts_without_end_are_left_out(store: Store) -> None:
     assert await store.read_counters("a") == {"requests": 1.0}
 
 
+async def a_batch_sent_twice_is_added_once(store: Store) -> None:
+    for batch in (1, 1, 2, 2):
+        await store.increment("a", {"n": 1}, writer="one", batch=batch)
+        await store.increment("a", {"n": 10}, writer="other", batch=batch)
+    await store.increment("a", {"n": 100})
+    await store.increment("a", {"n": 100})
+    assert await store.read_counters("a") == {"n": 222.0}
+
+
 async def many_counters_at_once(store: Store) -> None:
     await store.increment("a", {f"counter {number}": number for number in range(1, 3001)})
     assert sum((await store.read_counters("a")).values()) == 3000 * 3001 / 2
@@ -304,6 +313,7 @@ BEHAVIOURS = [
     lists_expire_after_the_last_push,
     counters_add_up,
     amounts_without_end_are_left_out,
+    a_batch_sent_twice_is_added_once,
     many_counters_at_once,
     kinds_do_not_mix,
     any_text_is_a_key,

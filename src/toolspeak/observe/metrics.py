@@ -210,14 +210,30 @@ def _decode_activity(data: bytes) -> _Activity | None:
         return None
 
 
+class _Batch(Struct, frozen=True):
+    """Amounts to add to the sums in the store."""
+
+    number: int
+    amounts: dict[str, float]
+    samples: dict[str, float]
+    """The metrics of this process once these amounts are added."""
+
+
 class SharedMetricRegistry:
-    """The metrics of all processes that share a store; each adds its own counts."""
+    """The metrics of all processes that share a store; each adds its own counts.
+
+    The store may add a batch without this process learning of it, if the response takes too long.
+    Such a batch is sent again with the same number, and the store adds it only once.
+    """
 
     def __init__(self, metrics: MetricRegistry, store: Store) -> None:
         self._metrics = metrics
         self._store = store
         self._process = new_call_id()
         self._published: dict[str, float] = {}
+        self._batch: _Batch | None = None
+        """Sent, but not confirmed."""
+        self._batch_number = 0
         self._last_sums: dict[str, float] = {}
         """Used while the store is unavailable."""
         self._last_active = 0
@@ -229,19 +245,17 @@ class SharedMetricRegistry:
         self._publisher = asyncio.create_task(self._publish_until_stopped())
 
     async def stop(self) -> None:
-        """Publish the remaining counts.
-
-        The task is not cancelled: an interrupted publish may count twice, or not at all.
-        """
+        """Publish the remaining counts."""
         self._stopping.set()
         if self._publisher:
             await self._publisher
 
     async def render(self) -> str:
         async with self._lock:
+            await self._publish_counts()
             self._last_sums = await self._store.read_counters(_SUMS_KEY) or self._last_sums
             sums = Counter(self._last_sums)
-            sums.update(self._unpublished())
+            sums.update(self._find_unpublished())
         return self._metrics.render(sums, await self._count_active())
 
     async def _publish_until_stopped(self) -> None:
@@ -251,24 +265,35 @@ class SharedMetricRegistry:
                 async with asyncio.timeout(_PUBLISH_INTERVAL):
                     await self._stopping.wait()
             is_stopping = self._stopping.is_set()
-            await self._publish()
+            async with self._lock:
+                await self._publish_counts()
+            await self._publish_activity()
+        if self._batch:
+            # One more attempt: on a busy machine, the store may have been too slow just once.
+            await asyncio.sleep(_PUBLISH_INTERVAL)
+            await self._publish_counts()
 
-    async def _publish(self) -> None:
-        async with self._lock:
-            samples, new = self._metrics.samples(), self._unpublished()
-            if new:
-                await self._store.increment(_SUMS_KEY, new)
-                # Retry next time if the store failed.
-                self._published = samples if self._store.last_error is None else self._published
-        active = self._metrics.active_requests
-        if active or self._last_active:
-            activity = msgspec.msgpack.encode(_Activity(self._process, active, time()))
-            await self._store.push(
-                _ACTIVITY_KEY, activity, max_items=_MAX_ACTIVITIES, seconds=_ACTIVITY_LIFETIME
+    async def _publish_counts(self) -> None:
+        """Add what is new to the sums in the store, after a batch that was not confirmed."""
+        for _ in range(2):
+            batch = self._batch = self._batch or self._new_batch()
+            if batch is None:
+                return
+            await self._store.increment(
+                _SUMS_KEY, batch.amounts, writer=self._process, batch=batch.number
             )
-        self._last_active = active
+            if self._store.last_error is not None:
+                return
+            self._published, self._batch = batch.samples, None
 
-    def _unpublished(self) -> dict[str, float]:
+    def _new_batch(self) -> _Batch | None:
+        amounts = self._find_unpublished()
+        if not amounts:
+            return None
+        self._batch_number += 1
+        return _Batch(self._batch_number, amounts, self._metrics.samples())
+
+    def _find_unpublished(self) -> dict[str, float]:
         """Return what was not published yet, including new buckets that are still 0."""
         published = self._published
         return {
@@ -276,6 +301,15 @@ class SharedMetricRegistry:
             for series, value in self._metrics.samples().items()
             if value != published.get(series)
         }
+
+    async def _publish_activity(self) -> None:
+        active = self._metrics.active_requests
+        if active or self._last_active:
+            activity = msgspec.msgpack.encode(_Activity(self._process, active, time()))
+            await self._store.push(
+                _ACTIVITY_KEY, activity, max_items=_MAX_ACTIVITIES, seconds=_ACTIVITY_LIFETIME
+            )
+        self._last_active = active
 
     async def _count_active(self) -> int:
         """Return the number of active requests of all processes that reported recently."""

@@ -26,6 +26,9 @@ ENTRY_BYTES = 300
 PART_BYTES = 100
 """Approximate overhead of an item of a list, or of a counter."""
 
+BATCH_SECONDS = 24 * 3600.0
+"""How long the number of a writer's last batch is remembered."""
+
 
 class Store(Protocol):
     """Values, lists and counters under keys.
@@ -63,8 +66,14 @@ class Store(Protocol):
         """Return the values that were pushed, the newest first."""
         ...
 
-    async def increment(self, key: str, amounts: Mapping[str, float]) -> None:
-        """Add to counters, which do not expire. Processes that share the store share the sums."""
+    async def increment(
+        self, key: str, amounts: Mapping[str, float], *, writer: str = "", batch: int = 0
+    ) -> None:
+        """Add to counters, which do not expire. Processes that share the store share the sums.
+
+        A writer that cannot know whether its last batch was added may send it again: amounts with
+        the number of the writer's last batch are not added twice.
+        """
         ...
 
     async def read_counters(self, key: str) -> dict[str, float]: ...
@@ -166,7 +175,14 @@ class MemoryStore:
         content = self._read(key)
         return list(content) if isinstance(content, deque) else []
 
-    async def increment(self, key: str, amounts: Mapping[str, float]) -> None:
+    async def increment(
+        self, key: str, amounts: Mapping[str, float], *, writer: str = "", batch: int = 0
+    ) -> None:
+        if writer:
+            number = str(batch).encode()
+            if await self.get(f"{key}:{writer}") == number:
+                return
+            await self.put(f"{key}:{writer}", number, BATCH_SECONDS)
         sums, size = self._read(key), self._entry_size(key)
         if sums is None:
             sums = dict[str, float]()

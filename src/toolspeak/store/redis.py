@@ -11,7 +11,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError, ResponseError
 
 from ..errors import UsageError
-from .base import finite_amounts
+from .base import BATCH_SECONDS, finite_amounts
 from .remote import TIMEOUT, RemoteStore
 
 PREFIX = "toolspeak:"
@@ -29,8 +29,14 @@ for at = 1, #KEYS do
 end
 """
 _ADD = """
-for at = 1, #ARGV, 2 do
+if #KEYS == 2 and redis.call('GET', KEYS[2]) == ARGV[1] then
+  return
+end
+for at = 3, #ARGV, 2 do
   redis.call('HINCRBYFLOAT', KEYS[1], ARGV[at], ARGV[at + 1])
+end
+if #KEYS == 2 then
+  redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 end
 """
 
@@ -69,12 +75,16 @@ class RedisStore(RemoteStore):
     async def list_items(self, key: str) -> list[bytes]:
         return await self._ask([], "LRANGE", _encode_key(key), 0, -1)
 
-    async def increment(self, key: str, amounts: Mapping[str, float]) -> None:
+    async def increment(
+        self, key: str, amounts: Mapping[str, float], *, writer: str = "", batch: int = 0
+    ) -> None:
         pairs = [
             part for name, by in finite_amounts(amounts).items() for part in (_encode(name), by)
         ]
         if pairs:
-            await self._ask(None, "EVAL", _ADD, 1, _encode_key(key), *pairs)
+            names = [key, f"{key}:{writer}"] if writer else [key]
+            keys, lifetime = map(_encode_key, names), _to_milliseconds(BATCH_SECONDS)
+            await self._ask(None, "EVAL", _ADD, len(names), *keys, batch, lifetime, *pairs)
 
     async def read_counters(self, key: str) -> dict[str, float]:
         sums: dict[bytes, bytes] = await self._ask({}, "HGETALL", _encode_key(key))

@@ -112,9 +112,12 @@ class SocketStore(RemoteStore):
     async def list_items(self, key: str) -> list[bytes]:
         return await self._ask([], "list_items", _plain(key))
 
-    async def increment(self, key: str, amounts: Mapping[str, float]) -> None:
+    async def increment(
+        self, key: str, amounts: Mapping[str, float], *, writer: str = "", batch: int = 0
+    ) -> None:
         plain = {_plain(name): amount for name, amount in amounts.items()}
-        await self._ask(None, "increment", _plain(key), plain)
+        options = {"writer": writer, "batch": batch}
+        await self._ask(None, "increment", _plain(key), plain, options)
 
     async def read_counters(self, key: str) -> dict[str, float]:
         sums: dict[str, float] = await self._ask({}, "read_counters", _plain(key))
@@ -133,7 +136,7 @@ class SocketStore(RemoteStore):
 
     async def _execute(self, *command: Any) -> Any:
         name, *arguments = command
-        options = arguments.pop() if name == "push" else {}
+        options = arguments.pop() if name in ("push", "increment") else {}
         writer = await self._connected()
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)

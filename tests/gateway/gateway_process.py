@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,7 +18,15 @@ from typing import Any
 
 import httpx
 
-COMMAND = [sys.executable, "-m", "toolspeak", "serve", "--port", "0", "--json"]
+SERVE = [sys.executable, "-m", "toolspeak", "serve"]
+SERVE_WITH_SHORT_GRACE = [
+    sys.executable,
+    "-c",
+    "import sys; from toolspeak import cli; from toolspeak.gateway import server; "
+    "server._GRACE_SECONDS = 1; sys.exit(cli.main())",
+    "serve",
+]
+"""Gives requests less time to end when the gateway is stopped."""
 HTTP = httpx.Client(trust_env=False, timeout=30, verify=False)
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "Who are you?"}]}
 
@@ -36,12 +44,13 @@ def environment(**more: str) -> dict[str, str]:
 class Serving:
     """A gateway, where it listens, and what it says."""
 
-    def __init__(self, folder: Path, *options: str, **variables: str) -> None:
+    def __init__(
+        self, folder: Path, *options: str, program: Sequence[str] = SERVE, **variables: str
+    ) -> None:
         self._log = folder / f"log-{time.monotonic_ns()}"
-        began = time.monotonic()
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*COMMAND, *options],
+                [*program, "--port", "0", "--json", *options],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=folder,
@@ -50,8 +59,6 @@ class Serving:
             )
         assert self.process.stdout
         line = self.process.stdout.readline()
-        self.seconds = time.monotonic() - began
-        """How long it took to start."""
         assert line, self.log
         self.told: dict[str, Any] = json.loads(line)
         self.url: str = self.told["url"]
@@ -67,7 +74,7 @@ class Serving:
     def send(self, number: int) -> None:
         self.process.send_signal(number)
 
-    def ended(self, seconds: float = 10) -> int:
+    def ended(self, seconds: float = 30) -> int:
         """The code that it ends with."""
         return self.process.wait(seconds)
 
@@ -83,8 +90,10 @@ class Serving:
 
 
 @contextmanager
-def serving(folder: Path, *options: str, **variables: str) -> Generator[Serving, None, None]:
-    gateway = Serving(folder, *options, **variables)
+def serving(
+    folder: Path, *options: str, program: Sequence[str] = SERVE, **variables: str
+) -> Generator[Serving, None, None]:
+    gateway = Serving(folder, *options, program=program, **variables)
     try:
         yield gateway
     finally:
@@ -217,11 +226,19 @@ class _HeldHandler(BaseHTTPRequestHandler):
         """A test has its own ways to say what happened."""
 
 
-def until(condition: Callable[[], object], seconds: float = 10) -> None:
+def until(condition: Callable[[], object], seconds: float = 30) -> None:
+    """Wait until the condition is true."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come to pass"
         time.sleep(0.01)
+
+
+def is_open(url: str) -> bool:
+    """Return True if the gateway accepts connections."""
+    address = httpx.URL(url)
+    with socket.socket() as probe:
+        return probe.connect_ex((address.host, address.port)) == 0
 
 
 def free_port() -> int:
@@ -251,13 +268,26 @@ def command_of(pid: int) -> str:
         return ""
 
 
+def process_state(pid: int) -> str:
+    """Return the state of a process as one letter: `T` if it is stopped, `Z` once it is gone."""
+    fields = _read_stat(pid)
+    return fields[0] if fields else "Z"
+
+
 def is_alive(pid: int) -> bool:
-    """Whether a process still does something; one that only waits to be buried does not."""
+    return process_state(pid) != "Z"
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process, which other processes do not change much."""
+    return sum(map(int, _read_stat(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def _read_stat(pid: int) -> list[str]:
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return False
-    return state != "Z"
+        return []
 
 
 def resident_megabytes(pid: int) -> float:

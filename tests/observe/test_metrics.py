@@ -298,7 +298,7 @@ def test_several_processes_are_summed_up() -> None:
 
 
 class UnconfirmedStore(MemoryStore):
-    """Executes every command, and reports an error for the first increments: no response in time."""
+    """Executes every command, and claims that the first increments got no response."""
 
     def __init__(self, failures: int) -> None:
         super().__init__()

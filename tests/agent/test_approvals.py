@@ -5,7 +5,7 @@ Rows of the seed table, and the tests that cover them:
     143  order of the rules            `test_decision_by_policy_follows_precedence`
     144  y, n, a; anything else is no  `test_unknown_answer_denies`
     145  always and once               `test_always_allows_the_tool_for_the_session`
-    146  nobody to ask: approved       overruled by 7.4: `test_unattended_denies_by_default`
+    146  nobody to ask: approved       overruled by 7.4: `test_call_without_approver_is_denied`
     147  "Denied by user."             overruled by 7.4: the text says who decided
     148  every decision is logged      `test_every_decision_is_audited`
 """
@@ -33,6 +33,7 @@ from toolspeak.agent import (
     RunFinished,
     ToolCallRequested,
     ToolOptions,
+    open_audit_log,
     parse_answer,
 )
 from toolspeak.agent.approvals import ApprovalDecision, digest_call, summarize_arguments
@@ -197,24 +198,19 @@ def test_typed_answer_is_parsed(answer: Any) -> None:
 @pytest.mark.parametrize(
     "problem", [ValueError("gone"), EOFError(), TimeoutError(), asyncio.CancelledError()]
 )
-def test_failing_approver_denies_by_nobody(problem: BaseException) -> None:
+def test_failing_approver_denies(problem: BaseException) -> None:
     records: list[AuditRecord] = []
     approvals = Approvals(approver=Asked(problem), audit=records.append)
     [heard], events = run(approvals, one())
-    denied = "`delete_file` was not run: it needs approval and "
-    assert heard in (f"{denied}asking for it failed.", f"{denied}the question was withdrawn.")
-    assert [record.by for record in records] == ["nobody"]
+    denied = "`delete_file` was not run: it needs approval, and "
+    assert heard in (f"{denied}asking for it failed.", f"{denied}the request was withdrawn.")
+    assert [record.by for record in records] == ["no_answer"]
     assert names(events)[-1] == "answer"
 
 
-def test_unattended_denies_by_default() -> None:
+def test_call_without_approver_is_denied() -> None:
     heard, _ = run(Approvals(), one())
-    assert heard == ["`delete_file` was not run: it needs approval and there is nobody to ask."]
-
-
-def test_unattended_approve_allows() -> None:
-    heard, _ = run(Approvals(ApprovalPolicy(unattended="approve")), one())
-    assert heard == ["done"]
+    assert heard == ["`delete_file` was not run: it needs approval, and there is no one to ask."]
 
 
 def test_late_answer_denies() -> None:
@@ -223,7 +219,9 @@ def test_late_answer_denies() -> None:
         return "yes"
 
     heard, _ = run(Approvals(ApprovalPolicy(timeout=0.05), never), one())
-    assert heard == ["`delete_file` was not run: it needs approval and nobody answered in time."]
+    assert heard == [
+        "`delete_file` was not run: it needs approval, and there was no answer in time."
+    ]
 
 
 def test_blocking_approver_is_supported() -> None:
@@ -318,7 +316,6 @@ def test_call_changed_after_approval_runs_as_approved() -> None:
         {"autonomy": True},
         {"auto_approve": "read_*"},
         {"always_ask": "shell"},
-        {"unattended": "allow"},
     ],
 )
 def test_invalid_policy_is_rejected(wrong: dict[str, Any]) -> None:
@@ -327,12 +324,6 @@ def test_invalid_policy_is_rejected(wrong: dict[str, Any]) -> None:
     mistaken: Any = "readonly"
     with pytest.raises(UsageError, match="Expected one of full, read_only, ask"):
         Approvals(mistaken)
-
-
-def test_unattended_approve_denies_always_ask() -> None:
-    policy = ApprovalPolicy(unattended="approve", always_ask=("delete_file",))
-    assert "nobody to ask" in run(Approvals(policy), one())[0][0]
-    assert Approvals(ApprovalPolicy(unattended="approve")).decide_by_policy(SHELL) is None
 
 
 def test_always_holds_for_one_source_only() -> None:
@@ -399,7 +390,7 @@ def test_argument_summary_quotes_misleading_keys(arguments: dict[str, Any], show
 def test_every_decision_is_audited(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "audit.jsonl"
     asked = Asked("yes", "no", "always")
-    approvals = Approvals(approver=asked, audit=log, channel="test")
+    approvals = Approvals(approver=asked, audit=open_audit_log(log), channel="test")
     rounds = [one(identity, path=f"/tmp/{identity}") for identity in "abcd"]
     run(approvals, *rounds)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
@@ -425,7 +416,7 @@ def test_audit_log_contains_no_secret() -> None:
 
 def test_unwritable_audit_log_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="audit log"):
-        Approvals(audit=tmp_path)
+        open_audit_log(tmp_path)
 
 
 @pytest.mark.parametrize("policy", ["full", "read_only", "ask"])

@@ -258,7 +258,7 @@ def test_piped_input_denies_calls_that_need_approval(server: ScriptedServer, fol
         command, input=typed, capture_output=True, text=True, cwd=folder, timeout=_PATIENCE
     )
     assert done.returncode == 0
-    assert "there is nobody to ask" in done.stdout
+    assert "there is no one to ask" in done.stdout
     assert "You said there" in done.stdout
     assert "\x1b" not in done.stdout
 

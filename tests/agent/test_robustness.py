@@ -295,12 +295,12 @@ def test_lone_surrogates_are_replaced(where: str | None, tmp_path: Path) -> None
     assert results(model.requests[1]) == ["caf?"]
     assert run.text == "Done."
     if path:
-        assert Transcript(path).messages == run.messages
+        assert Transcript.load(path).messages == run.messages
 
 
 def test_full_disk_leaves_the_transcript_intact(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
-    transcript = Transcript(path)
+    transcript = Transcript.load(path)
     transcript.add_user_text("one")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -312,7 +312,7 @@ def test_full_disk_leaves_the_transcript_intact(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     transcript.add_user_text("three")
     assert len(transcript.messages) == 2
-    assert Transcript(path).messages == transcript.messages
+    assert Transcript.load(path).messages == transcript.messages
 
 
 def test_interrupted_answer_is_generated_again(tmp_path: Path) -> None:
@@ -320,17 +320,17 @@ def test_interrupted_answer_is_generated_again(tmp_path: Path) -> None:
     broken = [Started(), TextDelta("Let me check the "), Failure("overloaded", "busy", 529)]
     with ScriptedServer(broken) as server, pytest.raises(ModelFailed):
         agent(f"{server.url}/v1#m").run_sync("Hi.", transcript=path)
-    assert Transcript(path).needs_reply
+    assert Transcript.load(path).needs_reply
     script = Script("All is well.")
     run = agent(script).run_sync(transcript=path)
     assert run.text == "All is well."
     assert [message.role for message in script.requests[0].messages] == ["user"]
-    assert [message.role for message in Transcript(path).messages] == ["user", "assistant"]
+    assert [message.role for message in Transcript.load(path).messages] == ["user", "assistant"]
 
 
 def test_interrupted_answer_is_kept_before_a_new_prompt(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
-    transcript = Transcript(path)
+    transcript = Transcript.load(path)
     transcript.add_user_text("Hi.")
     transcript.add(Message("assistant", (Text("Let me "),)), is_partial=True)
     script = Script("Sure.")
@@ -379,7 +379,7 @@ def test_second_run_on_the_same_conversation_is_rejected(tmp_path: Path) -> None
 
 def test_transcript_changed_by_another_program_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
-    before = Transcript(path)
+    before = Transcript.load(path)
     agent(Script("Hello.")).run_sync("Hi.", transcript=path)
     with pytest.raises(UsageError, match="changed by another program"):
         agent(Script()).run_sync("More.", transcript=before)

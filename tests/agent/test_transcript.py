@@ -27,7 +27,7 @@ def test_saved_transcript_equals_the_conversation(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     script = Script([Reasoning("hm"), Text("Look."), call("count", x=[1, "é\u2028"])], "Done.")
     run = agent(script, declare("count", Counted())).run_sync("Go.", transcript=path)
-    assert Transcript(path).messages == run.messages
+    assert Transcript.load(path).messages == run.messages
     assert path.stat().st_mode & 0o077 == 0
 
 
@@ -130,32 +130,32 @@ def test_run_after_crash_repeats_only_safe_calls(
 @pytest.mark.parametrize("cut", [1, 5, 30, 120])
 def test_torn_last_line_is_dropped(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "talk.jsonl"
-    transcript = Transcript(path)
+    transcript = Transcript.load(path)
     transcript.add_user_text("One, " + "very " * 40 + "long.")
     transcript.add_user_text("Two, " + "very " * 40 + "long.")
     path.write_bytes(path.read_bytes()[:-cut])
-    again = Transcript(path)
+    again = Transcript.load(path)
     kept = 2 if cut == 1 else 1
     assert len(again.messages) == kept
     again.add_user_text("Three.")
-    assert len(Transcript(path).messages) == kept + 1
+    assert len(Transcript.load(path).messages) == kept + 1
 
 
 def test_file_without_transcript_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("dear diary\nit rained\n")
     with pytest.raises(UsageError, match=r"notes\.txt:1 is not a transcript line"):
-        Transcript(path)
+        Transcript.load(path)
     assert path.read_text().startswith("dear diary")
 
 
 def test_results_follow_the_order_of_their_calls(tmp_path: Path) -> None:
-    transcript = Transcript(tmp_path / "talk.jsonl")
+    transcript = Transcript.load(tmp_path / "talk.jsonl")
     transcript.add_user_text("Go.")
     transcript.add(Message("assistant", (call("f", "a"), call("f", "b"), call("f", "c"))))
     for identity in "cab":
         transcript.add_result(ToolResult(call_id=identity, name="f", content=identity))
-    for one in (transcript, Transcript(transcript.path)):
+    for one in (transcript, Transcript.load(transcript.path)):
         said = [p.call_id for m in one.messages for p in m.parts if isinstance(p, ToolResult)]
         assert said == ["a", "b", "c"]
         assert one.pending_calls == []
@@ -176,4 +176,4 @@ def test_each_line_is_written_before_the_next_step(tmp_path: Path) -> None:
 
 def test_device_is_rejected() -> None:
     with pytest.raises(UsageError, match="/dev/null is not a file"):
-        Transcript("/dev/null")
+        Transcript.load("/dev/null")

@@ -20,6 +20,7 @@ from .approvals import (
     Approver,
     AuditRecord,
     ask_in_inspector,
+    open_audit_log,
     parse_answer,
 )
 from .events import (
@@ -64,6 +65,7 @@ __all__ = [
     "Transcript",
     "ask_in_inspector",
     "load_servers",
+    "open_audit_log",
     "parse_answer",
     "tool",
 ]

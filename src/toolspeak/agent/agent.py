@@ -150,7 +150,7 @@ class Agent:
     ) -> AsyncGenerator[AgentEvent]:
         """Yield the events of a run as they happen; the last is `RunFinished`."""
         if not isinstance(transcript, Transcript):
-            transcript = Transcript(transcript)
+            transcript = Transcript.load(transcript)
         earlier = tuple(messages)
         if earlier and transcript.messages:
             raise UsageError("pass either `messages` or a transcript that has some, not both")

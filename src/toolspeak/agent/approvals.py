@@ -1,11 +1,11 @@
-"""Approval of calls: who decides, and for how long a decision holds.
+"""Approval of calls: decided by a policy, or by asking an approver such as the user.
 
     full          every call runs
     read_only     calls of tools that write are denied, all others run
-    ask           always_ask > auto_approve > "always" in this session > ask somebody
+    ask           always_ask > auto_approve > "always" in this session > ask the approver
 
 A yes holds for one call with exactly these arguments, once, and expires. "Always" holds for the
-tool until the session ends. If nobody can be asked, the call is denied unless configured otherwise.
+tool until the session ends. Without an approver, the call is denied.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger("toolspeak.agent")
 
 Autonomy = Literal["full", "read_only", "ask"]
 ApprovalAnswer = Literal["yes", "no", "always"]
-Decider = Literal["policy", "user", "session", "nobody"]
+Decider = Literal["policy", "user", "session", "no_answer"]
 _ANSWERS: dict[str, ApprovalAnswer] = {"y": "yes", "yes": "yes", "a": "always", "always": "always"}
 _PLAIN_KEY = re.compile(r"[\w.-]{1,40}")
 _MAX_VALUE_LENGTH = 80
@@ -55,15 +55,14 @@ class ApprovalPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     autonomy: Autonomy = "ask"
     always_ask: tuple[str, ...] = ()
     auto_approve: tuple[str, ...] = ()
-    unattended: Literal["deny", "approve"] = "deny"
-    """The decision if nobody can be asked."""
     timeout: float = 300.0
     """Seconds to wait for an answer, and seconds for which a yes holds."""
 
     def __post_init__(self) -> None:
-        # A typo must not allow more than was meant.
-        _require_one_of(self.autonomy, get_args(Autonomy), "$.approval")
-        _require_one_of(self.unattended, ("deny", "approve"), "$.approval.unattended")
+        # A misspelled policy must not allow more than intended.
+        if self.autonomy not in get_args(Autonomy):
+            allowed = ", ".join(get_args(Autonomy))
+            raise UsageError(f"Expected one of {allowed}, got {self.autonomy!r} - at `$.approval`")
         for field in ("always_ask", "auto_approve"):
             names = getattr(self, field)
             if not isinstance(names, tuple) or not all(isinstance(one, str) for one in names):
@@ -74,7 +73,7 @@ class ApprovalPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
-    """A call that somebody is asked to approve."""
+    """A call that needs approval, as the approver sees it."""
 
     id: str
     tool: str
@@ -82,15 +81,15 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     source: str = ""
     """The MCP server that the tool comes from; "" for a tool of this program."""
     tool_identity: str = ""
-    """Hash of the tool's declaration: what "always" is bound to."""
+    """Hash of the tool's declaration. "Always" holds for this declaration only."""
     digest: str
-    """Hash of the tool name and the exact arguments: what a yes is bound to."""
+    """Hash of the tool name and the exact arguments. A yes holds for these only."""
     expires_at: float
     """Unix time after which an answer is too late."""
     can_always: bool = True
-    """Whether "always" is offered. Not where each call must be asked about."""
+    """The approver may answer "always". False if each call needs approval."""
     is_echo: bool = False
-    """Whether the call only repeats one found in a tool's result."""
+    """The call only repeats one found in a tool's result."""
     secrets: tuple[SecretUse, ...] = ()
     """The secrets that the call would receive."""
 
@@ -101,12 +100,12 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
 
 
 Approver = Callable[[ApprovalRequest], Any]
-"""Asks somebody and returns "yes", "no" or "always"; may be async. Anything else means no, and so
-does an exception."""
+"""Returns "yes", "no" or "always"; may be async. Anything else means no, and so does an
+exception."""
 
 
 class ApprovalDecision(Struct, frozen=True, kw_only=True):
-    """Whether a call may run, and who decided that."""
+    """The decision about a call, and where it comes from."""
 
     is_allowed: bool
     decided_by: Decider
@@ -117,7 +116,7 @@ class ApprovalDecision(Struct, frozen=True, kw_only=True):
 
 
 class _ApprovalGrant(Struct, frozen=True):
-    """A yes that was not used yet."""
+    """A yes that is not used yet."""
 
     digest: str
     expires_at: float
@@ -148,14 +147,13 @@ class Approvals:
         policy: ApprovalPolicy | Autonomy = "ask",
         approver: Approver | None = None,
         *,
-        audit: AuditSink | str | Path | None = None,
+        audit: AuditSink | None = None,
         channel: str = "program",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        is_policy = isinstance(policy, ApprovalPolicy)
-        self.policy = policy if is_policy else ApprovalPolicy(autonomy=policy)
+        self.policy = ApprovalPolicy(autonomy=policy) if isinstance(policy, str) else policy
         self.approver = approver
-        self._audit = _open_audit_file(Path(audit)) if isinstance(audit, (str, Path)) else audit
+        self._audit = audit
         self._channel = channel
         self._clock = clock
         self._always_allowed: dict[str, str] = {}
@@ -164,16 +162,16 @@ class Approvals:
 
     @property
     def always_allowed(self) -> list[str]:
-        """The names of the tools that somebody allowed for the session."""
+        """The names of the tools that were allowed for the session."""
         return sorted(self._always_allowed.values())
 
     def decide_by_policy(
         self, tool: AgentTool, uses: tuple[SecretUse, ...] = (), *, is_echo: bool = False
     ) -> ApprovalDecision | None:
-        """Return the decision that needs no question, or None if somebody must be asked.
+        """Return the policy's decision, or None if the approver must be asked.
 
         A call that would receive a secret or that only repeats a tool's result is never allowed
-        here."""
+        without asking."""
         policy, name = self.policy, tool.name
         if policy.autonomy == "read_only" and tool.options.writes:
             return _deny("policy", name, "it may change things and this agent may only read")
@@ -208,11 +206,9 @@ class Approvals:
 
     async def ask(self, request: ApprovalRequest) -> ApprovalDecision:
         """Ask the approver, and keep what it grants."""
-        if self.approver is None:
-            return self._decide_unattended(request)
-        answer, problem = await self._get_answer(request, self.approver)
+        answer, problem = await self._get_answer(request)
         if problem:
-            return _deny("nobody", request.tool, f"it needs approval and {problem}")
+            return _deny("no_answer", request.tool, f"it needs approval, and {problem}")
         if answer == "no":
             return _deny("user", request.tool, "the user denied it")
         is_lasting = answer == "always" and request.can_always
@@ -224,8 +220,8 @@ class Approvals:
         return _allow("user", reason, grant_id=request.id)
 
     def redeem(self, decision: ApprovalDecision, call: ToolCall) -> bool:
-        """Whether the decision allows this call now. A yes is used up by this, and does not hold
-        for other arguments."""
+        """Return True if the decision allows this call now. This uses up a yes, which does not
+        hold for other arguments."""
         if not decision.grant_id:
             return decision.is_allowed
         grant = self._grants.pop(decision.grant_id, None)
@@ -255,32 +251,27 @@ class Approvals:
     def _must_ask(self, tool: AgentTool) -> bool:
         return tool.options.always_ask or _matches_any(tool.name, self.policy.always_ask)
 
-    def _decide_unattended(self, request: ApprovalRequest) -> ApprovalDecision:
-        if self.policy.unattended == "approve" and request.can_always:
-            return _allow("policy", "nobody to ask; `unattended` is approve")
-        log.warning("%s needs approval and there is nobody to ask: see `approval`", request.tool)
-        return _deny("nobody", request.tool, "it needs approval and there is nobody to ask")
-
-    async def _get_answer(
-        self, request: ApprovalRequest, approver: Approver
-    ) -> tuple[ApprovalAnswer, str]:
+    async def _get_answer(self, request: ApprovalRequest) -> tuple[ApprovalAnswer, str]:
         """Return the approver's answer, and why there is none ("" if there is one)."""
+        if self.approver is None:
+            log.warning("%s needs approval, and there is no approver: see `approval`", request.tool)
+            return "no", "there is no one to ask"
         limit = asyncio.timeout(max(0.0, request.expires_at - self._clock()))
         try:
             async with limit:
-                answer = await _call_approver(approver, request)
+                answer = await _call_approver(self.approver, request)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return "no", "the question was withdrawn"
+            return "no", "the request was withdrawn"
         except Exception:
             if limit.expired():
-                return "no", "nobody answered in time"
+                return "no", "there was no answer in time"
             log.exception("cannot ask for approval of %s", request.tool)
             return "no", "asking for it failed"
         if self._clock() > request.expires_at:
-            return "no", "nobody answered in time"
+            return "no", "there was no answer in time"
         return parse_answer(answer) if isinstance(answer, str) else "no", ""
 
 
@@ -323,12 +314,12 @@ def identify_tool(tool: AgentTool) -> str:
 
 
 def is_echoed(call: ToolCall) -> bool:
-    """Whether a call only repeats one found in a tool's result."""
+    """Return True if a call only repeats one found in a tool's result."""
     return ECHO_FLAG in call.extra
 
 
 def copy_call(call: ToolCall) -> ToolCall:
-    """Copy a call with its arguments, so that nobody else can change them."""
+    """Copy a call with its arguments, so that no other holder can change them."""
     return structs.replace(call, arguments=json.loads(json.dumps(call.arguments)))
 
 
@@ -349,17 +340,13 @@ def _format_value(value: Any) -> str:
     return text if omitted <= 0 else f"{text[:_MAX_VALUE_LENGTH]}… ({omitted} more characters)"
 
 
-def _require_one_of(value: Any, allowed: tuple[str, ...], path: str) -> None:
-    if value not in allowed:
-        raise UsageError(f"Expected one of {', '.join(allowed)}, got {value!r} - at `{path}`")
-
-
 def _matches_any(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _open_audit_file(path: Path) -> AuditSink:
-    """Return a sink that appends JSON lines to a file readable only by its owner."""
+def open_audit_log(path: str | Path) -> AuditSink:
+    """Return a sink that appends JSON lines to a file, readable only by its owner."""
+    path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -385,7 +372,7 @@ def ask_in_inspector(
     """Return an approver that asks in a gateway's inspector.
 
     Without `url`, that is the gateway started last on this machine; `key` is its admin key, if it
-    has one. An answer binds exactly as one in the terminal."""
+    has one."""
     inspector = InspectorClient.connect(url, key)
 
     async def approve(request: ApprovalRequest) -> str:
@@ -398,7 +385,7 @@ def ask_in_inspector(
                 if state["answer"]:
                     return str(state["answer"])
         except BaseException:
-            # Nobody waits for the answer any more: take the question off the page.
+            # The answer is no longer needed: take the question off the page.
             with suppress(ToolspeakError):
                 await run_in_thread(inspector.post, path, {"answer": "withdrawn"})
             raise

@@ -41,10 +41,10 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 class Transcript:
-    """The messages of a conversation. An existing file is read and continued."""
+    """The messages of a conversation; with a path, each is also added to that file."""
 
-    def __init__(self, path: str | Path | None = None, messages: Iterable[Message] = ()) -> None:
-        self.path = Path(path) if path else None
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
         self._messages: list[Message] = []
         self._started_ids: set[str] = set()
         self._is_partial = False
@@ -55,10 +55,14 @@ class Transcript:
         """Bytes to write before the next line."""
         self._known_size = 0
         """The size of the file when it was last read or written."""
-        if self.path and self.path.exists():
-            self._load(self.path)
-        for message in messages:
-            self.add(message)
+
+    @classmethod
+    def load(cls, path: str | Path | None) -> Transcript:
+        """Return a transcript that continues a file; without one, a new transcript."""
+        transcript = cls(Path(path) if path else None)
+        if transcript.path and transcript.path.exists():
+            transcript._load(transcript.path)
+        return transcript
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -67,14 +71,14 @@ class Transcript:
 
     @property
     def needs_reply(self) -> bool:
-        """Whether the model has still to answer."""
+        """True if the model has to answer the last message."""
         if self.pending_calls or self._is_partial:
             return True
         return bool(self._messages) and self._messages[-1].role != "assistant"
 
     @property
     def is_partial(self) -> bool:
-        """Whether the model's last message was interrupted."""
+        """True if the model's last message was interrupted."""
         return self._is_partial
 
     @property
@@ -91,11 +95,11 @@ class Transcript:
         return {part.id for part in parts if isinstance(part, ToolCall)}
 
     def was_started(self, call: ToolCall) -> bool:
-        """Whether the call may have run, even if it has no result."""
+        """Return True if the call may have run, even if it has no result."""
         return call.id in self._started_ids
 
     def is_latest(self, call: ToolCall) -> bool:
-        """Whether the call is in the last message that is not a result."""
+        """Return True if the call is in the last message that is not a result."""
         latest = next((one for one in reversed(self._messages) if one.role != "tool"), None)
         return latest is not None and call in latest.parts
 

@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
         scrub=options.scrub,
         config=ConfigSource(options, open_status_console()).read_config(),
     )
-    transcript = Transcript(options.transcript)
+    transcript = Transcript.load(options.transcript)
     transcript.create_file()
     session = ChatSession(
         settings,
@@ -114,17 +114,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _build_approvals(options: argparse.Namespace) -> Approvals:
-    from ..agent import ApprovalPolicy, Approvals, ask_in_inspector
+    from ..agent import ApprovalPolicy, Approvals, ask_in_inspector, open_audit_log
 
     policy = ApprovalPolicy(
         autonomy=options.approve,
         always_ask=tuple(options.always_ask),
         auto_approve=tuple(options.auto_approve),
     )
+    audit = open_audit_log(options.audit) if options.audit else None
     if options.inspector is None:
-        return Approvals(policy, None, audit=options.audit, channel="chat")
-    asker = ask_in_inspector(options.inspector or None)
-    return Approvals(policy, asker, audit=options.audit, channel="inspector")
+        return Approvals(policy, None, audit=audit, channel="chat")
+    approver = ask_in_inspector(options.inspector or None)
+    return Approvals(policy, approver, audit=audit, channel="inspector")
 
 
 def _build_tools(options: argparse.Namespace) -> tuple[Any, ...]:

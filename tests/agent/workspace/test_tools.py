@@ -67,7 +67,7 @@ def test_shell_is_always_asked_about(folder: Path) -> None:
     model = create_model([build_call(SHELL, command="touch made")], "Done.")
     policy = ApprovalPolicy(auto_approve=("*",), always_ask=(SHELL,))
     (result,) = run_agent(Agent(model, tools=workspace_tools(folder, shell=True), approval=policy))
-    assert result == "`shell` was not run: it needs approval and there is nobody to ask."
+    assert result == "`shell` was not run: it needs approval, and there is no one to ask."
     assert not (folder / "made").exists()
 
 

@@ -274,7 +274,10 @@ async def _save_transcript(session: ChatSession, name: str) -> None:
         if path.exists():
             session.display.print_line(f"{path} exists already; nothing was saved.", "yellow")
             return
-        session.transcript = Transcript(path, session.transcript.messages)
+        messages = session.transcript.messages
+        session.transcript = Transcript(path)
+        for message in messages:
+            session.transcript.add(message)
     session.transcript.create_file()
     session.display.print_line(
         f"Saved to {path}; new messages are added to it. "

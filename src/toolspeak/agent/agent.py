@@ -74,11 +74,7 @@ class Agent:
         config: Config | None = None,
     ) -> None:
         _check_arguments(max_iterations, scrub, restore, timeout, result_limit)
-        listed = _as_list(tools)
-        self._tool_sources = [one for one in listed if isinstance(one, ToolSource)]
-        self._own_tools = build_agent_tools(
-            one for one in listed if not isinstance(one, ToolSource)
-        )
+        self._tool_sources, self._own_tools = _split_tools(tools)
         polling = tuple(one.name for one in self._own_tools if one.options.polling)
         self._create_model = partial(as_model, model, config, polling)
         self.instructions = instructions
@@ -136,7 +132,7 @@ class Agent:
         messages: Iterable[Message] = (),
         transcript: Transcript | str | Path | None = None,
     ) -> RunResult:
-        """Do the same in a program that is not asynchronous."""
+        """Do the same as `run` in a program that is not asynchronous."""
         if _has_running_loop():
             raise UsageError("run_sync cannot be used in async code: use `await agent.run()`")
         return asyncio.run(self.run(prompt, messages=messages, transcript=transcript))
@@ -176,8 +172,8 @@ class Agent:
     # For the loop.
 
     async def list_tools(self) -> dict[str, AgentTool]:
-        """Return the tools available now, by name. Tools of a source that fails are left out, and
-        so is a tool whose name is taken."""
+        """Return the tools available now, by name. The tools of a failing source are left out, and
+        so is a tool with the name of an earlier one."""
         tools = {one.name: one for one in self._own_tools}
         for source in self._tool_sources:
             try:
@@ -268,12 +264,14 @@ def _check_arguments(
         raise UsageError(f"Expected a number, got {result_limit!r} - at `$.result_limit`")
 
 
-def _as_list(tools: Any) -> list[Any]:
-    if isinstance(tools, ToolSource):
-        return [tools]
-    if not isinstance(tools, Iterable) or isinstance(tools, (str, Mapping)):
+def _split_tools(tools: Any) -> tuple[list[ToolSource], tuple[AgentTool, ...]]:
+    """Return the sources of tools, and the other tools."""
+    listed = [tools] if isinstance(tools, ToolSource) else tools
+    if not isinstance(listed, Iterable) or isinstance(listed, (str, Mapping)):
         raise UsageError(f"Expected a list of tools, got `{type(tools).__name__}` - at `$.tools`")
-    return list(tools)
+    listed = list(listed)
+    sources = [one for one in listed if isinstance(one, ToolSource)]
+    return sources, build_agent_tools(one for one in listed if not isinstance(one, ToolSource))
 
 
 def _has_running_loop() -> bool:

@@ -1,4 +1,4 @@
-"""Runs work beside its consumer: a task that sends events, a function in a thread of its own.
+"""Runs work beside its consumer: a task that sends events, or a function in a thread.
 
 channel = EventChannel()
 async for event in channel.stream(work(channel)):       work does `await channel.send(event)`
@@ -40,7 +40,7 @@ class EventChannel(Generic[Item]):
             await task
         finally:
             task.cancel()
-            # Unlike `await task`, this does not confuse our own cancellation with the task's.
+            # Unlike `await task`, this does not confuse the caller's cancellation with the task's.
             await asyncio.wait([task])
             if not task.cancelled():
                 task.exception()

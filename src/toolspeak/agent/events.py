@@ -1,6 +1,6 @@
 """Events of an agent's run, beside the model's own (`TextDelta`, `ReasoningDelta`, `Note`).
 
-ToolCallRequested -> ApprovalRequested (if somebody is asked) -> ToolCallFinished
+ToolCallRequested -> ApprovalRequested (unless the policy decides) -> ToolCallFinished
 RunFinished        always the last
 """
 
@@ -30,7 +30,7 @@ class ToolCallRequested(Struct, frozen=True):
 
 
 class ApprovalRequested(Struct, frozen=True):
-    """Somebody is being asked to approve a call."""
+    """The approver is being asked about a call."""
 
     request: ApprovalRequest
 
@@ -65,7 +65,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     @property
     def stop_message(self) -> str:
-        """Why the run stopped, as a sentence for people."""
+        """The reason for the end of the run, as a sentence for people."""
         message = STOP_MESSAGES[self.stop]
         if self.error:
             return f"{message}: {self.error}"

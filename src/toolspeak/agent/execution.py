@@ -1,4 +1,4 @@
-"""Runs a tool and turns whatever happens into a result. Only `FatalToolError` gets through."""
+"""Runs a tool. Every failure becomes a result for the model; only `FatalToolError` is raised."""
 
 from __future__ import annotations
 
@@ -61,8 +61,11 @@ def unknown_tool_result(call: ToolCall, tools: Toolset) -> ToolResult:
 
 
 def coerce_call(call: ToolCall, tool: AgentTool) -> tuple[ToolCall, str]:
-    """Return the call with its arguments coerced to the tool's schema, and what is still wrong
-    with them ("" if nothing is)."""
+    """Return the call with its arguments coerced to the tool's schema, and their remaining
+    problems or "".
+
+    The engine has coerced the calls of its replies; this is for calls of a transcript, a custom
+    model or an MCP client."""
     coercion = coerce_arguments(call.arguments, tool.tool.parameters)
     problems = "; ".join(f"{one.problem} - at `{one.path}`" for one in coercion.violations)
     message = f"`{call.name}` was not run: {problems}." if coercion.violations else ""
@@ -70,7 +73,7 @@ def coerce_call(call: ToolCall, tool: AgentTool) -> tuple[ToolCall, str]:
 
 
 async def _call_handler(tool: AgentTool, arguments: dict[str, Any]) -> Any:
-    """Return what the handler gives. A blocking handler runs in a thread."""
+    """Return the handler's value. A blocking handler runs in a thread."""
     if is_async_handler(tool.handler):
         returned = await tool.handler(arguments)
     else:
@@ -106,7 +109,7 @@ def _describe_timeout(tool: AgentTool, name: str, seconds: float) -> str:
 
 def _describe_error(problem: BaseException) -> str:
     if isinstance(problem, ToolspeakError) and str(problem):
-        # These messages are written for readers; the class name adds nothing.
+        # These messages are written for people; the class name adds nothing.
         return str(problem)
     return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
 

@@ -1,8 +1,15 @@
-"""The agent loop: model -> calls -> approval -> execution -> results -> model.
+"""One run of an agent, from the prompt to the answer. Read this first.
 
-`AgentLoop` runs the turns until the model answers with text. After `max_iterations` turns, or when
-the same calls keep giving the same results, it asks once more without tools. `ToolRound` runs the
-calls of one turn: it validates each, has it approved, runs it and delivers its result.
+    list tools     the agent's own, and those of its MCP servers now           agent.py
+    ask            the model, through the engine's pipeline                    models.py
+    record         the reply, before anything depends on it                    transcript.py
+    approve        each call, by policy or by asking                           approvals.py
+    execute        the tools; every failure becomes a result for the model     execution.py
+    scrub          secrets in the results                                      secrets.py
+    repeat         until the model answers, repeats itself or reaches a limit  here
+
+`AgentLoop` runs the turns. After `max_iterations` turns, or when equal calls keep giving equal
+results, the model must answer without tools. `ToolRound` runs the calls of one turn.
 """
 
 from __future__ import annotations
@@ -116,8 +123,8 @@ class AgentLoop:
             tools = await self._agent.list_tools()
 
     async def _finish_pending_calls(self, tools: dict[str, AgentTool]) -> None:
-        """Run the calls that an earlier program left without a result. Only the latest message's
-        calls are still wanted; older ones get a result that says so."""
+        """Run the calls that an earlier program left without a result. Only those of the latest
+        message run; older ones get a result that says that they were not run."""
         transcript = self._transcript
         pending = transcript.pending_calls
         for call in pending:
@@ -127,7 +134,7 @@ class AgentLoop:
             await self._run_calls(latest, tools)
 
     def _is_answered(self) -> bool:
-        """Whether the conversation already ends with a complete answer."""
+        """Return True if the conversation already ends with a complete answer."""
         messages = self._transcript.messages
         if not messages:
             raise UsageError("there is nothing to answer: pass a prompt, messages or a transcript")
@@ -146,7 +153,7 @@ class AgentLoop:
         return "repeated" if self._is_repeating(tools) else None
 
     def _is_repeating(self, tools: dict[str, AgentTool]) -> bool:
-        """Whether the last rounds were equal, and not all their tools may poll."""
+        """Return True if the last rounds were equal, and not all their tools may poll."""
         latest = self._round_outcomes[-MAX_REPEATS:]
         if len(latest) < MAX_REPEATS or len({*latest}) > 1:
             return False
@@ -201,8 +208,8 @@ class AgentLoop:
     def _add_echoed_calls(self, reply: Reply) -> tuple[Part, ...]:
         """Return the reply's parts with echoed calls as flagged calls.
 
-        The engine leaves a call that only repeats a tool's result as text. Here somebody can be
-        asked about it."""
+        The engine leaves a call that only repeats a tool's result as text. Here it becomes a call
+        that needs approval, whatever the policy."""
         if reply.calls or not any(one.code == "echoed" for one in reply.rejected):
             return reply.parts
         parser = Parser(tools=self._offered_tools)
@@ -224,7 +231,7 @@ class AgentLoop:
             for one in outcome.rejected
         ]
         text = "\n".join(dict.fromkeys(problems))
-        # The text may quote the model, and the model may quote a tool: it is not the user's word.
+        # The text may quote the model, and the model may quote a tool: mark it as not the user's.
         self._transcript.add(Message("user", (Text(text),), {GENERATED_KEY: "agent"}))
         rejected = tuple(((one.name or "", ""), one.problem) for one in outcome.rejected)
         self._round_outcomes.append(rejected)
@@ -301,7 +308,7 @@ class ToolRound:
         transcript: Transcript,
         emit: Callable[[ToolEvent], Awaitable[None]],
     ) -> None:
-        # Copies, so that nobody can change a call between its approval and its execution.
+        # Copies, so that no call can be changed between its approval and its execution.
         self._calls = [copy_call(call) for call in calls]
         self._tools = tools
         self._settings = settings
@@ -385,7 +392,7 @@ class ToolRound:
         return _UNKNOWN_OUTCOME.format(name=call.name)
 
     async def _decide(self, call: ToolCall, tool: AgentTool) -> ApprovalDecision:
-        """Decide by policy or ask somebody. Every decision is recorded."""
+        """Decide by policy or ask the approver. Every decision is recorded."""
         approvals, uses = self._settings.approvals, self._settings.secrets.find_uses(call)
         decision = approvals.decide_by_policy(tool, uses, is_echo=is_echoed(call))
         if decision is None:
@@ -396,7 +403,7 @@ class ToolRound:
         return decision
 
     async def _redeem_approval(self, call: ToolCall, decision: ApprovalDecision) -> bool:
-        """Whether the decision still holds at the moment of execution."""
+        """Return True if the decision still holds at the moment of execution."""
         approvals = self._settings.approvals
         if approvals.redeem(decision, call):
             return True
@@ -443,7 +450,7 @@ class ToolRound:
         return stored
 
     def _answer_unfinished(self) -> None:
-        """Give every call without a result one that says why, so that the conversation can be
+        """Store a result for every call that has none, so that the conversation can be
         continued."""
         for call in self._calls:
             if call.id not in self._results:

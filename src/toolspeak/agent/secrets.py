@@ -1,4 +1,4 @@
-"""Keeps secrets in tool results from the model, and restores them for tools on an allowlist."""
+"""Masks secrets in tool results, and restores them in the arguments of tools on an allowlist."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class SecretFilter:
 
 
 def format_secret_question(use: SecretUse, tool: str) -> str:
-    """Return the question to ask before a tool receives a secret: which, from where, and where to.
+    """Return the question to ask before a tool receives a secret: its kind, source and destination.
     Names may come from untrusted text, so they are quoted."""
     secret = use.secret
     name = f" {_quote(secret.name)}" if secret.name else ""
@@ -100,7 +100,7 @@ def _quote(text: str) -> str:
 
 
 def describe_secret_use(use: SecretUse) -> str:
-    """Return the same as a phrase, for the audit log."""
+    """Return a phrase for the audit log."""
     secret = use.secret
     return f"{secret.kind} {secret.name} from {secret.source} at {use.path}"
 

@@ -33,7 +33,7 @@ class FatalToolError(ToolspeakError):
 
 
 class ToolError(ToolspeakError):
-    """Raised by a tool to tell the model what went wrong, in exactly these words."""
+    """Raised by a tool to send the model exactly this message."""
 
 
 class InvalidArguments(UsageError):
@@ -41,7 +41,7 @@ class InvalidArguments(UsageError):
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
-    """How a tool may be run. The model does not see any of it."""
+    """How a tool may be run. The model does not see these options."""
 
     writes: bool = True
     """It changes something. `read_only` refuses such tools."""
@@ -52,7 +52,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     polling: bool = False
     """Repeated equal calls are expected, so they do not end the run."""
     always_ask: bool = False
-    """Somebody is asked before each call, even under `full`."""
+    """Each call needs approval, even under `full`."""
     timeout: float | None = None
     """Seconds. None: the agent's timeout."""
 
@@ -162,7 +162,7 @@ class _FunctionHandler:
 
 
 def is_async_handler(handler: ToolHandler) -> bool:
-    """Whether a handler returns a coroutine at once, and so needs no thread."""
+    """Return True if a handler returns a coroutine at once, and so needs no thread."""
     if isinstance(handler, _FunctionHandler):
         return handler.is_async
     if inspect.iscoroutinefunction(handler):

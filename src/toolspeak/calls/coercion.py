@@ -1,9 +1,10 @@
-"""Arguments that fit a tool's schema: validated first, coerced only where they fail.
+"""Coerce arguments to a tool's schema: validate them, and convert the values that fail.
 
-    fit({"days": "3"}, schema)   ->   Fit({"days": 3}, changes=(Change("$.days", …),))
+    coerce_arguments({"days": "3"}, schema)
+    -> Coercion({"days": 3}, changes=(CoercedValue("$.days", "\"3\" became 3"),))
 
-Types come from the schema, never from the look of a value, and what cannot be coerced is a fault
-with a JSON path.
+Types come from the schema, never from the look of a value. A value that cannot be coerced is a
+`SchemaViolation` with its path.
 """
 
 from __future__ import annotations
@@ -29,129 +30,89 @@ from .schema import (
     resolve_ref,
 )
 
-_ROUNDS = 6
-"""Coercing one value can bring the next fault to light."""
-_TOLD = 50
-_MOST_CANDIDATES = 64
-"""How many readings of one value are tried."""
-_MOST_READINGS = 200
+_MAX_ROUNDS = 6
+"""Coercing one value can reveal the next violation."""
+_MAX_REPORTED = 50
+_MAX_CANDIDATES = 64
+_MAX_NESTED_ATTEMPTS = 200
 _PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LIST = re.compile(r"\[(?:.*\]\Z|\s*[\"'{\[])", re.DOTALL)
-_TRIED = ("integer", "number", "boolean", "null", "array", "object")
+_TEXT_TYPES = ("integer", "number", "boolean", "null", "array", "object")
+"""The types that a text can be converted to, in the order in which they are tried."""
+_FAILED: Any = object()
 
 Path = Sequence[str | int]
 
 
 class CoercedValue(Struct, frozen=True):
-    """A value that was not what the schema asks for and could be made so."""
+    """A value that was converted to match the schema."""
 
     path: str
     message: str
 
 
 class SchemaViolation(Struct, frozen=True):
-    """A value that is not what the schema asks for."""
+    """A value that does not match the schema."""
 
     path: str
     problem: str
 
 
 class Coercion(Struct, frozen=True):
-    """Arguments as they fit best, what was changed for that, and what is still wrong."""
+    """The coerced arguments, what was changed, and what still does not match."""
 
     arguments: dict[str, Any]
     changes: tuple[CoercedValue, ...] = ()
     violations: tuple[SchemaViolation, ...] = ()
     is_schema_valid: bool = True
-    """The schema could be used as it is; if not, what could be checked was."""
-
-
-def _encodable(value: Any) -> Any:
-    """The same value without halves of surrogate pairs, which a validator cannot take."""
-    match value:
-        case str():
-            return value.encode("utf-8", "replace").decode()
-        case dict():
-            return {_encodable(key): _encodable(item) for key, item in value.items()}
-        case list():
-            return [_encodable(item) for item in value]
-        case _:
-            return value
+    """False: only the valid part of the schema was checked."""
 
 
 def coerce_arguments(
     arguments: dict[str, Any], schema: Mapping[str, Any] | SchemaValidator, source: str = ""
 ) -> Coercion:
-    """The arguments, coerced where they have to be and can be. `source` is the text they were read
-    from: a number that becomes a text keeps the digits it had there."""
+    """Coerce arguments to a schema. `source` is the text that they were read from: a number that
+    becomes a string keeps its digits."""
     try:
         validator = schema if isinstance(schema, SchemaValidator) else get_validator(schema)
-        return _checked(arguments, validator, source)
+        return _coerce_arguments(arguments, validator, source)
     except (RecursionError, ValueError):
-        # The validator has a limit of its own, which it tells as a wrong value.
+        # The validator raises `ValueError` beyond its own limit of depth.
         problem = "the arguments or the tool's schema are nested too deeply to be checked"
         return Coercion(arguments, violations=(SchemaViolation("$", problem),))
 
 
-def _checked(arguments: dict[str, Any], validator: SchemaValidator, source: str) -> Coercion:
+def _coerce_arguments(
+    arguments: dict[str, Any], validator: SchemaValidator, source: str
+) -> Coercion:
     try:
         if validator.is_valid(arguments):
             return Coercion(arguments, is_schema_valid=validator.is_schema_valid)
-        value, changes = _mended(arguments, validator, source)
-        return Coercion(value, changes, _told(validator, value), validator.is_schema_valid)
+        value, changes = _coerce_members(arguments, validator, source, _new_budget())
+        violations = _find_violations(validator, value)
     except UnicodeEncodeError:
-        return Coercion(
-            arguments, (), _told(validator, _encodable(arguments)), validator.is_schema_valid
-        )
+        value, changes = arguments, ()
+        violations = _find_violations(validator, _replace_surrogates(arguments))
+    return Coercion(value, changes, violations, validator.is_schema_valid)
 
 
-def _mended(
-    given: Any, validator: SchemaValidator, source: str, readings: Iterator[int] | None = None
-) -> tuple[Any, tuple[CoercedValue, ...]]:
-    """A copy of a value, with what fails coerced where that is possible."""
-    value = json.loads(json.dumps(given))
-    changes: dict[str, CoercedValue] = {}
-    for _ in range(_ROUNDS):
-        progress = False
-        for error in validator.find_violations(value):
-            path, asked = error.instance_path, _asked(error, validator.schema)
-            if not path and not asked.keys() & {"anyOf", "oneOf"}:
-                continue
-            before = _at(value, path)
-            made = format_path(path[:-1]) in changes
-            left = iter(range(_MOST_READINGS)) if readings is None else readings
-            place = _Place(validator.schema, path, source, left, wrapped=made or not path)
-            after = _coerced(before, asked, place)
-            if after is _NOTHING and before is None and _is_optional(value, path, validator):
-                del _at(value, path[:-1])[path[-1]]
-                changes[format_path(path)] = CoercedValue(
-                    format_path(path), "null, which may as well be left out"
-                )
-                progress = True
-                break
-            if after is _NOTHING:
-                continue
-            if path:
-                _at(value, path[:-1])[path[-1]] = after
-            else:
-                value = after
-            message = f"{_shown(before)} became {_shown(after)}"
-            changes[format_path(path)] = CoercedValue(format_path(path), message)
-            progress = True
-        if not progress:
-            break
-    return value, tuple(changes.values())
+def _replace_surrogates(value: Any) -> Any:
+    """Replace lone surrogates, which the validator does not accept."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_replace_surrogates(key): _replace_surrogates(one) for key, one in value.items()}
+    return [_replace_surrogates(one) for one in value] if isinstance(value, list) else value
 
 
-def _told(validator: SchemaValidator, value: Any) -> tuple[SchemaViolation, ...]:
-    """What is wrong; the message of one fault can be as long as the value, so a few tell enough."""
-    left = validator.find_violations(value)[:_TOLD]
-    return tuple(SchemaViolation(format_path(error.instance_path), error.message) for error in left)
+def _find_violations(validator: SchemaValidator, value: Any) -> tuple[SchemaViolation, ...]:
+    errors = validator.find_violations(value)[:_MAX_REPORTED]
+    return tuple(SchemaViolation(format_path(one.instance_path), one.message) for one in errors)
 
 
 def format_path(path: Path) -> str:
-    """A JSON path."""
+    """Write a path as a JSON path."""
     written = "$"
     for step in path:
         if isinstance(step, str):
@@ -161,39 +122,48 @@ def format_path(path: Path) -> str:
     return written
 
 
-def _at(value: Any, path: Path) -> Any:
-    for step in path:
-        value = value[step]
-    return value
+# Objects and lists: every member that fails is coerced.
 
 
-def _is_optional(value: Any, path: Path, validator: SchemaValidator) -> bool:
-    """Whether a member may be left out, judged by whether the faults get fewer without it."""
-    if not path or not isinstance(path[-1], str):
-        return False
-    parent = _at(value, path[:-1])
-    without = {key: item for key, item in parent.items() if key != path[-1]}
-    whole = _replaced(value, path[:-1], without)
-    return len(validator.find_violations(whole)) < len(validator.find_violations(value))
+def _new_budget() -> Iterator[int]:
+    """Return the attempts to coerce a nested value. Where schemas refer to each other, there are
+    endlessly many ways to read a value."""
+    return iter(range(_MAX_NESTED_ATTEMPTS))
 
 
-def _replaced(value: Any, path: Path, new: Any) -> Any:
-    if not path:
-        return new
-    copy = value.copy()
-    copy[path[0]] = _replaced(value[path[0]], path[1:], new)
-    return copy
+def _coerce_members(
+    value: Any, validator: SchemaValidator, source: str, budget: Iterator[int]
+) -> tuple[Any, tuple[CoercedValue, ...]]:
+    """Return a copy of a value with its failing members coerced where possible, and the changes."""
+    value = json.loads(json.dumps(value))
+    changes: dict[str, CoercedValue] = {}
+    for _ in range(_MAX_ROUNDS):
+        has_progress = False
+        for error in validator.find_violations(value):
+            path, expected = error.instance_path, _find_schema(error, validator.schema)
+            if not path and not expected.keys() & {"anyOf", "oneOf"}:
+                continue
+            before, where = _get(value, path), format_path(path)
+            is_item = not path or format_path(path[:-1]) in changes
+            context = _Context(validator.schema, path, source, budget, is_item)
+            after = _coerce_value(before, expected, context)
+            if after is not _FAILED:
+                value = _set(value, path, after)
+                message = f"{_abbreviate(before)} became {_abbreviate(after)}"
+                changes[where] = CoercedValue(where, message)
+                has_progress = True
+            elif before is None and _is_optional(value, path, validator):
+                del _get(value, path[:-1])[path[-1]]
+                changes[where] = CoercedValue(where, "null was dropped: the parameter is optional")
+                has_progress = True
+                break  # Other errors may be about the dropped member.
+        if not has_progress:
+            break
+    return value, tuple(changes.values())
 
 
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}…"
-
-
-# What the schema asks for at the place of a fault.
-
-
-def _asked(error: jsonschema_rs.ValidationError, schema: Any) -> Any:
+def _find_schema(error: jsonschema_rs.ValidationError, schema: Any) -> Any:
+    """Return the schema that a value violates."""
     for step in error.schema_path[:-1]:
         try:
             schema = schema[step]
@@ -202,150 +172,176 @@ def _asked(error: jsonschema_rs.ValidationError, schema: Any) -> Any:
     return schema if isinstance(schema, dict) else {}
 
 
-_NOTHING: Any = object()
+def _get(value: Any, path: Path) -> Any:
+    for step in path:
+        value = value[step]
+    return value
 
 
-class _Place(Struct, frozen=True):
-    """Where a value stands: in which schema as a whole, and where in the text it was read from."""
+def _set(value: Any, path: Path, new: Any) -> Any:
+    """Set a member in place and return the value; with an empty path, return the new value."""
+    if not path:
+        return new
+    _get(value, path[:-1])[path[-1]] = new
+    return value
+
+
+def _is_optional(value: Any, path: Path, validator: SchemaValidator) -> bool:
+    """Return whether dropping a member leaves fewer violations."""
+    if not path or not isinstance(path[-1], str):
+        return False
+    shortened = json.loads(json.dumps(value))
+    del _get(shortened, path[:-1])[path[-1]]
+    return len(validator.find_violations(shortened)) < len(validator.find_violations(value))
+
+
+def _abbreviate(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+# Single values: the first valid candidate is taken.
+
+
+class _Context(Struct, frozen=True):
+    """Where a value is: in which schema, and in which text."""
 
     root: Mapping[str, Any]
     path: Path
     source: str
-    readings: Iterator[int]
-    """One for each object or list inside that may still be tried as one of several schemas: where
-    these refer to each other, the ways to read a value are without number."""
-    wrapped: bool = False
+    budget: Iterator[int]
+    is_item: bool = False
     """The value is already the only item of an array that was made for it."""
 
 
-def _coerced(value: Any, schema: Mapping[str, Any], place: _Place) -> Any:
-    """The value made into what the schema asks for; `_NOTHING` if that is not possible."""
-    valid = _part_of(schema, place.root).is_valid
-    for candidate in islice(_candidates(value, schema, place), _MOST_CANDIDATES):
-        if valid(candidate):
+def _coerce_value(value: Any, schema: Mapping[str, Any], context: _Context) -> Any:
+    """Return the value as the schema requires it, or `_FAILED`."""
+    is_valid = _get_subvalidator(schema, context.root).is_valid
+    for candidate in islice(_iter_candidates(value, schema, context), _MAX_CANDIDATES):
+        if is_valid(candidate):
             return candidate
-    return _NOTHING
+    return _FAILED
 
 
-def _part_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> SchemaValidator:
-    """A part of a schema, with the definitions that it may refer to."""
+def _get_subvalidator(schema: Mapping[str, Any], root: Mapping[str, Any]) -> SchemaValidator:
+    """Return the validator of a part of a schema, with the definitions that it may refer to."""
     shared = {key: root[key] for key in ("$defs", "definitions") if key in root}
     return get_validator({**shared, **schema} if schema is not root else root)
 
 
-def _candidates(value: Any, schema: Mapping[str, Any], place: _Place) -> Iterator[Any]:
-    """What a value may have been meant to be, likeliest first."""
-    root = place.root
-    for word in ("anyOf", "oneOf"):
-        for choice in schema.get(word) or ():
-            part = resolve_ref(choice, root)
-            if _may_be_mended(value, part, root) and next(place.readings, None) is not None:
-                yield _mended(value, _part_of(part, root), place.source, place.readings)[0]
-            yield from _candidates(value, part, place)
-    yield from _same_but_for_case(value, schema)
+def _iter_candidates(value: Any, schema: Mapping[str, Any], context: _Context) -> Iterator[Any]:
+    """Yield the values that may be meant, likeliest first."""
+    root = context.root
+    for keyword in ("anyOf", "oneOf"):
+        for choice in schema.get(keyword) or ():
+            branch = resolve_ref(choice, root)
+            yield from _coerce_nested(value, branch, context)
+            yield from _iter_candidates(value, branch, context)
+    yield from _match_enum(value, schema)
     types = allowed_types(schema, root)
     if isinstance(value, str):
-        yield from _from_string(value, schema, place, types)
+        yield from _convert_text(value, schema, context, types)
     elif "string" in types and isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield from _digits(value, place.path, place.source)
-    if "array" in types and not place.wrapped and _is_one_value(value):
-        yield from _as_only_item(value, schema, structs.replace(place, wrapped=True))
+        yield from _find_digits(value, context.path, context.source)
+    if "array" in types and not context.is_item and _is_single_item(value):
+        yield from _wrap_in_list(value, schema, structs.replace(context, is_item=True))
 
 
-def _may_be_mended(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
-    """Whether a value is an object or a list, as the schema wants it, but for what is inside."""
+def _coerce_nested(value: Any, schema: Mapping[str, Any], context: _Context) -> Iterator[Any]:
+    """Yield an object or list with its members coerced, if the schema allows such a value."""
     if not isinstance(value, (dict, list)):
-        return False
-    types = allowed_types(schema, root)
-    return not types or json_type(value) in types
+        return
+    types = allowed_types(schema, context.root)
+    if (not types or json_type(value) in types) and next(context.budget, None) is not None:
+        validator = _get_subvalidator(schema, context.root)
+        yield _coerce_members(value, validator, context.source, context.budget)[0]
 
 
-def _is_one_value(value: Any) -> bool:
-    """Whether a value is plainly one item. A text that is empty, or a list that cannot be read, may
-    have been meant as any list."""
+def _is_single_item(value: Any) -> bool:
+    """Return whether a value is one item. An empty text, or a list that cannot be parsed, may stand
+    for any list."""
     if not isinstance(value, str):
         return not isinstance(value, list)
-    word = value.strip()
-    return bool(word) and not _LIST.match(word)
+    text = value.strip()
+    return bool(text) and not _LIST.match(text)
 
 
-def _as_only_item(value: Any, schema: Mapping[str, Any], place: _Place) -> Iterator[Any]:
+def _wrap_in_list(value: Any, schema: Mapping[str, Any], context: _Context) -> Iterator[Any]:
     yield [value]
     items = schema.get("items")
-    if not isinstance(items, dict):
-        return
-    part = resolve_ref(items, place.root)
-    if _may_be_mended(value, part, place.root) and next(place.readings, None) is not None:
-        yield [_mended(value, _part_of(part, place.root), place.source, place.readings)[0]]
-    one = _coerced(value, part, place)
-    if one is not _NOTHING:
-        yield [one]
+    if isinstance(items, dict):
+        item_schema = resolve_ref(items, context.root)
+        for item in _coerce_nested(value, item_schema, context):
+            yield [item]
+        item = _coerce_value(value, item_schema, context)
+        if item is not _FAILED:
+            yield [item]
 
 
-def _from_string(
-    value: str, schema: Mapping[str, Any], place: _Place, types: frozenset[str]
+def _convert_text(
+    text: str, schema: Mapping[str, Any], context: _Context, types: frozenset[str]
 ) -> Iterator[Any]:
-    for kind in (kind for kind in _TRIED if kind in types):
-        yield parse_text_value(value, {**schema, "type": kind, "anyOf": []}, place.root, [])
+    for name in _TEXT_TYPES:
+        if name in types:
+            yield parse_text_value(text, {**schema, "type": name, "anyOf": []}, context.root, [])
     if types & {"array", "object"}:
         try:
-            decoded, _ = parse_json(value)
+            value, _ = parse_json(text)
         except LenientJsonError:
             return
-        part = _part_of(schema, place.root)
-        valid = part.is_valid(decoded)
-        yield decoded if valid else _mended(decoded, part, value, place.readings)[0]
+        validator = _get_subvalidator(schema, context.root)
+        if not validator.is_valid(value):
+            value, _ = _coerce_members(value, validator, text, context.budget)
+        yield value
 
 
-def _same_but_for_case(value: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
-    """The one value of an enum that differs only in case, in white space or in its type."""
+def _match_enum(value: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the one allowed value that differs only in case, white space or type."""
     allowed = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
-    folded = _folded(value)
-    found = [item for item in allowed if _folded(item) == folded] if folded else []
-    if len(found) == 1:
-        yield found[0]
+    folded = _fold(value)
+    matching = [one for one in allowed if _fold(one) == folded] if folded else []
+    if len(matching) == 1:
+        yield matching[0]
 
 
-def _folded(value: Any) -> str:
+def _fold(value: Any) -> str:
     if isinstance(value, str):
         return value.strip().casefold()
     return json.dumps(value) if isinstance(value, (int, float)) else ""
 
 
-def _digits(value: float, path: Path, source: str) -> Iterator[str]:
-    """A number as it stood in the source: 1.10 is not 1.1 where a text is asked for. If it stands
-    there in both ways, nobody can tell which is meant."""
-    exact = _written_at(path, source)
-    if exact:
-        yield exact
+# Numbers that become strings keep their digits: 1.10 must not become "1.1".
+
+
+def _find_digits(value: float, path: Path, source: str) -> Iterator[str]:
+    """Yield a number as it is written in the source, unless it is written there in two ways."""
+    if digits := _find_digits_at(path, source):
+        yield digits
         return
-    written = [found for found in _NUMBER.finditer(source) if float(found[0]) == value]
+    found = [match for match in _NUMBER.finditer(source) if float(match[0]) == value]
     keys = [step for step in path if isinstance(step, str)]
-    named = [
-        found
-        for found in written
-        if keys and re.search(rf"{re.escape(keys[-1])}\W{{1,4}}\s*\Z", source[: found.start()])
-    ]
-    spelled = {found[0] for found in named or written} or {json.dumps(value)}
-    if len(spelled) == 1:
-        yield from spelled
+    after_key = re.compile(rf"{re.escape(keys[-1])}\W{{1,4}}\s*\Z") if keys else None
+    named = [one for one in found if after_key and after_key.search(source[: one.start()])]
+    spellings = {one[0] for one in named or found} or {json.dumps(value)}
+    if len(spellings) == 1:
+        yield from spellings
 
 
-class _Written(str):
+class _Digits(str):
     """A number's digits."""
 
 
-def _written_at(path: Path, source: str) -> str:
-    """The digits at a place of the arguments, if the source is JSON; "" if it is not."""
+def _find_digits_at(path: Path, source: str) -> str:
+    """Return the digits at a path of the arguments, or "" if the source is not JSON."""
     try:
-        value = _DIGITS.decode(source.strip())
+        value = _DIGITS_DECODER.decode(source.strip())
         for key in (*ARGUMENT_KEYS, "function"):
             if isinstance(value, dict) and isinstance(value.get(key), dict) and "name" in value:
                 value = value[key]
-        found = _at(value, path)
+        found = _get(value, path)
     except (ValueError, RecursionError, LookupError, TypeError):
         return ""
-    return str(found) if isinstance(found, _Written) else ""
+    return str(found) if isinstance(found, _Digits) else ""
 
 
-_DIGITS = json.JSONDecoder(strict=False, parse_float=_Written, parse_int=_Written)
+_DIGITS_DECODER = json.JSONDecoder(strict=False, parse_float=_Digits, parse_int=_Digits)

@@ -33,7 +33,7 @@ from toolspeak import (
 )
 from toolspeak.agent import AgentTool, ApprovalPolicy, Approvals
 from toolspeak.agent.approvals import Autonomy
-from toolspeak.calls.toolset import Toolset
+from toolspeak.calls.tools import Toolset
 from toolspeak.engine import ModelProfile, prepare_attempt
 from toolspeak.engine.offered_tools import OfferedTools
 from toolspeak.engine.outcome import classify_reply

@@ -18,8 +18,7 @@ from typing import Any, Literal
 from .calls.drafts import new_call_id, read_drafts
 from .calls.lenient_json import MAX_DEPTH
 from .calls.resolution import CallResolver
-from .calls.tools import as_tools
-from .calls.toolset import Toolset
+from .calls.tools import Toolset, as_tools
 from .dialects import Dialect, Parser
 from .dialects.registry import AUTO
 from .dialects.template import COMMON_REASONING_TAGS

@@ -8,7 +8,7 @@ import pytest
 from bench.injection import TRUSTS
 
 from toolspeak import as_tools, extract
-from toolspeak.calls.toolset import Toolset
+from toolspeak.calls.tools import Toolset
 from toolspeak.types import Trust
 
 DECLARED = ("github.create_issue", "files.delete", "files.soft_delete", "get_weather", "a.b.c")

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from .._util import encode_json
 from ..calls.coercion import coerce_arguments
-from ..calls.toolset import Toolset
+from ..calls.tools import Toolset
 from ..errors import ToolspeakError
 from ..types import Document, Image, Other, Text, ToolCall, ToolResult
 from .concurrency import run_in_thread

@@ -1,1 +1,1 @@
-"""Tool calls: from what a model wrote to a validated `ToolCall`, or the reason why it is none."""
+"""Tool calls: from what a model wrote to a validated `ToolCall`, or a `Rejection`."""

@@ -1,6 +1,8 @@
-"""A tool out of a Python function: its name, its docstring, and a schema from its type hints.
+"""Build a tool from a Python function: its name, its docstring, and a schema from its type hints.
 
-tool_of(get_weather)      tool_of(partial(get_weather, unit="c"))      tool_of(station.get_weather)
+tool_from_function(get_weather)
+tool_from_function(partial(get_weather, unit="c"))
+tool_from_function(station.get_weather)
 """
 
 from __future__ import annotations
@@ -21,74 +23,86 @@ import msgspec
 from ..errors import UsageError
 from ..types import Tool
 
-_SECTION = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params)\s*:?\s*$")
-_NEXT_SECTION = re.compile(r"^\s*(?:Returns?|Raises|Yields?|Examples?|Notes?)\s*:?\s*$")
-_CONTINUED = " " * 6
-"""What is further in than the name of a parameter goes on about it."""
-_GOOGLE = re.compile(r"^\s+(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
+_PARAMETERS_HEADING = re.compile(r"^\s*(?:Args|Arguments|Parameters|Params)\s*:?\s*$")
+_OTHER_HEADING = re.compile(r"^\s*(?:Returns?|Raises|Yields?|Examples?|Notes?)\s*:?\s*$")
+_CONTINUATION = " " * 6
+"""Lines indented deeper than a parameter's name continue its description."""
+_GOOGLE_PARAMETER = re.compile(r"^\s+(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
+_SPHINX_PARAMETER = re.compile(r"^\s*:param\s+(?:[\w\[\], |]+\s+)?(\w+)\s*:\s*(.+)$")
 _STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_PLAIN = (str, int, float)
-"""Defaults that a model is told; None says no more than that there need not be a value."""
-_SPHINX = re.compile(r"^\s*:param\s+(?:[\w\[\], |]+\s+)?(\w+)\s*:\s*(.+)$")
+_SHOWN_DEFAULTS = (str, int, float)
+"""Types of defaults that the schema shows; None only means that the parameter is optional."""
 
 
 def tool_from_function(function: Callable[..., Any], path: str = "$", name: str = "") -> Tool:
-    """The tool that a function makes. A parameter without a default is required; what a `partial`
-    has filled in is no parameter."""
-    inner = _inner(function)
+    """Build the tool that calls a function. Parameters without a default are required; those that a
+    `partial` fills in are left out. Errors name the `path`."""
+    inner = _unwrap_partial(function)
     name = name or getattr(function, "__name__", "") or getattr(inner, "__name__", "")
     if not name or name == "<lambda>":
         raise UsageError(f"Expected a function with a `__name__` - at `{path}`")
-    summary, described = _documented(inspect.getdoc(inner) or "")
+    summary, descriptions = _read_docstring(inspect.getdoc(inner) or "")
+    parameters = _get_parameters(function, path)
     properties: dict[str, Any] = {}
-    required: list[str] = []
     definitions: dict[str, Any] = {}
-    parameters = _parameters(function, path)
     for key, parameter in parameters.items():
         if parameter.kind in _STARRED:
             continue
-        hint = _hint(parameter, inner, f"{path}.{key}")
-        schema, shared = _apart(*_schema_of(hint, f"{path}.{key}"), definitions)
+        hint = _get_hint(parameter, inner, f"{path}.{key}")
+        schema, shared = _rename_clashes(*_build_schema(hint, f"{path}.{key}"), definitions)
         definitions |= shared
-        if key in described and "description" not in schema:
-            schema["description"] = described[key]
-        if parameter.default is parameter.empty:
-            required.append(key)
-        elif isinstance(parameter.default, _PLAIN) and "$ref" not in schema:
+        if key in descriptions and "description" not in schema:
+            schema["description"] = descriptions[key]
+        if isinstance(parameter.default, _SHOWN_DEFAULTS) and "$ref" not in schema:
             schema["default"] = parameter.default
         properties[key] = schema
+    required = [key for key in properties if parameters[key].default is inspect.Parameter.empty]
     whole: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
-    if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-        # An argument with a misspelt name would be lost without a word.
+    if not _takes_any_keyword(parameters):
+        # Otherwise an argument with a misspelt name would be dropped silently.
         whole["additionalProperties"] = False
     if definitions:
         whole["$defs"] = definitions
     return Tool(name=name, description=summary, parameters=whole)
 
 
-def _apart(
-    schema: dict[str, Any], shared: dict[str, Any], taken: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A schema whose definitions have names of their own: two modules may have a class `Item`."""
-    for name in [name for name in shared if name in taken and taken[name] != shared[name]]:
-        other = next(f"{name}{n}" for n in count(2) if f"{name}{n}" not in {*taken, *shared})
-        renamed = json.dumps([schema, shared]).replace(f'"#/$defs/{name}"', f'"#/$defs/{other}"')
-        schema, shared = json.loads(renamed)
-        shared[other] = shared.pop(name)
-    return schema, shared
+def bind_arguments(
+    function: Callable[..., Any], arguments: Mapping[str, Any], path: str = "$"
+) -> tuple[list[Any], dict[str, Any]]:
+    """Convert a call's arguments to the types of a function's parameters: an object becomes a
+    dataclass, a string a `datetime`. Return the positional and the keyword arguments. Those that
+    the function does not declare are dropped, unless it takes any."""
+    inner = _unwrap_partial(function)
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    parameters = _get_parameters(function, path)
+    for key, parameter in parameters.items():
+        if key not in arguments or parameter.kind in _STARRED:
+            continue
+        hint = _get_hint(parameter, inner, f"{path}.{key}")
+        value = _convert_value(arguments[key], hint, f"{path}.{key}")
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            positional.append(value)
+        else:
+            named[key] = value
+    if _takes_any_keyword(parameters):
+        named = {key: arguments[key] for key in arguments if key not in parameters} | named
+    return positional, named
 
 
-def _inner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that a `partial` fills in."""
-    return _inner(function.func) if isinstance(function, partial) else function
+# Parameters.
 
 
-def _parameters(function: Callable[..., Any], path: str) -> dict[str, inspect.Parameter]:
-    """The parameters that are still to be given."""
+def _unwrap_partial(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _unwrap_partial(function.func) if isinstance(function, partial) else function
+
+
+def _get_parameters(function: Callable[..., Any], path: str) -> dict[str, inspect.Parameter]:
+    """Return the parameters that no `partial` has filled in."""
     try:
         if not isinstance(function, partial):
             return dict(inspect.signature(function).parameters)
-        free = _parameters(function.func, path)
+        free = _get_parameters(function.func, path)
         signature = inspect.Signature(list(free.values()))
         filled = signature.bind_partial(*function.args, **function.keywords).arguments
     except (TypeError, ValueError) as error:
@@ -96,37 +110,43 @@ def _parameters(function: Callable[..., Any], path: str) -> dict[str, inspect.Pa
     return {key: parameter for key, parameter in free.items() if key not in filled}
 
 
-def _hint(parameter: inspect.Parameter, function: Callable[..., Any], path: str) -> Any:
-    """The type that a parameter is declared with, be it an object or its name."""
+def _takes_any_keyword(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+def _get_hint(parameter: inspect.Parameter, function: Callable[..., Any], path: str) -> Any:
+    """Return the type of a parameter, which may be annotated by its name."""
     if parameter.annotation is parameter.empty:
         return Any
-    own = inspect.unwrap(function)
-    names = getattr(own, "__globals__", None) or vars(sys.modules[own.__module__])
-    declared = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    unwrapped = inspect.unwrap(function)
+    names = getattr(unwrapped, "__globals__", None) or vars(sys.modules[unwrapped.__module__])
+    annotated = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     try:
-        return get_type_hints(declared, names, include_extras=True)[parameter.name]
-    except Exception as error:  # It may be any expression.
+        return get_type_hints(annotated, names, include_extras=True)[parameter.name]
+    except Exception as error:  # An annotation may be any expression.
         problem = f"the type of {parameter.name!r} of {function.__name__!r} cannot be resolved"
         raise UsageError(f"{problem}: {error} - at `{path}`") from None
 
 
-def _schema_of(hint: Any, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+# Types: those that msgspec does not support are left to pydantic, if it is imported.
+
+
+def _build_schema(hint: Any, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the schema of a type, and the definitions that it refers to."""
     description = ""
     if get_origin(hint) is Annotated:
         base, *extras = get_args(hint)
         description = next((extra for extra in extras if isinstance(extra, str)), "")
         others = [extra for extra in extras if not isinstance(extra, str)]
         hint = Annotated[base, *others] if others else base
-    schema, shared = _components(hint, path)
+    schema, shared = _build_bare_schema(hint, path)
     return {**schema, "description": description} if description else schema, shared
 
 
-def _components(hint: Any, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schema of a type, with the definitions that it refers to. What msgspec does not know,
-    pydantic may."""
+def _build_bare_schema(hint: Any, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         [schema], shared = msgspec.json.schema_components(
-            [hint], ref_template="#/$defs/{name}", schema_hook=_other_schema
+            [hint], ref_template="#/$defs/{name}", schema_hook=_build_path_schema
         )
         return dict(schema), shared
     except TypeError as error:
@@ -135,81 +155,72 @@ def _components(hint: Any, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
             raise UsageError(f"{error} - at `{path}`") from None
     try:
         schema = pydantic.TypeAdapter(hint).json_schema()
-    except Exception as error:  # It has a tree of its own.
+    except Exception as error:  # pydantic's errors have no common base.
         raise UsageError(f"{error} - at `{path}`") from None
     return schema, schema.pop("$defs", {})
 
 
-def _other_schema(hint: type) -> dict[str, Any]:
-    """What msgspec does not know, and everybody uses."""
-    if issubclass(hint, PurePath):
-        return {"type": "string", "format": "path"}
-    raise NotImplementedError
+def _rename_clashes(
+    schema: dict[str, Any], shared: dict[str, Any], definitions: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Rename definitions whose name is taken: two modules may have a class `Item`."""
+    clashes = [key for key in shared if key in definitions and definitions[key] != shared[key]]
+    for name in clashes:
+        taken = {*definitions, *shared}
+        other = next(f"{name}{n}" for n in count(2) if f"{name}{n}" not in taken)
+        renamed = json.dumps([schema, shared]).replace(f'"#/$defs/{name}"', f'"#/$defs/{other}"')
+        schema, shared = json.loads(renamed)
+        shared[other] = shared.pop(name)
+    return schema, shared
 
 
-def _other_value(hint: type, given: Any) -> Any:
-    if issubclass(hint, PurePath) and isinstance(given, str):
-        return hint(given)
-    raise NotImplementedError
-
-
-def bind_arguments(
-    function: Callable[..., Any], given: Mapping[str, Any], path: str = "$"
-) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a call as what a function's parameters are: a `datetime` of a string, a
-    dataclass of an object. What the function does not take is left out, unless it takes all."""
-    inner = _inner(function)
-    positional: list[Any] = []
-    named: dict[str, Any] = {}
-    parameters = _parameters(function, path)
-    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
-    for key, parameter in parameters.items():
-        if key not in given or parameter.kind in _STARRED:
-            continue
-        value = _value(given[key], _hint(parameter, inner, f"{path}.{key}"), f"{path}.{key}")
-        if parameter.kind is parameter.POSITIONAL_ONLY:
-            positional.append(value)
-        else:
-            named[key] = value
-    others = {key: value for key, value in given.items() if key not in parameters}
-    return positional, {**others, **named} if takes_all else named
-
-
-def _value(given: Any, hint: Any, path: str) -> Any:
+def _convert_value(value: Any, hint: Any, path: str) -> Any:
     pydantic = sys.modules.get("pydantic")
     try:
-        msgspec.json.schema_components([hint], schema_hook=_other_schema)
+        msgspec.json.schema_components([hint], schema_hook=_build_path_schema)
     except TypeError:
         if pydantic is None:
-            return given
+            return value
         try:
-            return pydantic.TypeAdapter(hint).validate_python(given)
+            return pydantic.TypeAdapter(hint).validate_python(value)
         except pydantic.ValidationError as error:
             raise UsageError(f"{error} - at `{path}`") from None
     try:
-        return msgspec.convert(given, hint, strict=True, dec_hook=_other_value)
+        return msgspec.convert(value, hint, strict=True, dec_hook=_convert_path)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
         raise UsageError(f"{message} - at `{path}{place.rstrip('`')}`") from None
 
 
-def _documented(text: str) -> tuple[str, dict[str, str]]:
-    """What a docstring says of the function, and of each of its parameters."""
+def _build_path_schema(hint: type) -> dict[str, Any]:
+    if issubclass(hint, PurePath):
+        return {"type": "string", "format": "path"}
+    raise NotImplementedError
+
+
+def _convert_path(hint: type, value: Any) -> Any:
+    if issubclass(hint, PurePath) and isinstance(value, str):
+        return hint(value)
+    raise NotImplementedError
+
+
+def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Return the descriptions of a function and of its parameters."""
     summary: list[str] = []
-    described: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     section = last = ""
     for line in text.splitlines():
-        if _SECTION.match(line):
+        if _PARAMETERS_HEADING.match(line):
             section = "parameters"
-        elif _NEXT_SECTION.match(line):
+        elif _OTHER_HEADING.match(line):
             section = "other"
-        elif match := _SPHINX.match(line):
-            described[match[1]] = match[2].strip()
-        elif section == "parameters" and (match := _GOOGLE.match(line)):
+        elif match := _SPHINX_PARAMETER.match(line):
+            descriptions[match[1]] = match[2].strip()
+        elif section == "parameters" and (match := _GOOGLE_PARAMETER.match(line)):
             last = match[1].lstrip("*")
-            described[last] = match[2].strip()
-        elif section == "parameters" and last and line.startswith(_CONTINUED):
-            described[last] += f" {line.strip()}"
+            descriptions[last] = match[2].strip()
+        elif section == "parameters" and last and line.startswith(_CONTINUATION):
+            descriptions[last] += f" {line.strip()}"
         elif not section:
             summary.append(line)
-    return "\n".join(summary).strip(), described
+    return "\n".join(summary).strip(), descriptions

@@ -1,7 +1,6 @@
-"""Reads values that are not quite JSON: Python literals, the maps of the Gemma family, and what
-models make of both.
+"""Read values that are not quite JSON: Python literals, the maps of the Gemma family, broken JSON.
 
-Every liberty is named in `repairs`, and none of them changes what stands inside a string.
+Every repair is named in `repairs`; none changes the content of a string.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_DEPTH = 200
-"""Deeper nesting is refused: no tool needs it, and recursion must end somewhere."""
+"""Deeper nesting is rejected: no tool needs it, and recursion must be bounded."""
 
 _SPACE = re.compile(r"(?:[\s\ufeff\u200b]++|#[^\n]*+|//[^\n]*+|/\*.*?\*/)*+", re.S)
 _BLANK = re.compile(r"[\s\ufeff\u200b]*+")
-_BARE_VALUE = re.compile(r"[^{}\[\]\n,]++(?:,(?!\s*+[\w-]++\s*+:)[^{}\[\]\n,]*+)*+")
-_BARE_ITEM = re.compile(r"[^{}\[\]\n,]++")
+_UNQUOTED_VALUE = re.compile(r"[^{}\[\]\n,]++(?:,(?!\s*+[\w-]++\s*+:)[^{}\[\]\n,]*+)*+")
+_UNQUOTED_ITEM = re.compile(r"[^{}\[\]\n,]++")
 """Text without quotes, up to the next key, the next item or the closer."""
 _WORD = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’]++""")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -31,25 +30,25 @@ _LONG_STRING = {
     for quote in ('"', "'")
 }
 QUOTE = {quote: re.compile(rf"(?<!\\){quote}") for quote in "\"'"}
-_LOOSE_END = {
+_POSSIBLE_END = {
     quote: re.compile(rf"(?<!\\){quote}(?=\s*+(?:[:}}\]]|,\s*+[\"'}}\]]|\Z))") for quote in "\"'"
 }
 _QUOTED_OBJECT = re.compile(r'"(?=\{\s*+["}])')
 _LETTER = re.compile(r"\w")
-_ZERO_FIRST = re.compile(r"[+-]?0[0-9]+")
-_SMART = {"“": "”", "”": "”", "‘": "’", "’": "’"}
-_CODES = "u[0-9a-fA-F]{4}"
-_PYTHON_CODES = rf"{_CODES}|x[0-9a-fA-F]{{2}}|U[0-9a-fA-F]{{8}}"
+_LEADING_ZERO = re.compile(r"[+-]?0[0-9]+")
+_TYPOGRAPHIC = {"“": "”", "”": "”", "‘": "’", "’": "’"}
+_CODE_PATTERNS = "u[0-9a-fA-F]{4}"
+_PYTHON_CODE_PATTERNS = rf"{_CODE_PATTERNS}|x[0-9a-fA-F]{{2}}|U[0-9a-fA-F]{{8}}"
 _ESCAPE, _PYTHON_ESCAPE = (
     re.compile(rf"\\(?:(?P<code>{codes})|(?P<line>\r?\n)|(?P<one>.))", re.S)
-    for codes in (_CODES, _PYTHON_CODES)
+    for codes in (_CODE_PATTERNS, _PYTHON_CODE_PATTERNS)
 )
 _BAD_ESCAPE, _BAD_PYTHON_ESCAPE = (
     re.compile(rf"(?<!\\)(?:\\\\)*\\(?![{quotes}\\/bfnrt]|{codes})")
-    for quotes, codes in (('"', _CODES), ("\"'", _PYTHON_CODES))
+    for quotes, codes in (('"', _CODE_PATTERNS), ("\"'", _PYTHON_CODE_PATTERNS))
 )
-_RAW = re.compile(r"[\x00-\x1f]")
-_ESCAPED = {
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
+_ESCAPE_CHARACTERS = {
     '"': '"',
     "'": "'",
     "\\": "\\",
@@ -60,7 +59,7 @@ _ESCAPED = {
     "r": "\r",
     "t": "\t",
 }
-_WORDS: dict[str, tuple[Any, str | None]] = {
+_LITERALS: dict[str, tuple[Any, str | None]] = {
     "true": (True, None),
     "false": (False, None),
     "null": (None, None),
@@ -71,7 +70,7 @@ _WORDS: dict[str, tuple[Any, str | None]] = {
 
 
 class LenientJsonError(ValueError):
-    """The text is no value that this reader knows."""
+    """The text is not a value that this reader supports."""
 
     def __init__(self, message: str, at: int) -> None:
         super().__init__(f"{message} at character {at}")
@@ -79,18 +78,18 @@ class LenientJsonError(ValueError):
 
 
 class IncompleteJson(LenientJsonError):
-    """The text stops in the middle of a value."""
+    """The text ends inside a value."""
 
 
 def unescape(body: str, *, python: bool = False, joins_lines: bool = False) -> str:
-    """What the inside of a quoted string stands for. Unknown escapes keep their backslash, and so
-    does a line break unless it `joins_lines`."""
+    """Replace the escapes in the body of a quoted string. Unknown escapes keep their backslash; so
+    do escaped line breaks, unless `joins_lines`."""
     if "\\" not in body:
         return body
     replace = _unescape_and_join if joins_lines else _unescape_one
     text = (_PYTHON_ESCAPE if python else _ESCAPE).sub(replace, body)
     if "\\u" in body and any("\ud800" <= character <= "\udfff" for character in text):
-        # Escaped surrogate pairs come as two characters; lone ones stay as they are.
+        # Join escaped surrogate pairs, which are two characters; keep lone surrogates.
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return text
 
@@ -99,7 +98,7 @@ def _unescape_one(match: re.Match[str]) -> str:
     if match["code"]:
         number = int(match["code"][1:], 16)
         return chr(number) if number < 0x110000 else match[0]
-    return _ESCAPED.get(match["one"] or "", match[0])
+    return _ESCAPE_CHARACTERS.get(match["one"] or "", match[0])
 
 
 def _unescape_and_join(match: re.Match[str]) -> str:
@@ -107,8 +106,8 @@ def _unescape_and_join(match: re.Match[str]) -> str:
 
 
 def is_string_concatenation(body: str, quote: str) -> bool:
-    """Whether what looks like a string with quotes inside is several, joined by signs: the inside
-    of `"a" + "b"` is, that of `"echo "a" now"` is not."""
+    """Return whether a string with quotes inside is really several strings, joined by operators:
+    true for `"a" + "b"`, false for `"echo "a" now"`."""
     between = QUOTE[quote].split(body)[1::2]
     return bool(between) and not any(map(_LETTER.search, between))
 
@@ -116,9 +115,9 @@ def is_string_concatenation(body: str, quote: str) -> bool:
 class LenientJsonReader:
     """Reads one value after another from a text.
 
-    `quote` is an extra token that opens and closes strings without escapes, as `<|"|>` does; texts
-    may then also stand without any quotes. `close` allows closers that are missing at the end.
-    `python` says that strings are Python's, whatever their quotes.
+    `string_token` is a token that opens and closes strings without escapes, such as `<|"|>`; then
+    strings may also be unquoted. `allow_missing_closers` is for text that is known to be complete.
+    With `python`, strings have Python's escapes whatever their quotes.
     """
 
     def __init__(
@@ -142,15 +141,14 @@ class LenientJsonReader:
         self._repairs: dict[str, None] = {}
 
     def repairs(self) -> tuple[str, ...]:
-        """The names of the liberties taken so far."""
+        """Return the names of the repairs made so far."""
         return tuple(self._repairs)
 
     def add_repair(self, name: str) -> None:
-        """Remember that a liberty was taken."""
         self._repairs[name] = None
 
     def skip_space(self) -> str:
-        """Go past white space and comments; the next character, or "" at the end."""
+        """Skip white space and comments; return the next character, or "" at the end."""
         start = self.position
         self.position = _SPACE.match(self.text, start).end()  # pyright: ignore[reportOptionalMemberAccess]
         if self.text[start : self.position].strip(" \t\r\n"):
@@ -159,18 +157,17 @@ class LenientJsonReader:
         return self.text[self.position : self.position + 1]
 
     def error(self, message: str) -> LenientJsonError:
-        """The exception for something unexpected here."""
+        """Return the exception for unexpected text at this position."""
         kind = IncompleteJson if self.position >= len(self.text) else LenientJsonError
         return kind(message, self.position)
 
     def read_value(self) -> Any:
-        """Any value."""
         character = self.skip_space()
         if self._string_token and self.text.startswith(self._string_token, self.position):
             return self._read_token_string()
         if self._allow_inner_quotes and _QUOTED_OBJECT.match(self.text, self.position):
             return self._read_quoted_object()
-        if character in {'"', "'"} or character in _SMART:
+        if character in {'"', "'"} or character in _TYPOGRAPHIC:
             return self.read_string()
         if character == "{":
             return self._read_nested(self._read_map)
@@ -182,11 +179,11 @@ class LenientJsonReader:
         return self._read_scalar()
 
     def read_string(self) -> str:
-        """A quoted string; the next character is its quote."""
+        """Read a quoted string; the next character is its quote."""
         quote = self.text[self.position]
-        if quote in _SMART:
+        if quote in _TYPOGRAPHIC:
             self.add_repair("smart-quotes")
-            quote = _SMART[quote]
+            quote = _TYPOGRAPHIC[quote]
         elif quote == "'":
             self.add_repair("single-quotes")
         if self._allow_inner_quotes and quote in QUOTE:
@@ -196,7 +193,7 @@ class LenientJsonReader:
         match = (long or _STRING[quote]).match(self.text, self.position + width)
         if match is None:
             self.position = len(self.text)
-            raise self.error("a string that does not end")
+            raise self.error("the string is not closed")
         body = self.text[self.position + width : match.end() - width]
         self.position = match.end()
         python = self._python or quote == "'"
@@ -204,40 +201,41 @@ class LenientJsonReader:
             self.add_repair("invalid-escape")
         if long:
             self.add_repair("python-literal")
-        elif _RAW.search(body):
+        elif _CONTROL_CHARACTER.search(body):
             self.add_repair("raw-newline")
         return unescape(body, python=python, joins_lines=bool(long))
 
     def _read_quoted_object(self) -> Any:
-        """`"{"a": 1}"`: an object in quotes that should have escaped its own."""
+        """Read `"{"a": 1}"`: an object in quotes whose own quotes are not escaped."""
         self.position += 1
         value = self._read_nested(self._read_map)
         if self.skip_space() != '"':
-            raise self.error("an object in quotes that does not end with one")
+            raise self.error("the quoted object is not closed")
         self.position += 1
         self.add_repair("inner-quotes")
         return value
 
     def _read_string_with_inner_quotes(self, quote: str) -> str:
-        """A string that may hold quotes, if it is the last value and can end in only one place."""
+        """Read a string that may contain quotes, if it is the last value and has only one possible
+        end."""
         start = self.position + 1
         first = QUOTE[quote].search(self.text, start)
-        ends = _LOOSE_END[quote].finditer(self.text, start)
+        ends = _POSSIBLE_END[quote].finditer(self.text, start)
         end = next(ends, None)
         if first is None or end is None:
             self.position = len(self.text)
-            raise self.error("a string that does not end")
+            raise self.error("the string is not closed")
         if end.start() > first.start():
             if next(ends, None) is not None or self.text[end.end() :].strip(" \t\r\n}]"):
-                raise self.error("a string with quotes inside that can end in several places")
+                raise self.error("the string contains quotes and has several possible ends")
             if is_string_concatenation(self.text[start : end.start()], quote):
-                raise self.error("several strings where one should be")
+                raise self.error("expected one string, found several")
             self.add_repair("inner-quotes")
         self.position = end.end()
         return unescape(self.text[start : end.start()])
 
     def read_items(self, closer: str) -> list[Any]:
-        """Values separated by commas, up to and with `closer`; stands on the opening bracket."""
+        """Read values separated by commas, from the opening bracket to `closer`."""
         self.position += 1
         values: list[Any] = []
         while (character := self.skip_space()) != closer:
@@ -249,7 +247,7 @@ class LenientJsonReader:
         return values
 
     def read_separator(self, closer: str) -> None:
-        """The comma before the next value, or nothing before `closer`."""
+        """Skip the comma before the next value; before `closer`, none is needed."""
         character = self.skip_space()
         if character == ",":
             self.position += 1
@@ -257,7 +255,7 @@ class LenientJsonReader:
             if follows == closer:
                 self.add_repair("trailing-comma")
             elif not follows:
-                raise self.error("something is missing after the comma")
+                raise self.error("expected a value after the comma")
         elif character != closer and not (not character and self._allow_missing_closers):
             raise self.error(f"expected ',' or '{closer}'")
 
@@ -278,7 +276,7 @@ class LenientJsonReader:
         return value
 
     def _read_doubled_map(self) -> Any:
-        """`{{"a": 1}}`: a map as templates have to write it to get a single brace."""
+        """Read `{{"a": 1}}`: a map as templates write it to get a single brace."""
         self.position += 1
         value = self._read_nested(self._read_map)
         if self.skip_space() != "}":
@@ -304,7 +302,7 @@ class LenientJsonReader:
                 self.position += 1
                 value = self.read_value()
                 if key in result and result[key] != value:
-                    raise self.error(f"the key {key!r} stands there twice")
+                    raise self.error(f"the key {key!r} has two different values")
                 result[key] = value
             else:
                 values.append(key)
@@ -314,14 +312,14 @@ class LenientJsonReader:
             self.add_repair("python-set")
             return values
         if values:
-            raise self.error("a key without a value")
+            raise self.error("a key has no value")
         return result
 
     def _read_key(self) -> str:
         character = self.text[self.position]
         if self._string_token and self.text.startswith(self._string_token, self.position):
             return self._read_token_string()
-        if character in {'"', "'"} or character in _SMART:
+        if character in {'"', "'"} or character in _TYPOGRAPHIC:
             return self.read_string()
         match = _WORD.match(self.text, self.position)
         if match is None:
@@ -338,12 +336,12 @@ class LenientJsonReader:
             return self._read_unclosed_token_string(start)
         if end < 0:
             self.position = len(self.text)
-            raise self.error("a string that does not end")
+            raise self.error("the string is not closed")
         self.position = end + len(self._string_token)
         return self.text[start:end]
 
     def _read_unclosed_token_string(self, start: int) -> str:
-        """A string whose closing token is missing: it ends before the brackets that close all."""
+        """Read a string whose closing token is missing: it ends before the final brackets."""
         brackets = [at for at in range(start, len(self.text)) if self.text[at] in "}]"]
         self.position = len(self.text)
         for at in reversed(brackets[-self._depth :]):
@@ -360,10 +358,10 @@ class LenientJsonReader:
         word = match[0]
         if self._string_token and self._match_unquoted_text() != word:
             return self._read_unquoted_text()
-        if word in _WORDS:
-            value, repair = _WORDS[word]
-        elif _ZERO_FIRST.fullmatch(word):
-            # No number in JSON or Python; where a text is asked for, its digits count.
+        if word in _LITERALS:
+            value, repair = _LITERALS[word]
+        elif _LEADING_ZERO.fullmatch(word):
+            # Not a number in JSON or Python; a schema may want a string with exactly these digits.
             value, repair = word, "unquoted-value"
         elif _INTEGER.fullmatch(word) and len(word) < 1000:
             value, repair = int(word), None
@@ -372,22 +370,22 @@ class LenientJsonReader:
         else:
             return self._read_unquoted_text()
         if value in (math.inf, -math.inf):
-            raise self.error("a number that is too large")
+            raise self.error("the number is too large")
         self.position = match.end()
-        if not repair and word not in _WORDS and not JSON_NUMBER.fullmatch(word):
+        if not repair and word not in _LITERALS and not JSON_NUMBER.fullmatch(word):
             repair = "python-literal"
         if repair:
             self.add_repair(repair)
         return value
 
     def _match_unquoted_text(self) -> str:
-        """The text without quotes that stands here, where such may stand."""
-        pattern = _BARE_ITEM if self._in_list else _BARE_VALUE
+        """Return the unquoted text at this position, if unquoted strings are allowed."""
+        pattern = _UNQUOTED_ITEM if self._in_list else _UNQUOTED_VALUE
         match = pattern.match(self.text, self.position) if self._string_token else None
         return match[0].rstrip() if match else ""
 
     def _read_unquoted_text(self) -> str:
-        """Text without quotes, or with the closing one alone."""
+        """Read text without quotes, or with only the closing one."""
         found = self._match_unquoted_text()
         text, token, rest = found.partition(self._string_token) if found else ("", "", "")
         if not text or rest:

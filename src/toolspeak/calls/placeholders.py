@@ -1,4 +1,4 @@
-"""Detect placeholders: arguments that only stand for a value, as in an example or documentation.
+"""Detect placeholders: arguments that only stand for a value, as in an example.
 
 {"city": "..."}   {"city": "<city>"}   {"city": "YOUR_CITY"}   {"path": "{file_path}"}
 
@@ -47,7 +47,7 @@ _MAX_DEPTH = 64
 
 
 def find_placeholder(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> str:
-    """Return the path of the first placeholder, or "". A value that the schema lists is none."""
+    """Return the path of the first placeholder, or "". Values listed in the schema do not count."""
     root = schema or {}
     pending: list[tuple[str, str, Any, Any]] = [("", "", arguments, root)]
     while pending:

@@ -35,7 +35,7 @@ from .drafts import (
 from .json_values import nesting_depth
 from .lenient_json import MAX_DEPTH
 from .placeholders import find_placeholder
-from .toolset import Toolset, strip_name_prefix
+from .tools import Toolset, strip_name_prefix
 
 EchoCheck = Callable[[str, Mapping[str, Any], str], bool]
 """Tells whether a call (name, arguments, its text) only repeats a tool result or a document."""

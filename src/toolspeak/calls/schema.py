@@ -1,4 +1,4 @@
-"""JSON Schemas of tools: look things up in them, read text by them, compile them to validators.
+"""JSON Schemas of tools: lookups, values written as text, validators, and OpenAPI schemas.
 
     parse_text_value("3", {"type": "integer"}, …)   ->  3
     parse_text_value("3", {"type": "string"}, …)    ->  "3"
@@ -8,6 +8,10 @@ text (`<parameter=days>3</parameter>`) do not say whether that is a number or a 
 
 Agents send schemas of every draft, with the type names of other languages, and with patterns and
 references that lead nowhere. One invalid keyword does not disable the rest of a schema.
+
+Gemini's schemas follow OpenAPI and become JSON Schema:
+
+{"type": "STRING", "nullable": true}  ->  {"type": ["string", "null"]}
 """
 
 from __future__ import annotations
@@ -23,7 +27,8 @@ from typing import Any
 import jsonschema_rs
 
 from .._util import encode_json
-from .json_values import parse_json
+from ..errors import WireError
+from .json_values import nesting_depth, parse_json
 from .lenient_json import JSON_NUMBER, MAX_DEPTH, LenientJsonError, unescape
 
 CHOICE_KEYWORDS = ("anyOf", "oneOf", "allOf")
@@ -251,11 +256,7 @@ def _expand_nullable(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     expanded = {key: _expand_nullable(part) for key, part in schema.items()}
-    if expanded.get("nullable") is True and isinstance(expanded.get("type"), str):
-        expanded["type"] = [expanded["type"], "null"]
-        if isinstance(expanded.get("enum"), list) and None not in expanded["enum"]:
-            expanded["enum"] = [*expanded["enum"], None]
-    return expanded
+    return _allow_null(expanded) if expanded.get("nullable") is True else expanded
 
 
 _FOREIGN_TYPES = {
@@ -338,3 +339,78 @@ def _is_local_ref(reference: Any, root: Any) -> bool:
     for step in filter(None, reference.removeprefix("#").split("/")):
         part = part.get(step) if isinstance(part, dict) else None
     return isinstance(part, (dict, bool))
+
+
+# OpenAPI schemas.
+
+_OPENAPI_TYPES = {"STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"}
+_OPENAPI_SUBSCHEMAS = {"items", "additionalProperties", "not", "propertyNames", "contains"}
+_OPENAPI_SCHEMA_LISTS = {"anyOf", "oneOf", "allOf", "prefixItems"}
+_OPENAPI_SCHEMA_MAPS = {"properties", "patternProperties", "$defs", "definitions", "defs"}
+
+
+@lru_cache(1024)
+def to_camel_case(key: str) -> str:
+    """Convert a snake_case key to camelCase."""
+    return re.sub(r"(?<=[a-z0-9])_([a-z0-9])", lambda match: match[1].upper(), key)
+
+
+def is_openapi_schema(schema: Any) -> bool:
+    """Return whether a schema is in Gemini's OpenAPI form, which writes types in capitals."""
+    return isinstance(schema, dict) and schema.get("type") in _OPENAPI_TYPES
+
+
+def to_json_schema(schema: Any, path: str) -> dict[str, Any]:
+    """Convert an OpenAPI schema to JSON Schema."""
+    if not isinstance(schema, dict):
+        raise WireError("Expected a schema, an `object`", path)
+    if nesting_depth(schema) > MAX_DEPTH:
+        raise WireError(f"The schema is nested deeper than {MAX_DEPTH} levels", path)
+    return _convert_openapi(schema)
+
+
+def _convert_openapi(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    converted: dict[str, Any] = {}
+    for name, value in schema.items():
+        key = name if name.startswith("$") else to_camel_case(name)
+        if value is not None or key in ("default", "const"):
+            converted[key] = _convert_openapi_keyword(key, value)
+    if converted.get("type") == "TYPE_UNSPECIFIED":
+        del converted["type"]
+    return _allow_null(converted) if converted.pop("nullable", None) is True else converted
+
+
+def _convert_openapi_keyword(key: str, value: Any) -> Any:
+    if key == "type":
+        return _convert_openapi_type(value)
+    if key in _OPENAPI_SUBSCHEMAS or (key in _OPENAPI_SCHEMA_LISTS and isinstance(value, dict)):
+        return _convert_openapi(value)
+    if key in _OPENAPI_SCHEMA_LISTS and isinstance(value, list):
+        return [_convert_openapi(item) for item in value]
+    if key in _OPENAPI_SCHEMA_MAPS and isinstance(value, dict):
+        return {name: _convert_openapi(item) for name, item in value.items()}
+    if key in _COUNTS and isinstance(value, str) and value.isascii() and value.isdigit():
+        # Google's JSON writes 64-bit integers as strings.
+        return int(value[:20])
+    return value
+
+
+def _convert_openapi_type(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_convert_openapi_type(item) for item in value]
+    return value.lower() if isinstance(value, str) and value in _OPENAPI_TYPES else value
+
+
+def _allow_null(schema: dict[str, Any]) -> dict[str, Any]:
+    types, choices, values = schema.get("type"), schema.get("anyOf"), schema.get("enum")
+    if isinstance(types, str) and types != "null":
+        schema["type"] = [types, "null"]
+    elif isinstance(types, list) and "null" not in types:
+        schema["type"] = [*types, "null"]
+    if isinstance(choices, list) and {"type": "null"} not in choices:
+        schema["anyOf"] = [*choices, {"type": "null"}]
+    if isinstance(values, list) and None not in values:
+        schema["enum"] = [*values, None]
+    return schema

@@ -1,4 +1,4 @@
-"""Read tool declarations in any provider's shape, or from Python functions.
+"""Tool declarations in any provider's form, and the tools of one request.
 
 {"type": "function", "function": {"name", "description", "parameters"}}      OpenAI, Ollama
 {"type": "function", "name", "description", "parameters"}                    OpenAI Responses
@@ -7,25 +7,32 @@
 {"name", "description", "input_schema"}                                      Anthropic, MCP
 {"functionDeclarations": [{"name", "description", "parameters"}]}            Gemini
 
-Gemini's own schemas follow OpenAPI and become JSON Schema:
+A `Toolset` resolves the names that models use and checks arguments:
 
-{"type": "STRING", "nullable": true}  ->  {"type": ["string", "null"]}
+Toolset(tools).resolve_name("functions.get-weather")   ->   "get_weather"
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from msgspec import structs
 
-from ..errors import UsageError, WireError
+from ..errors import UsageError
 from ..types import Tool
 from .callables import tool_from_function
-from .json_values import nesting_depth
-from .lenient_json import MAX_DEPTH
+from .coercion import Coercion, coerce_arguments
+from .schema import (
+    SchemaValidator,
+    get_properties,
+    get_validator,
+    is_openapi_schema,
+    to_json_schema,
+)
 
 _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema")
 _CALLABLE_TYPES = ("function", "custom", None)
@@ -158,77 +165,126 @@ def shorten_text(text: str, max_length: int) -> str:
     return kept[: max_length - 1].rstrip(" ,;:") + "…"
 
 
-# OpenAPI schemas.
+# The tools of one request.
 
-_OPENAPI_TYPES = {"STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"}
-_SUBSCHEMAS = {"items", "additionalProperties", "not", "propertyNames", "contains"}
-_SCHEMA_LISTS = {"anyOf", "oneOf", "allOf", "prefixItems"}
-_SCHEMA_MAPS = {"properties", "patternProperties", "$defs", "definitions", "defs"}
-_COUNTS = {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
-
-
-@lru_cache(1024)
-def to_camel_case(key: str) -> str:
-    """Convert a snake_case key to camelCase."""
-    return re.sub(r"(?<=[a-z0-9])_([a-z0-9])", lambda match: match[1].upper(), key)
-
-
-def is_openapi_schema(schema: Any) -> bool:
-    """Return whether a schema is in Gemini's OpenAPI form, which writes types in capitals."""
-    return isinstance(schema, dict) and schema.get("type") in _OPENAPI_TYPES
+NAME_PREFIXES = (
+    "functions.",
+    "function.",
+    "tools.",
+    "tool.",
+    "default_api.",
+    "api.",
+    "multi_tool_use.",
+)
+"""Prefixes that models copy from their prompts."""
+_PREFIX = re.compile("|".join(map(re.escape, NAME_PREFIXES)))
+_SEPARATOR = re.compile(r"[.\-/:\s]+")
+_NO_SCHEMA: dict[str, Any] = {}
 
 
-def to_json_schema(schema: Any, path: str) -> dict[str, Any]:
-    """Convert an OpenAPI schema to JSON Schema."""
-    if not isinstance(schema, dict):
-        raise WireError("Expected a schema, an `object`", path)
-    if nesting_depth(schema) > MAX_DEPTH:
-        raise WireError(f"The schema is nested deeper than {MAX_DEPTH} levels", path)
-    return _convert_schema(schema)
+class Toolset:
+    """The declared tools of one request."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self.tools = {tool.name: tool for tool in tools}
+        self.names = tuple(self.tools)
+        self._validators: dict[str, SchemaValidator] = {}
+
+    def resolve_name(self, name: str) -> str | None:
+        """Return the declared name that `name` refers to, or None.
+
+        Changes that providers and prompts make to names are undone, if only one tool matches. A
+        namespace must be the tool's own: `cache.delete` is neither `delete` nor `files.delete`.
+        """
+        if name in self.tools:
+            return name
+        variant = name
+        for variant in _undo_changes(name):
+            if variant in self.tools:
+                return variant
+            if found := self._names_by_key.get(_normalize(variant)):
+                return found[0] if len(found) == 1 else None
+        if "." not in name:
+            return None
+        parts = _split_name(variant)
+        if len(parts) > 1 and len(set(parts)) == 1:
+            # Some prompts put each tool into a namespace of the same name.
+            found = self._names_by_key.get(parts[0], [])
+        else:
+            found = [one for one in self.names if _split_name(one)[-len(parts) :] == parts]
+        return found[0] if len(found) == 1 else None
+
+    def has_name_starting_with(self, text: str) -> bool:
+        return f"\n{text}" in _list_spellings(self.names)
+
+    def get_schema(self, name: str) -> dict[str, Any]:
+        """Return the schema of a tool; an empty one for an unknown tool."""
+        tool = self.tools.get(self.resolve_name(name) or "")
+        return tool.parameters if tool else _NO_SCHEMA
+
+    def coerce_arguments(self, name: str, arguments: dict[str, Any], source: str) -> Coercion:
+        """Coerce arguments to the schema of a declared tool."""
+        validator = self._validators.get(name)
+        if validator is None:
+            schema = self.tools[name].parameters
+            try:
+                validator = self._validators[name] = get_validator(schema)
+            except RecursionError:
+                # `coerce_arguments` reports a schema that is nested too deeply.
+                return coerce_arguments(arguments, schema, source)
+        return coerce_arguments(arguments, validator, source)
+
+    def find_by_arguments(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Return the names of the tools that declare all of these arguments."""
+        return [
+            tool.name
+            for tool in self.tools.values()
+            if arguments and arguments.keys() <= get_properties(tool.parameters).keys()
+        ]
+
+    def suggest_names(self, name: str) -> list[str]:
+        """Return the most similar declared names, or the first ones if none is similar."""
+        return difflib.get_close_matches(name, self.names, 3, 0.5) or list(self.names[:3])
+
+    @cached_property
+    def _names_by_key(self) -> dict[str, list[str]]:
+        names: dict[str, list[str]] = {}
+        for name in self.names:
+            names.setdefault(_normalize(name), []).append(name)
+        return names
 
 
-def _convert_schema(schema: Any) -> Any:
-    if not isinstance(schema, dict):
-        return schema
-    converted: dict[str, Any] = {}
-    for name, value in schema.items():
-        key = name if name.startswith("$") else to_camel_case(name)
-        if value is not None or key in ("default", "const"):
-            converted[key] = _convert_keyword(key, value)
-    if converted.get("type") == "TYPE_UNSPECIFIED":
-        del converted["type"]
-    return _allow_null(converted) if converted.pop("nullable", None) is True else converted
+@lru_cache(maxsize=256)
+def _list_spellings(names: tuple[str, ...]) -> str:
+    """Return every spelling of the names on its own line, to search all of them at once."""
+    spelled = [spelling for name in names for spelling in (name, *spelling_variants(name))]
+    prefixed = (f"{prefix}{spelling}" for prefix in NAME_PREFIXES for spelling in spelled)
+    return "\n" + "\n".join((*spelled, *prefixed))
 
 
-def _convert_keyword(key: str, value: Any) -> Any:
-    if key == "type":
-        return _convert_type(value)
-    if key in _SUBSCHEMAS or (key in _SCHEMA_LISTS and isinstance(value, dict)):
-        return _convert_schema(value)
-    if key in _SCHEMA_LISTS and isinstance(value, list):
-        return [_convert_schema(item) for item in value]
-    if key in _SCHEMA_MAPS and isinstance(value, dict):
-        return {name: _convert_schema(item) for name, item in value.items()}
-    if key in _COUNTS and isinstance(value, str) and value.isascii() and value.isdigit():
-        # Google's JSON writes 64-bit integers as strings.
-        return int(value[:20])
-    return value
+def spelling_variants(name: str) -> tuple[str, ...]:
+    """Return the other spellings of a name that occur in text."""
+    plain = _SEPARATOR.sub("_", name)
+    escaped = name.replace("_", "\\_")
+    return tuple(dict.fromkeys(one for one in (plain, escaped) if one != name))
 
 
-def _convert_type(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_convert_type(item) for item in value]
-    return value.lower() if isinstance(value, str) and value in _OPENAPI_TYPES else value
+def strip_name_prefix(name: str) -> str:
+    """Clean a name where there are no declared tools to compare it with."""
+    return name.strip().removeprefix("functions.")
 
 
-def _allow_null(schema: dict[str, Any]) -> dict[str, Any]:
-    types, choices, values = schema.get("type"), schema.get("anyOf"), schema.get("enum")
-    if isinstance(types, str) and types != "null":
-        schema["type"] = [types, "null"]
-    elif isinstance(types, list) and "null" not in types:
-        schema["type"] = [*types, "null"]
-    if isinstance(choices, list) and {"type": "null"} not in choices:
-        schema["anyOf"] = [*choices, {"type": "null"}]
-    if isinstance(values, list) and None not in values:
-        schema["enum"] = [*values, None]
-    return schema
+def _undo_changes(name: str) -> Iterator[str]:
+    name = name.strip().replace("\\", "")
+    yield name
+    if prefix := _PREFIX.match(name):
+        yield name[prefix.end() :]
+
+
+def _split_name(name: str) -> list[str]:
+    """Return the namespaces of a name and its last part."""
+    return [_normalize(part) for part in name.split(".")]
+
+
+def _normalize(name: str) -> str:
+    return _SEPARATOR.sub("_", name).lower()

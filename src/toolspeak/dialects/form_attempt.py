@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from ..calls.drafts import CallDraft
 from ..calls.resolution import CallResolver, CheckedCall, rejected, repetition
-from ..calls.toolset import Toolset, strip_name_prefix
+from ..calls.tools import Toolset, strip_name_prefix
 from ..types import Note, Rejection
 from .call_sink import MAX_EXCERPT, CallSink, DeferredEvents, EventWriter
 from .marker_table import marker_set

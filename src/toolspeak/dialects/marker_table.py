@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ..calls.toolset import NAME_PREFIXES, spelling_variants
+from ..calls.tools import NAME_PREFIXES, spelling_variants
 from .template import (
     CODE_SLOTS,
     COMMON_REASONING_TAGS,

@@ -32,8 +32,7 @@ from typing import Any, Literal
 from ..calls.drafts import CallKey, call_key, new_call_id
 from ..calls.json_values import iter_strings
 from ..calls.resolution import CallResolver
-from ..calls.tools import as_tools
-from ..calls.toolset import Toolset
+from ..calls.tools import Toolset, as_tools
 from ..errors import UsageError
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassify
 from ..security.echo_guard import EchoGuard

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from .._util import memoize_by_identity
-from ..calls.toolset import Toolset
+from ..calls.tools import Toolset
 from ..types import Note, Request, Tool, ToolCall
 from ..wires.encoding import LossLog, NameRule, ToolNames, convert_freeform_tool
 from ..wires.fields import HOSTED_TOOLS

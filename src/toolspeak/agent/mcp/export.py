@@ -18,7 +18,7 @@ from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 
 from ... import __version__
-from ...calls.toolset import Toolset
+from ...calls.tools import Toolset
 from ...types import ToolCall, ToolResult
 from ..execution import coerce_call, error_result, run_tool, unknown_tool_result
 from ..tools import AgentTool

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ...calls.tools import to_camel_case
+from ...calls.schema import to_camel_case
 from ...types import Document, Image, Other, Part, Reasoning, ToolCall, ToolResult
 from ..calls import ORIGINAL_ID
 from ..encoding import omit_none

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from msgspec import structs
 
 from ..._util import encode_json
-from ...calls.tools import to_json_schema
+from ...calls.schema import to_json_schema
 from ...errors import WireError
 from ...types import (
     Document,

@@ -39,7 +39,7 @@ from toolspeak import (
 )
 from toolspeak.wires import WIRES, Envelope, StreamDecoder
 from toolspeak.wires.framing import encode_sse
-from toolspeak.wires.openai_chat.fast_path import Completion
+from toolspeak.wires.openai_chat.reply import Completion
 
 CHAT = WIRES["openai_chat"]
 SLOW = structs.replace(CHAT, read_text_chunk=None)

@@ -46,6 +46,7 @@ from toolspeak import (
     WireError,
     fold,
 )
+from toolspeak.events import ITEM_ID
 from toolspeak.wires import Envelope, StreamDecoder, Wire
 from toolspeak.wires.anthropic import WIRE as ANTHROPIC
 from toolspeak.wires.calls import CallAssembler
@@ -54,7 +55,7 @@ from toolspeak.wires.fields import HOSTED_TOOLS
 from toolspeak.wires.framing import ServerSentEvents, decode_json
 from toolspeak.wires.openai_chat import WIRE as CHAT
 from toolspeak.wires.openai_responses import WIRE
-from toolspeak.wires.openai_responses.parts import ID, STATUS, TEXTS
+from toolspeak.wires.openai_responses.items import ITEM_STATUS, REASONING_TEXTS
 
 Json = dict[str, Any]
 SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -292,14 +293,14 @@ ITEMS: list[tuple[str, Any, list[Message]]] = [
                     Other(
                         {"type": "reasoning", "id": "rs_1", "summary": [], "status": "completed"}
                     ),
-                    Text("A", {ID: "msg_1"}),
-                    Text("No.", {"type": "refusal", ID: "msg_1", STATUS: "completed"}),
+                    Text("A", {ITEM_ID: "msg_1"}),
+                    Text("No.", {"type": "refusal", ITEM_ID: "msg_1", ITEM_STATUS: "completed"}),
                     Other({"type": "web_search_call", "id": "ws_1", "status": "completed"}),
                     ToolCall(
                         id="call_1",
                         name="f",
                         arguments={},
-                        extra={ID: "fc_1", STATUS: "completed"},
+                        extra={ITEM_ID: "fc_1", ITEM_STATUS: "completed"},
                     ),
                 ),
             )
@@ -331,7 +332,7 @@ ITEMS: list[tuple[str, Any, list[Message]]] = [
                         "A\n\nB",
                         "x",
                         {
-                            TEXTS: {
+                            REASONING_TEXTS: {
                                 "summary": [
                                     {"type": "summary_text", "text": "A"},
                                     {"type": "summary_text", "text": "B"},
@@ -343,8 +344,8 @@ ITEMS: list[tuple[str, Any, list[Message]]] = [
                         "C",
                         None,
                         {
-                            ID: "rs_1",
-                            TEXTS: {
+                            ITEM_ID: "rs_1",
+                            REASONING_TEXTS: {
                                 "summary": [],
                                 "content": [{"type": "reasoning_text", "text": "C"}],
                             },
@@ -815,20 +816,27 @@ THOUGHTS: list[tuple[str, str, Reasoning, Json | None]] = [
     (
         "with an id that its maker knows",
         WIRE.name,
-        Reasoning("", "sig", {ID: "rs_abc"}),
+        Reasoning("", "sig", {ITEM_ID: "rs_abc"}),
         {"summary": [], "encrypted_content": "sig", "id": "rs_abc"},
     ),
     (
         "signed, with an id that we made up",
         WIRE.name,
-        Reasoning("", "sig", {ID: "rs_0_x"}),
+        Reasoning("", "sig", {ITEM_ID: "rs_0_x"}),
         {"summary": [], "encrypted_content": "sig"},
     ),
-    ("unsigned, with an id that we made up", WIRE.name, Reasoning("A", None, {ID: "rs_0_x"}), None),
+    (
+        "unsigned, with an id that we made up",
+        WIRE.name,
+        Reasoning("A", None, {ITEM_ID: "rs_0_x"}),
+        None,
+    ),
     (
         "in an open model's own words",
         WIRE.name,
-        Reasoning("A", None, {ID: "rs_0_x", TEXTS: {"summary": [], "content": ["…"]}}),
+        Reasoning(
+            "A", None, {ITEM_ID: "rs_0_x", REASONING_TEXTS: {"summary": [], "content": ["…"]}}
+        ),
         {"summary": [], "content": ["…"], "id": "rs_0_x"},
     ),
     (
@@ -959,7 +967,9 @@ THOUGHT: Json = {
 }
 OSLO = ToolCall(id="call_1", name="get_weather", arguments={"city": "Oslo"})
 PATCHES = ToolCall(id="call_2", name="apply_patch", arguments={"input": "*** Begin"}, freeform=True)
-THINKS = Reasoning("A\n\nB", "gAAA", {ID: "rs_1", TEXTS: {"summary": THOUGHT["summary"]}})
+THINKS = Reasoning(
+    "A\n\nB", "gAAA", {ITEM_ID: "rs_1", REASONING_TEXTS: {"summary": THOUGHT["summary"]}}
+)
 
 STREAMED: list[Json] = [
     CREATED,
@@ -989,9 +999,9 @@ STREAMED: list[Json] = [
     done(3, **CUSTOM),
     completed(THOUGHT, MESSAGE, CALL, CUSTOM),
 ]
-HELLO = Text("Hello.", {ID: "item_0"})
-OSLO_HEARD = replace(OSLO, extra={ID: "item_1"})
-PARTS = (THINKS, HELLO, OSLO_HEARD, replace(PATCHES, extra={ID: "item_2"}))
+HELLO = Text("Hello.", {ITEM_ID: "item_0"})
+OSLO_HEARD = replace(OSLO, extra={ITEM_ID: "item_1"})
+PARTS = (THINKS, HELLO, OSLO_HEARD, replace(PATCHES, extra={ITEM_ID: "item_2"}))
 
 
 def test_a_stream() -> None:
@@ -1204,7 +1214,7 @@ def test_why_it_stops(frame: Json, reason: str, raw: str) -> None:
         ({"error": {"message": "Oh.", "code": 503}}, Failure("overloaded", "Oh.", 503, "503")),
         (
             completed(status="cancelled")["response"],
-            Failure("upstream", "the response is cancelled", 500),
+            Failure("upstream", "The upstream's response is cancelled.", 500),
         ),
     ],
 )
@@ -1223,7 +1233,7 @@ def test_a_refusal_is_a_text_of_its_own() -> None:
         completed(),
     )
     reply = fold(told)
-    assert reply.parts == (Text("I won't.", {"type": "refusal", ID: "item_0"}),)
+    assert reply.parts == (Text("I won't.", {"type": "refusal", ITEM_ID: "item_0"}),)
     assert reply.stop_reason == "refusal"
 
 
@@ -1253,7 +1263,7 @@ def test_thoughts_in_their_own_words_and_in_a_summary_are_told_once() -> None:
     assert reply.reasoning == "long"
     [part] = reply.parts
     assert isinstance(part, Reasoning)
-    assert part.extra[TEXTS] == {"summary": item["summary"], "content": item["content"]}
+    assert part.extra[REASONING_TEXTS] == {"summary": item["summary"], "content": item["content"]}
 
 
 def test_a_thought_that_shows_nothing_is_known_by_its_id() -> None:

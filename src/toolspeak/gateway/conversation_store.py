@@ -25,7 +25,8 @@ from ..types import Message, Note, Reply, Request, Text, Tool, ToolCall, ToolRes
 from ..wires import Envelope, get_wire
 from ..wires.calls import ORIGINAL_ID
 from ..wires.framing import encode_json
-from ..wires.openai_responses.parts import CONTINUED, INSTRUCTIONS
+from ..wires.openai_responses.items import INSTRUCTIONS
+from ..wires.openai_responses.request import PREVIOUS_RESPONSE
 
 DAY = 24 * 3600.0
 WIRE = "openai_responses"
@@ -97,7 +98,7 @@ class ConversationStore:
             message += "conversation"
             raise WireError(message, f"$.{_PREVIOUS}", code="previous_response_not_found")
         extra = {key: value for key, value in request.extra.items() if key != _PREVIOUS}
-        extra[CONTINUED] = previous
+        extra[PREVIOUS_RESPONSE] = previous
         instructions = tuple(filter(_is_instruction, request.messages))
         new = (message for message in request.messages if not _is_instruction(message))
         messages = (*instructions, *stored.messages, *new)

@@ -56,10 +56,21 @@ class CallHistory:
         return call
 
     def decode_call(
-        self, identity: str, name: str, arguments: Any, path: str, **fields: Any
+        self,
+        identity: str,
+        name: str,
+        arguments: Any,
+        path: str,
+        *,
+        namespace: str | None = None,
+        freeform: bool = False,
+        extra: Json | None = None,
     ) -> ToolCall:
-        """Add a call whose arguments may be JSON text. Text that cannot be decoded is kept."""
-        extra: Json = dict(fields.pop("extra", None) or {})
+        """Add a call whose arguments are an object, JSON text or the input of a freeform tool. Text
+        that cannot be decoded is kept in `extra`."""
+        identity, extra = identity or self.new_id(), dict(extra or {})
+        if freeform:
+            arguments = {"input": arguments}
         decoded, problem, repairs = decode_arguments(CallDraft(name, arguments))
         if decoded is None:
             self.notes.append(Note("undecodable-arguments", problem, path))
@@ -67,8 +78,14 @@ class CallHistory:
             extra[ARGUMENTS_TEXT] = arguments
         message = f"Repaired in an earlier call of {name!r}."
         self.notes.extend(Note(f"repaired-{repair}", message, path) for repair in repairs)
-        identity = identity or self.new_id()
-        call = ToolCall(id=identity, name=name, arguments=decoded or {}, extra=extra, **fields)
+        call = ToolCall(
+            id=identity,
+            name=name,
+            arguments=decoded or {},
+            namespace=namespace,
+            freeform=freeform,
+            extra=extra,
+        )
         return self.add(call)
 
     def find_answered_call(

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+from ..events import TextDelta
 from ..types import Document, Image, Message, Other, Part, Request, Role, Text, ToolResult
 from .fields import PRIVATE, Json
 
 ContentPart = Text | Image | Document | Other
-"""A part that may stand in a tool result."""
+"""A part that a tool result may contain."""
+REFUSAL: Json = {"type": "refusal"}
+"""The `extra` of a text that is a refusal."""
+
+
+def is_refusal(text: Text | TextDelta) -> bool:
+    return bool(text.extra) and text.extra.get("type") == "refusal"
 
 
 def decode_image_url(url: str, **fields: Any) -> Image:
@@ -58,6 +65,14 @@ def as_plain_text(parts: Sequence[Part]) -> str | None:
             return part.text
         return None
     return ""
+
+
+def encode_content(parts: Sequence[Part], encode_part: Callable[[Part], Json]) -> str | list[Json]:
+    """Encode parts as a string if they are one plain text, else as a list without empty parts."""
+    text = as_plain_text(parts)
+    if text is not None:
+        return text
+    return [encoded for part in parts if (encoded := encode_part(part))]
 
 
 def as_result_content(parts: Iterable[Part]) -> str | tuple[ContentPart, ...]:

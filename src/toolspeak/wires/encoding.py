@@ -261,6 +261,13 @@ class RequestEncoder:
         names = self.request.tool_choice.names
         return [self.names.to_wire(name, namespaces.get(name)) for name in names]
 
+    def encode_chosen_tools(self, freeform_type: str = "custom") -> list[tuple[str, str]]:
+        """Return the type and name of each tool that the tool choice names, for OpenAI's APIs."""
+        freeform = {tool.name for tool in self.request.tools or () if tool.freeform}
+        names = self.request.tool_choice.names
+        types = [freeform_type if name in freeform else "function" for name in names]
+        return list(zip(types, self.encode_choice_names(), strict=True))
+
     def select_allowed_tools(self) -> tuple[Tool, ...]:
         """Return the tools that may be called, for an API that cannot choose among more."""
         tools, names = self.request.tools or (), self.request.tool_choice.names
@@ -372,7 +379,12 @@ def _rank_effort(effort: str) -> int:
     return EFFORTS.index(effort) if effort in EFFORTS else EFFORTS.index("medium")
 
 
-# Fields of an `extra` that only concern their own API.
+# Keys of an `extra` that only concern their own API.
+
+
+def public_fields(extra: Json) -> Json:
+    """Return the fields of an `extra` that are not private."""
+    return {key: value for key, value in extra.items() if not key.startswith(PRIVATE)}
 
 
 def mark_private(fields: Json, private: Container[str]) -> Json:

@@ -1,6 +1,11 @@
-"""The kind of an upstream's error, by its HTTP status and its text."""
+"""Upstreams' errors: their kinds, and the format that several APIs share.
+
+{"error": {"message": "…", "type": "invalid_request_error", "param": null, "code": null}}
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from ..types import Failure, FailureKind
 from .fields import Json
@@ -20,12 +25,8 @@ _KIND_BY_STATUS: dict[int, FailureKind] = {
     504: "timeout",
     529: "overloaded",
 }
-
-
 UNKNOWN_STATUS = 500
 """The status of an error within a stream, until its code tells more."""
-
-
 STATUS_BY_CODE = {
     "invalid_request_error": 400,
     "invalid_prompt": 400,
@@ -44,8 +45,6 @@ STATUS_BY_CODE = {
     "server_is_overloaded": 529,
 }
 """Statuses by error code, for errors that come without one."""
-
-
 _CONTEXT_PHRASES = (
     "context_length",
     "context length",
@@ -82,3 +81,29 @@ def classify_failure(
         param,
         details,
     )
+
+
+def decode_failure(status: int, body: Any) -> Failure:
+    """Decode the body of an error in the shared format, or one that is merely a text."""
+    error = body.get("error", body) if isinstance(body, dict) else body
+    if not isinstance(error, dict):
+        return classify_failure(status, str(error or ""))
+    codes = (error.get("code"), error.get("type"))
+    code = codes[0] or codes[1]
+    message = str(error.get("message") or error.get("detail") or "")
+    if status == UNKNOWN_STATUS:
+        status = next((found for code in codes if (found := _find_status(code))), status)
+    param, details = error.get("param"), error.get("details")
+    return classify_failure(
+        status,
+        message,
+        str(code) if code else None,
+        str(param) if param else None,
+        details if isinstance(details, dict) else None,
+    )
+
+
+def _find_status(code: Any) -> int | None:
+    if isinstance(code, int) and 400 <= code < 600:
+        return code
+    return STATUS_BY_CODE.get(str(code))

@@ -147,6 +147,11 @@ class Fields:
         """Return a field and leave it in place."""
         return self._left.get(key)
 
+    def peek_text(self, key: str) -> str:
+        """Return a field that holds text and leave it in place; "" for any other field."""
+        value = self._left.get(key)
+        return value if isinstance(value, str) else ""
+
     def update(self, fields: Mapping[str, Any]) -> None:
         self._left.update(fields)
 

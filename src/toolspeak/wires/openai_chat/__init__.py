@@ -5,15 +5,20 @@
 data: {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "call_1", "function": {…}}]}}]}
 """
 
+from ..errors import decode_failure
 from ..framing import ServerSentEvents
 from ..wire import Wire
-from .errors import decode_failure, encode_failure
-from .fast_path import can_forward, parse_reply_body, read_text_chunk
-from .parts import NAME
-from .reply_decoding import ChatReplyDecoder
-from .reply_encoding import ChatStreamEncoder, encode_reply, is_frame_wanted
-from .request_decoding import decode_request
-from .request_encoding import encode_request
+from .reply import (
+    ChatReplyDecoder,
+    ChatStreamEncoder,
+    can_forward,
+    encode_failure,
+    encode_reply,
+    is_frame_wanted,
+    parse_reply_body,
+    read_text_chunk,
+)
+from .request import NAME, decode_request, encode_request
 
 WIRE = Wire(
     name=NAME,

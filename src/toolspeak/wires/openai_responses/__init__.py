@@ -6,14 +6,14 @@ event: response.function_call_arguments.delta
 data: {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": "{\"city\""}
 """
 
+from ..errors import decode_failure
 from ..framing import ServerSentEvents
+from ..openai_chat.reply import encode_failure
 from ..wire import Wire
-from .errors import decode_failure, encode_failure
-from .parts import NAME
+from .items import NAME
 from .reply_decoding import ResponsesReplyDecoder
 from .reply_encoding import ResponsesStreamEncoder, encode_reply
-from .request_decoding import decode_request
-from .request_encoding import encode_request
+from .request import decode_request, encode_request
 
 WIRE = Wire(
     name=NAME,
@@ -26,6 +26,6 @@ WIRE = Wire(
     encode_failure=encode_failure,
     framing=ServerSentEvents,
     messages_field="input",
-    # OpenAI streams it, and Codex makes its conversation shorter for nothing else.
+    # Only this streamed error makes Codex shorten its conversation.
     streamed_failures=frozenset({"context_length"}),
 )

@@ -1,4 +1,4 @@
-"""An upstream's response, whole or in events."""
+"""Decodes an upstream's response, whole or as a stream of events."""
 
 from __future__ import annotations
 
@@ -7,53 +7,59 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from ...events import Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
-from ...types import Other, StopReason, Usage
+from ...events import ITEM_ID, Event, Finish, PartAdded, ReasoningDelta, Started, TextDelta
+from ...types import Failure, Other, StopReason, Usage
 from ..calls import CallAssembler
+from ..content import REFUSAL
 from ..encoding import omit_none
+from ..errors import UNKNOWN_STATUS, decode_failure
 from ..fields import Fields, Json
 from ..wire import ReplyDecoder
-from .errors import decode_stream_failure
-from .parts import BETWEEN, ID, NAME, STOPS, leftover, picture, thought
+from .items import NAME, PARAGRAPH_BREAK, decode_image_item, decode_reasoning, take_rest
 
-_CALLS = ("function_call", "custom_tool_call")
-_OF_A_CALL = ("call_id", "name", "namespace", "arguments", "input")
-_OWN_TO_A_REPLY = (
+INCOMPLETE_REASONS: dict[str, StopReason] = {
+    "max_output_tokens": "length",
+    "content_filter": "filter",
+    "max_messages": "pause",
+    "steered": "pause",
+}
+"""Stop reasons by the `reason` that a response gives for being incomplete."""
+_CALL_ITEMS = ("function_call", "custom_tool_call")
+_OWN_FIELDS = (
     *("object", "created_at", "completed_at", "status", "output", "usage", "error"),
     *("incomplete_details", "tools", "tool_choice", "instructions", "metadata"),
     *("previous_response_id", "user"),
 )
-"""What a response says that the one to the client says for itself."""
+"""Fields of a response that the response to the client sets itself."""
 
 
-class _Item:
-    """An item of the output, and what of it has been told."""
+class _ItemState:
+    """An item of the output, and which of it has been decoded."""
 
     def __init__(self, kind: str, identity: str) -> None:
         self.kind = kind
         self.id = identity
-        self.told: set[int] = set()
-        """The parts of which some words came, or all."""
-        self.closed: set[int] = set()
-        """The parts that were over."""
+        self.sent_parts: set[int] = set()
+        """Parts of which some text has been emitted."""
+        self.closed_parts: set[int] = set()
         self.refusals: dict[int, str] = {}
-        self.voice = ""
-        """Whether a thought comes as a summary or in its own words. If it comes as both, one of
-        them is told."""
-        self.started = self.streamed = self.over = False
-        self.given: Any = None
-        """A call's arguments, where they came in one piece."""
+        """Refusals so far, by part: they are emitted whole."""
+        self.reasoning_field = ""
+        """"summary" or "content": if reasoning comes as both, only the first is emitted."""
+        self.is_started = self.is_streamed = self.is_done = False
+        self.arguments: Any = None
+        """A call's arguments, if they came whole."""
 
 
 class ResponsesReplyDecoder(ReplyDecoder):
-    """Events of a stream, or a whole response, to events. What came in pieces is not told again
-    when it comes whole; what did not come in pieces is."""
+    """Decodes events, or a whole response. Many events repeat earlier ones; what has been emitted
+    is not emitted again."""
 
     def __init__(self, calls: CallAssembler) -> None:
         super().__init__(calls)
-        self._all: list[_Item] = []
-        self._items: dict[int, _Item] = {}
-        self._by_id: dict[str, _Item] = {}
+        self._items: list[_ItemState] = []
+        self._by_index: dict[int, _ItemState] = {}
+        self._by_id: dict[str, _ItemState] = {}
         self._is_refused = False
         self._stop_reason: StopReason = "stop"
 
@@ -61,20 +67,20 @@ class ResponsesReplyDecoder(ReplyDecoder):
         fields = Fields(frame)
         kind = fields.take_text("type")
         if not kind and (fields.has("output") or fields.peek("object") == "response"):
-            yield from self._over(fields)
+            yield from self._decode_response(fields)
         elif kind == "error" or (not kind and fields.has("error")):
-            yield decode_stream_failure(fields.rest())
-        elif (told := self._EVENTS.get(kind)) is not None:
-            if not self._is_started and kind not in _LIFECYCLE:
-                yield from self._begin(Fields({}))
-            yield from told(self, fields)
+            yield _decode_failure(fields.rest())
+        elif (decode := self._EVENTS.get(kind)) is not None:
+            if not self._is_started and kind not in _LIFECYCLE_EVENTS:
+                yield from self._start(Fields({}))
+            yield from decode(self, fields)
 
     def finish(self) -> Iterator[Event]:
-        for item in self._all:
+        for item in self._items:
             for index, text in item.refusals.items():
-                yield from self._refusal(item, index, text)
-            if item.given is not None:
-                yield from self._calls.end(item, item.given)
+                yield from self._emit_refusal(item, index, text)
+            if item.arguments is not None:
+                yield from self._calls.end(item, item.arguments)
         yield from self._calls.finish(self._stop_reason)
         reason = self._calls.adjust_stop_reason(self._stop_reason)
         if reason == "stop" and self._is_refused:
@@ -83,299 +89,298 @@ class ResponsesReplyDecoder(ReplyDecoder):
 
     # The response.
 
-    def _lifecycle(self, fields: Fields) -> Iterator[Event]:
+    def _decode_progress(self, fields: Fields) -> Iterator[Event]:
         if response := fields.take_object("response"):
-            yield from self._begin(response)
+            yield from self._start(response)
 
-    def _ends(self, fields: Fields) -> Iterator[Event]:
-        yield from self._over(fields.take_object("response") or Fields({"status": "completed"}))
+    def _decode_last_event(self, fields: Fields) -> Iterator[Event]:
+        response = fields.take_object("response") or Fields({"status": "completed"})
+        yield from self._decode_response(response)
 
-    def _begin(self, fields: Fields) -> Iterator[Event]:
+    def _start(self, fields: Fields) -> Iterator[Event]:
         if not self._is_started:
             self._is_started = True
             identity, model = fields.take_text("id"), fields.take_text("model")
-            yield Started(identity, model, wire=NAME, extra=_about(fields) or None)
+            yield Started(identity, model, wire=NAME, extra=_take_response_extra(fields) or None)
 
-    def _over(self, fields: Fields) -> Iterator[Event]:
-        yield from self._begin(Fields(fields.rest(), fields.path))
+    def _decode_response(self, fields: Fields) -> Iterator[Event]:
+        yield from self._start(Fields(fields.rest(), fields.path))
         status = fields.take_text("status") or "completed"
         reason = (fields.take_object("incomplete_details") or Fields({})).take_text("reason")
         if usage := fields.take_object("usage"):
-            self._usage = _usage(usage)
+            self._usage = _decode_usage(usage)
         for index, (item, path) in enumerate(fields.take_items("output")):
-            given = Fields(item, path)
-            yield from self._item_over(self._known(index, given), given)
+            item_fields = Fields(item, path)
+            yield from self._decode_whole_item(self._match_item(index, item_fields), item_fields)
         if status in ("failed", "cancelled"):
-            yield decode_stream_failure(
-                fields.take_any("error") or {"message": f"the response is {status}"}
-            )
+            message = f"The upstream's response is {status}."
+            yield _decode_failure(fields.take_any("error") or {"message": message})
             return
         self._raw_stop = reason or status
         if status == "incomplete":
-            self._stop_reason = STOPS.get(reason, "length")
-        for known in ("id", "model"):
-            fields.take_any(known)
-        self._extra = _about(fields)
+            self._stop_reason = INCOMPLETE_REASONS.get(reason, "length")
+        fields.discard("id", "model")
+        self._extra = _take_response_extra(fields)
 
-    # The items.
+    # Items.
 
-    def _new(self, kind: str, index: int | None, identity: str, call: str = "") -> _Item:
-        item = _Item(kind, identity)
-        self._all.append(item)
+    def _add_item(self, kind: str, index: int | None, *identities: str) -> _ItemState:
+        item = _ItemState(kind, identities[0])
+        self._items.append(item)
         if index is not None:
-            self._items[index] = item
-        for known in filter(None, (identity, call)):
-            self._by_id[known] = item
+            self._by_index[index] = item
+        self._by_id |= {identity: item for identity in identities if identity}
         return item
 
-    def _known(self, index: int | None, fields: Fields) -> _Item:
-        """The item that is shown whole, if it came before. Some servers change the ids, and others
-        the order."""
-        kind = _word(fields, "type")
-        identities = _word(fields, "id"), _word(fields, "call_id")
-        for identity in filter(None, identities):
-            if identity in self._by_id:
-                return self._by_id[identity]
-        item = None if index is None else self._items.get(index)
+    def _find_by_id(self, *identities: str) -> _ItemState | None:
+        known = (self._by_id[identity] for identity in identities if identity in self._by_id)
+        return next(known, None)
+
+    def _match_item(self, index: int | None, fields: Fields) -> _ItemState:
+        """Return the state of an item that comes whole. Some servers change the ids on the way,
+        and others the order."""
+        kind = fields.peek_text("type")
+        identities = fields.peek_text("id"), fields.peek_text("call_id")
+        if item := self._find_by_id(*identities):
+            return item
+        item = None if index is None else self._by_index.get(index)
         if item is not None and item.kind == kind:
             return item
-        return self._new(kind, index if item is None else None, *identities)
+        return self._add_item(kind, index if item is None else None, *identities)
 
-    def _at(self, fields: Fields, kind: str) -> _Item:
-        """The item that an event is about."""
+    def _find_item(self, fields: Fields, kind: str) -> _ItemState:
+        """Return the item that an event is about."""
         index, identity = fields.take("output_index", int), fields.take_text("item_id")
-        found = self._items.get(index) if index is not None else None
-        found = found or self._by_id.get(identity)
-        return found or self._new(kind, index, identity)
+        item = self._by_index.get(index) if index is not None else None
+        return item or self._by_id.get(identity) or self._add_item(kind, index, identity)
 
-    def _added(self, fields: Fields) -> Iterator[Event]:
-        """An item begins; some servers say so twice."""
-        given = Fields(fields.take_any("item"), fields.path_of("item"))
+    def _decode_item_start(self, fields: Fields) -> Iterator[Event]:
+        """Start an item; some servers announce it twice."""
+        item_fields = Fields(fields.take_any("item"), fields.path_of("item"))
         index = fields.take("output_index", int)
-        kind, identities = _word(given, "type"), (_word(given, "id"), _word(given, "call_id"))
-        known = (self._by_id[identity] for identity in identities if identity in self._by_id)
-        item = next(known, None) or self._new(kind, index, *identities)
-        if kind in _CALLS and item.kind in _CALLS and not item.over:
-            item.kind = item.kind if item.started else kind
-            yield from self._call(item, given)
+        kind = item_fields.peek_text("type")
+        identities = item_fields.peek_text("id"), item_fields.peek_text("call_id")
+        item = self._find_by_id(*identities) or self._add_item(kind, index, *identities)
+        if kind in _CALL_ITEMS and item.kind in _CALL_ITEMS and not item.is_done:
+            item.kind = item.kind if item.is_started else kind
+            yield from self._start_call(item, item_fields)
 
-    def _done(self, fields: Fields) -> Iterator[Event]:
-        given = Fields(fields.take_any("item"), fields.path_of("item"))
-        item = self._known(fields.take("output_index", int), given)
-        yield from self._item_over(item, given)
+    def _decode_item_end(self, fields: Fields) -> Iterator[Event]:
+        item_fields = Fields(fields.take_any("item"), fields.path_of("item"))
+        item = self._match_item(fields.take("output_index", int), item_fields)
+        yield from self._decode_whole_item(item, item_fields)
 
-    def _item_over(self, item: _Item, fields: Fields) -> Iterator[Event]:
-        if item.over:
+    def _decode_whole_item(self, item: _ItemState, fields: Fields) -> Iterator[Event]:
+        """Emit all of an item that has not been emitted."""
+        if item.is_done:
             return
-        item.over = True
+        item.is_done = True
         if item.kind == "message":
-            yield from self._message_over(item, fields)
+            yield from self._decode_whole_message(item, fields)
         elif item.kind == "reasoning":
-            yield from self._thought_over(item, fields)
-        elif item.kind in _CALLS:
-            yield from self._call_over(item, fields)
+            yield from self._decode_whole_reasoning(item, fields)
+        elif item.kind in _CALL_ITEMS:
+            yield from self._decode_whole_call(item, fields)
         else:
-            drawn = picture(fields) if item.kind == "image_generation_call" else None
-            yield from self._calls.emit(PartAdded(drawn or Other(fields.rest())))
+            is_image = item.kind == "image_generation_call"
+            image = decode_image_item(fields) if is_image else None
+            yield from self._calls.emit(PartAdded(image or Other(fields.rest())))
 
-    # What is said.
+    # Messages.
 
-    def _text(self, fields: Fields) -> Iterator[Event]:
-        item, index = self._at(fields, "message"), fields.take("content_index", int) or 0
-        item.told.add(index)
+    def _find_part(self, fields: Fields) -> tuple[_ItemState, int]:
+        return self._find_item(fields, "message"), fields.take("content_index", int) or 0
+
+    def _decode_text_delta(self, fields: Fields) -> Iterator[Event]:
+        item, index = self._find_part(fields)
+        item.sent_parts.add(index)
         if delta := fields.take_text("delta"):
             yield from self._calls.emit(TextDelta(delta, item=item.id))
 
-    def _text_whole(self, fields: Fields) -> Iterator[Event]:
-        item, index = self._at(fields, "message"), fields.take("content_index", int) or 0
-        yield from self._words(item, index, fields.take_text("text"))
+    def _decode_whole_text(self, fields: Fields) -> Iterator[Event]:
+        yield from self._emit_text(*self._find_part(fields), fields.take_text("text"))
 
-    def _words(self, item: _Item, index: int, text: str) -> Iterator[Event]:
-        if text and index not in item.told:
-            item.told.add(index)
+    def _emit_text(self, item: _ItemState, index: int, text: str) -> Iterator[Event]:
+        if text and index not in item.sent_parts:
+            item.sent_parts.add(index)
             yield from self._calls.emit(TextDelta(text, item=item.id))
 
-    def _refusal_more(self, fields: Fields) -> Iterator[Event]:
-        """Refusals are short, and one text each: they wait until they are whole."""
-        item, index = self._at(fields, "message"), fields.take("content_index", int) or 0
+    def _decode_refusal_delta(self, fields: Fields) -> Iterator[Event]:
+        item, index = self._find_part(fields)
         item.refusals[index] = item.refusals.get(index, "") + fields.take_text("delta")
         yield from ()
 
-    def _refusal_whole(self, fields: Fields) -> Iterator[Event]:
-        item, index = self._at(fields, "message"), fields.take("content_index", int) or 0
-        yield from self._refusal(item, index, fields.take_text("refusal"))
+    def _decode_whole_refusal(self, fields: Fields) -> Iterator[Event]:
+        yield from self._emit_refusal(*self._find_part(fields), fields.take_text("refusal"))
 
-    def _refusal(self, item: _Item, index: int, text: str) -> Iterator[Event]:
-        if text and index not in item.told:
-            item.told.add(index)
+    def _emit_refusal(self, item: _ItemState, index: int, text: str) -> Iterator[Event]:
+        if text and index not in item.sent_parts:
+            item.sent_parts.add(index)
             self._is_refused = True
-            yield from self._calls.emit(TextDelta(text, {"type": "refusal"}, item.id))
+            yield from self._calls.emit(TextDelta(text, REFUSAL, item.id))
 
-    def _part_over(self, fields: Fields) -> Iterator[Event]:
-        item, index = self._at(fields, "message"), fields.take("content_index", int) or 0
+    def _decode_part_end(self, fields: Fields) -> Iterator[Event]:
+        item, index = self._find_part(fields)
         if item.kind == "message" and (part := fields.take_object("part")):
-            yield from self._part(item, index, part)
+            yield from self._decode_whole_part(item, index, part)
 
-    def _part(self, item: _Item, index: int, fields: Fields) -> Iterator[Event]:
-        if index in item.closed:
+    def _decode_whole_part(self, item: _ItemState, index: int, fields: Fields) -> Iterator[Event]:
+        if index in item.closed_parts:
             return
-        item.closed.add(index)
-        if _word(fields, "type") == "refusal":
-            yield from self._refusal(item, index, fields.take_text("refusal"))
+        item.closed_parts.add(index)
+        if fields.peek_text("type") == "refusal":
+            yield from self._emit_refusal(item, index, fields.take_text("refusal"))
             return
-        yield from self._words(item, index, fields.take_text("text"))
-        if extra := leftover(fields):
-            yield from self._calls.emit(TextDelta("", extra, item.id))
+        yield from self._emit_text(item, index, fields.take_text("text"))
+        yield from self._emit_extra(item, fields)
 
-    def _message_over(self, item: _Item, fields: Fields) -> Iterator[Event]:
-        fields.take_any("role")
+    def _decode_whole_message(self, item: _ItemState, fields: Fields) -> Iterator[Event]:
+        fields.discard("role")
         for index, (part, path) in enumerate(fields.take_items("content")):
-            yield from self._part(item, index, Fields(part, path))
-        if extra := leftover(fields):
+            yield from self._decode_whole_part(item, index, Fields(part, path))
+        yield from self._emit_extra(item, fields)
+
+    def _emit_extra(self, item: _ItemState, fields: Fields) -> Iterator[Event]:
+        if extra := take_rest(fields):
             yield from self._calls.emit(TextDelta("", extra, item.id))
 
-    # What is thought.
+    # Reasoning.
 
-    def _summary(self, fields: Fields) -> Iterator[Event]:
-        index = fields.take("summary_index", int) or 0
-        yield from self._thought(fields, "summary", index, fields.take_text("delta"))
+    def _decode_summary(self, fields: Fields) -> Iterator[Event]:
+        yield from self._decode_reasoning_text(fields, "summary")
 
-    def _own_words(self, fields: Fields) -> Iterator[Event]:
-        index = fields.take("content_index", int) or 0
-        yield from self._thought(fields, "content", index, fields.take_text("delta"))
+    def _decode_reasoning_content(self, fields: Fields) -> Iterator[Event]:
+        yield from self._decode_reasoning_text(fields, "content")
 
-    def _summary_whole(self, fields: Fields) -> Iterator[Event]:
-        index = fields.take("summary_index", int) or 0
-        yield from self._thought(fields, "summary", index, fields.take_text("text"), whole=True)
-
-    def _own_words_whole(self, fields: Fields) -> Iterator[Event]:
-        index = fields.take("content_index", int) or 0
-        yield from self._thought(fields, "content", index, fields.take_text("text"), whole=True)
-
-    def _thought(
-        self, fields: Fields, voice: str, index: int, text: str, *, whole: bool = False
-    ) -> Iterator[Event]:
-        item = self._at(fields, "reasoning")
-        item.voice = item.voice or voice
-        if not text or item.voice != voice or (whole and index in item.told):
+    def _decode_reasoning_text(self, fields: Fields, field: str) -> Iterator[Event]:
+        """Decode a piece of reasoning, or all of a text of it."""
+        index = fields.take(f"{field}_index", int) or 0
+        delta = fields.take_text("delta")
+        text = delta or fields.take_text("text")
+        item = self._find_item(fields, "reasoning")
+        item.reasoning_field = item.reasoning_field or field
+        is_repeated = not delta and index in item.sent_parts
+        if not text or item.reasoning_field != field or is_repeated:
             return
-        gap = BETWEEN if item.told and index not in item.told else ""
-        item.told.add(index)
+        is_new_part = bool(item.sent_parts) and index not in item.sent_parts
+        item.sent_parts.add(index)
+        gap = PARAGRAPH_BREAK if is_new_part else ""
         yield from self._calls.emit(ReasoningDelta(gap + text, item=item.id))
 
-    def _thought_over(self, item: _Item, fields: Fields) -> Iterator[Event]:
-        identity = _word(fields, "id")
-        thinking = thought(fields)
-        if isinstance(thinking, Other) and not item.told:
-            told: Event = PartAdded(thinking)
-        elif isinstance(thinking, Other):
-            told = ReasoningDelta("", None, {ID: identity} if identity else None, item.id)
+    def _decode_whole_reasoning(self, item: _ItemState, fields: Fields) -> Iterator[Event]:
+        identity = fields.peek_text("id")
+        part = decode_reasoning(fields)
+        if isinstance(part, Other) and not item.sent_parts:
+            event: Event = PartAdded(part)
+        elif isinstance(part, Other):
+            extra = {ITEM_ID: identity} if identity else None
+            event = ReasoningDelta("", None, extra, item.id)
         else:
-            text = "" if item.told else thinking.text
-            told = ReasoningDelta(text, thinking.signature, thinking.extra or None, item.id)
-        yield from self._calls.emit(told)
+            text = "" if item.sent_parts else part.text
+            event = ReasoningDelta(text, part.signature, part.extra or None, item.id)
+        yield from self._calls.emit(event)
 
-    # What is called.
+    # Calls.
 
-    def _call(self, item: _Item, fields: Fields) -> Iterator[Event]:
-        if item.started or not (name := fields.take_text("name")):
+    def _start_call(self, item: _ItemState, fields: Fields) -> Iterator[Event]:
+        if item.is_started or not (name := fields.take_text("name")):
             return
-        item.started = True
+        item.is_started = True
         yield from self._calls.start(
             item,
-            _word(fields, "call_id") or _word(fields, "id"),
+            fields.peek_text("call_id") or fields.peek_text("id"),
             name,
             namespace=fields.take("namespace", str),
             freeform=item.kind == "custom_tool_call",
-            extra={ID: item.id} if item.id else None,
+            extra={ITEM_ID: item.id} if item.id else None,
         )
 
-    def _arguments(self, fields: Fields) -> Iterator[Event]:
-        item = self._at(fields, "function_call")
-        if item.started:
-            item.streamed = True
+    def _decode_arguments_delta(self, fields: Fields) -> Iterator[Event]:
+        item = self._find_item(fields, "function_call")
+        if item.is_started:
+            item.is_streamed = True
             yield from self._calls.append(item, fields.take_text("delta"))
 
-    def _arguments_whole(self, fields: Fields) -> Iterator[Event]:
-        """The item's end, which follows, says the same; not with every server."""
-        item = self._at(fields, "function_call")
-        given = fields.take_any("arguments", "input")
-        if item.streamed:
+    def _decode_whole_arguments(self, fields: Fields) -> Iterator[Event]:
+        """Decode arguments that came whole. Not every server repeats them at the item's end."""
+        item = self._find_item(fields, "function_call")
+        arguments = fields.take_any("arguments", "input")
+        if item.is_streamed:
             return
-        if item.started and isinstance(given, str):
-            item.streamed = True
-            yield from self._calls.append(item, given)
+        if item.is_started and isinstance(arguments, str):
+            item.is_streamed = True
+            yield from self._calls.append(item, arguments)
         else:
-            item.given = given
+            item.arguments = arguments
 
-    def _call_over(self, item: _Item, fields: Fields) -> Iterator[Event]:
-        yield from self._call(item, fields)
-        if not item.started:
+    def _decode_whole_call(self, item: _ItemState, fields: Fields) -> Iterator[Event]:
+        yield from self._start_call(item, fields)
+        if not item.is_started:
             yield from self._calls.reject(fields.rest(), "the call does not name a tool")
-        text = fields.take_any("arguments", "input")
-        given = None if item.streamed else item.given if text is None else text
-        cut = fields.peek("status") == "incomplete"
-        for known in _OF_A_CALL:
-            fields.take_any(known)
-        yield from self._calls.end(item, given, cut=cut, extra=leftover(fields))
+        whole = fields.take_any("arguments", "input")
+        whole = item.arguments if whole is None else whole
+        is_cut = fields.peek("status") == "incomplete"
+        fields.discard("call_id", "name", "namespace", "arguments", "input")
+        arguments, extra = None if item.is_streamed else whole, take_rest(fields)
+        yield from self._calls.end(item, arguments, cut=is_cut, extra=extra)
 
     _EVENTS: ClassVar[dict[str, Callable[[ResponsesReplyDecoder, Fields], Iterator[Event]]]] = {
-        "response.created": _lifecycle,
-        "response.queued": _lifecycle,
-        "response.in_progress": _lifecycle,
-        "response.completed": _ends,
-        "response.incomplete": _ends,
-        "response.failed": _ends,
-        "response.output_item.added": _added,
-        "response.output_item.done": _done,
-        "response.output_text.delta": _text,
-        "response.output_text.done": _text_whole,
-        "response.refusal.delta": _refusal_more,
-        "response.refusal.done": _refusal_whole,
-        "response.content_part.done": _part_over,
-        "response.reasoning_summary_text.delta": _summary,
-        "response.reasoning_summary_text.done": _summary_whole,
-        "response.reasoning_text.delta": _own_words,
-        "response.reasoning_text.done": _own_words_whole,
-        "response.function_call_arguments.delta": _arguments,
-        "response.function_call_arguments.done": _arguments_whole,
-        "response.custom_tool_call_input.delta": _arguments,
-        "response.custom_tool_call_input.done": _arguments_whole,
+        "response.created": _decode_progress,
+        "response.queued": _decode_progress,
+        "response.in_progress": _decode_progress,
+        "response.completed": _decode_last_event,
+        "response.incomplete": _decode_last_event,
+        "response.failed": _decode_last_event,
+        "response.output_item.added": _decode_item_start,
+        "response.output_item.done": _decode_item_end,
+        "response.output_text.delta": _decode_text_delta,
+        "response.output_text.done": _decode_whole_text,
+        "response.refusal.delta": _decode_refusal_delta,
+        "response.refusal.done": _decode_whole_refusal,
+        "response.content_part.done": _decode_part_end,
+        "response.reasoning_summary_text.delta": _decode_summary,
+        "response.reasoning_summary_text.done": _decode_summary,
+        "response.reasoning_text.delta": _decode_reasoning_content,
+        "response.reasoning_text.done": _decode_reasoning_content,
+        "response.function_call_arguments.delta": _decode_arguments_delta,
+        "response.function_call_arguments.done": _decode_whole_arguments,
+        "response.custom_tool_call_input.delta": _decode_arguments_delta,
+        "response.custom_tool_call_input.done": _decode_whole_arguments,
     }
-    """What the events say that say anything new; of a hosted tool, its item says it all."""
+    """All events that matter. Those of hosted tools do not: the whole item follows them."""
 
 
-_LIFECYCLE = frozenset(
+_LIFECYCLE_EVENTS = frozenset(
     f"response.{state}"
     for state in ("created", "queued", "in_progress", "completed", "incomplete", "failed")
 )
 
 
-def _word(fields: Fields, key: str) -> str:
-    value = fields.peek(key)
-    return value if isinstance(value, str) else ""
+def _decode_failure(value: Any) -> Failure:
+    """Decode an `error` event, or the error of a failed response."""
+    error = value.get("error", value) if isinstance(value, dict) else value
+    return decode_failure(UNKNOWN_STATUS, {"error": error})
 
 
-def _about(fields: Fields) -> Json:
-    """What a response says of itself, for a client of the same API."""
-    for key in _OWN_TO_A_REPLY:
-        fields.take_any(key)
+def _take_response_extra(fields: Fields) -> Json:
+    """Return the fields of a response for clients of the same API."""
+    fields.discard(*_OWN_FIELDS)
     return fields.rest()
 
 
-def _usage(fields: Fields) -> Usage:
+def _decode_usage(fields: Fields) -> Usage:
     read = fields.take_object("input_tokens_details") or Fields({})
     written = fields.take_object("output_tokens_details") or Fields({})
-    counted = Usage(
+    usage = Usage(
         input=fields.take("input_tokens", int) or 0,
         output=fields.take("output_tokens", int) or 0,
         cached=read.take("cached_tokens", int) or 0,
         cache_written=read.take("cache_write_tokens", int) or 0,
         reasoning=written.take("reasoning_tokens", int) or 0,
     )
-    if fields.peek("total_tokens") == counted.input + counted.output:
-        fields.take_any("total_tokens")
-    beside = omit_none(
+    if fields.peek("total_tokens") == usage.input + usage.output:
+        fields.discard("total_tokens")
+    details = omit_none(
         input_tokens_details=read.rest() or None, output_tokens_details=written.rest() or None
     )
-    return replace(counted, extra=fields.rest() | beside)
+    return replace(usage, extra=fields.rest() | details)

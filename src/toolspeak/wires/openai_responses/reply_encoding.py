@@ -1,4 +1,4 @@
-"""A response for a client, whole or in events."""
+"""Encodes a response for a client, whole or as a stream of events."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ...calls import json_values as jsonish
-from ...calls.json_values import json_equal
+from ...calls.json_values import STRICT_DECODER, json_equal
 from ...events import (
+    ITEM_ID,
     ArgumentsDelta,
     CallEnd,
     CallRejected,
@@ -23,34 +23,37 @@ from ...events import (
     unfold,
 )
 from ...types import Failure, Image, Other, Reasoning, Reply, Request, Text, ToolCall, Usage
-from ..encoding import ANY_NAME
+from ..content import REFUSAL, is_refusal
+from ..encoding import ANY_NAME, public_fields
 from ..fields import Json
 from ..framing import encode_sse
+from ..openai_chat.reply import encode_failure
 from ..wire import Envelope
-from .errors import encode_stream_failure
-from .parts import (
-    CONTINUED,
-    FILTERED,
-    ID,
+from .items import (
     INSTRUCTIONS,
     NAME,
-    STOPS,
-    STOPS_OUT,
-    call_item,
-    image_item,
-    input_of,
-    is_refusal,
-    message_item,
-    of_the_message,
-    reasoning_item,
-    said,
-    text_part,
+    encode_assistant_message,
+    encode_call,
+    encode_call_input,
+    encode_image_item,
+    encode_output_text,
+    encode_reasoning,
+    encode_summary,
+    message_fields,
 )
-from .request_encoding import ResponsesRequestEncoder
+from .reply_decoding import INCOMPLETE_REASONS
+from .request import PREVIOUS_RESPONSE, ResponsesRequestEncoder
 
-_LONGEST = 48
-"""What of a response's id is part of its items' ids, which have to be short."""
-_ECHOED: Json = {
+_MAX_ID_SUFFIX = 48
+"""The length of a response's id in the ids of its items, which must be short."""
+_CONTENT_FILTER = "content_filter"
+_INCOMPLETE_REASONS = {"length": "max_output_tokens", "filter": _CONTENT_FILTER}
+_ERROR_CODES = {
+    "bad_request": "invalid_prompt",
+    "context_length": "context_length_exceeded",
+    "rate_limit": "rate_limit_exceeded",
+}
+_REQUEST_FIELDS: Json = {
     "background": False,
     "instructions": None,
     "max_output_tokens": None,
@@ -72,101 +75,92 @@ _ECHOED: Json = {
     "truncation": "disabled",
     "user": None,
 }
-"""What a response repeats of its request, and what it says if that says nothing."""
-
-
-class ResponsesStreamEncoder:
-    """Events to the events of a stream."""
-
-    def __init__(self, envelope: Envelope) -> None:
-        self._writer = _Writer(envelope)
-        self._count = 0
-
-    def feed(self, event: Event) -> bytes:
-        return b"".join(map(self._framed, self._writer.feed(event)))
-
-    def _framed(self, event: Json) -> bytes:
-        numbered = {"type": event["type"], "sequence_number": self._count, **event}
-        self._count += 1
-        return encode_sse(numbered, event["type"])
+"""Fields of its request that a response repeats, with their defaults."""
 
 
 def encode_reply(reply: Reply, envelope: Envelope) -> Json:
-    """The reply as a whole response: the one that its stream would end in."""
-    writer = _Writer(envelope)
-    told = [out for event in unfold(reply) for out in writer.feed(event)]
-    return told[-1]["response"]
+    """Encode the response in which the reply's stream would end."""
+    encoder = ResponsesStreamEncoder(envelope)
+    encoded = [json for event in unfold(reply) for json in encoder.encode(event)]
+    return encoded[-1]["response"]
 
 
-class _Writer:
-    """Tells what happens in this API's events, and keeps the response that they amount to."""
+class ResponsesStreamEncoder:
+    """Encodes events, and collects the response that they amount to."""
 
     def __init__(self, envelope: Envelope) -> None:
         self._envelope = envelope
+        self._event_count = 0
         self._head: Json = {}
-        self._same = False
-        """The reply came by this very API: its every `extra` rides along."""
-        self._refused = False
-        """The model said why it does not answer."""
+        self._is_same_wire = False
+        """The reply came by this very API, so every `extra` is sent along."""
+        self._has_refusal = False
         self._usage: Usage | None = None
         self._open: OutputItem | None = None
         self._output: list[Json] = []
-        self._count = 0
-        """How many items have begun."""
+        self._item_count = 0
+        """Items that have started."""
 
-    def feed(self, event: Event) -> Iterator[Json]:
+    def feed(self, event: Event) -> bytes:
+        return b"".join(map(self._frame, self.encode(event)))
+
+    def _frame(self, event: Json) -> bytes:
+        numbered = {"type": event["type"], "sequence_number": self._event_count, **event}
+        self._event_count += 1
+        return encode_sse(numbered, event["type"])
+
+    def encode(self, event: Event) -> Iterator[Json]:
+        """Encode an event as events of this API."""
         if not self._head:
-            yield from self._begin(event if isinstance(event, Started) else Started())
-        yield from self._event(event)
-
-    def _event(self, event: Event) -> Iterator[Json]:
+            yield from self._start(event if isinstance(event, Started) else Started())
         match event:
             case TextDelta():
-                yield from self._text(event)
+                yield from self._encode_text(event)
             case ReasoningDelta():
-                yield from self._thought(event)
+                yield from self._encode_reasoning(event)
             case CallStart():
-                identity = self._id("ctc" if event.freeform else "fc", event.extra)
-                yield from self._next(CallItem(self._count, identity, event))
+                identity = self._choose_id("ctc" if event.freeform else "fc", event.extra)
+                yield from self._open_item(CallItem(self._item_count, identity, event))
             case ArgumentsDelta() if isinstance(self._open, CallItem):
-                yield self._open.more(event.json)
+                yield self._open.add(event.json)
             case CallEnd() if isinstance(self._open, CallItem):
-                yield from self._open.ended(event.call, said(self._carried(event.call.extra)))
-                self._keep()
+                extra = public_fields(self._carry(event.call.extra))
+                yield from self._open.end(event.call, extra)
+                self._collect_item()
             case CallRejected() if isinstance(self._open, CallItem):
                 if event.index == self._open.call_index:
-                    yield from self._open.taken_back()
+                    yield from self._open.cancel()
                     self._open = None
             case PartAdded():
-                yield from self._part(event.part)
+                yield from self._encode_part(event.part)
             case Failure():
-                yield from self._failed(event)
+                yield from self._encode_failure(event)
             case Finish():
-                yield from self._finish(event)
+                yield from self._encode_finish(event)
             case _:
                 pass
 
     # The response.
 
-    def _begin(self, event: Started) -> Iterator[Json]:
-        self._same = event.wire == NAME
+    def _start(self, event: Started) -> Iterator[Json]:
+        self._is_same_wire = event.wire == NAME
         self._usage = event.usage
         request = self._envelope.request
-        own = f"resp_{self._envelope.id.removeprefix('resp_') or 0}"
-        is_known = event.id and (self._same or event.id.startswith("resp_"))
-        carried = (event.extra or {}) if self._same else {}
+        own_id = f"resp_{self._envelope.id.removeprefix('resp_') or 0}"
+        is_known = event.id and (self._is_same_wire or event.id.startswith("resp_"))
+        extra = self._carry(event.extra)
         self._head = {
-            "id": event.id if is_known else own,
+            "id": event.id if is_known else own_id,
             "object": "response",
             "created_at": self._envelope.created,
             "model": event.model or request.model,
-            **{key: value for key, value in carried.items() if key not in ("id", "model")},
-            **_echo(request, carried),
+            **{key: value for key, value in extra.items() if key not in ("id", "model")},
+            **_repeat_request(request, extra),
         }
         for state in ("created", "in_progress"):
-            yield self._response(state, "in_progress")
+            yield self._response_event(state, "in_progress")
 
-    def _response(self, event: str, status: str, **said: Any) -> Json:
+    def _response_event(self, kind: str, status: str, **fields: Any) -> Json:
         response = {
             **self._head,
             "status": status,
@@ -174,158 +168,171 @@ class _Writer:
             "incomplete_details": None,
             "output": list(self._output),
             "usage": None,
-            **said,
+            **fields,
         }
-        return {"type": f"response.{event}", "response": response}
+        return {"type": f"response.{kind}", "response": response}
 
-    def _finish(self, event: Finish) -> Iterator[Json]:
-        reason = self._reason(event)
+    def _encode_finish(self, event: Finish) -> Iterator[Json]:
+        reason = self._find_incomplete_reason(event)
         status = "incomplete" if reason else "completed"
+        yield from self._close_item(status if event.stop_reason != "error" else "incomplete")
         error = None
         if event.stop_reason == "error":
             status, why = "failed", event.raw_stop_reason or "error"
-            error = {"code": "server_error", "message": f"the model stopped: {why}"}
-        yield from self._close("completed" if status == "completed" else "incomplete")
-        self._head |= self._carried(event.extra)
+            error = {"code": "server_error", "message": f"The model stopped: {why}."}
+        self._head |= self._carry(event.extra)
         usage = event.usage or self._usage or Usage()
-        yield self._response(
+        yield self._response_event(
             status,
             status,
             error=error,
             incomplete_details={"reason": reason} if reason else None,
-            usage=_usage_out(usage, self._carried(usage.extra)),
+            usage=_encode_usage(usage, self._carry(usage.extra)),
         )
 
-    def _reason(self, event: Finish) -> str | None:
-        """Why the response is incomplete, if it is. A refusal that the model has put in words is an
-        answer; of any other, no more than this can be said."""
-        if event.stop_reason == "pause" and event.raw_stop_reason in STOPS:
+    def _find_incomplete_reason(self, event: Finish) -> str | None:
+        """Return why the response is incomplete, or None if it is complete. A refusal with a text
+        is; any other can only be expressed as filtered."""
+        if event.stop_reason == "pause" and event.raw_stop_reason in INCOMPLETE_REASONS:
             return event.raw_stop_reason
-        if event.stop_reason == "refusal" and not self._refused:
-            return FILTERED
-        return STOPS_OUT.get(event.stop_reason or "")
+        if event.stop_reason == "refusal" and not self._has_refusal:
+            return _CONTENT_FILTER
+        return _INCOMPLETE_REASONS.get(event.stop_reason or "")
 
-    def _failed(self, failure: Failure) -> Iterator[Json]:
-        event, error = encode_stream_failure(failure)
-        yield event
-        yield self._response("failed", "failed", error=error)
+    def _encode_failure(self, failure: Failure) -> Iterator[Json]:
+        """Encode the `error` event, at which SDKs raise, and the failed response, which Codex waits
+        for."""
+        error = encode_failure(failure)["error"]
+        fields = {key: error[key] for key in ("code", "message", "param")}
+        yield {"type": "error", **fields, "error": error}
+        code = _ERROR_CODES.get(failure.kind, "server_error")
+        error = {"code": code, "message": failure.message}
+        yield self._response_event("failed", "failed", error=error)
 
-    # The items.
+    # Items.
 
-    def _id(self, prefix: str, extra: Json | None = None, item: str = "") -> str:
-        """The id of the next item: the upstream's, if it is known."""
-        if known := item or self._carried(extra).get(ID):
+    def _carry(self, extra: Json | None) -> Json:
+        return (extra or {}) if self._is_same_wire else {}
+
+    def _choose_id(self, prefix: str, extra: Json | None = None, item: str = "") -> str:
+        """Return the id of the next item: the upstream's, if it has one."""
+        if known := item or self._carry(extra).get(ITEM_ID):
             return known
-        suffix = self._head["id"].removeprefix("resp_")[:_LONGEST]
-        return f"{prefix}_{self._count}_{suffix}"
+        suffix = self._head["id"].removeprefix("resp_")[:_MAX_ID_SUFFIX]
+        return f"{prefix}_{self._item_count}_{suffix}"
 
-    def _next(self, item: MessageItem | ReasoningItem | CallItem) -> Iterator[Json]:
-        yield from self._close()
+    def _open_item(self, item: MessageItem | ReasoningItem | CallItem) -> Iterator[Json]:
+        yield from self._close_item()
         self._open = item
-        self._count += 1
-        yield item.begun()
+        self._item_count += 1
+        yield item.start()
 
-    def _keep(self) -> None:
+    def _close_item(self, status: str = "completed") -> Iterator[Json]:
+        """End the open item. A call that has not ended is cancelled."""
+        if isinstance(self._open, MessageItem):
+            yield from self._open.end(status)
+        elif isinstance(self._open, ReasoningItem):
+            yield from self._open.end(None, {})
+        elif isinstance(self._open, CallItem):
+            yield from self._open.cancel()
+            self._open = None
+        self._collect_item()
+
+    def _collect_item(self) -> None:
         if self._open is not None:
             self._output.append(self._open.item)
             self._open = None
 
-    def _close(self, status: str = "completed") -> Iterator[Json]:
-        """What is open ends. A call that does not end by itself is not made."""
-        if isinstance(self._open, MessageItem):
-            yield from self._open.ended(status)
-        elif isinstance(self._open, ReasoningItem):
-            yield from self._open.ended(None, {})
-        elif isinstance(self._open, CallItem):
-            yield from self._open.taken_back()
-            self._open = None
-        self._keep()
-
-    def _carried(self, extra: Json | None) -> Json:
-        return (extra or {}) if self._same else {}
-
     def _is_open(self, kind: type[OutputItem], item: str) -> bool:
-        """Whether more of an item can be said, or of one that goes by no id."""
+        """Return True if an item of this kind is open that is the given one or has no id."""
         return isinstance(self._open, kind) and item in ("", self._open.id)
 
-    def _text(self, event: TextDelta) -> Iterator[Json]:
-        item, refused, about = event.item, False, {}
+    def _encode_text(self, event: TextDelta) -> Iterator[Json]:
+        item, is_refused, fields = event.item, False, {}
         if event.extra:
-            extra = self._carried(event.extra)
-            refused = is_refusal(Text("", event.extra))
-            item, about = item or extra.get(ID, ""), said(extra)
-        if not event.text and not about:
+            extra = self._carry(event.extra)
+            is_refused = is_refusal(event)
+            item, fields = item or extra.get(ITEM_ID, ""), public_fields(extra)
+        if not event.text and not fields:
             return
         if not self._is_open(MessageItem, item):
-            yield from self._next(MessageItem(self._count, self._id("msg", item=item)))
+            identity = self._choose_id("msg", item=item)
+            yield from self._open_item(MessageItem(self._item_count, identity))
         assert isinstance(self._open, MessageItem)
         if event.text:
-            self._refused = self._refused or refused
-            yield from self._open.more(event.text, refused)
-        if about:
-            yield from self._open.told(about)
-            if of_the_message(Text("", about)):
-                yield from self._close()
+            self._has_refusal = self._has_refusal or is_refused
+            yield from self._open.add(event.text, is_refused)
+        if fields:
+            yield from self._open.end_text(fields)
+            if message_fields(fields):
+                yield from self._close_item()
 
-    def _thought(self, event: ReasoningDelta) -> Iterator[Json]:
-        extra = self._carried(event.extra)
-        ends = event.signature is not None or bool(event.extra)
+    def _encode_reasoning(self, event: ReasoningDelta) -> Iterator[Json]:
+        extra = self._carry(event.extra)
         is_open = self._is_open(ReasoningItem, event.item)
         if not event.text and not is_open and event.signature is None:
             return
         if not is_open:
-            identity = self._id("rs", extra, event.item)
-            yield from self._next(ReasoningItem(self._count, identity))
+            identity = self._choose_id("rs", extra, event.item)
+            yield from self._open_item(ReasoningItem(self._item_count, identity))
         assert isinstance(self._open, ReasoningItem)
         if event.text:
-            yield from self._open.more(event.text)
-        if ends:
-            yield from self._open.ended(event.signature, extra)
-            self._keep()
+            yield from self._open.add(event.text)
+        if event.signature is not None or event.extra:
+            yield from self._open.end(event.signature, extra)
+            self._collect_item()
 
-    def _part(self, part: Image | Other) -> Iterator[Json]:
+    def _encode_part(self, part: Image | Other) -> Iterator[Json]:
         item: Json = {}
         if isinstance(part, Image) and part.data is not None:
-            item = image_item(part)
-        elif isinstance(part, Other) and self._same:
+            item = encode_image_item(part)
+        elif isinstance(part, Other) and self._is_same_wire:
             item = part.data
         if not item:
             return
-        yield from self._close()
-        known = item.get("id")
-        whole = WholeItem(self._count, known if isinstance(known, str) else self._id("ig"))
-        self._count += 1
-        yield from whole.told(item)
-        self._output.append(whole.item)
+        yield from self._close_item()
+        identity = item.get("id")
+        identity = identity if isinstance(identity, str) else self._choose_id("ig")
+        self._open = whole = OutputItem(self._item_count, identity)
+        self._item_count += 1
+        yield whole.announce(item)
+        yield whole.complete(item)
+        self._collect_item()
 
 
-def _echo(request: Request, carried: Json) -> Json:
+def _repeat_request(request: Request, extra: Json) -> Json:
     """Return the fields of the request that a response repeats."""
-    asked = ResponsesRequestEncoder(request, ANY_NAME).encode_settings()
+    fields = ResponsesRequestEncoder(request, ANY_NAME).encode_settings()
     first = request.messages[0] if request.messages else None
     if first is not None and first.extra.get(INSTRUCTIONS):
-        asked["instructions"] = "".join(text.text for text in first.parts if isinstance(text, Text))
-    if previous := request.extra.get(CONTINUED):
-        asked["previous_response_id"] = previous
-    return {key: asked.get(key, carried.get(key, usual)) for key, usual in _ECHOED.items()}
+        texts = [part.text for part in first.parts if isinstance(part, Text)]
+        fields["instructions"] = "".join(texts)
+    if previous := request.extra.get(PREVIOUS_RESPONSE):
+        fields["previous_response_id"] = previous
+    return {
+        key: fields.get(key, extra.get(key, default)) for key, default in _REQUEST_FIELDS.items()
+    }
 
 
-def _usage_out(usage: Usage, carried: Json) -> Json:
+def _encode_usage(usage: Usage, extra: Json) -> Json:
     read = {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_written}
     written = {"reasoning_tokens": usage.reasoning}
     counts: Json = {
         "input_tokens": usage.input,
-        "input_tokens_details": read | carried.get("input_tokens_details", {}),
+        "input_tokens_details": read | extra.get("input_tokens_details", {}),
         "output_tokens": usage.output,
-        "output_tokens_details": written | carried.get("output_tokens_details", {}),
+        "output_tokens_details": written | extra.get("output_tokens_details", {}),
         "total_tokens": usage.input + usage.output,
     }
     details = counts.keys() - {"total_tokens"}
-    return counts | {key: value for key, value in carried.items() if key not in details}
+    return counts | {key: value for key, value in extra.items() if key not in details}
+
+
+# The items of the output.
 
 
 class OutputItem:
-    """An item that has begun. `item` is all of it, once it has ended."""
+    """An item of the output. `item` is complete once it has ended."""
 
     def __init__(self, index: int, identity: str) -> None:
         self._index = index
@@ -333,122 +340,106 @@ class OutputItem:
         self.item: Json = {}
         self._pieces: list[str] = []
 
-    def _added(self, item: Json) -> Json:
-        begun = {"id": self.id, **item}
-        return self._whole("added", begun)
+    def announce(self, item: Json) -> Json:
+        return self._item_event("added", {"id": self.id, **item})
 
-    def _done(self, item: Json) -> Json:
+    def complete(self, item: Json) -> Json:
         self.item = {"id": self.id, **item}
-        return self._whole("done", self.item)
+        return self._item_event("done", self.item)
 
-    def _whole(self, state: str, item: Json) -> Json:
+    def _item_event(self, state: str, item: Json) -> Json:
         return {
             "type": f"response.output_item.{state}",
             "output_index": self._index,
             "item": item,
         }
 
-    def _event(self, kind: str, **said: object) -> Json:
+    def _event(self, kind: str, **fields: object) -> Json:
         head = {"type": f"response.{kind}", "item_id": self.id, "output_index": self._index}
-        return head | said
-
-
-class WholeItem(OutputItem):
-    """An item that comes in one piece."""
-
-    def told(self, item: Json) -> Iterator[Json]:
-        yield self._added(item)
-        yield self._done(item)
+        return head | fields
 
 
 class MessageItem(OutputItem):
-    """What the model says."""
-
     def __init__(self, index: int, identity: str) -> None:
         super().__init__(index, identity)
         self._texts: list[Text] = []
-        self._parts = 0
+        """The texts that have ended, and empty ones with fields of the message."""
+        self._part_count = 0
         self._part: Text | None = None
-        """The one that is open, as yet without its words."""
+        """The open text, as yet empty."""
 
-    def begun(self) -> Json:
-        return self._added({"status": "in_progress", **message_item(())})
+    def start(self) -> Json:
+        return self.announce({"status": "in_progress", **encode_assistant_message(())})
 
-    def more(self, text: str, refused: bool) -> Iterator[Json]:
-        if self._part is None or is_refusal(self._part) != refused:
+    def add(self, text: str, is_refused: bool) -> Iterator[Json]:
+        if self._part is None or is_refusal(self._part) != is_refused:
             yield from self._end_part({})
-            yield self._begin_part(refused)
+            yield self._start_part(is_refused)
         self._pieces.append(text)
-        if refused:
-            yield self._said("refusal.delta", delta=text)
+        if is_refused:
+            yield self._part_event("refusal.delta", delta=text)
         else:
-            yield self._said("output_text.delta", delta=text, logprobs=[])
+            yield self._part_event("output_text.delta", delta=text, logprobs=[])
 
-    def told(self, extra: Json) -> Iterator[Json]:
-        """What is said of the text, which it ends."""
+    def end_text(self, extra: Json) -> Iterator[Json]:
+        """End the open text, with an `extra` for it or for the message."""
         if self._part is None and self._texts:
             self._texts.append(Text("", extra))
             return
         if self._part is None:
-            yield self._begin_part(False)
+            yield self._start_part(False)
         yield from self._end_part(extra)
 
-    def ended(self, status: str) -> Iterator[Json]:
+    def end(self, status: str) -> Iterator[Json]:
         yield from self._end_part({})
-        yield self._done({"status": status, **message_item(self._texts)})
+        yield self.complete({"status": status, **encode_assistant_message(self._texts)})
 
-    def _begin_part(self, refused: bool) -> Json:
-        self._part = Text("", {"type": "refusal"} if refused else {})
-        return self._said("content_part.added", part=text_part(self._part))
+    def _start_part(self, is_refused: bool) -> Json:
+        self._part = Text("", REFUSAL if is_refused else {})
+        return self._part_event("content_part.added", part=encode_output_text(self._part))
 
     def _end_part(self, extra: Json) -> Iterator[Json]:
         if self._part is None:
             return
-        words = "".join(self._pieces)
-        text = replace(self._part, text=words, extra=self._part.extra | extra)
+        joined = "".join(self._pieces)
+        text = replace(self._part, text=joined, extra=self._part.extra | extra)
         if is_refusal(text):
-            yield self._said("refusal.done", refusal=words)
+            yield self._part_event("refusal.done", refusal=joined)
         else:
-            yield self._said("output_text.done", text=words, logprobs=[])
-        yield self._said("content_part.done", part=text_part(text))
+            yield self._part_event("output_text.done", text=joined, logprobs=[])
+        yield self._part_event("content_part.done", part=encode_output_text(text))
         self._texts.append(text)
-        self._parts += 1
+        self._part_count += 1
         self._part, self._pieces = None, []
 
-    def _said(self, kind: str, **said: object) -> Json:
-        return self._event(kind, content_index=self._parts, **said)
+    def _part_event(self, kind: str, **fields: object) -> Json:
+        return self._event(kind, content_index=self._part_count, **fields)
 
 
 class ReasoningItem(OutputItem):
-    """What the model thinks, as a summary."""
+    """Reasoning, sent as a summary."""
 
-    def begun(self) -> Json:
-        return self._added(reasoning_item(Reasoning("")))
+    def start(self) -> Json:
+        return self.announce(encode_reasoning(Reasoning("")))
 
-    def more(self, text: str) -> Iterator[Json]:
+    def add(self, text: str) -> Iterator[Json]:
         if not self._pieces:
-            yield self._said("part.added", part=_summary(""))
+            yield self._summary_event("part.added", part=encode_summary(""))
         self._pieces.append(text)
-        yield self._said("text.delta", delta=text)
+        yield self._summary_event("text.delta", delta=text)
 
-    def ended(self, signature: str | None, extra: Json) -> Iterator[Json]:
+    def end(self, signature: str | None, extra: Json) -> Iterator[Json]:
         text = "".join(self._pieces)
         if text:
-            yield self._said("text.done", text=text)
-            yield self._said("part.done", part=_summary(text))
-        yield self._done(reasoning_item(Reasoning(text, signature, extra)))
+            yield self._summary_event("text.done", text=text)
+            yield self._summary_event("part.done", part=encode_summary(text))
+        yield self.complete(encode_reasoning(Reasoning(text, signature, extra)))
 
-    def _said(self, kind: str, **said: object) -> Json:
-        return self._event(f"reasoning_summary_{kind}", summary_index=0, **said)
-
-
-def _summary(text: str) -> Json:
-    return {"type": "summary_text", "text": text}
+    def _summary_event(self, kind: str, **fields: object) -> Json:
+        return self._event(f"reasoning_summary_{kind}", summary_index=0, **fields)
 
 
 class CallItem(OutputItem):
-    """What the model calls."""
-
     def __init__(self, index: int, identity: str, event: CallStart) -> None:
         super().__init__(index, identity)
         self.call_index = event.index
@@ -459,44 +450,44 @@ class CallItem(OutputItem):
             namespace=event.namespace,
             freeform=event.freeform,
         )
-        self._events, self._key = (
+        self._arguments_event, self._field = (
             ("custom_tool_call_input", "input")
             if event.freeform
             else ("function_call_arguments", "arguments")
         )
 
-    def begun(self) -> Json:
-        return self._added(self._item("in_progress", ""))
+    def start(self) -> Json:
+        return self.announce(self._encode("in_progress", ""))
 
-    def more(self, text: str) -> Json:
+    def add(self, text: str) -> Json:
         self._pieces.append(text)
-        return self._event(f"{self._events}.delta", delta=text)
+        return self._event(f"{self._arguments_event}.delta", delta=text)
 
-    def ended(self, call: ToolCall, extra: Json) -> Iterator[Json]:
-        """`extra` is what the item says beside the call."""
+    def end(self, call: ToolCall, extra: Json) -> Iterator[Json]:
         if not self._pieces:
-            yield self.more(input_of(call))
+            yield self.add(encode_call_input(call))
         text = "".join(self._pieces)
-        yield from self._over("completed", text if _says(text, call) else input_of(call), extra)
+        text = text if _is_input_of(text, call) else encode_call_input(call)
+        yield from self._end_as("completed", text, extra)
 
-    def taken_back(self) -> Iterator[Json]:
-        """The call is not made. A client that acts on items has to see that this one is not whole;
-        the response will not list it."""
-        yield from self._over("incomplete", "".join(self._pieces), {})
+    def cancel(self) -> Iterator[Json]:
+        """End a call that is not made. Clients that act on items see that it is incomplete; the
+        response does not list it."""
+        yield from self._end_as("incomplete", "".join(self._pieces), {})
 
-    def _over(self, status: str, text: str, extra: Json) -> Iterator[Json]:
-        yield self._event(f"{self._events}.done", **{self._key: text})
-        yield self._done(self._item(status, text) | extra)
+    def _end_as(self, status: str, text: str, extra: Json) -> Iterator[Json]:
+        yield self._event(f"{self._arguments_event}.done", **{self._field: text})
+        yield self.complete(self._encode(status, text) | extra)
 
-    def _item(self, status: str, text: str) -> Json:
-        return {"status": status, **call_item(self._call, self._call.name, text)}
+    def _encode(self, status: str, text: str) -> Json:
+        return {"status": status, **encode_call(self._call, self._call.name, text)}
 
 
-def _says(text: str, call: ToolCall) -> bool:
-    """Whether the text that was sent is what the call came to be."""
+def _is_input_of(text: str, call: ToolCall) -> bool:
+    """Return True if the text that was sent equals the call's final arguments."""
     if call.freeform:
-        return text == input_of(call)
+        return text == encode_call_input(call)
     try:
-        return json_equal(jsonish.STRICT_DECODER.decode(text), call.arguments)
+        return json_equal(STRICT_DECODER.decode(text), call.arguments)
     except (ValueError, RecursionError):
         return False

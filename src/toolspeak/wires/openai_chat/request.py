@@ -1,0 +1,661 @@
+"""Chat Completions requests: decoded from a client, encoded for an upstream.
+
+{"role": "assistant", "content": null, "tool_calls": [{"id": "call_1", "function": {…}}]}
+{"role": "tool", "tool_call_id": "call_1", "content": "Sunny"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ..._util import memoize_by_identity
+from ...errors import WireError
+from ...types import (
+    Document,
+    Image,
+    Message,
+    Note,
+    Other,
+    Part,
+    Reasoning,
+    Request,
+    ResponseFormat,
+    Role,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
+from ..calls import CallHistory
+from ..content import (
+    REFUSAL,
+    as_plain_text,
+    decode_image_url,
+    encode_content,
+    encode_media_url,
+    is_refusal,
+    merge_assistant_messages,
+    part_type,
+    render_document,
+    split_data_url,
+)
+from ..encoding import (
+    OPENAI_NAMES,
+    EncodedRequest,
+    LossLog,
+    RequestEncoder,
+    as_object_schema,
+    choose_effort,
+    convert_freeform_tool,
+    map_tool_names,
+    omit_none,
+    shorten_id,
+)
+from ..fields import ARGUMENTS_TEXT, HOSTED_TOOLS, PRIVATE, Fields, Json, memoize_by_json, nest
+from ..framing import decode_json
+
+NAME = "openai_chat"
+_SAMPLING = {
+    key: key for key in ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")
+}
+_SAMPLING_EXTENSIONS = ("top_k", "min_p", "repetition_penalty")
+"""Settings that many servers accept, and OpenAI's own does not."""
+_NEWER_LIMIT = "max_completion_tokens"
+_NUMBERS = frozenset((*_SAMPLING, *_SAMPLING_EXTENSIONS))
+_SETTINGS = _NUMBERS | {
+    *("metadata", "user", "max_tokens", _NEWER_LIMIT, "stop", "reasoning_effort"),
+    *("response_format", "tool_choice", "function_call", "parallel_tool_calls", "stream_options"),
+}
+_TOOL_FIELDS = frozenset({"tools", "functions"})
+_CALL_FIELDS = frozenset({"tool_calls", "function_call"})
+_REASONING_TEXTS = ("reasoning_content", "reasoning", "thinking")
+_REASONING_DETAILS = "reasoning_details"
+REASONING_FIELDS = frozenset({*_REASONING_TEXTS, _REASONING_DETAILS})
+_PACKED_FIELDS = {"content", "tool_calls", "tool_call_id", "reasoning_content"}
+"""Fields of a message that some clients store as JSON in the content of another."""
+# Keys of an `extra` by which a request to the same API is restored exactly.
+_LIMIT_FIELD = f"{PRIVATE}limit"
+_OWN_REASONING_DETAILS = f"{PRIVATE}{_REASONING_DETAILS}"
+_RESULT_NAME = f"{PRIVATE}name"
+_OUTSIDE_FUNCTION = f"{PRIVATE}outer"
+_INPUT_ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user"}
+_MAX_ID = 40
+_DEFAULT_THINKING = Thinking()
+_AUDIO_FORMATS = {"wav": "wav", "x-wav": "wav", "wave": "wav", "mp3": "mp3", "mpeg": "mp3"}
+"""The accepted audio formats, by the subtypes of their media types."""
+
+
+def decode_request(body: Any, *, model: str = "", stream: bool | None = None) -> Request:
+    fields = Fields(body)
+    notes: list[Note] = []
+    extra: Json = {}
+    settings = _decode_settings(fields, extra) if fields.has_any(_SETTINGS) else {}
+    tools, hosted = _decode_tools(fields) if fields.has_any(_TOOL_FIELDS) else (None, ())
+    is_streamed = fields.take("stream", bool)
+    model = fields.take_text("model") or model
+    messages = _decode_messages(fields.take("messages", list) or (), notes)
+    if fields.has_rest():
+        extra = {**fields.rest(), **extra}
+    if hosted:
+        extra[HOSTED_TOOLS] = hosted
+    return Request(
+        model=model,
+        messages=messages,
+        tools=tools,
+        stream=bool(is_streamed if stream is None else stream),
+        wire=NAME,
+        notes=tuple(notes),
+        extra=extra,
+        **settings,
+    )
+
+
+def encode_request(request: Request) -> EncodedRequest:
+    return ChatRequestEncoder(request).encode()
+
+
+class ChatRequestEncoder(RequestEncoder):
+    wire = NAME
+    name_rule = OPENAI_NAMES
+
+    def encode(self) -> EncodedRequest:
+        request, extra = self.request, self.extra
+        messages = request.messages if self.is_same_wire else merge_assistant_messages(request)
+        body: Json = {
+            "model": request.model,
+            "messages": list(self._encode_messages(messages)),
+            **self._encode_tools(extra.pop(HOSTED_TOOLS, [])),
+            **self._encode_settings(),
+        }
+        options = extra.pop("stream_options", {})
+        if request.stream:
+            body |= {"stream": True, "stream_options": {**options, "include_usage": True}}
+        return self.finish("/chat/completions", body | extra)
+
+    # Messages.
+
+    def _encode_messages(self, messages: Iterable[Message]) -> Iterator[Json]:
+        """Encode all messages. Images in results become a user's message after the last result of
+        the turn: only users may send images, and nothing may stand between results."""
+        shown: list[Json] = []
+        for index, message in enumerate(messages):
+            rest: Sequence[Part] = message.parts
+            if not shown and message.role in _INPUT_ROLES and not message.extra and len(rest) == 1:
+                (part,) = rest
+                if isinstance(part, Text) and not part.extra:
+                    # A fast path for most messages.
+                    yield {"role": message.role, "content": part.text}
+                    continue
+            path = f"$.messages[{index}]"
+            results = [part for part in rest if isinstance(part, ToolResult)]
+            if results:
+                rest = [part for part in rest if not isinstance(part, ToolResult)]
+            for result in results:
+                yield self._encode_result(result, path)
+                shown += self._encode_result_media(result, path)
+            if rest or not results:
+                if shown:
+                    yield {"role": "user", "content": shown}
+                    shown = []
+                if encoded := self._encode_message(message, rest, path):
+                    yield encoded
+        if shown:
+            yield {"role": "user", "content": shown}
+
+    def _encode_message(self, message: Message, parts: Sequence[Part], path: str) -> Json | None:
+        extra = dict(self.losses.carry(message.extra, path))
+        if message.role == "assistant":
+            return self._encode_assistant(parts, extra, path)
+        role = "user" if message.role == "tool" else message.role
+        return {"role": role, "content": self._encode_content(parts, path), **extra}
+
+    def _encode_assistant(self, parts: Sequence[Part], extra: Json, path: str) -> Json | None:
+        """Encode an assistant's message; None if nothing of it is supported."""
+        calls = [part for part in parts if isinstance(part, ToolCall)]
+        spoken = [part for part in parts if not isinstance(part, (ToolCall, Reasoning))]
+        content = self._encode_content(
+            [part for part in spoken if self._is_allowed_for_assistant(part, path)], path
+        )
+        out: Json = {"role": "assistant", "content": content or None}
+        out |= encode_reasoning([part for part in parts if isinstance(part, Reasoning)])
+        out |= omit_none(**{_REASONING_DETAILS: extra.pop(_OWN_REASONING_DETAILS, None)})
+        if calls:
+            out["tool_calls"] = [self._encode_call(call, path) for call in calls]
+        elif not content:
+            if parts and not extra and len(out) == 2:
+                return None
+            out["content"] = ""
+        return out | extra
+
+    def _is_allowed_for_assistant(self, part: Part, path: str) -> bool:
+        if self.is_same_wire or not isinstance(part, (Image, Document)):
+            return True
+        self.losses.drop("images and documents of the assistant", path)
+        return False
+
+    def _encode_content(self, parts: Sequence[Part], path: str) -> str | list[Json]:
+        return encode_content(parts, lambda part: self._encode_part(part, path))
+
+    def _encode_part(self, part: Part, path: str) -> Json:
+        match part:
+            case Text():
+                if is_refusal(part):
+                    return {"type": "refusal", "refusal": part.text}
+                return {"type": "text", "text": part.text, **self.losses.carry(part.extra, path)}
+            case Image():
+                extra = dict(self.losses.carry(part.extra, path))
+                image = {"url": encode_media_url(part), **omit_none(detail=part.detail)}
+                inner = extra.pop("image_url", {})
+                return {"type": "image_url", "image_url": image | inner, **extra}
+            case Document():
+                return self._encode_document(part, path)
+            case Other() if self.is_same_wire:
+                return part.data
+            case _:
+                kind = part_type(part) if isinstance(part, Other) else type(part).__name__
+                self.losses.drop(f"the part type `{kind}`", path)
+                return {}
+
+    def _encode_document(self, part: Document, path: str) -> Json:
+        extra = dict(self.losses.carry(part.extra, path))
+        kind, _, subtype = part.media_type.partition("/")
+        is_known = subtype in _AUDIO_FORMATS or self.is_same_wire
+        if kind == "audio" and part.data is not None and is_known:
+            audio = {"data": part.data, "format": _AUDIO_FORMATS.get(subtype, subtype)}
+            audio |= extra.pop("input_audio", {})
+            return {"type": "input_audio", "input_audio": audio, **extra}
+        if kind in ("audio", "video"):
+            self.losses.drop(f"documents of type `{part.media_type}`", path)
+            return {}
+        if part.data is not None or "file" in extra:
+            data = encode_media_url(part) if part.data is not None else None
+            file = omit_none(filename=part.title or None, file_data=data)
+            return {"type": "file", "file": file | extra.pop("file", {}), **extra}
+        self.losses.change("A document is sent as text.", path)
+        return {"type": "text", "text": render_document(part)}
+
+    def _encode_call(self, call: ToolCall, path: str) -> Json:
+        name = self.names.to_wire(call.name, call.namespace)
+        extra = dict(self.losses.carry(call.extra, path))
+        identity = self._encode_id(call.id)
+        arguments = extra.pop(ARGUMENTS_TEXT, None) or call.arguments_json
+        if call.freeform and self.is_same_wire:
+            custom = {"name": name, "input": call.input}
+            return {"id": identity, "type": "custom", "custom": custom, **extra}
+        function = {"name": name, "arguments": arguments, **extra.pop("function", {})}
+        return {"id": identity, "type": "function", "function": function, **extra}
+
+    def _encode_result(self, result: ToolResult, path: str) -> Json:
+        content: Any = result.content
+        if not isinstance(content, str):
+            parts = [part for part in content if self.is_same_wire or not _is_media(part)]
+            content = self._encode_content(parts, path) or ""
+        if result.is_error:
+            self.losses.drop("the error flag of results", path)
+        extra = dict(self.losses.carry(result.extra, path))
+        name = omit_none(name=extra.pop(_RESULT_NAME, None))
+        call_id = self._encode_id(result.call_id)
+        return {"role": "tool", "tool_call_id": call_id, **name, "content": content, **extra}
+
+    def _encode_result_media(self, result: ToolResult, path: str) -> list[Json]:
+        if self.is_same_wire or isinstance(result.content, str):
+            return []
+        media = [part for part in result.content if _is_media(part)]
+        if media:
+            self.losses.change("Images in results are sent as a user message.", path)
+        return [encoded for part in media if (encoded := self._encode_part(part, path))]
+
+    def _encode_id(self, identity: str) -> str:
+        return identity if self.is_same_wire else shorten_id(identity, _MAX_ID)
+
+    # Tools and settings.
+
+    def _encode_tools(self, hosted: list[Json]) -> Json:
+        request = self.request
+        declared = request.tools or ()
+        if self.is_same_wire:
+            tools = _encode_own_tools(declared) + hosted
+        else:
+            tools = [_encode_tool(tool, self.encode_name(tool), self.losses) for tool in declared]
+            tools += hosted
+        if not tools:
+            return {"tools": []} if request.tools is not None and self.is_same_wire else {}
+        out: Json = {"tools": tools}
+        if (choice := self._encode_tool_choice()) is not None:
+            out["tool_choice"] = choice
+        if not request.parallel_tool_calls:
+            out["parallel_tool_calls"] = False
+        return out
+
+    def _encode_tool_choice(self) -> Any:
+        choice = self.request.tool_choice
+        if choice.validated:
+            self.losses.drop("schema validation of optional calls", "$.tool_choice")
+        if not choice.names:
+            return None if choice.mode == "auto" else choice.mode
+        named = self.encode_chosen_tools("custom" if self.is_same_wire else "function")
+        chosen = [{"type": kind, kind: {"name": name}} for kind, name in named]
+        if len(chosen) == 1 and choice.mode == "required":
+            return chosen[0]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": chosen}}
+
+    def _encode_settings(self) -> Json:
+        request, out = self.request, Json()
+        limit_field = self.extra.pop(_LIMIT_FIELD, "max_tokens")
+        if request.response_format:
+            out["response_format"] = _encode_response_format(request.response_format)
+        if request.thinking != _DEFAULT_THINKING:
+            out |= omit_none(reasoning_effort=choose_effort(request.thinking, self.losses) or None)
+        if request.stop:
+            out["stop"] = list(request.stop)
+        if request.metadata and (user := self.encode_user_id()):
+            out["user"] = user
+        if request.max_tokens is not None:
+            out[limit_field] = request.max_tokens
+        if request.sampling:
+            out |= self.encode_sampling(_SAMPLING, _SAMPLING_EXTENSIONS)
+        metadata = {key: value for key, value in request.metadata.items() if key != "user_id"}
+        return {**out, "metadata": metadata} if metadata else out
+
+
+# Messages.
+
+
+def _decode_messages(items: Iterable[Any], notes: list[Note]) -> tuple[Message, ...]:
+    history = CallHistory(notes)
+    messages: list[Message] = []
+    for item in items:
+        if type(item) is dict and len(item) == 2:
+            # A fast path for most messages: a role and a text.
+            role, text = item.get("role"), item.get("content")
+            input_role = _INPUT_ROLES.get(role) if type(role) is str else None
+            if input_role and type(text) is str and text:
+                messages.append(Message(input_role, (Text(text),)))
+                continue
+        messages.append(_decode_message(Fields(item, f"$.messages[{len(messages)}]"), history))
+    return tuple(messages)
+
+
+def _decode_message(fields: Fields, history: CallHistory) -> Message:
+    role = fields.require("role", str)
+    match role:
+        case "system" | "developer" | "user":
+            parts = tuple(fields.take_content("content", decode_part))
+            return Message(role, parts, fields.rest())
+        case "assistant":
+            _unpack_content(fields, "tool_calls", history.notes)
+            return _decode_assistant(fields, history)
+        case "tool" | "function":
+            _unpack_content(fields, "tool_call_id", history.notes)
+            return Message("tool", (_decode_result(fields, history),))
+        case _:
+            expected = "`system`, `developer`, `user`, `assistant` or `tool`"
+            raise WireError(f"Expected {expected}, got `{role}`", fields.path_of("role"))
+
+
+def _decode_assistant(fields: Fields, history: CallHistory) -> Message:
+    details = fields.peek(_REASONING_DETAILS)
+    parts: list[Part] = []
+    if fields.has_any(REASONING_FIELDS):
+        parts += decode_reasoning(fields)
+    parts += fields.take_content("content", decode_part)
+    if refusal := fields.take_text("refusal"):
+        parts.append(Text(refusal, REFUSAL))
+    if fields.has_any(_CALL_FIELDS):
+        parts += _decode_calls(fields, history)
+    extra = fields.rest() | ({_OWN_REASONING_DETAILS: details} if details else {})
+    return Message("assistant", tuple(parts), extra)
+
+
+def _unpack_content(fields: Fields, key: str, notes: list[Note]) -> None:
+    """Read calls or a result that a client stored as JSON in the content, unless the message has
+    them itself."""
+    content = fields.peek("content")
+    if fields.has(key) or not isinstance(content, str) or not content.lstrip().startswith("{"):
+        return
+    try:
+        packed = decode_json(content)
+    except WireError:
+        return
+    if isinstance(packed, dict) and packed.keys() <= _PACKED_FIELDS:
+        value = packed.get(key)
+        if _are_calls(value) if key == "tool_calls" else isinstance(value, str) and value:
+            message = f"The content is JSON with `{key}`, which is read as part of the message."
+            notes.append(Note("converted", message, fields.path))
+            fields.update(packed)
+
+
+def _are_calls(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(item, dict) and (isinstance(item.get("function"), dict) or _is_flat(item))
+            for item in value
+        )
+    )
+
+
+def _is_flat(call: Json) -> bool:
+    """Tell whether a call has its name beside its id, as some clients write it."""
+    return isinstance(call.get("name"), str) and "function" not in call
+
+
+def _decode_calls(fields: Fields, history: CallHistory) -> Iterator[ToolCall]:
+    for item, path in fields.take_items("tool_calls"):
+        yield _decode_call(Fields(item, path), history)
+    if legacy := fields.take_object("function_call"):
+        name, arguments = legacy.require("name", str), legacy.take_any("arguments")
+        yield history.decode_call("", name, arguments, legacy.path_of("arguments"))
+
+
+def _decode_call(fields: Fields, history: CallHistory) -> ToolCall:
+    identity = fields.take_text("id") or history.new_id()
+    kind = fields.take_text("type") or "function"
+    if custom := fields.take_object("custom"):
+        name, text = custom.require("name", str), custom.take_text("input")
+        path, extra = custom.path_of("input"), fields.rest()
+        return history.decode_call(identity, name, text, path, freeform=True, extra=extra)
+    function = fields if _is_flat(fields.rest()) else fields.take_object("function")
+    if function is None:
+        raise WireError(f"Expected a call with a `function`, got a `{kind}`", fields.path)
+    name, arguments = function.require("name", str), function.take_any("arguments")
+    path = function.path_of("arguments")
+    inner = {} if function is fields else function.rest()
+    extra = fields.rest() | nest("function", inner)
+    return history.decode_call(identity, name, arguments, path, extra=extra)
+
+
+def _decode_result(fields: Fields, history: CallHistory) -> ToolResult:
+    name = fields.take_text("name")
+    call_id, call_name = history.find_answered_call(fields.take_text("tool_call_id"), name)
+    content = tuple(fields.take_content("content", decode_part))
+    text = as_plain_text(content)
+    return ToolResult(
+        call_id=call_id,
+        name=call_name,
+        content=content if text is None else text,
+        extra=fields.rest() | ({_RESULT_NAME: name} if name else {}),
+    )
+
+
+def decode_part(item: Any, path: str) -> Text | Image | Document | Other:
+    if isinstance(item, str):
+        return Text(item)
+    fields = Fields(item, path)
+    match fields.take_text("type") or "text":
+        case "text" | "input_text" | "output_text":
+            return Text(fields.take_text("text"), fields.rest())
+        case "refusal":
+            return Text(fields.take_text("refusal"), REFUSAL)
+        case "image_url":
+            given = fields.take_any("image_url")
+            image = Fields({"url": given} if isinstance(given, str) else given, path)
+            url, detail = image.require("url", str), image.take("detail", str)
+            extra = fields.rest() | nest("image_url", image.rest())
+            return decode_image_url(url, detail=detail, extra=extra)
+        case "input_audio":
+            audio = Fields(fields.take_any("input_audio"), path)
+            media_type = f"audio/{audio.take_text('format') or 'wav'}"
+            data = audio.take_text("data")
+            extra = fields.rest() | nest("input_audio", audio.rest())
+            return Document(data=data, media_type=media_type, extra=extra)
+        case "file":
+            return _decode_file(fields, Fields(fields.take_any("file"), path))
+        case _:
+            return Other(dict(item))
+
+
+def _decode_file(fields: Fields, file: Fields) -> Document:
+    media_type, data = split_data_url(given := file.take_text("file_data"))
+    return Document(
+        title=file.take_text("filename"),
+        data=data or given or None,
+        media_type=media_type or "application/pdf",
+        extra=fields.rest() | nest("file", file.rest()),
+    )
+
+
+def decode_reasoning(fields: Fields) -> Iterator[Reasoning]:
+    """Decode an assistant's reasoning, with the signatures that some upstreams put beside it."""
+    text = fields.take_text(*_REASONING_TEXTS)
+    details = [item for item, _ in fields.take_items(_REASONING_DETAILS) if isinstance(item, dict)]
+    is_signed = any(item.get("signature") or item.get("data") for item in details)
+    has_detailed_text = any(item.get("text") for item in details)
+    if text and not (is_signed and has_detailed_text):
+        yield Reasoning(text)
+    for item in details if is_signed else ():
+        detail = str(item.get("text") or "")
+        signature = item.get("signature") or item.get("data")
+        if detail or signature:
+            yield Reasoning(detail, str(signature) if signature else None)
+
+
+def encode_reasoning(reasoning: list[Reasoning]) -> Json:
+    """Encode reasoning, with signatures in the form that OpenRouter uses."""
+    if not reasoning:
+        return {}
+    out: Json = {"reasoning_content": "".join(part.text for part in reasoning)}
+    if any(part.signature for part in reasoning):
+        out[_REASONING_DETAILS] = [_encode_detail(part) for part in reasoning]
+    return out
+
+
+def _encode_detail(part: Reasoning) -> Json:
+    if not part.text:
+        return {"type": "reasoning.encrypted", "data": part.signature}
+    return {"type": "reasoning.text", "text": part.text} | omit_none(signature=part.signature)
+
+
+def _is_media(part: Part) -> bool:
+    return isinstance(part, Image) or (isinstance(part, Document) and part.data is not None)
+
+
+# Tools and settings.
+
+
+@memoize_by_json("tools", "functions")
+def _decode_tools(fields: Fields) -> tuple[tuple[Tool, ...] | None, list[Any]]:
+    """Return the tools that any model can be offered, and those that only this API can run."""
+    if not fields.has("tools") and not fields.has("functions"):
+        return None, []
+    tools: list[Tool] = []
+    hosted: list[Any] = []
+    for item, path in (*fields.take_items("tools"), *fields.take_items("functions")):
+        outer = Fields(item, path)
+        kind = outer.take_text("type") or "function"
+        if kind in ("function", "custom"):
+            tools.append(_decode_tool(outer, kind))
+        else:
+            hosted.append(item)
+    return tuple(tools), hosted
+
+
+def _decode_tool(outer: Fields, kind: str) -> Tool:
+    inner = outer.take_object(kind)
+    fields = inner or outer
+    return Tool(
+        name=fields.require("name", str),
+        description=fields.take_text("description"),
+        parameters=fields.take("parameters", dict) or {},
+        freeform=kind == "custom",
+        strict=fields.take("strict", bool),
+        extra=fields.rest() | (nest(_OUTSIDE_FUNCTION, outer.rest()) if inner else {}),
+    )
+
+
+def _decode_tool_choice(fields: Fields, extra: Json) -> ToolChoice:
+    """Decode the tool choice; one that only this API supports goes into `extra`."""
+    given = fields.take_any("tool_choice", "function_call")
+    if given is None:
+        return ToolChoice()
+    path = fields.path_of("tool_choice")
+    if isinstance(given, str):
+        if given in ("auto", "none", "required", "any"):
+            return ToolChoice("required" if given == "any" else given)
+        raise WireError(f"Expected `auto`, `none`, `required` or an object, got `{given}`", path)
+    choice = Fields(given, path)
+    kind = choice.take_text("type")
+    if kind == "allowed_tools":
+        allowed = choice.take_object("allowed_tools") or choice
+        names = tuple(_decode_tool_name(item, at) for item, at in allowed.take_items("tools"))
+        mode = "required" if allowed.take_text("mode") == "required" else "auto"
+        return ToolChoice(mode, names)
+    if kind not in ("", "function", "custom"):
+        extra["tool_choice"] = given
+        return ToolChoice()
+    return ToolChoice("required", (_decode_tool_name(given, path),))
+
+
+def _decode_tool_name(item: Any, path: str) -> str:
+    fields = Fields(item, path)
+    inner = fields.take_object("function") or fields.take_object("custom")
+    return (inner or fields).require("name", str)
+
+
+def _decode_settings(fields: Fields, extra: Json) -> Json:
+    """Return the settings as arguments of `Request`; what only this API supports goes into
+    `extra`."""
+    metadata = fields.take("metadata", dict) or {}
+    if user := fields.take_text("user"):
+        metadata = {**metadata, "user_id": user}
+    newer, older = fields.take(_NEWER_LIMIT, int), fields.take("max_tokens", int)
+    if newer is not None:
+        extra[_LIMIT_FIELD] = _NEWER_LIMIT
+    options = fields.take("stream_options", dict)
+    if options is not None:
+        extra["stream_options"] = options
+    return {
+        "sampling": fields.take_numbers(_NUMBERS),
+        "metadata": metadata,
+        "parallel_tool_calls": fields.take("parallel_tool_calls", bool) is not False,
+        "max_tokens": older if newer is None else newer,
+        "tool_choice": _decode_tool_choice(fields, extra),
+        "stop": fields.take_texts("stop"),
+        "thinking": Thinking(effort=fields.take("reasoning_effort", str)),
+        "response_format": _decode_response_format(fields),
+    }
+
+
+def _decode_response_format(fields: Fields) -> ResponseFormat | None:
+    """Decode the response format; one that only this API supports stays in `fields`."""
+    given = fields.peek("response_format")
+    if given is None:
+        return None
+    kind = given.get("type") if isinstance(given, dict) else None
+    if kind not in (None, "text", "json_object", "json_schema"):
+        return None
+    form = fields.take_object("response_format") or Fields({})
+    if kind == "json_schema":
+        path = form.path_of("json_schema")
+        return decode_schema_format(Fields(form.take_any("json_schema"), path))
+    return ResponseFormat() if kind == "json_object" else None
+
+
+def decode_schema_format(fields: Fields) -> ResponseFormat:
+    return ResponseFormat(
+        fields.take("schema", dict),
+        fields.take_text("name"),
+        fields.take_text("description"),
+        fields.take("strict", bool),
+    )
+
+
+@memoize_by_identity
+def _encode_own_tools(tools: tuple[Tool, ...]) -> list[Json]:
+    """Encode tools that came by this very API, which loses nothing of them."""
+    names, losses = map_tool_names(tools, OPENAI_NAMES), LossLog(NAME, NAME)
+    return [_encode_tool(tool, names.to_wire(tool.name, tool.namespace), losses) for tool in tools]
+
+
+def _encode_tool(tool: Tool, name: str, losses: LossLog) -> Json:
+    path = f"$.tools[{tool.name!r}]"
+    kind = "custom" if tool.freeform and losses.is_same_wire else "function"
+    sent = tool if kind == "custom" else convert_freeform_tool(tool, losses, path)
+    extra = dict(losses.carry(sent.extra, path))
+    outer = extra.pop(_OUTSIDE_FUNCTION, {})
+    inner: Json = {"name": name}
+    if sent.description:
+        inner["description"] = sent.description
+    if kind == "function":
+        schema = sent.parameters if losses.is_same_wire else as_object_schema(sent.parameters)
+        inner |= omit_none(parameters=schema or None, strict=sent.strict)
+    return {"type": kind, kind: inner | extra, **outer}
+
+
+def _encode_response_format(form: ResponseFormat) -> Json:
+    if form.schema is None:
+        return {"type": "json_object"}
+    return {"type": "json_schema", "json_schema": encode_schema_format(form)}
+
+
+def encode_schema_format(form: ResponseFormat) -> Json:
+    return omit_none(
+        name=form.name or "answer",
+        schema=form.schema,
+        description=form.description or None,
+        strict=form.strict,
+    )

@@ -1,0 +1,466 @@
+"""The items of a conversation, decoded from a client's input and encoded for an upstream.
+
+{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
+{"type": "reasoning", "id": "rs_1", "summary": [{…}], "encrypted_content": "gAAA"}
+{"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "{}"}
+{"type": "function_call_output", "call_id": "call_1", "output": "done"}
+
+Replies consist of the same items (`reply_decoding.py`, `reply_encoding.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..._util import encode_json
+from ...errors import WireError
+from ...events import ITEM_ID
+from ...types import (
+    Document,
+    Image,
+    Message,
+    Note,
+    Other,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from ..calls import CallHistory
+from ..content import (
+    REFUSAL,
+    as_result_content,
+    decode_image_url,
+    encode_content,
+    encode_media_url,
+    is_refusal,
+    part_type,
+    render_document,
+    split_data_url,
+)
+from ..encoding import LossLog, ToolNames, omit_none, public_fields, shorten_id
+from ..fields import ARGUMENTS_TEXT, PRIVATE, Fields, Json
+
+NAME = "openai_responses"
+INSTRUCTIONS = f"{PRIVATE}instructions"
+"""In the `extra` of a message: it was the request's `instructions`."""
+ITEM_STATUS = f"{PRIVATE}status"
+"""In any `extra`: the `status` of the item."""
+REASONING_TEXTS = f"{PRIVATE}texts"
+"""In the `extra` of reasoning: its texts, if they are more than one summary."""
+_IS_CUSTOM = f"{PRIVATE}custom"
+"""In the `extra` of a result: it answers a call of a freeform tool."""
+_IMAGE_ITEM = f"{PRIVATE}item"
+"""In the `extra` of a generated image: the other fields of its item."""
+PARAGRAPH_BREAK = "\n\n"
+"""Joins the texts of one reasoning item."""
+_GENERATED_ID = re.compile(r"(rs|msg|fc|ctc|ig)_\d+_")
+"""Matches the item ids that our encoder generates. Upstreams would look for them in vain."""
+_TEXT_FIELDS = frozenset({"annotations", "logprobs", "prompt_cache_breakpoint"})
+"""Fields of an `extra` that belong to one text; all others belong to its whole message."""
+_CALL_TYPES = {False: ("function_call", "arguments"), True: ("custom_tool_call", "input")}
+"""The type of a call's item and the field of its arguments, by whether the tool is freeform."""
+_MAX_ID = 64
+
+
+def decode_input(fields: Fields, notes: list[Note]) -> tuple[Message, ...]:
+    """Decode `instructions` and `input`. Consecutive items of the assistant become one message,
+    and so do consecutive results."""
+    history = CallHistory(notes)
+    turns: list[tuple[Role, list[Part], Json]] = []
+    if instructions := fields.take_text("instructions"):
+        turns.append(("system", [Text(instructions)], {INSTRUCTIONS: True}))
+    if isinstance(fields.peek("input"), str):
+        turns.append(("user", [Text(fields.require("input", str))], {}))
+    for item, path in fields.take_items("input"):
+        role, parts, extra = _decode_item(item, path, history)
+        if turns and turns[-1][0] == role and role in ("assistant", "tool"):
+            turns[-1][1].extend(parts)
+        else:
+            turns.append((role, parts, extra))
+    return tuple(Message(role, tuple(parts), extra) for role, parts, extra in turns)
+
+
+def _decode_item(item: Any, path: str, history: CallHistory) -> tuple[Role, list[Part], Json]:
+    fields = Fields(item, path)
+    kind = fields.take_text("type") or ("message" if fields.has("role") else "")
+    match kind:
+        case "message":
+            return _decode_message(fields)
+        case "reasoning":
+            part = decode_reasoning(fields)
+        case "function_call" | "custom_tool_call":
+            part = _decode_call(fields, kind == "custom_tool_call", history)
+        case "function_call_output" | "custom_tool_call_output":
+            return "tool", [_decode_result(fields, kind == "custom_tool_call_output", history)], {}
+        case "image_generation_call":
+            part = decode_image_item(fields) or Other(dict(item))
+        case "" if not fields.has("id"):
+            raise WireError("Expected an item with a `type`, got one without", path)
+        case _:
+            part = Other(dict(item))
+    return "assistant", [part], {}
+
+
+def _decode_message(fields: Fields) -> tuple[Role, list[Part], Json]:
+    role = fields.require("role", str)
+    match role:
+        case "system" | "developer" | "user":
+            parts = list(fields.take_content("content", decode_part))
+            return role, [*parts], take_extra(fields)
+        case "assistant":
+            return role, _decode_assistant(fields), {}
+        case _:
+            expected = "`system`, `developer`, `user` or `assistant`"
+            raise WireError(f"Expected {expected}, got `{role}`", fields.path_of("role"))
+
+
+def _decode_assistant(fields: Fields) -> list[Part]:
+    """Decode an assistant's message. Its texts share the message's id, and the last one carries the
+    `extra` of the whole message."""
+    content = fields.peek("content")
+    decoded = list(fields.take_content("content", decode_part))
+    extra = take_extra(fields)
+    identity = {ITEM_ID: extra[ITEM_ID]} if ITEM_ID in extra else {}
+    parts: list[Part] = []
+    for index, part in enumerate(decoded):
+        if isinstance(part, Text):
+            parts.append(replace(part, extra=part.extra | identity))
+        else:
+            # Only this API has images in assistant messages; it gets them back as an item.
+            item = [content[index]] if isinstance(content, list) else []
+            parts.append(Other({"type": "message", "role": "assistant", "content": item}))
+    if extra:
+        last = parts.pop() if parts and isinstance(parts[-1], Text) else Text("")
+        assert isinstance(last, Text)
+        parts.append(replace(last, extra=last.extra | extra))
+    return parts
+
+
+def decode_part(item: Any, path: str) -> Text | Image | Document | Other:
+    if isinstance(item, str):
+        return Text(item)
+    fields = Fields(item, path)
+    match fields.take_text("type") or "input_text":
+        case "input_text" | "output_text" | "text":
+            return Text(fields.take_text("text"), take_rest(fields))
+        case "refusal":
+            return Text(fields.take_text("refusal"), REFUSAL)
+        case "input_image" if fields.has("image_url"):
+            detail, url = fields.take_text("detail"), fields.require("image_url", str)
+            detail = None if detail in ("", "auto") else detail
+            return decode_image_url(url, detail=detail, extra=take_rest(fields))
+        case "input_file" if fields.has("file_data") or fields.has("file_url"):
+            return _decode_file(fields)
+        case "input_audio":
+            audio = Fields(fields.take_any("input_audio"), fields.path_of("input_audio"))
+            kind = f"audio/{audio.take_text('format') or 'wav'}"
+            return Document(data=audio.take_text("data"), media_type=kind, extra=take_rest(fields))
+        case _:
+            return Other(dict(item))
+
+
+def _decode_file(fields: Fields) -> Document:
+    media_type, data = split_data_url(given := fields.take_text("file_data"))
+    return Document(
+        title=fields.take_text("filename"),
+        url=fields.take("file_url", str),
+        data=data or given or None,
+        media_type=media_type or "application/pdf",
+        extra=take_rest(fields),
+    )
+
+
+def decode_reasoning(fields: Fields) -> Reasoning | Other:
+    """Decode reasoning. Without text or signature, only this API can use it: by its id."""
+    item = fields.rest()
+    summary, content = fields.take("summary", list) or [], fields.take("content", list) or []
+    text = PARAGRAPH_BREAK.join(_list_texts(summary) or _list_texts(content))
+    signature = fields.take("encrypted_content", str)
+    if not text and signature is None:
+        return Other({"type": "reasoning", **item})
+    extra = _item_state(fields) | take_rest(fields)
+    if content or len(summary) > 1:
+        extra[REASONING_TEXTS] = {"summary": summary} | ({"content": content} if content else {})
+    return Reasoning(text, signature, extra)
+
+
+def _list_texts(parts: Iterable[Any]) -> list[str]:
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def _decode_call(fields: Fields, freeform: bool, history: CallHistory) -> ToolCall:
+    identity = fields.take_text("call_id") or fields.peek_text("id") or history.new_id()
+    name, namespace = fields.require("name", str), fields.take("namespace", str)
+    arguments = fields.take_text("input") if freeform else fields.take_any("arguments")
+    path, extra = fields.path_of("arguments"), take_extra(fields)
+    return history.decode_call(
+        identity, name, arguments, path, namespace=namespace, freeform=freeform, extra=extra
+    )
+
+
+def _decode_result(fields: Fields, freeform: bool, history: CallHistory) -> ToolResult:
+    call_id, name = fields.take_text("call_id"), fields.take_text("name")
+    call_id, name = history.find_answered_call(call_id, name)
+    content = as_result_content(fields.take_content("output", decode_part))
+    extra = take_extra(fields) | ({_IS_CUSTOM: True} if freeform else {})
+    return ToolResult(call_id=call_id, name=name, content=content, extra=extra)
+
+
+def decode_image_item(fields: Fields) -> Image | None:
+    """Decode a generated image; None if the item holds none."""
+    if not isinstance(fields.peek("result"), str):
+        return None
+    kind, data = fields.peek("output_format"), fields.take_text("result")
+    media_type = f"image/{kind}" if isinstance(kind, str) else "image/png"
+    return Image(data=data, media_type=media_type, extra={_IMAGE_ITEM: fields.rest()})
+
+
+def take_rest(fields: Fields) -> Json:
+    """Take the fields that are left, without those that every item has."""
+    fields.discard("type", "id", "status")
+    return {key: value for key, value in fields.rest().items() if value != []}
+
+
+def take_extra(fields: Fields) -> Json:
+    """Take the fields that are left, with the item's id and status unless we generated the id."""
+    state = _item_state(fields)
+    return ({} if _GENERATED_ID.match(state.get(ITEM_ID, "")) else state) | take_rest(fields)
+
+
+def _item_state(fields: Fields) -> Json:
+    state = {ITEM_ID: fields.peek_text("id"), ITEM_STATUS: fields.peek_text("status")}
+    return {key: value for key, value in state.items() if value}
+
+
+# Encoding.
+
+
+class InputEncoder:
+    """Encodes messages as items."""
+
+    def __init__(self, names: ToolNames, losses: LossLog) -> None:
+        self._names = names
+        self._losses = losses
+        self._is_same_wire = losses.is_same_wire
+        self._freeform_calls: set[str] = set()
+        """Ids of calls whose results have another type."""
+
+    def encode_message(self, message: Message, path: str) -> Iterator[Json]:
+        results = [part for part in message.parts if isinstance(part, ToolResult)]
+        yield from (self._encode_result(result, path) for result in results)
+        parts: list[Part] = [part for part in message.parts if not isinstance(part, ToolResult)]
+        if message.role == "assistant":
+            yield from self._encode_assistant(parts, path)
+            self._losses.carry(message.extra, path)
+        elif parts or not results:
+            role = "user" if message.role == "tool" else message.role
+            item = {"type": "message", "role": role, "content": self._encode_content(parts, path)}
+            yield item | _encode_extra(self._losses.carry(message.extra, path))
+
+    def _encode_assistant(self, parts: list[Part], path: str) -> Iterator[Json]:
+        """Encode an assistant's parts in order: consecutive texts are one message, unless they came
+        in several."""
+        texts: list[Text] = []
+        for part in parts:
+            if isinstance(part, Text):
+                text = self._carry_text_extra(part, path)
+                if texts and text.extra.get(ITEM_ID) != texts[-1].extra.get(ITEM_ID):
+                    yield from _encode_texts(texts)
+                    texts = []
+                texts.append(text)
+                if not message_fields(text.extra):
+                    continue
+            yield from _encode_texts(texts)
+            texts = []
+            yield from self._encode_item(part, path)
+        yield from _encode_texts(texts)
+
+    def _carry_text_extra(self, text: Text, path: str) -> Text:
+        """Return a text with the `extra` that may be sent."""
+        if not text.extra:
+            return text
+        refusal = REFUSAL if is_refusal(text) else {}
+        rest = {key: value for key, value in text.extra.items() if key not in refusal}
+        return replace(text, extra=refusal | self._losses.carry(rest, path))
+
+    def _encode_item(self, part: Part, path: str) -> Iterator[Json]:
+        match part:
+            case ToolCall():
+                yield self._encode_call(part, path)
+            case Reasoning():
+                yield from self._encode_reasoning(part, path)
+            case Image() if self._is_same_wire and _IMAGE_ITEM in part.extra:
+                yield encode_image_item(part)
+            case Other() if self._is_same_wire:
+                yield part.data
+            case Text():
+                pass
+            case _:
+                self._losses.drop(f"{_describe_part(part)} of the assistant", path)
+
+    def _encode_reasoning(self, part: Reasoning, path: str) -> Iterator[Json]:
+        """Encode reasoning that its model recognises: signed, or in the model's own items."""
+        extra = self._losses.carry(part.extra, path)
+        identity = str(extra.get(ITEM_ID) or "")
+        is_generated = bool(_GENERATED_ID.match(identity))
+        is_foreign = is_generated or not self._is_same_wire
+        if is_foreign and part.signature is None and REASONING_TEXTS not in extra:
+            self._losses.drop("unsigned reasoning", path)
+            return
+        item = encode_reasoning(replace(part, extra=extra))
+        if identity and not (is_generated and part.signature):
+            item["id"] = identity
+        yield item
+
+    def _encode_call(self, call: ToolCall, path: str) -> Json:
+        extra = self._losses.carry(call.extra, path)
+        text = extra.get(ARGUMENTS_TEXT) or encode_call_input(call)
+        if call.freeform:
+            self._freeform_calls.add(call.id)
+        item = encode_call(call, self._names.to_wire(call.name, call.namespace), text)
+        return item | {"call_id": self._encode_id(call.id)} | _encode_extra(extra)
+
+    def _encode_result(self, result: ToolResult, path: str) -> Json:
+        extra = self._losses.carry(result.extra, path)
+        is_custom = extra.get(_IS_CUSTOM) or result.call_id in self._freeform_calls
+        output: Any = result.content
+        if not isinstance(output, str):
+            output = self._encode_content(output, path)
+        if result.is_error:
+            self._losses.drop("the error flag of results", path)
+        kind = "custom_tool_call_output" if is_custom else "function_call_output"
+        identity = self._encode_id(result.call_id)
+        return {"type": kind, "call_id": identity, "output": output, **_encode_extra(extra)}
+
+    def _encode_id(self, identity: str) -> str:
+        return identity if self._is_same_wire else shorten_id(identity, _MAX_ID)
+
+    def _encode_content(self, parts: Iterable[Part], path: str) -> str | list[Json]:
+        return encode_content(tuple(parts), lambda part: self._encode_part(part, path))
+
+    def _encode_part(self, part: Part, path: str) -> Json:
+        match part:
+            case Text():
+                extra = self._carry_text_extra(part, path).extra
+                return {**extra, "type": "input_text", "text": part.text}
+            case Image():
+                image = {"image_url": encode_media_url(part), "detail": part.detail or "auto"}
+                return {"type": "input_image", **image, **self._losses.carry(part.extra, path)}
+            case Document():
+                return self._encode_document(part, path)
+            case Other() if self._is_same_wire:
+                return part.data
+            case _:
+                self._losses.drop(_describe_part(part), path)
+                return {}
+
+    def _encode_document(self, part: Document, path: str) -> Json:
+        extra = self._losses.carry(part.extra, path)
+        if part.data is not None and part.media_type.startswith("audio/"):
+            audio = {"data": part.data, "format": part.media_type.removeprefix("audio/")}
+            return {"type": "input_audio", "input_audio": audio, **extra}
+        if part.data is None and (part.text or part.url is None):
+            self._losses.change("A document is sent as text.", path)
+            return {"type": "input_text", "text": render_document(part), **extra}
+        data = encode_media_url(part) if part.data is not None else None
+        file = omit_none(filename=part.title or None, file_data=data, file_url=part.url)
+        return {"type": "input_file", **file, **extra}
+
+
+def _encode_extra(extra: Json) -> Json:
+    """Return the fields of an item that its `extra` holds."""
+    return _encode_state(extra) | public_fields(extra) if extra else {}
+
+
+def _encode_state(extra: Json) -> Json:
+    return omit_none(id=extra.get(ITEM_ID), status=extra.get(ITEM_STATUS))
+
+
+def _encode_texts(texts: list[Text]) -> Iterator[Json]:
+    """Encode an assistant's texts as a message, in the shortest form."""
+    match texts:
+        case [Text(text, extra)] if not extra:
+            if text:
+                yield {"type": "message", "role": "assistant", "content": text}
+        case []:
+            pass
+        case _:
+            yield encode_assistant_message(texts)
+
+
+def _describe_part(part: Part) -> str:
+    if isinstance(part, Image):
+        return "images"
+    return f"the part type `{part_type(part) if isinstance(part, Other) else type(part).__name__}`"
+
+
+def encode_assistant_message(texts: Iterable[Text]) -> Json:
+    """Encode texts as one message. An empty text only adds fields to the one before."""
+    content: list[Json] = []
+    item: Json = {"type": "message", "role": "assistant", "content": content}
+    for text in texts:
+        if text.text or not content:
+            content.append(encode_output_text(text))
+        else:
+            content[-1] |= _text_fields(text.extra)
+        item |= _encode_state(text.extra) | message_fields(text.extra)
+    return item
+
+
+def encode_output_text(text: Text) -> Json:
+    if is_refusal(text):
+        return {"type": "refusal", "refusal": text.text}
+    fields = _text_fields(text.extra)
+    return {"type": "output_text", "text": text.text, "annotations": [], **fields}
+
+
+def _text_fields(extra: Json) -> Json:
+    return {key: value for key, value in extra.items() if key in _TEXT_FIELDS}
+
+
+def message_fields(extra: Json) -> Json:
+    """Return the fields in the `extra` of a message's last text that belong to the message."""
+    public = public_fields(extra).items()
+    return {key: value for key, value in public if key not in _TEXT_FIELDS and key != "type"}
+
+
+def encode_reasoning(reasoning: Reasoning) -> Json:
+    """Encode reasoning as an item without its id."""
+    extra = reasoning.extra
+    summary = [encode_summary(reasoning.text)] if reasoning.text else []
+    item = {"type": "reasoning", **(extra.get(REASONING_TEXTS) or {"summary": summary})}
+    item |= omit_none(encrypted_content=reasoning.signature, status=extra.get(ITEM_STATUS))
+    return item | public_fields(extra)
+
+
+def encode_summary(text: str) -> Json:
+    return {"type": "summary_text", "text": text}
+
+
+def encode_call(call: ToolCall, name: str, text: str) -> Json:
+    """Encode a call whose arguments, or freeform input, are this text."""
+    kind, field = _CALL_TYPES[call.freeform]
+    item = {"type": kind, "call_id": call.id, "name": name, field: text}
+    return item | omit_none(namespace=call.namespace)
+
+
+def encode_call_input(call: ToolCall) -> str:
+    """Return the arguments of a call, or the input of a freeform one, as text."""
+    value = call.arguments.get("input")
+    if not call.freeform or isinstance(value, str):
+        return call.input
+    return "" if value is None else encode_json(value)
+
+
+def encode_image_item(image: Image) -> Json:
+    subtype = image.media_type.removeprefix("image/")
+    fields: Json = image.extra.get(_IMAGE_ITEM) or {"output_format": subtype}
+    return {"type": "image_generation_call", "status": "completed", "result": image.data, **fields}

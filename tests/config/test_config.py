@@ -12,15 +12,16 @@ from msgspec.structs import fields
 
 from tests.config.config_files import BOX, EVERYTHING, QWEN, go_apart, load_everything, loaded
 from toolspeak.config.loading import VARIABLES, load_config
-from toolspeak.config.model_names import ModelLocation, find_model
 from toolspeak.config.settings import (
     Config,
     InspectorSettings,
     Limits,
+    ModelLocation,
     ModelSettings,
     ServerSettings,
     TelemetrySettings,
     UpstreamSettings,
+    find_model,
 )
 
 
@@ -182,7 +183,7 @@ def test_names(requested: str, name: str | None, upstream_model: str) -> None:
 
 
 def test_fallbacks_have_names_of_their_own() -> None:
-    names = {"a": ["b", "c"], "b": ["d"], "c": []}
+    names = {"a": ["b", "c"], "b": ["d"], "c": ["a"]}
     text = "".join(
         f"[upstreams.{name}]\nprovider = 'ollama'\nfallbacks = {others}\n"
         for name, others in names.items()

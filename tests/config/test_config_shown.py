@@ -23,15 +23,16 @@ from tests.config.config_files import (
 )
 from toolspeak.cli import main
 from toolspeak.config.loading import VARIABLES, load_config
-from toolspeak.config.model_names import ModelLocation, find_model
 from toolspeak.config.settings import (
     Config,
     InspectorSettings,
     Limits,
+    ModelLocation,
     ModelSettings,
     ServerSettings,
     TelemetrySettings,
     UpstreamSettings,
+    find_model,
     mask_settings,
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.config.config_files import go_apart, loaded, refused
-from toolspeak.config.model_names import find_model
+from toolspeak.config.settings import find_model
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,7 @@ from rich.text import Text
 
 from ..config.document import ConfigError
 from ..config.loading import LoadedConfig, read_config
-from ..config.model_names import find_model
-from ..config.settings import Config, mask_secret, mask_settings, mask_url
+from ..config.settings import Config, find_model, mask_secret, mask_settings, mask_url
 from .terminal import build_table, open_console, write_json
 
 

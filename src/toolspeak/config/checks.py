@@ -1,9 +1,9 @@
-"""Checks beyond types: names that must exist, URLs, keys, and cycles."""
+"""Checks beyond types: names that must exist, URLs, keys, and cycles of aliases."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from urllib.parse import SplitResult
 
@@ -18,9 +18,8 @@ from .addresses import (
     parse_http_url,
 )
 from .document import ConfigProblem, join_path, suggest_names
-from .model_names import best_match
 from .providers import PROVIDERS
-from .settings import Config, ServerSettings, UpstreamSettings, mask_url
+from .settings import Config, ServerSettings, UpstreamSettings, best_match, mask_url
 
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -53,13 +52,13 @@ def find_problems(config: Config) -> Iterator[ConfigProblem]:
         yield ConfigProblem(message, "$.store")
     if config.telemetry.otlp_endpoint:
         yield from _check_telemetry(config.telemetry.otlp_endpoint)
-    for name, upstream in config.upstreams.items():
-        yield from _check_upstream(config, upstream, join_path("$.upstreams", name))
-    yield from _check_cycles(config)
+    for name in config.upstreams:
+        yield from _check_upstream(config, name, join_path("$.upstreams", name))
     for name in config.models:
         yield from _check_model(config, name, join_path("$.models", name))
     for name in config.aliases:
         yield from _check_alias(config, name, join_path("$.aliases", name))
+    yield from _check_alias_cycles(config)
     if config.default and not _is_known_model(config, config.default):
         yield ConfigProblem(_unknown_model(config, "default", config.default), "$.default")
 
@@ -114,9 +113,8 @@ def _check_telemetry(endpoint: str) -> Iterator[ConfigProblem]:
 # Upstreams.
 
 
-def _check_upstream(
-    config: Config, upstream: UpstreamSettings, path: str
-) -> Iterator[ConfigProblem]:
+def _check_upstream(config: Config, name: str, path: str) -> Iterator[ConfigProblem]:
+    upstream = config.upstreams[name]
     provider, wire = upstream.provider, upstream.wire
     if provider and provider not in PROVIDERS:
         advice = suggest_names(provider, PROVIDERS, "`toolspeak providers` lists the known ones")
@@ -135,10 +133,12 @@ def _check_upstream(
         yield ConfigProblem(message, path)
     yield from _check_key(upstream.key, join_path(path, "key"))
     yield from _check_headers(upstream.headers, join_path(path, "headers"))
-    for index, name in enumerate(upstream.fallbacks):
-        if name not in config.upstreams:
-            message = _unknown_upstream(config, "fallbacks", name)
-            yield ConfigProblem(message, join_path(join_path(path, "fallbacks"), index))
+    for index, fallback in enumerate(upstream.fallbacks):
+        fallback_path = join_path(join_path(path, "fallbacks"), index)
+        if fallback not in config.upstreams:
+            yield ConfigProblem(_unknown_upstream(config, "fallbacks", fallback), fallback_path)
+        elif fallback == name:
+            yield ConfigProblem("`fallbacks` names the upstream itself; remove it", fallback_path)
 
 
 def _unknown_upstream(config: Config, field: str, name: str) -> str:
@@ -255,46 +255,19 @@ def _unknown_model(config: Config, field: str, name: str) -> str:
     return f"`{field}` names the model {name!r}, which is not configured{advice}"
 
 
-# Cycles.
-
-
-def _check_cycles(config: Config) -> Iterator[ConfigProblem]:
-    """Report each cycle of fallbacks or aliases once."""
-    fallbacks = {name: upstream.fallbacks for name, upstream in config.upstreams.items()}
-    aliases = {
-        name: (match.pattern,) if (match := best_match(config, target)) else ()
-        for name, target in config.aliases.items()
-        if name not in config.models
-    }
-    for cycle in _find_cycles(fallbacks):
-        path = join_path(join_path("$.upstreams", cycle[0]), "fallbacks")
-        yield ConfigProblem(_cycle_message(cycle), path)
-    for cycle in _find_cycles(aliases):
-        yield ConfigProblem(_cycle_message(cycle), join_path("$.aliases", cycle[0]))
-
-
-def _cycle_message(cycle: list[str]) -> str:
-    return f"these names form a cycle: {' -> '.join(cycle)}; remove one of them"
-
-
-def _find_cycles(edges: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
-    """Yield each cycle once, starting at its first name."""
-    order = {name: index for index, name in enumerate(edges)}
-    for start in edges:
-        cycle = _find_path_back(edges, start, [start], set())
-        if cycle and all(order[start] <= order[name] for name in cycle):
-            yield cycle
-
-
-def _find_path_back(
-    edges: Mapping[str, Iterable[str]], start: str, path: list[str], seen: set[str]
-) -> list[str] | None:
-    """Return a path from the last name of `path` to `start`, or None."""
-    for name in edges[path[-1]]:
-        if name == start:
-            return [*path, start]
-        if name in edges and name not in seen:
-            seen.add(name)
-            if found := _find_path_back(edges, start, [*path, name], seen):
-                return found
-    return None
+def _check_alias_cycles(config: Config) -> Iterator[ConfigProblem]:
+    """Report each cycle once, at its first alias."""
+    targets: dict[str, str] = {}
+    for name, target in config.aliases.items():
+        match = best_match(config, target)
+        if match and name not in config.models and match.pattern in config.aliases:
+            targets[name] = match.pattern
+    reported: set[str] = set()
+    for name in targets:
+        cycle = [name]
+        while (target := targets.get(cycle[-1])) and target not in cycle:
+            cycle.append(target)
+        if target == name and name not in reported:
+            reported.update(cycle)
+            message = f"these names form a cycle: {' -> '.join((*cycle, name))}; remove one of them"
+            yield ConfigProblem(message, join_path("$.aliases", name))

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from .document import ConfigDocument, ConfigProblem, escape_variables, is_inside, join_path
+from .document import ConfigDocument, ConfigProblem, escape_variables, join_path
 from .providers import PROVIDERS
 
 _PARAMETERS = {
@@ -255,23 +255,15 @@ class _Translation:
     # Fallbacks.
 
     def _add_fallbacks(self) -> None:
-        """Make the other upstreams of a model, then those of its fallback models, fallbacks.
-
-        LiteLLM's models may be each other's fallbacks. Upstreams must not form a cycle, so an
-        upstream that is a fallback has none itself, and its own model starts with a copy of it.
-        """
+        """Make the other upstreams of a model, then those of its fallback models, fallbacks."""
         fallback_models = self._fallback_models()
-        all_fallbacks = {other for others in fallback_models.values() for other in others}
         for name, (first, *others) in self._upstreams_of.items():
             reachable = dict.fromkeys([name])
             _collect_reachable(fallback_models, name, reachable)
-            fallbacks = others + [
-                upstream for model in list(reachable)[1:] for upstream in self._upstreams_of[model]
-            ]
-            if fallbacks:
-                head = self._copy_upstream(first) if name in all_fallbacks else first
-                self._upstreams[head]["fallbacks"] = [escape_variables(one) for one in fallbacks]
-                self._models[name]["upstream"] = escape_variables(head)
+            for model in list(reachable)[1:]:
+                others += self._upstreams_of[model]
+            if others:
+                self._upstreams[first]["fallbacks"] = [escape_variables(one) for one in others]
 
     def _fallback_models(self) -> dict[str, list[str]]:
         """Return the fallback models of each model."""
@@ -294,16 +286,6 @@ class _Translation:
                 for name, others in self._table(item, item_path).items():
                     for other in others if isinstance(others, list) else [others]:
                         yield name, str(other), join_path(item_path, name)
-
-    def _copy_upstream(self, upstream: str) -> str:
-        copy = f"{upstream} (first)"
-        self._upstreams[copy] = dict(self._upstreams[upstream])
-        old, new = join_path("$.upstreams", upstream), join_path("$.upstreams", copy)
-        source_paths = self._document.source_paths
-        for path, source_path in list(source_paths.items()):
-            if is_inside(path, old):
-                source_paths[new + path.removeprefix(old)] = source_path
-        return copy
 
     # Settings without a counterpart.
 

@@ -22,18 +22,7 @@ from .checks import find_problems, find_warnings
 from .document import ConfigDocument, ConfigError, escape_variables, suggest_names
 from .litellm import read_litellm
 from .providers import PROVIDERS, Provider
-from .settings import Config, UpstreamSettings, mask_settings
-
-__all__ = [
-    "VARIABLES",
-    "Config",
-    "ConfigError",
-    "LoadedConfig",
-    "apply_provider",
-    "load_config",
-    "mask_settings",
-    "read_config",
-]
+from .settings import Config, UpstreamSettings
 
 DEFAULT_FILE = "toolspeak.toml"
 _LITELLM = re.compile(r"^model_list\s*:", re.M)

@@ -23,9 +23,8 @@ from msgspec import Struct, structs
 
 from ..config.document import ConfigError, escape_variables
 from ..config.loading import DEFAULT_FILE, LoadedConfig, read_config
-from ..config.model_names import find_named_model, resolve_aliases
 from ..config.providers import PROVIDERS
-from ..config.settings import ModelSettings, UpstreamSettings
+from ..config.settings import ModelSettings, UpstreamSettings, find_named_model, resolve_aliases
 from ..errors import UsageError
 from ..upstream.catalog import EMBEDDED, ResolvedModel
 from .probe import ProbeReport

@@ -16,9 +16,15 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct, structs
 
 from ..config.loading import apply_provider
-from ..config.model_names import find_named_model, resolve_aliases
 from ..config.providers import PROVIDERS
-from ..config.settings import PUBLIC_HEADERS, Config, ModelSettings, UpstreamSettings
+from ..config.settings import (
+    PUBLIC_HEADERS,
+    Config,
+    ModelSettings,
+    UpstreamSettings,
+    find_named_model,
+    resolve_aliases,
+)
 from ..engine import ModelProfile
 from ..errors import ToolspeakError
 from ..types import Capabilities, Failure, Quirks

@@ -20,7 +20,7 @@ from .calls.lenient_json import MAX_DEPTH
 from .calls.resolution import CallResolver
 from .calls.tools import Toolset, as_tools
 from .dialects import Dialect, Parser
-from .dialects.registry import AUTO
+from .dialects.markers import AUTO
 from .dialects.template import COMMON_REASONING_TAGS
 from .errors import ExtractionProblem, UsageError
 from .events import (

@@ -7,8 +7,7 @@ from bench.holdback import CHUNK, LONG, NATIVE, TOOLS, waits
 from bench.holdback_replies import BEFORE_A_CALL, CANDIDATES, ORDINARY, REFUSALS
 
 from toolspeak import DIALECTS
-from toolspeak.dialects.marker_table import marker_table_for
-from toolspeak.dialects.registry import AUTO, build_scope
+from toolspeak.dialects.markers import AUTO, build_scope, marker_table_for
 from toolspeak.security.refusals import MAX_UNDECIDED, begins_like_refusal
 
 MODES = (NATIVE, *DIALECTS)

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from urllib.parse import SplitResult
 
 from ..dialects import DIALECTS
-from ..dialects.registry import AUTO
+from ..dialects.markers import AUTO
 from ..wires import WIRES
 from .addresses import (
     DEFAULT_PORTS,

@@ -5,8 +5,8 @@ registry      which dialects count          parser      how text becomes events:
 render        calls, results and tool lists as text
 """
 
+from .markers import DIALECTS, dialects_for_model, get_dialect
 from .parser import Parser
-from .registry import DIALECTS, dialects_for_model, get_dialect
 from .render import render_calls, render_results, render_tools
 from .template import Dialect
 

@@ -17,31 +17,33 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
+from msgspec import structs
 
 from ..calls.drafts import CallDraft
 from ..calls.json_values import json_equal, strip_code_fence
 from ..calls.lenient_json import MAX_DEPTH, LenientJsonError, LenientJsonReader, unescape
 from ..calls.schema import get_properties, get_required, parse_text_value, resolve_ref
-from .form_attempt import FormAttempt, Header, read_fence, skip_extra_brackets
-from .json_bodies import read_json_arguments
-from .marker_table import marker_set
-from .tagged_parameters import (
-    ATTRIBUTE_LIST,
-    InvalidBody,
-    NotRenderable,
-    ParsedArguments,
-    parse_attributes,
+from .form_attempt import (
+    NO_BODY,
+    Body,
+    BodyReading,
+    FormAttempt,
+    FoundCall,
+    Header,
+    parse_body,
+    read_fence,
+    read_to_closer,
+    skip_extra_brackets,
 )
-from .text_buffer import Reading, TextBuffer
-from .value_scanners import COMPLETE, NEED_MORE, BracketScanner, run_scanner
-
-BodyParser = Callable[[str, Mapping[str, Any]], ParsedArguments]
-"""Parses the text of a body, given the schema of the tool's parameters."""
+from .json_bodies import read_json_arguments
+from .markers import marker_set
+from .tagged_parameters import parse_attributes
+from .template import InvalidBody, NotRenderable, ParsedArguments
+from .text_buffer import COMPLETE, NEED_MORE, BracketScanner, Reading, TextBuffer
 
 _MAX_GAP_LENGTH = 256
 _MAX_STEP_LENGTH = 40
 _LINE_END = re.compile(r"\n")
-_BODY_START = re.compile(r"\s*(?:\]<\]\w+\[>\[)?<\w|\s*[\w\-]+\s*:")
 _OPEN_FENCE = re.compile(r"\s*(?:`+\w*\s*)?")
 _NEXT_STEP = re.compile(r"\n\*{0,4}(?:Observation|Thought|Action|Final Answer)\b")
 _JSON_KEY = re.compile(r'\{\s*+("|\Z)')
@@ -49,6 +51,7 @@ _KEY_VALUE = re.compile(r"[A-Za-z_]\w*>")
 INTERPRETERS = ("python", "code_interpreter", "ipython")
 """Tools to which models pass a bare program."""
 _NO_INPUT = ("", "none", "null", "n/a")
+_ATTRIBUTE_LIST = re.compile(r"""(?:\s*+[\w:.\-]++\s*+=\s*+(?:"[^"]*"|'[^']*'))++\s*+/?>?\s*+""")
 _PERL = re.compile(
     r"\{\s*+tool\s*+=>\s*+[\"'](?P<name>[^\"'\n]{1,256})[\"']\s*+,"
     r"\s*+args\s*+=>\s*+\{"
@@ -63,34 +66,31 @@ _BRACKET = re.compile(r"[\[\]{}]")
 _BRACE_KEY = re.compile(r"""[^\s,:;{}\[\]()="'“”‘’<>]+""")
 
 
-def read_brace_map(attempt: FormAttempt, header: Header) -> Reading[bool]:
+def read_brace_map(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
     """Read a map with unquoted keys; with quoted keys it is JSON."""
     buffer, form = attempt.buffer, attempt.form
     if (yield from buffer.peek()) not in ("{", "("):
-        return False
+        return NO_BODY
     if (yield from _is_json_next(buffer)):
         return (yield from read_json_arguments(attempt, header))
     start = buffer.held_length()
     quote = form.dialect.string_quote
-    state = yield from run_scanner(buffer, BracketScanner(quote, form.closer))
+    state = yield from buffer.scan(BracketScanner(quote, form.closer))
     if state == NEED_MORE:
         # A string has no end: its quote may be missing, or the text is cut off.
         end = find_unclosed_map_end(buffer.held_text()[start:], quote, form.closer)
         if end < 0:
-            attempt.mark_truncated()
-            return False
+            return Body(has_calls=False, is_truncated=True)
         buffer.seek(start + end)
-    elif state != COMPLETE and not (yield from buffer.read_literal(form.closer)):
-        return False
-    elif state != COMPLETE:
-        buffer.position -= len(form.closer)
+    elif state != COMPLETE and not (yield from buffer.is_next(form.closer)):
+        return NO_BODY
 
     def parse(body: str, schema: Mapping[str, Any]) -> ParsedArguments:
         return parse_brace_map(body, quote, schema, close=state != COMPLETE)
 
-    add_parsed_body(attempt, header, buffer.held_text()[start:], parse)
+    yield parse_body(attempt, header, buffer.held_text()[start:], parse)
     yield from skip_extra_brackets(attempt)
-    return True
+    return Body()
 
 
 def _is_json_next(buffer: TextBuffer) -> Reading[bool]:
@@ -104,7 +104,7 @@ def _is_json_next(buffer: TextBuffer) -> Reading[bool]:
         yield
 
 
-def read_key_value(attempt: FormAttempt, header: Header) -> Reading[bool]:
+def read_key_value(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
     """Read a JSON object, or one parameter to the end of the line."""
     buffer = attempt.buffer
     if (yield from buffer.peek()) == "{":
@@ -115,20 +115,20 @@ def read_key_value(attempt: FormAttempt, header: Header) -> Reading[bool]:
     if found:
         buffer.seek(start + len(line))
     if not _KEY_VALUE.match(line):
-        return False
-    add_parsed_body(attempt, header, line, parse_key_value)
-    return True
+        return NO_BODY
+    yield parse_body(attempt, header, line, parse_key_value)
+    return Body()
 
 
-def read_bare_input(attempt: FormAttempt, header: Header) -> Reading[bool]:
+def read_bare_input(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
     """Read a JSON object, or bare text for a tool with only one parameter."""
     buffer, form = attempt.buffer, attempt.form
     start = buffer.held_length()
     yield from read_fence(attempt)
-    if (yield from buffer.peek()) == "{":
-        return (yield from read_json_arguments(attempt, header))
-    attempt.drop_fence()
+    is_json = (yield from buffer.peek()) == "{"
     buffer.seek(start)
+    if is_json:
+        return (yield from read_json_arguments(attempt, header))
     if form.closer:
         found = yield from buffer.read_through_marker(marker_set(form.all_closers))
     else:
@@ -136,57 +136,46 @@ def read_bare_input(attempt: FormAttempt, header: Header) -> Reading[bool]:
     buffer.seek(buffer.held_length() - len(found))
     text = buffer.held_text()[start:]
     if not found and (form.closer or _OPEN_FENCE.fullmatch(text)):
-        return False
-    add_parsed_body(attempt, header, text, parse_bare_input)
-    return True
+        return NO_BODY
+    yield parse_body(attempt, header, text, parse_bare_input)
+    return Body()
 
 
-def read_attributes(attempt: FormAttempt, header: Header) -> Reading[bool]:
+def read_attributes(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
     """Read the arguments as attributes: `city="Oslo" days="3"`, perhaps with the tag's end."""
     buffer = attempt.buffer
     start = buffer.held_length()
     found = yield from buffer.read_through_marker(marker_set(("<", "\n")))
     text = buffer.held_text()[start:].removesuffix(found)
     buffer.seek(start + len(text))
-    if found != "<" or not ATTRIBUTE_LIST.fullmatch(text):
-        return False
-
-    def parse(body: str, schema: Mapping[str, Any]) -> ParsedArguments:
-        declared = get_properties(schema)
-        repairs: list[str] = []
-        arguments = {
-            key: parse_text_value(word, declared.get(key), schema, repairs)
-            for key, word in parse_attributes(body).items()
-        }
-        return arguments, tuple(dict.fromkeys(repairs))
-
-    add_parsed_body(attempt, header, text, parse)
-    return True
+    if found != "<" or not _ATTRIBUTE_LIST.fullmatch(text):
+        return NO_BODY
+    yield parse_body(attempt, header, text, parse_attribute_arguments)
+    return Body()
 
 
-def read_perl_map(attempt: FormAttempt, _: Header) -> Reading[bool]:
+def read_perl_map(attempt: FormAttempt, _: Header) -> BodyReading[Body]:
     """Read a map with arrows."""
     buffer, form = attempt.buffer, attempt.form
     yield from buffer.read_space()
     start = buffer.held_length()
     if (yield from buffer.peek()) != "{":
-        return False
+        return NO_BODY
     found = yield from buffer.read_through_marker(marker_set((form.closer,)))
     if not found:
-        attempt.mark_truncated()
-        return False
+        return Body(has_calls=False, is_truncated=True)
     buffer.seek(buffer.held_length() - len(found))
-    attempt.add_draft(parse_perl_map(buffer.held_text()[start:], attempt.schema_of), start)
-    return True
+    yield FoundCall(parse_perl_map(buffer.held_text()[start:], attempt.schema_of), start)
+    return Body()
 
 
-def read_program(attempt: FormAttempt, header: Header) -> Reading[bool]:
+def read_program(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
     """Read a bare program, for a tool that runs programs."""
-    buffer, form = attempt.buffer, attempt.form
-    known = [name for name in INTERPRETERS if attempt.tools and attempt.find_tool(name)]
-    name = header.get("name", next(iter(known), ""))
+    buffer, form, names = attempt.buffer, attempt.form, attempt.names
+    known = [name for name in INTERPRETERS if names.tools and names.find(name)]
+    name = header.name or next(iter(known), "")
     if name not in known or (yield from buffer.peek()) in ("", "{", "["):
-        return False
+        return NO_BODY
     start = buffer.held_length()
     markers = marker_set((*form.all_closers, "\n>>>"))
     found = yield from buffer.read_through_marker(markers)
@@ -196,42 +185,14 @@ def read_program(attempt: FormAttempt, header: Header) -> Reading[bool]:
         code = code[: markers.settled_end(code, 0)]
         buffer.seek(start + len(code))
         if not attempt.is_expected() or not is_complete_program(code):
-            return False
-    add_parsed_body(attempt, {**header, "name": name}, code, parse_program)
-    return True
+            return NO_BODY
+    yield parse_body(attempt, structs.replace(header, name=name), code, parse_program)
+    return Body()
 
 
-def read_yaml(attempt: FormAttempt, header: Header) -> Reading[bool]:
-    name = header["name"]
-    closers = tuple(closer.replace("$name", name) for closer in attempt.form.all_closers)
+def read_yaml(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
+    closers = tuple(text.replace("$name", header.name) for text in attempt.form.all_closers)
     return read_to_closer(attempt, header, parse_yaml, closers)
-
-
-def read_to_closer(
-    attempt: FormAttempt, header: Header, parse: BodyParser, closers: tuple[str, ...] = ()
-) -> Reading[bool]:
-    """Read a body up to a closer, by default the form's own."""
-    buffer, form = attempt.buffer, attempt.form
-    closers = closers or (form.closer.replace("$name", header.get("name", "")),)
-    start = buffer.held_length()
-    found = yield from buffer.read_through_marker(marker_set(closers))
-    if not found:
-        attempt.mark_truncated(bool(_BODY_START.match(buffer.held_text(), start)))
-        return False
-    attempt.mark_closed()
-    add_parsed_body(attempt, header, buffer.held_text()[start : -len(found)], parse)
-    return True
-
-
-def add_parsed_body(attempt: FormAttempt, header: Header, body: str, parse: BodyParser) -> None:
-    """Hand in a call with the arguments that its body holds."""
-    name = header["name"]
-    try:
-        arguments, repairs = parse(body, attempt.schema_of(name))
-    except InvalidBody as error:
-        attempt.add_draft(CallDraft(name, problem=str(error)), 0)
-    else:
-        attempt.add_draft(CallDraft(name, arguments, header.get("id", ""), repairs=repairs), 0)
 
 
 # Parsing and rendering.
@@ -315,6 +276,17 @@ def _render_brace_value(value: Any, quote: str) -> str:
             return f"{quote}{value}{quote}"
         case _:
             return json.dumps(value)
+
+
+def parse_attribute_arguments(text: str, schema: Mapping[str, Any]) -> ParsedArguments:
+    """Parse `city="Oslo" days="3"`."""
+    declared = get_properties(schema)
+    repairs: list[str] = []
+    arguments = {
+        key: parse_text_value(word, declared.get(key), schema, repairs)
+        for key, word in parse_attributes(text).items()
+    }
+    return arguments, tuple(dict.fromkeys(repairs))
 
 
 def parse_bare_input(text: str, schema: Mapping[str, Any]) -> ParsedArguments:

@@ -30,6 +30,22 @@ MAX_EXCERPT = 400
 """How many characters of the reply a note or a rejection quotes."""
 
 
+class Trial:
+    """Events that count only if reading goes on as it must, and where the last call ended."""
+
+    __slots__ = ("events", "last_call_end")
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.last_call_end = 0
+
+    def has_calls(self) -> bool:
+        return any(isinstance(event, CallEnd) for event in self.events)
+
+    def has_rejections(self) -> bool:
+        return any(isinstance(event, CallRejected) for event in self.events)
+
+
 class EventWriter:
     """Collects events. White space next to a call or to reasoning is not text: it waits until more
     text follows, and is dropped if none does."""
@@ -48,21 +64,24 @@ class EventWriter:
         "last_character",
         "length_since_call",
         "only_space_since_call",
+        "trial",
     )
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
         self._on_text = on_text
-        """Is told of all text, white space included."""
+        """Called with all text, white space included."""
         self._events: list[Event] = []
         self._text: list[str] = []
         """Text that is not an event yet."""
         self._edge_space: list[str] | None = []
-        """White space after a call; None where text came since."""
+        """White space after a call; None if other text came since."""
         self._drops_space = False
         """The white space follows reasoning: it is dropped even if text follows."""
         self._reasoning_space: list[str] = []
         self._reasoning_is_empty = True
         self._note_count = 0
+        self.trial: Trial | None = None
+        """Takes all events while it is not certain that they count."""
         self.last_character = ""
         """The last character of the text; "" after a call or reasoning, as at a line's start."""
         self.only_space_since_call = True
@@ -77,8 +96,24 @@ class EventWriter:
         return events
 
     def emit(self, *events: Event) -> None:
+        if self.trial is not None:
+            self.trial.events.extend(events)
+            return
         self._flush_text()
         self._events.extend(events)
+
+    def end_trial(self, *, counts: bool) -> None:
+        """Emit the events of the trial if they count, else forget them."""
+        trial, self.trial = self.trial, None
+        if trial is None or not counts:
+            return
+        if trial.has_calls():
+            self.mark_call_boundary()
+        for event in trial.events:
+            if isinstance(event, Note):
+                self.add_note(event.code, event.message, event.where)
+            else:
+                self.emit(event)
 
     def _flush_text(self) -> None:
         if self._text:
@@ -114,7 +149,7 @@ class EventWriter:
         self.length_since_call = 0
 
     def finish_text(self, *, has_calls: bool) -> None:
-        """The reply is over. If it is nothing but white space, that is its text."""
+        """End the reply. If it is nothing but white space, that is its text."""
         if self._edge_space and not has_calls and not self._drops_space:
             self._text.extend(self._edge_space)
 
@@ -144,27 +179,14 @@ class EventWriter:
 
     def add_note(self, code: str, message: str, where: str = "") -> None:
         """Add a note that quotes `where`; at most `MAX_NOTES` per reply."""
+        if self.trial is not None:
+            self.trial.events.append(Note(code, message, where[:MAX_EXCERPT]))
+            return
         self._note_count += 1
         if self._note_count == MAX_NOTES:
             code, message, where = "notes-omitted", "further notes are omitted", ""
         if self._note_count <= MAX_NOTES:
             self.emit(Note(code, message, where[:MAX_EXCERPT]))
-
-
-class DeferredEvents:
-    """Events that count only if a trial succeeds, and where the text of its last call ended."""
-
-    __slots__ = ("events", "last_call_end")
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.last_call_end = 0
-
-    def add_text(self, text: str) -> None:
-        self.events.append(TextDelta(text))
-
-    def has_calls(self) -> bool:
-        return any(isinstance(event, CallEnd) for event in self.events)
 
 
 class StreamedCall(Struct, eq=False):
@@ -198,27 +220,16 @@ class CallSink:
         self.call_count = keep
         self._resolver.ids.keep_first(keep)
 
-    def add_notes(self, notes: Iterable[Note], deferred: DeferredEvents | None = None) -> None:
-        """Add notes on a call; those on a deferred call count only if the call does."""
+    def add_notes(self, notes: Iterable[Note]) -> None:
         for note in notes:
-            if deferred is None:
-                self._writer.add_note(note.code, note.message, note.where)
-            else:
-                deferred.events.append(note)
+            self._writer.add_note(note.code, note.message, note.where)
 
     def is_repeated_in_prose(self, checked: CheckedCall) -> bool:
         """Return whether the same call was made before, with text in between."""
         has_text = self._writer.length_since_call > 0
         return has_text and self._resolver.ids.has_call(checked.name, checked.arguments)
 
-    def accept(
-        self,
-        checked: CheckedCall,
-        dialect: Dialect,
-        wanted_id: str,
-        raw: str,
-        deferred: DeferredEvents | None,
-    ) -> None:
+    def accept(self, checked: CheckedCall, dialect: Dialect, wanted_id: str, raw: str) -> None:
         """Write the events of a call, unless the same call with the same id was made before."""
         streamed = self._streamed
         if streamed and not json_text_equals("".join(streamed.json), checked.arguments):
@@ -229,35 +240,28 @@ class CallSink:
         call = resolution.call
         if call is None:
             self.retract_streamed_call()
-            self.add_notes(resolution.notes, deferred)
+            self.add_notes(resolution.notes)
             return
         self._streamed = None
-        self.add_notes(resolution.notes, deferred)
+        self.add_notes(resolution.notes)
         events: list[Event] = []
         if streamed is None:
             events.append(CallStart(self.call_count, call.id, call.name, dialect.name))
             events.append(ArgumentsDelta(self.call_count, encode_json(call.arguments)))
         elif wanted_id not in ("", streamed.wanted_id):
             message = f"the id {wanted_id!r} arrived after the arguments had been sent"
-            self.add_notes((Note("id-replaced", message, wanted_id[:MAX_EXCERPT]),), deferred)
+            self._writer.add_note("id-replaced", message, wanted_id)
         events.append(CallEnd(self.call_count, call))
         self.call_count += 1
-        self._emit(events, deferred)
+        self._writer.emit(*events)
 
-    def reject(self, rejection: Rejection, deferred: DeferredEvents | None) -> None:
+    def reject(self, rejection: Rejection) -> None:
         """Write that a draft is not a call, and a note that says why."""
         streamed, self._streamed = self._streamed, None
         if streamed:
             self._resolver.ids.release(streamed.start.id)
-        index = streamed.start.index if streamed else None
-        self._emit([CallRejected(rejection, index)], deferred)
-        self.add_notes(self._resolver.reject(rejection).notes, deferred)
-
-    def _emit(self, events: list[Event], deferred: DeferredEvents | None) -> None:
-        if deferred is None:
-            self._writer.emit(*events)
-        else:
-            deferred.events.extend(events)
+        self._writer.emit(CallRejected(rejection, streamed.start.index if streamed else None))
+        self.add_notes(self._resolver.reject(rejection).notes)
 
     # Arguments that are passed on while they arrive.
 

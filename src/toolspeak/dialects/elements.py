@@ -1,9 +1,9 @@
-"""Arguments as nested elements, where the element's name is the key.
+"""Arguments as nested elements, whose names are the keys: read, parsed and rendered.
 
     <city>Oslo</city><days><item>1</item><item>2</item></days>
 
-A repeated element is a list. As with tagged parameters nothing is escaped, and the schema decides
-what is text and what is structure; without one, elements inside a value make it an object.
+A repeated element is a list. Nothing is escaped: the schema decides whether a value is text or
+structure; without a schema, a value that consists of elements is an object.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from ..calls.schema import (
     resolve_ref,
     select_branch,
 )
-from .tagged_parameters import InvalidBody, NotRenderable, ParsedArguments, unwrap_arguments
-from .template import Dialect
+from .form_attempt import Body, BodyReading, FormAttempt, Header, read_to_closer
+from .tagged_parameters import unwrap_arguments
+from .template import Dialect, InvalidBody, NotRenderable, ParsedArguments
 
 _NAME = r"([A-Za-z_][\w.\-]*)"
 _ITEM = "item"
@@ -33,26 +34,35 @@ _CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.S)
 
 
 class _ElementContext(Struct, frozen=True, eq=False):
-    """What all parts of one body have in common."""
+    """The constants of one body."""
 
     dialect: Dialect
     root: Mapping[str, Any]
-    """The whole schema."""
+    """The schema of all parameters."""
     repairs: list[str]
 
 
+def read_elements(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
+    form = attempt.form
+
+    def parse(body: str, schema: Mapping[str, Any]) -> ParsedArguments:
+        return parse_elements(body, form.dialect, schema)
+
+    closer = form.closer.replace("$name", header.name)
+    return read_to_closer(attempt, header, parse, (closer,))
+
+
 def parse_elements(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> ParsedArguments:
-    """The arguments in a body of nested elements."""
-    found = _children(body, dialect.tag_prefix)
+    found = _split_elements(body, dialect.tag_prefix)
     if found is None:
-        raise InvalidBody("text where only elements may stand")
+        raise InvalidBody("text where only elements are allowed")
     declared = get_properties(schema)
-    reading = _ElementContext(dialect, schema, [])
-    return unwrap_arguments(_read_object(found, declared, reading), declared, reading.repairs)
+    context = _ElementContext(dialect, schema, [])
+    return unwrap_arguments(_parse_object(found, declared, context), declared, context.repairs)
 
 
-def _children(text: str, prefix: str) -> list[tuple[str, str]] | None:
-    """The elements that a text consists of; None if there is anything else in it."""
+def _split_elements(text: str, prefix: str) -> list[tuple[str, str]] | None:
+    """Return the names and the contents of elements; None if there is other text between them."""
     opening = re.compile(rf"\s*{re.escape(prefix)}<{_NAME}>")
     found: list[tuple[str, str]] = []
     at = 0
@@ -66,7 +76,7 @@ def _children(text: str, prefix: str) -> list[tuple[str, str]] | None:
 
 
 def _find_closing_tag(text: str, at: int, name: str, prefix: str) -> int:
-    """Where the element that was opened before `at` is closed, minding its namesakes inside."""
+    """Return the position that closes the element opened before `at`; -1 if it is not closed."""
     opening, closing = f"{prefix}<{name}>", f"{prefix}</{name}>"
     depth = 1
     while True:
@@ -79,10 +89,10 @@ def _find_closing_tag(text: str, at: int, name: str, prefix: str) -> int:
         at = end + len(closing)
 
 
-def _read_object(
+def _parse_object(
     found: list[tuple[str, str]],
     declared: Mapping[str, Any],
-    reading: _ElementContext,
+    context: _ElementContext,
     depth: int = 0,
 ) -> dict[str, Any]:
     if depth > _MAX_DEPTH:
@@ -91,57 +101,59 @@ def _read_object(
     for key, text in found:
         texts.setdefault(key, []).append(text)
     return {
-        key: _read_value(several, declared.get(key), reading, depth + 1)
+        key: _parse_value(several, declared.get(key), context, depth + 1)
         for key, several in texts.items()
     }
 
 
-def _read_value(texts: list[str], schema: Any, reading: _ElementContext, depth: int) -> Any:
-    root, cdata = reading.root, reading.dialect.allows_cdata
+def _parse_value(texts: list[str], schema: Any, context: _ElementContext, depth: int) -> Any:
+    root, cdata = context.root, context.dialect.allows_cdata
     types = allowed_types(schema, root)
     if len(texts) > 1 and (not types or "array" in types):
         items = resolve_ref(schema, root).get("items")
-        return [_read_value([text], items, reading, depth) for text in texts]
+        return [_parse_value([text], items, context, depth) for text in texts]
     if len(texts) > 1:
-        raise InvalidBody("an element stands several times, and only one is allowed")
+        raise InvalidBody("an element is given several times, and only one is allowed")
     [text] = texts
     if cdata and (match := _CDATA.fullmatch(text)):
-        return parse_text_value(match[1], schema, root, reading.repairs)
+        return parse_text_value(match[1], schema, root, context.repairs)
     if not types or (types & {"object", "array"} and "string" not in types):
-        structure = _read_structure(text, schema, types, reading, depth)
+        structure = _parse_structure(text, schema, types, context, depth)
         if structure is not None:
             return structure
     if cdata and text.startswith("\n"):
         text = text[1:].removesuffix("\n")
-    value = parse_text_value(text, schema, root, reading.repairs)
+    value = parse_text_value(text, schema, root, context.repairs)
     if types == frozenset({"array"}) and not isinstance(value, list):
-        return [_read_value([text], resolve_ref(schema, root).get("items"), reading, depth)]
+        return [_parse_value([text], resolve_ref(schema, root).get("items"), context, depth)]
     return value
 
 
-def _read_structure(
-    text: str, schema: Any, types: frozenset[str], reading: _ElementContext, depth: int
+def _parse_structure(
+    text: str, schema: Any, types: frozenset[str], context: _ElementContext, depth: int
 ) -> Any:
-    found = _children(text, reading.dialect.tag_prefix)
+    found = _split_elements(text, context.dialect.tag_prefix)
     if not found:
         return None
-    whole = select_branch(schema, reading.root, "array" if found[0][0] == _ITEM else "object")
+    whole = select_branch(schema, context.root, "array" if found[0][0] == _ITEM else "object")
     if all(key == _ITEM for key, _ in found) and (not types or "array" in types):
         items = whole.get("items")
-        return [_read_value([item], items, reading, depth + 1) for _, item in found]
+        return [_parse_value([item], items, context, depth + 1) for _, item in found]
     if types and "object" not in types:
         return None
-    return _read_object(found, get_properties(whole), reading, depth)
+    return _parse_object(found, get_properties(whole), context, depth)
 
 
 def render_elements(
     arguments: Mapping[str, Any], dialect: Dialect, schema: Mapping[str, Any], closer: str
 ) -> str:
-    """The arguments as nested elements, each in the first spelling that reads back the same and
-    does not hold `closer`, which would end the call."""
+    """Render each argument as an element, in the first spelling that parses to the same value.
+
+    No spelling may contain `closer`, which would end the call.
+    """
     written: list[str] = []
     for key, value in arguments.items():
-        for spelling in _spellings(value, dialect):
+        for spelling in _list_spellings(value, dialect):
             text = _render_element(key, spelling, dialect)
             if closer not in text and _reads_back(text, key, value, dialect, schema):
                 written.append(text)
@@ -155,7 +167,7 @@ def _render_element(key: str, text: str, dialect: Dialect) -> str:
     return f"{dialect.tag_prefix}<{key}>{text}{dialect.tag_prefix}</{key}>"
 
 
-def _spellings(value: Any, dialect: Dialect) -> list[str]:
+def _list_spellings(value: Any, dialect: Dialect) -> list[str]:
     spellings = [_render_nested(value, dialect), format_text_value(value)]
     if dialect.allows_cdata:
         text = format_text_value(value)

@@ -1,27 +1,218 @@
-"""Tries the forms that may begin at a marker, and reads what closes the call.
+"""Tries the forms that may begin at a marker: reads the header, the body, and what closes the call.
 
-A form that cannot read the text gives it back, and the next form is tried. Text that no form can
-read stays text; so do a call that is too long and one that is cut off.
+    <tool_call>  get_weather\n   <arg_key>city</arg_key>…   </tool_call>
+    opener       header          body                       closer
+
+The header holds the tool's name, an id, the attributes of a tag. A form that cannot read the text
+gives it back, and the next form is tried. Text that no form can read stays text; so do a call that
+is too long and one that is cut off.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from ..events import CallRejected
-from .call_sink import DeferredEvents
-from .form_attempt import FormAttempt, FormRejected, ParserState, UndeclaredCall
-from .form_reader import read_form
-from .marker_table import MarkerSet, MarkerTable, marker_set
-from .template import CODE_SLOTS, END_OF_TURN_TOKENS, JSON_SLOTS, OTHER_TURN_OPENERS, CallForm
-from .text_buffer import HeldTooLong, Reading
+from ..calls.drafts import CallDraft
+from ..types import Note
+from .argument_bodies import (
+    read_attributes,
+    read_bare_input,
+    read_brace_map,
+    read_key_value,
+    read_perl_map,
+    read_program,
+    read_yaml,
+)
+from .call_sink import Trial
+from .elements import read_elements
+from .form_attempt import (
+    MAX_NAME_LENGTH,
+    NO_BODY,
+    Body,
+    BodyReading,
+    FormAttempt,
+    FormRejected,
+    FoundCall,
+    Header,
+    ParserState,
+    Repair,
+    UndeclaredCall,
+)
+from .json_bodies import read_exact_call, read_json_arguments, read_json_calls
+from .markers import MarkerSet, MarkerTable, marker_set
+from .python_calls import read_python_calls
+from .tagged_parameters import parse_attributes, read_parameters, tag_pattern, unescape_entities
+from .template import (
+    CODE_SLOTS,
+    COMMON_REASONING_TAGS,
+    END_OF_TURN_TOKENS,
+    JSON_SLOTS,
+    OTHER_TURN_OPENERS,
+    CallForm,
+    LiteralText,
+    Slot,
+    TagTemplate,
+    TemplatePart,
+)
+from .text_buffer import HeldTooLong, Reading, TextBuffer
 
+_BODY_READERS: dict[str, Callable[[FormAttempt, Header], BodyReading[Body]]] = {
+    **dict.fromkeys(JSON_SLOTS, read_json_calls),
+    **dict.fromkeys(CODE_SLOTS, read_python_calls),
+    "arguments": read_json_arguments,
+    "params": read_parameters,
+    "elements": read_elements,
+    "braces": read_brace_map,
+    "yaml": read_yaml,
+    "line": read_key_value,
+    "perl": read_perl_map,
+    "input": read_bare_input,
+    "code": read_program,
+    "attributes": read_attributes,
+    "canonical": read_exact_call,
+}
+_MAX_TAG_LENGTH = 1024
+_NAME = re.compile(r"""["'`][\w.\-:/$@*]*+["'`]?+|[\w.\-:/$@*]*+""")
+_NAME_IN_ATTRIBUTE = re.compile(r"[\w.\-:/$@*&#;]*+")
+"""A name in quotes that belong to the form, with XML's entities."""
+_PLAIN_NAME = re.compile(r"[\w.\-:]*+")
+_NAME_PATTERNS = {'"': _NAME_IN_ATTRIBUTE, "/": _PLAIN_NAME}
+"""The characters of a name, by the literal that follows it."""
+_TAG_CONTENT = re.compile(r"""(?:[^<>"']++|"[^"<]*"|'[^'<]*')*+""")
+_REASONING_OPENERS = marker_set(tuple(opener for opener, _ in COMMON_REASONING_TAGS))
 _END_TAG = re.compile(r"</(?:[\w:.\-]{1,30}(>?)|\Z)|<\Z()")
 _MAX_LINK_LENGTH = 200
 """How much text may stand between two calls in prose."""
 _RESCAN_FACTOR, _FREE_RESCAN = 8, 65_536
 """Text may be read this often in vain, on average, before it is passed on unread: this bounds the
 parser's time."""
+
+
+def read_form(attempt: FormAttempt) -> BodyReading[Body]:
+    """Read a form from its opener on."""
+    header = yield from _read_header(attempt)
+    if header is None:
+        return NO_BODY
+    if attempt.form.body:
+        return (yield from _BODY_READERS[attempt.form.body](attempt, header))
+    if header.name:
+        yield FoundCall(CallDraft(header.name, None, header.id))
+    else:
+        yield Note("no-call", "a section for calls is empty", attempt.buffer.held_text())
+    return Body()
+
+
+# The header.
+
+
+def _read_header(attempt: FormAttempt) -> BodyReading[Header | None]:
+    """Read the opener and the words up to the body; None if they are not there."""
+    buffer, form = attempt.buffer, attempt.form
+    words: dict[str, str] = {}
+    first = form.header[0] if form.header else None
+    if not (isinstance(first, TagTemplate) and form.opener == f"<{first.name}"):
+        buffer.position += len(form.opener)
+        if form.opener.endswith(">"):
+            yield from _skip_reasoning(buffer)
+    is_after_bracket = False
+    for part, following in zip(form.header, (*form.header[1:], None), strict=False):
+        yield from buffer.read_space()
+        if isinstance(part, LiteralText):
+            is_after_bracket = part.stripped.endswith("<")
+            if part.stripped and not (yield from buffer.read_literal(part.stripped)):
+                return None
+        elif isinstance(part, TagTemplate):
+            attributes = yield from _read_tag(buffer, part)
+            if attributes is None:
+                return None
+            words |= attributes
+        else:
+            word = yield from _read_word(attempt, part, following, is_first=not words)
+            if word is None or (is_after_bracket and form.opener == f"<{word}>"):
+                return None  # Not a name, or the same tag again.
+            words[part.kind] = word
+    if "header" in words:
+        return _parse_header_word(attempt, words["header"])
+    return Header(words.get("name", ""), words.get("id", ""), "empty" in words)
+
+
+def _read_word(
+    attempt: FormAttempt, slot: Slot, following: TemplatePart | None, *, is_first: bool
+) -> BodyReading[str | None]:
+    """Read a name or an id, without quotes; None if there is none."""
+    ends = following.stripped[:1] if isinstance(following, LiteralText) else ""
+    pattern = _NAME_PATTERNS.get(ends, _NAME)
+    # Without an opener any word could be a name: wait only for the name of a tool.
+    is_viable = attempt.names.may_begin_with if is_first and not attempt.form.opener else None
+    word = yield from attempt.buffer.read_run(pattern, MAX_NAME_LENGTH, is_viable)
+    if word is None or word[:1] in ("-", "/") or (not word and slot.kind != "id"):
+        return None
+    if pattern is _NAME_IN_ATTRIBUTE:
+        return unescape_entities(word)
+    plain = word.strip("\"'`") or word
+    if len(plain) < len(word):
+        yield Repair("quoted")
+    return plain
+
+
+def _skip_reasoning(buffer: TextBuffer) -> BodyReading[None]:
+    """Skip reasoning between the opener and the body."""
+    mark = buffer.held_length()
+    yield from buffer.read_space()
+    match = yield from buffer.match_marker(_REASONING_OPENERS)
+    if match:
+        closer = dict(COMMON_REASONING_TAGS)[match[0]]
+        if (yield from buffer.read_through_marker(marker_set((closer,)))):
+            yield Repair("extra-text")
+            return
+    buffer.seek(mark)
+
+
+def _parse_header_word(attempt: FormAttempt, word: str) -> Header:
+    """Find the tool's name in a header such as `functions.get_weather:0`, which is the id too.
+
+    The first name that is declared counts, else a number, which names no tool, else the first.
+    """
+    patterns = attempt.form.dialect.header_patterns
+    found = [match[1] for pattern in patterns if (match := re.fullmatch(pattern, word))]
+    name = found[0] if found else ""
+    if attempt.names.tools:
+        declared = attempt.names.tools.tools
+        name = next((other for other in found if other in declared or other.isdigit()), name)
+        name = "" if name.isdigit() else name
+    return Header(name, word)
+
+
+def _read_tag(buffer: TextBuffer, tag: TagTemplate) -> Reading[dict[str, str] | None]:
+    """Read an opening tag; return its attributes by slot, or None if it is another tag."""
+    if not (yield from buffer.read_literal(f"<{tag.name}")):
+        return None
+    while True:
+        match = _TAG_CONTENT.match(buffer.text, buffer.position)
+        end = match.end() if match else buffer.position
+        if end - buffer.position > _MAX_TAG_LENGTH:
+            return None
+        if end < len(buffer.text) and buffer.text[end] == ">":
+            break
+        if end < len(buffer.text) and buffer.text[end] not in "\"'":
+            return None
+        if len(buffer.text) - buffer.position > _MAX_TAG_LENGTH or buffer.is_final:
+            return None
+        yield
+    text = f"<{tag.name}{buffer.text[buffer.position : end + 1]}"
+    parsed = re.fullmatch(tag_pattern(tag.name), text)
+    if parsed is None:
+        return None
+    buffer.position = end + 1
+    attributes = parse_attributes(parsed[1])
+    if any(name not in attributes for name, slot in tag.attributes if slot == "name"):
+        return None
+    words = {slot: attributes.get(name, "") for name, slot in tag.attributes}
+    return {**words, "empty": "/"} if parsed[2] else words
+
+
+# The forms at a marker.
 
 
 class FormMatcher:
@@ -41,7 +232,7 @@ class FormMatcher:
         self._table = table
         self.is_exhaustive = is_exhaustive
         self.is_turn_over = False
-        """The final answer, or somebody else's turn, has begun: what follows is not a call."""
+        """The final answer or another role's turn has begun: nothing after it is a call."""
         self.reached_end = False
         """The last attempt read to the end of the text."""
         self._open_closers: dict[str, None] = {}
@@ -50,6 +241,8 @@ class FormMatcher:
         """Markers of which the last call lacked one."""
         self._rescanned = 0
         """How much text was read in vain so far."""
+        self._is_list = False
+        """The last calls were in a list."""
         self._is_answer_complete = False
         """The calls stood in a list or between markers: calls in prose after them are chatter."""
         self._has_noted_chatter = False
@@ -78,7 +271,7 @@ class FormMatcher:
             )
             try:
                 if (yield from self._try_form(attempt)):
-                    self._is_answer_complete = not in_prose or attempt.in_list
+                    self._is_answer_complete = not in_prose or self._is_list
                     return True
             except FormRejected:
                 self._buffer.restore()
@@ -113,61 +306,60 @@ class FormMatcher:
         self._buffer.restore()
         return self.charge_rescan()
 
-    def read_calls(self, attempt: FormAttempt, body: Reading[bool]) -> Reading[bool]:
+    def read_calls(self, attempt: FormAttempt, reader: BodyReading[Body]) -> Reading[bool]:
         """Read the calls of a form with what closes them; too long a call becomes text."""
-        form, sink = attempt.form, self._sink
+        form, sink, writer = attempt.form, self._sink, self._writer
         is_inert = any(form.opener == opener for opener, _ in form.dialect.inert_spans)
         has_end = bool(form.closer) or form.body in JSON_SLOTS | CODE_SLOTS
         must_close = (self._table.scope.is_strict and has_end) or is_inert
         calls_before = sink.call_count
-        if must_close or self.is_exhaustive:
-            attempt.deferred = DeferredEvents()
-        deferred, found = attempt.deferred, False
+        trial = writer.trial = Trial() if must_close or self.is_exhaustive else None
         try:
-            found = yield from self._buffer.limit(body)
+            body = yield from attempt.run(reader)
+            found = body.has_calls
             if found and must_close:
-                found = yield from self._is_closed(attempt, or_ends=is_inert)
+                found = yield from self._is_closed(form, body, or_ends=is_inert)
             if self._buffer.is_held_too_long():
                 raise HeldTooLong
         except HeldTooLong:
+            writer.end_trial(counts=False)
             self._write_overlong_call()
             return True
-        finally:
-            attempt.deferred = None
+        except (FormRejected, UndeclaredCall):
+            writer.end_trial(counts=False)
+            raise
+        writer.end_trial(counts=found)
         if not found:
             sink.retract_streamed_call()
             sink.forget_calls(keep=calls_before)
             return False
-        if deferred:
-            if deferred.has_calls():
-                self._writer.mark_call_boundary()
-            self._writer.emit(*deferred.events)
-            if self.is_exhaustive and any(isinstance(e, CallRejected) for e in deferred.events):
-                return False
-        yield from self._read_closers(attempt)
+        if trial and self.is_exhaustive and trial.has_rejections():
+            return False
+        self._is_list = body.in_list
+        yield from self._read_closers(attempt, body)
         return True
 
-    def _is_closed(self, attempt: FormAttempt, *, or_ends: bool) -> Reading[bool]:
+    def _is_closed(self, form: CallForm, body: Body, *, or_ends: bool) -> Reading[bool]:
         """Return whether a closing marker of the form comes next, or the end of the text."""
-        buffer, form = self._buffer, attempt.form
-        if attempt.has_unclosed_list:
+        buffer = self._buffer
+        if body.has_unclosed_list:
             return False
-        if attempt.is_closed or not form.closer:
+        if body.is_closed or not form.closer:
             return True
         mark = buffer.held_length()
         yield from buffer.read_space()
-        match = yield from buffer.match_marker(marker_set((*attempt.fence, *form.all_closers)))
+        match = yield from buffer.match_marker(marker_set((*body.fence, *form.all_closers)))
         is_closed = match is not None or (or_ends and buffer.position == len(buffer.text))
         buffer.seek(mark)
         return is_closed
 
     # Closing markers.
 
-    def _read_closers(self, attempt: FormAttempt) -> Reading[None]:
+    def _read_closers(self, attempt: FormAttempt, body: Body) -> Reading[None]:
         """Read what closes a call, and write the text of rejected drafts."""
         buffer, writer, form = self._buffer, self._writer, attempt.form
         earlier = self._open_closers if writer.only_space_since_call else {}
-        self._open_closers = dict.fromkeys((*attempt.fence, *form.all_closers, *earlier))
+        self._open_closers = dict.fromkeys((*body.fence, *form.all_closers, *earlier))
         self._missing_closers, self._has_noted_stray_closer = (), False
         space = ""
         is_closed = not form.closer
@@ -191,8 +383,8 @@ class FormMatcher:
             rest = buffer.text[buffer.position :]
             writer.add_note("unclosed", "the closing marker of a call is cut off", rest)
             buffer.position = len(buffer.text)
-        elif attempt.has_unclosed_list or not (
-            is_closed or attempt.is_closed or form.closer in END_OF_TURN_TOKENS
+        elif body.has_unclosed_list or not (
+            is_closed or body.is_closed or form.closer in END_OF_TURN_TOKENS
         ):
             self._note_missing_closer(attempt)
         text = buffer.release()
@@ -277,10 +469,6 @@ class FormMatcher:
             self._note_chatter()
             return True
         return False
-
-    def end_turn(self) -> None:
-        """The final answer, or somebody else's turn, begins: nothing after it is a call."""
-        self.is_turn_over = True
 
     def _note_chatter(self) -> None:
         """Note once that a tool is named after the answer."""

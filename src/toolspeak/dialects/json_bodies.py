@@ -18,27 +18,32 @@ from ..calls import json_values
 from ..calls.drafts import ARGUMENT_KEYS, CallDraft, read_drafts
 from ..calls.json_values import STRICT_DECODER, is_nested_deeper
 from ..calls.lenient_json import MAX_DEPTH, unescape
+from ..events import TextDelta
+from ..types import Note
 from .form_attempt import (
     MAX_EXTRA_BRACKETS,
+    NO_BODY,
+    Body,
+    BodyReading,
     FormAttempt,
+    FoundCall,
     Header,
-    is_comma_next,
+    Repair,
     note_extra_brackets,
-    peek_past_separator,
     read_fence,
     seek_closer,
     skip_extra_brackets,
 )
-from .marker_table import marker_set
+from .markers import marker_set
 from .template import NAME_IS_KEY
-from .text_buffer import Reading, TextBuffer
-from .value_scanners import (
+from .text_buffer import (
     COMPLETE,
     NEED_MORE,
     BracketScanner,
     JsonScanner,
+    Reading,
     StringScanner,
-    run_scanner,
+    TextBuffer,
 )
 
 ScannerRun = Callable[[JsonScanner], Reading[None]]
@@ -61,153 +66,147 @@ _NEEDS_ESCAPING = re.compile(r"[\x00-\x1f]|\\")
 _ESCAPABLE = re.compile(r'"|\\.|[\x00-\x1f]', re.S)
 
 
-def read_json_calls(attempt: FormAttempt, _: Header) -> Reading[bool]:
+def read_json_calls(attempt: FormAttempt, _: Header) -> BodyReading[Body]:
     """Read calls as JSON objects: one, a list, or one after the other."""
     buffer, form = attempt.buffer, attempt.form
-    yield from read_fence(attempt)
+    fence = yield from read_fence(attempt)
     if form.dialect.allows_leading_prose and not (yield from _skip_leading_prose(attempt)):
-        return False
+        return Body(has_calls=False, fence=fence)
     if form.opener and (yield from buffer.peek()) == '"':
-        return (yield from _read_calls_in_string(attempt))
+        return (yield from _read_calls_in_string(attempt, fence))
     in_list = yield from buffer.read_literal("[")
-    if in_list and (yield from peek_past_separator(buffer)) in ('"', "'", "["):
+    if in_list and (yield from buffer.peek_past_separator()) in ('"', "'", "["):
         buffer.seek(buffer.held_length() - 1)
-        return (yield from _read_call_object(attempt))
+        return (yield from _read_call_object(attempt, fence))
     is_single = form.body == "object" and bool(form.opener and form.closer)
     found = False
     mark = buffer.held_length()
-    while (yield from _find_next_object(attempt, is_later=in_list and found)):
+    while (yield from _find_next_object(buffer, is_later=in_list and found)):
         if found and not in_list and is_single:
-            attempt.add_repair("several-calls")
-        if not (yield from _read_call_object(attempt)):
+            yield Repair("several-calls")
+        last = yield from _read_call_object(attempt, fence)
+        if not last.has_calls:
             if found:
                 attempt.sink.retract_streamed_call()
                 buffer.seek(mark)
-            if found and attempt.is_truncated:
-                attempt.add_note("truncated", "the last of several calls is cut off; not made")
-            attempt.leave_list(in_list=in_list)
-            return found
+            if found and last.is_truncated:
+                yield Note("truncated", "the last of several calls is cut off; not made")
+            return structs.replace(last, has_calls=found, has_unclosed_list=in_list)
         found = True
         mark = buffer.held_length()
-    yield from _end_calls(attempt, in_list=in_list, found=found)
-    return found
-
-
-def _end_calls(attempt: FormAttempt, *, in_list: bool, found: bool) -> Reading[None]:
-    """Read the bracket that closes a list of calls, and brackets that are too many."""
-    buffer = attempt.buffer
-    is_closed = not in_list
-    if in_list and (yield from peek_past_separator(buffer, "]")) == "]":
-        yield from buffer.read_literal("]")
-        is_closed = True
-    elif in_list and found and (yield from _is_closer_next(attempt)):
-        attempt.add_note("repaired-missing-closer", "the list of calls is not closed", "]")
-        is_closed = True
-    attempt.end_list(in_list=in_list and found, is_closed=is_closed)
+    is_closed = not in_list or (yield from _read_list_end(attempt, found=found))
     if found:
-        yield from skip_extra_brackets(attempt)
+        yield from skip_extra_brackets(attempt, fence)
+    return Body(found, fence, in_list=in_list and found, has_unclosed_list=not is_closed)
 
 
-def _read_call_object(attempt: FormAttempt) -> Reading[bool]:
+def _read_list_end(attempt: FormAttempt, *, found: bool) -> BodyReading[bool]:
+    """Read the bracket that closes a list of calls; return False if it is missing."""
+    buffer = attempt.buffer
+    if (yield from buffer.peek_past_separator("]")) == "]":
+        yield from buffer.read_literal("]")
+        return True
+    if found and (yield from _is_closer_next(attempt)):
+        yield Note("repaired-missing-closer", "the list of calls is not closed", "]")
+        return True
+    return False
+
+
+def _read_call_object(attempt: FormAttempt, fence: tuple[str, ...]) -> BodyReading[Body]:
     """Read one object that holds a call, or several."""
     start = attempt.buffer.held_length()
     scanner_run = _stream_arguments_of(attempt) if attempt.sink.incremental else None
     result = yield from _read_object(attempt, scanner_run)
-    if result is None:
-        return False
+    if result.is_missing:
+        return Body(has_calls=False, fence=fence, is_truncated=result.is_truncated)
     if result.problem:
-        attempt.add_draft(CallDraft(problem=result.problem), start)
-        return True
-    return _add_calls(attempt, result, start)
+        yield FoundCall(CallDraft(problem=result.problem), start, bool(fence))
+        return Body(fence=fence, is_truncated=result.is_truncated)
+    found = yield from _find_calls(attempt, result, start, fence)
+    return Body(found, fence, is_truncated=result.is_truncated)
 
 
-def _read_calls_in_string(attempt: FormAttempt) -> Reading[bool]:
+def _read_calls_in_string(attempt: FormAttempt, fence: tuple[str, ...]) -> BodyReading[Body]:
     """Read calls whose JSON is itself encoded as a JSON string."""
     start = attempt.buffer.held_length()
-    text = yield from _read_string(attempt)
-    if text is None:
-        return False
-    result = _decode_leniently(text)
+    string = yield from _read_string(attempt.buffer)
+    if string.is_missing:
+        return Body(has_calls=False, fence=fence, is_truncated=string.is_truncated)
+    result = _decode_leniently(string.value)
     if result.problem:
-        return False
-    repairs = ("double-encoding", *result.repairs)
-    return _add_calls(attempt, structs.replace(result, repairs=repairs), start)
+        return Body(has_calls=False, fence=fence)
+    result = structs.replace(result, repairs=("double-encoding", *result.repairs))
+    return Body((yield from _find_calls(attempt, result, start, fence)), fence)
 
 
-def _add_calls(attempt: FormAttempt, result: JsonResult, start: int) -> bool:
-    """Hand in every call that a decoded value holds."""
-    value = result.value
+def _find_calls(
+    attempt: FormAttempt, result: JsonResult, start: int, fence: tuple[str, ...]
+) -> BodyReading[bool]:
+    """Yield every call that a decoded value holds; return whether there is one."""
+    value, names = result.value, attempt.names
     name_is_key = attempt.form.dialect.json_keys == NAME_IS_KEY
-    declared = attempt.tools.tools if attempt.tools else None
-    found = list(read_drafts(value, declared, name_is_key=name_is_key))
-    if attempt.accepts_any_tool and declared is not None and any(d.problem for d in found):
-        found = list(read_drafts(value, None, name_is_key=name_is_key))
-    if found and isinstance(value, dict) and "tool_calls" in value:
+    declared = names.tools.tools if names.tools else None
+    drafts = list(read_drafts(value, declared, name_is_key=name_is_key))
+    if names.accepts_any and declared is not None and any(d.problem for d in drafts):
+        drafts = list(read_drafts(value, None, name_is_key=name_is_key))
+    if drafts and isinstance(value, dict) and "tool_calls" in value:
         # The text beside the calls; if they are not calls, the whole object stays text.
-        are_calls = all(not d.problem and attempt.resolve_name(d.name) for d in found)
+        are_calls = all(not d.problem and names.resolve(d.name) for d in drafts)
         if are_calls and isinstance(value.get("content"), str):
-            attempt.add_text(value["content"])
-    for draft in found:
+            yield TextDelta(value["content"])
+    for draft in drafts:
         repairs = (*result.repairs, *draft.repairs)
         repairs = (*repairs, "extra-keys") if draft.ignored_keys else repairs
-        attempt.add_draft(structs.replace(draft, repairs=repairs), start)
-    return bool(found)
+        yield FoundCall(structs.replace(draft, repairs=repairs), start, bool(fence))
+    return bool(drafts)
 
 
-def read_exact_call(attempt: FormAttempt, _: Header) -> Reading[bool]:
+def read_exact_call(attempt: FormAttempt, _: Header) -> BodyReading[Body]:
     """Read one object that is a call and nothing else: lists of tools look much the same."""
     buffer = attempt.buffer
     yield from buffer.read_space()
     if (yield from buffer.peek()) != "{":
-        return False
+        return NO_BODY
     start = buffer.held_length()
     result = yield from _read_object(attempt, None)
-    value = result.value if result and not result.repairs else None
+    value = None if result.repairs else result.value
     if not isinstance(value, dict) or value.keys() - {"id"} != {"name", "arguments"}:
-        return False
+        return Body(has_calls=False, is_truncated=result.is_truncated)
     for draft in read_drafts(value):
-        attempt.add_draft(draft, start)
-    return True
+        yield FoundCall(draft, start)
+    return Body()
 
 
-def read_json_arguments(attempt: FormAttempt, header: Header) -> Reading[bool]:
+def read_json_arguments(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
     """Read the arguments as a JSON object, for a name that came before."""
     buffer = attempt.buffer
-    name, call_id = header.get("name", ""), header.get("id", "")
-    yield from read_fence(attempt)
+    fence = yield from read_fence(attempt)
     start = buffer.held_length()
     first = yield from buffer.peek()
     if first == '"' and attempt.form.opener:
-        text = yield from _read_string(attempt)
-        if text is not None:
-            attempt.add_draft(CallDraft(name, text, call_id), start)
-        return text is not None
-    if first != "{":
-        return (yield from _read_no_arguments(attempt, header))
-    is_streaming = attempt.start_streaming(name, call_id)
-    result = yield from _read_object(attempt, _stream_object(attempt) if is_streaming else None)
-    if result is None:
-        return False
-    draft = CallDraft(name, result.value, call_id, result.problem, result.repairs)
-    attempt.add_draft(draft, start)
-    yield from skip_extra_brackets(attempt)
-    return True
-
-
-def _read_no_arguments(attempt: FormAttempt, header: Header) -> Reading[bool]:
-    """Take a missing body for no arguments, if the call is closed."""
-    buffer, closer = attempt.buffer, attempt.form.closer
-    if not closer or not header.get("name") or not (yield from buffer.read_literal(closer)):
-        return False
-    buffer.position -= len(closer)
-    attempt.add_draft(CallDraft(header["name"], None, header.get("id", "")), 0)
-    return True
+        result = yield from _read_string(buffer)
+    elif first == "{":
+        is_streaming = attempt.start_streaming(header.name, header.id)
+        scanner_run = _stream_object(attempt) if is_streaming else None
+        result = yield from _read_object(attempt, scanner_run)
+    elif header.name and (yield from _is_closer_next(attempt, after_space=False)):
+        yield FoundCall(CallDraft(header.name, None, header.id), 0, bool(fence))
+        return Body(fence=fence)
+    else:
+        return Body(has_calls=False, fence=fence)
+    if result.is_missing:
+        return Body(has_calls=False, fence=fence, is_truncated=result.is_truncated)
+    draft = CallDraft(header.name, result.value, header.id, result.problem, result.repairs)
+    yield FoundCall(draft, start, bool(fence))
+    if first == "{":
+        yield from skip_extra_brackets(attempt, fence)
+    return Body(fence=fence, is_truncated=result.is_truncated)
 
 
 # What stands around the values.
 
 
-def _skip_leading_prose(attempt: FormAttempt) -> Reading[bool]:
+def _skip_leading_prose(attempt: FormAttempt) -> BodyReading[bool]:
     """Skip prose before the JSON, if the JSON soon begins a line."""
     buffer = attempt.buffer
     if (yield from buffer.peek()) in ("{", "["):
@@ -218,33 +217,33 @@ def _skip_leading_prose(attempt: FormAttempt) -> Reading[bool]:
     if found != "\n{" or buffer.held_length() - start > _MAX_LEADING_PROSE:
         return False
     buffer.position -= 1
-    attempt.add_repair("extra-text")
+    yield Repair("extra-text")
     return True
 
 
-def _find_next_object(attempt: FormAttempt, *, is_later: bool) -> Reading[bool]:
+def _find_next_object(buffer: TextBuffer, *, is_later: bool) -> BodyReading[bool]:
     """Go to the next object, if one follows; between two, skip a brace that is too many."""
-    buffer = attempt.buffer
-    follows = yield from peek_past_separator(buffer)
+    follows = yield from buffer.peek_past_separator()
     if follows == "}" and is_later:
         mark = buffer.held_length()
         braces = yield from buffer.read_run(_BRACES, MAX_EXTRA_BRACKETS)
         if braces and (yield from buffer.peek()) in ("]", ","):
-            note_extra_brackets(attempt, braces)
-            follows = yield from peek_past_separator(buffer)
+            yield note_extra_brackets(braces)
+            follows = yield from buffer.peek_past_separator()
         else:
             buffer.seek(mark)
     if follows == "{":
-        if is_later and not is_comma_next(buffer):
-            attempt.add_repair("missing-comma")
-        yield from peek_past_separator(buffer, "{")
+        if is_later and not buffer.is_comma_next():
+            yield Repair("missing-comma")
+        yield from buffer.peek_past_separator("{")
     return follows == "{"
 
 
-def _is_closer_next(attempt: FormAttempt) -> Reading[bool]:
+def _is_closer_next(attempt: FormAttempt, *, after_space: bool = True) -> Reading[bool]:
     buffer, closer = attempt.buffer, attempt.form.closer
     mark = buffer.held_length()
-    yield from buffer.read_space()
+    if after_space:
+        yield from buffer.read_space()
     found = bool(closer) and (yield from buffer.read_literal(closer))
     buffer.seek(mark)
     return found
@@ -259,40 +258,40 @@ class JsonResult(Struct, frozen=True):
     value: Any = None
     repairs: tuple[str, ...] = ()
     problem: str = ""
+    is_missing: bool = False
+    """The text is no value at all."""
+    is_truncated: bool | None = None
+    """The text ended inside the value; None if that was not asked."""
 
 
-def _read_string(attempt: FormAttempt) -> Reading[str | None]:
-    """Read a JSON string; None if it is invalid or cut off."""
-    buffer = attempt.buffer
+def _read_string(buffer: TextBuffer) -> Reading[JsonResult]:
+    """Read a JSON string."""
     start = buffer.held_length()
-    if (yield from run_scanner(buffer, StringScanner())) != COMPLETE:
-        attempt.mark_truncated(buffer.held_text()[start:].startswith(('"{', '"[')))
-        return None
+    if (yield from buffer.scan(StringScanner())) != COMPLETE:
+        is_json = buffer.held_text()[start:].startswith(('"{', '"['))
+        return JsonResult(is_missing=True, is_truncated=is_json)
     try:
         value, _ = json_values.parse_json(buffer.held_text()[start:])
     except json_values.LenientJsonError:
-        return None
-    return value if isinstance(value, str) else None
+        return JsonResult(is_missing=True)
+    return JsonResult(value, is_missing=not isinstance(value, str))
 
 
-def _read_object(
-    attempt: FormAttempt, scanner_run: ScannerRun | None
-) -> Reading[JsonResult | None]:
-    """Read an object, repaired if need be; None if it cannot be read."""
+def _read_object(attempt: FormAttempt, scanner_run: ScannerRun | None) -> Reading[JsonResult]:
+    """Read an object, repaired if need be."""
     buffer = attempt.buffer
     start = buffer.held_length()
     value = None if attempt.sink.incremental else _decode_at_once(buffer)
     if value is not None:
         return JsonResult(value)
     scanner = JsonScanner()
-    yield from scanner_run(scanner) if scanner_run else run_scanner(buffer, scanner)
+    yield from scanner_run(scanner) if scanner_run else buffer.scan(scanner)
     if scanner.state == COMPLETE:
         return _decode_leniently(buffer.held_text()[start:])
     # The arguments that were passed on so far differ from what will be read.
     attempt.sink.retract_streamed_call()
     if scanner.state == NEED_MORE:
-        attempt.mark_truncated()
-        return None
+        return JsonResult(is_missing=True, is_truncated=True)
     return (yield from _read_broken_object(attempt, start))
 
 
@@ -313,11 +312,11 @@ def _decode_at_once(buffer: TextBuffer) -> Any:
     return value
 
 
-def _read_broken_object(attempt: FormAttempt, start: int) -> Reading[JsonResult | None]:
+def _read_broken_object(attempt: FormAttempt, start: int) -> Reading[JsonResult]:
     """Read an object that breaks JSON's rules, to the end of its brackets or to its closer."""
     buffer, form = attempt.buffer, attempt.form
     buffer.seek(start)
-    state = yield from run_scanner(buffer, BracketScanner(stop=form.closer))
+    state = yield from buffer.scan(BracketScanner(stop=form.closer))
     if state == COMPLETE:
         result = _decode_leniently(buffer.held_text()[start:])
         if not result.problem or (form.opener and not form.closer):
@@ -326,10 +325,11 @@ def _read_broken_object(attempt: FormAttempt, start: int) -> Reading[JsonResult 
         text = buffer.held_text()[start:]
         return _decode_leniently(text, may_lack_closers=True, escaped=attempt.begins_line())
     text = buffer.held_text()[start:]
-    attempt.mark_truncated(state == NEED_MORE and json_values.is_incomplete_json(text))
-    if not attempt.is_truncated and (yield from _skip_inner_calls(attempt, start)):
-        return JsonResult(problem="a string that holds a call is not closed before it")
-    return None
+    is_truncated = state == NEED_MORE and json_values.is_incomplete_json(text)
+    if not is_truncated and (yield from _skip_inner_calls(attempt, start)):
+        problem = "a string that holds a call is not closed before it"
+        return JsonResult(problem=problem, is_truncated=False)
+    return JsonResult(is_missing=True, is_truncated=is_truncated)
 
 
 def _decode_leniently(

@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 
 from ..types import Trust
-from .marker_table import Marker
+from .markers import Marker
 from .template import EXAMPLE_CONCLUSIONS, EXAMPLE_INTRODUCTIONS
 from .text_buffer import HeldTooLong, Reading, TextBuffer
 

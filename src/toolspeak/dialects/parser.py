@@ -7,19 +7,19 @@
 
 The steps, and the files in which they happen:
 
-1. `registry` and `marker_table`: which dialects count, and which literals to search for.
+1. `markers`: which dialects count, and which literals to search for.
 2. `text_buffer`: the text that has arrived. Text is held back here and nowhere else: the beginning
    of a marker until it is certain, and a call until it is read.
-3. `_run` below: text before the next marker is passed on; at a marker, `_read_marker` decides.
-4. `marker_context`: is the marker meant, or does it stand in code, a URL, an example?
-5. `form_matching`: try the forms that begin at the marker. One try is a `form_attempt`;
-   `form_reader` reads its header and body, with `json_bodies`, `python_calls`,
-   `argument_bodies`, `tagged_parameters`, `elements` and `value_scanners`.
-6. `bare_message` and `reply_sections`: a reply that is nothing but calls, reasoning, messages with
-   headers.
+3. `ReplyMachine` below: text before the next marker is passed on; at a marker, `_read_marker`
+   decides.
+4. `marker_context`: is the marker meant, or is it inside code, a URL, an example?
+5. `form_matching`: try the forms that begin at the marker: header, body and closers. One try is a
+   `form_attempt`; the bodies are read by `json_bodies`, `python_calls`, `tagged_parameters`,
+   `elements` and `argument_bodies`.
+6. `reply_sections`: reasoning, messages with headers, and messages that are nothing but calls.
 7. `call_sink`: text, reasoning, notes and calls become events.
 
-The parser is a generator that yields when it needs more text. What no form can read becomes text
+The machine is a generator that yields when it needs more text. What no form can read becomes text
 again, so the result does not depend on the chunks, and time is linear in the text.
 """
 
@@ -27,7 +27,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from ..calls.drafts import CallKey, call_key, new_call_id
 from ..calls.json_values import iter_strings
@@ -36,24 +39,26 @@ from ..calls.tools import Toolset, as_tools
 from ..errors import UsageError
 from ..events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Reclassify
 from ..security.echo_guard import EchoGuard
-from ..types import Note, Trust
-from .bare_message import BareMessageReader
+from ..types import Note, Tool, Trust
 from .call_sink import CallSink, EventWriter
-from .form_attempt import ParserState
+from .form_attempt import ParserState, ToolNames
 from .form_matching import FormMatcher
 from .marker_context import MarkerContext
-from .marker_table import (
+from .markers import (
+    AUTO,
+    EVERY_DIALECT,
     Marker,
+    MarkerSet,
     MarkerSetPair,
+    MarkerTable,
+    build_scope,
     marker_set,
     marker_table_for,
     without_position_rules,
 )
-from .registry import AUTO, EVERY_DIALECT, build_scope
-from .reply_sections import FramedMessageReader, ReasoningReader
+from .reply_sections import BareMessageReader, FramedMessageReader, ReasoningReader
 from .template import Dialect
-from .text_buffer import HeldTooLong, Reading, TextBuffer
-from .value_scanners import NEED_MORE
+from .text_buffer import NEED_MORE, HeldTooLong, Reading, TextBuffer
 
 MAX_CALL_LENGTH = 8_000_000
 """The longest call, in characters; a longer one becomes text."""
@@ -62,6 +67,20 @@ _MAX_NESTING = 4
 _OPENER = re.compile(r"<[^<>]{2,}>|\[[A-Z_]{4,}\]")
 _CONTROL_TOKEN_STARTS = ("<|", "<｜")
 """Only a model's own tokens begin with these: explanations do not hold them."""
+
+
+class ParserOptions(Struct, frozen=True, eq=False):
+    """The options of one parser, checked."""
+
+    dialect: str | Dialect | Sequence[Dialect] = AUTO
+    tools: tuple[Tool, ...] | None = None
+    types_only: bool = False
+    trust: Trust = "standard"
+    context: Any = ()
+    reasoning_open: bool | None = None
+    is_incremental: bool = False
+    max_call: int = MAX_CALL_LENGTH
+    new_id: Callable[[], str] = new_call_id
 
 
 class Parser:
@@ -73,8 +92,6 @@ class Parser:
     a call. Calls that merely echo `context`, the conversation so far, are rejected.
     `reasoning_open` states whether the prompt has opened the reasoning; None leaves it to the text.
     """
-
-    _is_exhaustive = False
 
     def __init__(
         self,
@@ -91,56 +108,21 @@ class Parser:
     ) -> None:
         _check_choice("arguments", arguments, ("validated", "incremental"))
         _check_choice("trust", trust, ("strict", "standard", "lenient"))
-        self._declared = as_tools(tools)
-        toolset = None if self._declared is None else Toolset(self._declared)
-        self._dialect = dialect
-        self._trust: Trust = trust
-        self._types_only = types_only
-        self._conversation = tuple(context) if isinstance(context, Iterator) else context
-        self._new_id = new_id
-        self._reasoning_open = reasoning_open
-        self._has_noted_truncation = False
-        if self._is_exhaustive:
-            names = toolset.names if toolset else None
-            self._table = without_position_rules(marker_table_for(EVERY_DIALECT, names))
-        else:
-            scope = build_scope(dialect, trust, has_tools=toolset is not None)
-            self._table = marker_table_for(scope, toolset.names if toolset else None)
-        self._markers = self._table.literals
-        if self._table.name_literals:
-            self._markers = MarkerSetPair(self._table.literals, self._table.name_literals)
-        self._buffer = TextBuffer(max_call)
-        self._marker_context = MarkerContext(self._buffer, trust)
-        self._writer = EventWriter(self._marker_context.append)
-        resolver = self._build_resolver(toolset)
-        incremental = arguments == "incremental"
-        self._sink = CallSink(self._writer, resolver, incremental=incremental)
-        scope = self._table.scope
-        state = ParserState(
-            buffer=self._buffer,
-            writer=self._writer,
-            sink=self._sink,
-            resolver=resolver,
-            expected_dialects=scope.named,
-            only_expected=scope.is_strict and bool(scope.named),
+        options = ParserOptions(
+            dialect,
+            as_tools(tools),
+            types_only,
+            trust,
+            tuple(context) if isinstance(context, Iterator) else context,
+            reasoning_open,
+            arguments == "incremental",
+            max_call,
+            new_id,
         )
-        self._matcher = FormMatcher(state, self._table, is_exhaustive=self._is_exhaustive)
-        self._framed_messages = FramedMessageReader(state, self._matcher)
-        self._bare_message = BareMessageReader(state, self._table)
-        keeps_calls = trust == "lenient"
-        self._reasoning = ReasoningReader(
-            state, self._matcher, self._table, keeps_calls=keeps_calls
-        )
-        self._machine = self._run()
-        next(self._machine)
-
-    def _build_resolver(self, toolset: Toolset | None) -> CallResolver:
-        is_echo = None
-        if self._conversation:
-            is_echo = EchoGuard(self._conversation, self._find_calls, self._makes_calls)
-        return CallResolver(
-            toolset, self._trust, is_echo, types_only=self._types_only, new_id=self._new_id
-        )
+        machine = build_machine(options)
+        self._buffer, self._writer = machine.buffer, machine.writer
+        self._steps = machine.run()
+        next(self._steps)
 
     def feed(self, text: str) -> list[Event]:
         """Take in a chunk of text; return the events that are certain by now."""
@@ -155,7 +137,7 @@ class Parser:
             if scanner.state == NEED_MORE:
                 return []
         if not buffer.forward_chunk(text):
-            next(self._machine)
+            next(self._steps)
         return self._writer.take_events()
 
     @property
@@ -169,7 +151,7 @@ class Parser:
             return []
         self._buffer.is_final = True
         self._buffer.append("")
-        next(self._machine, None)
+        next(self._steps, None)
         self._writer.emit(Finish())
         return self._writer.take_events()
 
@@ -179,26 +161,127 @@ class Parser:
             yield from self.feed(chunk)
         yield from self.finish()
 
-    # The reply, marker by marker.
 
-    def _run(self) -> Reading[None]:
+def build_machine(options: ParserOptions, *, is_exhaustive: bool = False) -> ReplyMachine:
+    """Build the machine that reads one reply.
+
+    An exhaustive one reads every call in a text, in any dialect and at any place.
+    """
+    toolset = None if options.tools is None else Toolset(options.tools)
+    names = toolset.names if toolset else None
+    if is_exhaustive:
+        table = without_position_rules(marker_table_for(EVERY_DIALECT, names))
+    else:
+        scope = build_scope(options.dialect, options.trust, has_tools=toolset is not None)
+        table = marker_table_for(scope, names)
+    is_echo = None
+    if options.context:
+        is_echo = EchoGuard(
+            options.context, partial(find_calls, options), partial(makes_calls, options)
+        )
+    types_only = options.types_only
+    resolver = CallResolver(
+        toolset, options.trust, is_echo, types_only=types_only, new_id=options.new_id
+    )
+    buffer = TextBuffer(options.max_call)
+    context = MarkerContext(buffer, options.trust)
+    writer = EventWriter(context.append)
+    state = ParserState(
+        buffer=buffer,
+        writer=writer,
+        sink=CallSink(writer, resolver, incremental=options.is_incremental),
+        resolver=resolver,
+        names=ToolNames(toolset, toolset is None or types_only),
+        names_in_prose=ToolNames(toolset, toolset is None),
+        expected_dialects=table.scope.named,
+        only_expected=table.scope.is_strict and bool(table.scope.named),
+    )
+    matcher = FormMatcher(state, table, is_exhaustive=is_exhaustive)
+    return ReplyMachine(options, table, context, state, matcher)
+
+
+def find_calls(options: ParserOptions, text: str) -> Iterator[CallKey]:
+    """Yield every call that a text holds, in any dialect, also inside other calls."""
+    inner = ParserOptions(tools=options.tools, types_only=options.types_only, trust="lenient")
+    for _ in range(_MAX_NESTING):
+        inner_texts: list[str] = []
+        machine = build_machine(inner, is_exhaustive=True)
+        for event in machine.read_whole(text):
+            if isinstance(event, CallEnd):
+                yield call_key(event.call.name, event.call.arguments)
+                inner_texts.extend(iter_strings(event.call.arguments))
+        text = "\n\n".join(inner_texts)
+        if not text:
+            break
+
+
+def makes_calls(options: ParserOptions, text: str) -> bool:
+    """Return whether an earlier reply of the same model made a call."""
+    inner = ParserOptions(
+        dialect=options.dialect,
+        tools=options.tools,
+        types_only=options.types_only,
+        trust="standard" if options.trust == "strict" else options.trust,
+    )
+    found = build_machine(inner).read_whole(text)
+    return any(isinstance(event, CallEnd) for event in found)
+
+
+class ReplyMachine:
+    """Reads one reply, marker by marker."""
+
+    def __init__(
+        self,
+        options: ParserOptions,
+        table: MarkerTable,
+        context: MarkerContext,
+        state: ParserState,
+        matcher: FormMatcher,
+    ) -> None:
+        self._options = options
+        self._table = table
+        self._context = context
+        self._matcher = matcher
+        self._sink = state.sink
+        self.buffer = state.buffer
+        self.writer = state.writer
+        self._framed_messages = FramedMessageReader(state, matcher)
+        self._bare_message = BareMessageReader(state, table)
+        self._reasoning = ReasoningReader(
+            state, matcher, table, keeps_calls=options.trust == "lenient"
+        )
+        self._has_noted_truncation = False
+
+    def read_whole(self, text: str) -> list[Event]:
+        """Read a text that has arrived whole."""
+        self.buffer.append(text)
+        self.buffer.is_final = True
+        for _ in self.run():
+            pass
+        return self.writer.take_events()
+
+    def run(self) -> Reading[None]:
+        """Read the reply; the first step only starts the machine."""
         yield
         yield from self._read_beginning()
-        write = self._writer.write_text
-        while literal := (yield from self._buffer.find_marker(self._markers, write)):
+        markers: MarkerSet | MarkerSetPair = self._table.literals
+        if self._table.name_literals:
+            markers = MarkerSetPair(markers, self._table.name_literals)
+        write = self.writer.write_text
+        while literal := (yield from self.buffer.find_marker(markers, write)):
             if not (yield from self._read_marker(literal)):
                 write(literal)
-                self._buffer.position += len(literal)
+                self.buffer.position += len(literal)
         if self._reasoning.thoughts_with_calls and not self._sink.call_count:
             self._make_calls_of_reasoning()
-        self._writer.finish_text(has_calls=self._sink.call_count > 0)
+        self.writer.finish_text(has_calls=self._sink.call_count > 0)
 
     def _read_beginning(self) -> Reading[None]:
         """Read what only the beginning of a reply can hold."""
-        if self._reasoning_open and self._table.reasoning_closers:
+        if self._options.reasoning_open and self._table.reasoning_closers:
             yield from self._reasoning.read(self._table.reasoning_closers)
         for literal in self._table.initial_tokens:
-            if (yield from self._buffer.read_literal(literal)):
+            if (yield from self.buffer.read_literal(literal)):
                 break
         for dialect in self._table.headless_dialects:
             if (yield from self._read_framed_message(dialect, "")):
@@ -207,21 +290,21 @@ class Parser:
 
     def _read_bare_message(self) -> Reading[None]:
         """Read the rest of the reply, if it is nothing but calls."""
-        if self._sink.call_count or self._writer.has_text or self._matcher.is_turn_over:
+        if self._sink.call_count or self.writer.has_text or self._matcher.is_turn_over:
             return
-        self._writer.write_text((yield from self._buffer.read_space()))
+        self.writer.write_text((yield from self.buffer.read_space()))
         if (yield from self._bare_message.read()) == "truncated":
             self._matcher.write_truncated_call()
 
     def _read_marker(self, literal: str) -> Reading[bool]:
         """Read what begins at a marker; return False if the marker is only text."""
-        marker, context = self._table.markers[literal], self._marker_context
+        marker, context = self._table.markers[literal], self._context
         if not self._may_stand_here(literal, marker):
             return False
         self._matcher.reached_end = False
-        is_result = marker.opens_result and self._sink.call_count > 0
-        if (marker.opens_other_turn or is_result) and not (yield from context.is_code(marker)):
-            self._matcher.end_turn()
+        is_made_up = marker.turn == "result" and self._sink.call_count > 0
+        if marker.turn == "other" or is_made_up:
+            self._matcher.is_turn_over |= not (yield from context.is_code(marker))
         if marker.forms or marker.framed_dialects:
             if (yield from self._is_example(literal, marker)):
                 return False
@@ -241,31 +324,30 @@ class Parser:
 
     def _may_stand_here(self, literal: str, marker: Marker) -> bool:
         """Return whether the text right before a marker lets it be one."""
-        last = self._writer.last_character
-        if marker.line_start_only and last not in ("", "\n"):
+        last = self.writer.last_character
+        if marker.position == "line":
+            return last in ("", "\n")
+        if marker.position == "word" and last and (last.isalnum() or last in "_.\\-/"):
             return False
-        if marker.word_start_only and last and (last.isalnum() or last in "_.\\-/"):
-            return False
-        may_be_word = marker.word_start_only or marker.is_bracket
-        return not may_be_word or not self._marker_context.is_mention(literal)
+        return not marker.position or not self._context.is_mention(literal)
 
     # Calls and messages.
 
     def _is_example(self, literal: str, marker: Marker) -> Reading[bool]:
         """Return whether a marker only shows what a call looks like, and note it."""
-        reason = yield from self._marker_context.find_example_reason(marker)
+        reason = yield from self._context.find_example_reason(marker)
         if reason:
-            self._writer.add_note("example", f"{literal} {reason}; it is an example", literal)
+            self.writer.add_note("example", f"{literal} {reason}; it is an example", literal)
         return bool(reason)
 
     def _read_example(self, literal: str, marker: Marker) -> Reading[bool]:
         """Read an announced example: all of it is text."""
         found = yield from self._matcher.match_forms(marker.forms, is_example=True)
         # What cannot be read may still be a wrapper around the example.
-        self._marker_context.end_example(0 if found else len(literal))
+        self._context.end_example(0 if found else len(literal))
         if not found:
             message = f"the text before {literal} announces an example"
-            self._writer.add_note("example", message, literal)
+            self.writer.add_note("example", message, literal)
         return found
 
     def _read_call_or_message(self, literal: str, marker: Marker) -> Reading[bool]:
@@ -276,7 +358,7 @@ class Parser:
             if self._matcher.reached_end and self._drop_lone_openers(literal):
                 return True
         if marker.framed_dialects:
-            in_code = yield from self._marker_context.is_code(marker)
+            in_code = yield from self._context.is_code(marker)
             for dialect in marker.framed_dialects:
                 opener = _header_opener(dialect, literal)
                 if (yield from self._read_framed_message(dialect, opener, only_calls=in_code)):
@@ -288,10 +370,10 @@ class Parser:
 
         In the midst of a line they stay text: explanations end so too.
         """
-        is_line_start = self._writer.last_character in ("", "\n")
+        is_line_start = self.writer.last_character in ("", "\n")
         if not is_line_start and not literal.startswith(_CONTROL_TOKEN_STARTS):
             return False
-        buffer = self._buffer
+        buffer = self.buffer
         opened = rest = buffer.text[buffer.position :]
         while rest and (match := self._table.literals.pattern.match(rest)):
             if not self._table.markers[match[0]].forms or not _OPENER.fullmatch(match[0]):
@@ -300,7 +382,7 @@ class Parser:
         if rest:
             return False
         buffer.position = len(buffer.text)
-        self._writer.add_note("truncated", "a call was opened, and nothing followed", opened)
+        self.writer.add_note("truncated", "a call was opened, and nothing followed", opened)
         return True
 
     def _read_framed_message(
@@ -323,43 +405,44 @@ class Parser:
         else:
             if (yield from self._is_example(literal, marker)):
                 return False
-            if (yield from self._marker_context.is_code(marker)):
+            if (yield from self._context.is_code(marker)):
                 return False
-            self._buffer.position += len(literal)
+            self.buffer.position += len(literal)
             yield from self._reasoning.read((marker.reasoning_closer,))
         yield from self._read_bare_message()
         return True
 
     def _reclassify(self, literal: str, marker: Marker) -> Reading[bool]:
         """Read a closing tag that nothing opened: everything before it was reasoning."""
-        if self._writer.has_reasoning or self._reasoning_open is not None:
+        if self.writer.has_reasoning or self._options.reasoning_open is not None:
             return False
-        if (yield from self._marker_context.is_code(marker)):
+        if (yield from self._context.is_code(marker)):
             return False
-        self._buffer.position += len(literal)
+        self.buffer.position += len(literal)
         if self._sink.call_count:
             message = "the calls before it are part of the reasoning; they are not made"
-            self._writer.add_note("calls-in-reasoning", message, literal)
-        self._writer.emit(Reclassify())
-        self._writer.end_reasoning()
-        self._writer.has_text = False
+            self.writer.add_note("calls-in-reasoning", message, literal)
+        self.writer.emit(Reclassify())
+        self.writer.end_reasoning()
+        self.writer.has_text = False
         self._sink.forget_calls()
         return True
 
     def _make_calls_of_reasoning(self) -> None:
         """Make the calls that stand in the reasoning of a reply that makes none itself."""
-        inner = Parser(
-            tools=self._declared,
-            types_only=self._types_only,
-            context=self._conversation,
-            new_id=self._new_id,
+        options = self._options
+        inner = ParserOptions(
+            tools=options.tools,
+            types_only=options.types_only,
+            context=options.context,
+            new_id=options.new_id,
         )
-        found = list(inner.events(["\n".join(self._reasoning.thoughts_with_calls)]))
+        found = build_machine(inner).read_whole("\n".join(self._reasoning.thoughts_with_calls))
         if any(isinstance(event, CallEnd) for event in found):
             message = "the only calls are in the reasoning; they are made"
-            self._writer.add_note("call-from-reasoning", message)
+            self.writer.add_note("call-from-reasoning", message)
             kinds = (CallStart, ArgumentsDelta, CallEnd, Note)
-            self._writer.emit(*(event for event in found if isinstance(event, kinds)))
+            self.writer.emit(*(event for event in found if isinstance(event, kinds)))
             self._sink.count_calls(found)
 
     # Markers that begin neither a call nor reasoning.
@@ -370,40 +453,38 @@ class Parser:
             return (yield from self._drop_control_token(literal, marker))
         if marker.is_trailing_token:
             return (yield from self._drop_trailing_tokens(literal))
-        if marker.opens_answer:
-            self._matcher.end_turn()
-            return False
-        if marker.opens_other_turn or marker.opens_result:
+        if marker.turn:
+            self._matcher.is_turn_over |= marker.turn == "answer"
             return False
         if marker.closes_call:
-            in_code = yield from self._marker_context.is_code(marker)
+            in_code = yield from self._context.is_code(marker)
             return not in_code and self._matcher.read_late_closer(literal)
         if marker.inert_closer:
-            self._writer.write_text(literal)
-            self._buffer.position += len(literal)
+            self.writer.write_text(literal)
+            self.buffer.position += len(literal)
             ends = marker_set((marker.inert_closer,))
-            yield from self._buffer.find_marker(ends, self._writer.write_text)
+            yield from self.buffer.find_marker(ends, self.writer.write_text)
             return True
         self._note_unread_marker(literal)
         return False
 
     def _drop_control_token(self, literal: str, marker: Marker) -> Reading[bool]:
         """Drop a control token; note it if it is not expected, or in the midst of a line."""
-        if (yield from self._marker_context.is_code(marker)):
+        if (yield from self._context.is_code(marker)):
             return False
-        self._buffer.position += len(literal)
-        self._framed_messages.boundary = self._buffer.offset
+        self.buffer.position += len(literal)
+        self._framed_messages.boundary = self.buffer.offset
         named = self._table.scope.named
         is_expected = any(literal in dialect.control_tokens for dialect in named)
-        if is_expected and self._writer.last_character not in ("", "\n"):
-            is_expected = (yield from self._buffer.peek()) in ("", "\n", "<", "[")
+        if is_expected and self.writer.last_character not in ("", "\n"):
+            is_expected = (yield from self.buffer.peek()) in ("", "\n", "<", "[")
         if not is_expected:
             self._note_control_token(literal, literal)
         return True
 
     def _drop_trailing_tokens(self, literal: str) -> Reading[bool]:
         """Drop tokens that are not text if nothing else follows them."""
-        buffer = self._buffer
+        buffer = self.buffer
         tokens = marker_set((*self._table.control_tokens, *self._table.trailing_tokens))
         buffer.hold()
         while match := (yield from buffer.match_marker(tokens)):
@@ -416,11 +497,11 @@ class Parser:
         return True
 
     def _note_control_token(self, literal: str, where: str) -> None:
-        self._writer.add_note("control-token", f"{literal} is not text; dropped", where)
+        self.writer.add_note("control-token", f"{literal} is not text; dropped", where)
 
     def _drop_result(self, opener: str, closer: str) -> Reading[bool]:
         """Drop a tool result that the model made up; one that is not closed is text."""
-        buffer = self._buffer
+        buffer = self.buffer
         buffer.hold()
         buffer.position += len(opener)
         try:
@@ -432,56 +513,22 @@ class Parser:
             buffer.restore()
             return self._matcher.charge_rescan()
         message = "the reply holds a result that no tool returned; dropped"
-        self._writer.add_note("fabricated-result", message, buffer.release())
-        self._writer.mark_call_boundary()
+        self.writer.add_note("fabricated-result", message, buffer.release())
+        self.writer.mark_call_boundary()
         return True
 
     def _note_unread_marker(self, literal: str) -> None:
         """Note a marker that stays text: a call that is cut off, or none at all."""
         if self._matcher.are_prose_forms(self._table.markers[literal].forms):
             return
-        buffer = self._buffer
+        buffer = self.buffer
         if self._matcher.reached_end and not self._has_noted_truncation:
             self._has_noted_truncation = True
             rest = buffer.text[buffer.position : buffer.position + 1000]
-            self._writer.add_note("truncated", "a call is cut off; it is not made", rest)
+            self.writer.add_note("truncated", "a call is cut off; it is not made", rest)
         elif len(literal) > 3 and not self._matcher.reached_end:
             message = f"{literal} is not followed by a call that can be read"
-            self._writer.add_note("not-a-call", message, literal)
-
-    # Calls in other texts, for the guard against echoes.
-
-    def _find_calls(self, text: str) -> Iterator[CallKey]:
-        """Yield every call that a text holds, in any dialect, also inside other calls."""
-        for _ in range(_MAX_NESTING):
-            inner_texts: list[str] = []
-            parser = ExhaustiveParser(
-                tools=self._declared, types_only=self._types_only, trust="lenient"
-            )
-            for event in parser.events([text]):
-                if isinstance(event, CallEnd):
-                    yield call_key(event.call.name, event.call.arguments)
-                    inner_texts.extend(iter_strings(event.call.arguments))
-            text = "\n\n".join(inner_texts)
-            if not text:
-                break
-
-    def _makes_calls(self, text: str) -> bool:
-        """Return whether an earlier reply of the same model made a call."""
-        trust: Trust = "standard" if self._trust == "strict" else self._trust
-        parser = Parser(
-            dialect=self._dialect,
-            tools=self._declared,
-            types_only=self._types_only,
-            trust=trust,
-        )
-        return any(isinstance(event, CallEnd) for event in parser.events([text]))
-
-
-class ExhaustiveParser(Parser):
-    """Reads every call in a text, in any dialect and wherever it stands."""
-
-    _is_exhaustive = True
+            self.writer.add_note("not-a-call", message, literal)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

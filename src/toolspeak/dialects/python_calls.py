@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import structs
+
 from ..calls.drafts import CallDraft
 from ..calls.lenient_json import (
     IncompleteJson,
@@ -20,20 +22,22 @@ from ..calls.lenient_json import (
 )
 from ..calls.schema import allowed_types, get_properties, get_required, json_type
 from .form_attempt import (
+    MAX_NAME_LENGTH,
+    NO_BODY,
+    Body,
+    BodyReading,
     FormAttempt,
+    FoundCall,
     Header,
-    is_comma_next,
-    peek_past_separator,
+    Repair,
     read_fence,
     seek_closer,
 )
-from .tagged_parameters import NotRenderable
-from .text_buffer import Reading
-from .value_scanners import COMPLETE, NEED_MORE, BracketScanner, run_scanner
+from .template import NotRenderable
+from .text_buffer import COMPLETE, NEED_MORE, BracketScanner, Reading
 
 FUNCTION_NAME = re.compile(r"[A-Za-z_](?:[\w.\-]|\\_)*")
 _NAME = re.compile(r"[\w.\-\\]*+")
-_MAX_NAME_LENGTH = 256
 _CALL_START = re.compile(r"[A-Za-z_\"']")
 _PYTHON = frozenset({"python-literal", "single-quotes", "comment"})
 """Repairs of JSON that are plain syntax in Python."""
@@ -55,95 +59,85 @@ _NOT_A_TEXT = {
 _KEY = re.compile(r"[A-Za-z_]\w*")
 
 
-def read_python_calls(attempt: FormAttempt, _: Header) -> Reading[bool]:
+def read_python_calls(attempt: FormAttempt, _: Header) -> BodyReading[Body]:
     """Read calls in Python's syntax: one, a list, or one after the other."""
     buffer = attempt.buffer
-    yield from read_fence(attempt)
+    fence = yield from read_fence(attempt)
     in_list = yield from buffer.read_literal("[")
     is_bare = not in_list and not attempt.form.opener
     found = False
-    while _CALL_START.match((yield from peek_past_separator(buffer))):
+    while _CALL_START.match((yield from buffer.peek_past_separator())):
         mark = buffer.held_length()
-        if in_list and found and not is_comma_next(buffer):
-            attempt.add_repair("missing-comma")
-        if not (yield from _read_call(attempt, is_bare=is_bare)):
+        if in_list and found and not buffer.is_comma_next():
+            yield Repair("missing-comma")
+        last = yield from _read_call(attempt, is_bare=is_bare, is_fenced=bool(fence))
+        if not last.has_calls:
             buffer.seek(mark)
-            attempt.leave_list(in_list=in_list)
-            return found
+            return Body(found, fence, has_unclosed_list=in_list, is_truncated=last.is_truncated)
         found = True
     is_closed = not in_list
-    if in_list and (yield from peek_past_separator(buffer, "]")) == "]":
+    if in_list and (yield from buffer.peek_past_separator("]")) == "]":
         yield from buffer.read_literal("]")
         is_closed = True
-    attempt.end_list(in_list=in_list and found, is_closed=is_closed)
-    return found
+    return Body(found, fence, in_list=in_list and found, has_unclosed_list=not is_closed)
 
 
-def _read_call(attempt: FormAttempt, *, is_bare: bool) -> Reading[bool]:
+def _read_call(attempt: FormAttempt, *, is_bare: bool, is_fenced: bool) -> BodyReading[Body]:
     """Read one call. A bare one, with no marker and no bracket, must name a declared tool."""
     buffer, form = attempt.buffer, attempt.form
-    first = yield from peek_past_separator(buffer)
-    yield from peek_past_separator(buffer, first)
+    first = yield from buffer.peek_past_separator()
+    yield from buffer.peek_past_separator(first)
     if form.opener and first == "p" and (yield from buffer.read_literal("print(")):
         # Models that are told of an interpreter print the result of the call.
-        attempt.add_repair("wrapped-call")
-        found = yield from _read_call(attempt, is_bare=is_bare)
-        return found and (yield from buffer.read_literal(")"))
+        yield Repair("wrapped-call")
+        call = yield from _read_call(attempt, is_bare=is_bare, is_fenced=is_fenced)
+        is_closed = call.has_calls and (yield from buffer.read_literal(")"))
+        return call if is_closed else structs.replace(call, has_calls=False)
     quote = first if first in "\"'" and not is_bare else ""
     buffer.position += len(quote)
     if quote:
-        attempt.add_repair("quoted")
+        yield Repair("quoted")
     start = buffer.held_length()
-    is_viable = attempt.may_begin_tool_name if is_bare else None
-    name = yield from buffer.read_run(_NAME, _MAX_NAME_LENGTH, is_viable)
+    is_viable = attempt.names.may_begin_with if is_bare else None
+    name = yield from buffer.read_run(_NAME, MAX_NAME_LENGTH, is_viable)
     if not name or not FUNCTION_NAME.fullmatch(name):
-        return False
+        return NO_BODY
     if quote and (yield from buffer.read_literal(quote)):
         quote = ""
     name_end = buffer.held_length()
     if (yield from buffer.peek()) != "(" or not _may_call(attempt, name, is_bare=is_bare):
-        return False
-    if not (yield from _read_to_last_bracket(attempt, start, name, is_bare=is_bare)):
-        return False
+        return NO_BODY
+    state = yield from buffer.scan(BracketScanner())
+    if state != COMPLETE and not (yield from _seek_last_bracket(attempt, start)):
+        is_cut_off = state == NEED_MORE and _is_known(attempt, name, is_bare=is_bare)
+        is_truncated = is_cut_off and is_unfinished_call(buffer.held_text()[start:])
+        return Body(has_calls=False, is_truncated=is_truncated)
     name = name.removesuffix(".call") if form.body == "builtin" else name
     text = name + buffer.held_text()[name_end:]
     if quote:
         yield from buffer.read_literal(quote)
-    attempt.add_draft(parse_python_call(text, attempt.schema_of(name)), start)
-    return True
+    yield FoundCall(parse_python_call(text, attempt.schema_of(name)), start, is_fenced)
+    return Body()
 
 
 def _is_known(attempt: FormAttempt, name: str, *, is_bare: bool) -> bool:
-    spelled = attempt.find_tool(name) if is_bare else attempt.resolve_name(name)
+    spelled = attempt.names.find(name) if is_bare else attempt.names.resolve(name)
     return bool(attempt.form.opener) or spelled is not None
 
 
 def _may_call(attempt: FormAttempt, name: str, *, is_bare: bool) -> bool:
     if attempt.form.body == "builtin" and not name.endswith(".call"):
         return False
-    if is_bare and attempt.tools is None:
+    if is_bare and attempt.names.tools is None:
         return False
     # In prose, calls of unknown tools are read too, so that nothing inside them is a call.
     may_be_unknown = attempt.in_prose and not is_bare
     return may_be_unknown or _is_known(attempt, name, is_bare=is_bare)
 
 
-def _read_to_last_bracket(
-    attempt: FormAttempt, start: int, name: str, *, is_bare: bool
-) -> Reading[bool]:
-    """Read the arguments in brackets; strings with unescaped quotes end before the closer."""
-    buffer = attempt.buffer
-    state = yield from run_scanner(buffer, BracketScanner())
-    if state == COMPLETE or (yield from _seek_last_bracket(attempt, start)):
-        return True
-    is_known = _is_known(attempt, name, is_bare=is_bare)
-    is_cut_off = state == NEED_MORE and is_known
-    attempt.mark_truncated(is_cut_off and is_unfinished_call(buffer.held_text()[start:]))
-    return False
-
-
 def _seek_last_bracket(attempt: FormAttempt, start: int) -> Reading[bool]:
-    """Go to the last bracket before the closer, or stay here if there is none."""
+    """Go to the last bracket before the closer, or stay if there is none: strings may hold
+    unescaped quotes."""
     buffer = attempt.buffer
     here = buffer.held_length()
     if (yield from seek_closer(attempt, start)):

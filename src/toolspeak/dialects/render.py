@@ -22,10 +22,9 @@ from ..errors import Unrepresentable
 from ..types import Tool, ToolCall, ToolResult
 from .argument_bodies import render_brace_map, render_key_value, render_yaml
 from .elements import render_elements
+from .markers import get_dialect
 from .python_calls import FUNCTION_NAME, render_python_call
-from .registry import get_dialect
-from .render_tagged import fill_tag, render_parameters
-from .tagged_parameters import NotRenderable
+from .tagged_parameters import fill_tag, render_parameters
 from .template import (
     CODE_SLOTS,
     JSON_SLOTS,
@@ -35,6 +34,7 @@ from .template import (
     SEVERAL_CALLS_INTRODUCTION,
     Dialect,
     LiteralText,
+    NotRenderable,
     Slot,
     TagTemplate,
     parse_template,

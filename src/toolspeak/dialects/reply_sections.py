@@ -1,10 +1,12 @@
-"""Sections of a reply that are not calls: reasoning, and messages with headers.
+"""Sections of a reply: reasoning, messages with headers, and messages that are nothing but calls.
 
     <think>The user wants …</think>
     <|channel|>analysis<|message|>The user wants …<|end|>
     <|channel|>commentary to=functions.get_weather<|message|>{"city": "Oslo"}<|call|>
+    {"name": "get_weather", "arguments": {"city": "Oslo"}}
 
-The header of a message names its recipient: the user, the model itself, or a tool.
+The header of a message names its recipient: the user, the model itself, or a tool. Forms without a
+marker count only if nothing else is in the message; its events wait until the end is reached.
 """
 
 from __future__ import annotations
@@ -16,18 +18,27 @@ from msgspec import Struct
 
 from ..calls.drafts import CallDraft
 from ..calls.schema import get_properties, get_required
-from .form_attempt import FormAttempt, ParserState
-from .form_matching import FormMatcher
+from .call_sink import Trial
+from .form_attempt import Body, BodyReading, FormAttempt, FoundCall, Header, ParserState
+from .form_matching import FormMatcher, read_form
 from .json_bodies import read_json_arguments
-from .marker_table import MarkerSet, MarkerTable, marker_set
-from .template import CallForm, Dialect, MessageFrame
+from .markers import MarkerSet, MarkerTable, marker_set
+from .template import JSON_SLOTS, CallForm, Dialect, MessageFrame
 from .text_buffer import HeldTooLong, Reading
 
 _MAX_HEADER_LENGTH = 300
 _LINE = re.compile(r"\n[^<]")
 """A line break that does not merely separate two parts of a header."""
+_FENCE = "```"
+_BEFORE_JSON = frozenset("{[`")
+_BEFORE_CODE = frozenset("[`")
+_TICKS = re.compile(r"`*")
+_FENCE_LABEL = re.compile(r"[\w+\-]*")
+_MAX_WORD_LENGTH = 40
+_TAG = re.compile(r"</?+[\w:.\-]*+>?+")
 _PEOPLE = frozenset(("assistant", "user", "all", "self"))
 
+Outcome = Literal["calls", "truncated", "text"]
 Section = Literal["", "done", "text", "reasoning"]
 """What follows a header: "" if it is not one, "done" if the message was read to its end."""
 
@@ -196,9 +207,9 @@ class FramedMessageReader:
 
     def _is_tool(self, call: _MessageToTool) -> bool:
         """Return whether a header that lacks its channel addresses a tool all the same."""
-        if self._state.accepts_any_tool:
+        if self._state.names.accepts_any:
             return call.has_prefix
-        return self._state.find_tool(call.name) is not None
+        return self._state.names.find(call.name) is not None
 
     def _is_at_boundary(self) -> bool:
         """Return whether a message may begin here: on a new line, or where another one ended."""
@@ -206,8 +217,8 @@ class FramedMessageReader:
         return is_line_start or self.boundary == self._buffer.offset
 
     def _is_unknown(self, recipient: str) -> bool:
-        is_tool = self._state.resolver.tools and self._state.find_tool(recipient)
-        return recipient not in _PEOPLE and not is_tool
+        names = self._state.names
+        return recipient not in _PEOPLE and not (names.tools and names.find(recipient))
 
     def _read_header(self, frame: MessageFrame, opener: str) -> Reading[str | None]:
         buffer = self._buffer
@@ -228,7 +239,7 @@ class FramedMessageReader:
 
     def _read_arguments(self, attempt: FormAttempt, name: str) -> Reading[bool]:
         start = self._buffer.held_length()
-        body = read_json_arguments(attempt, {"name": name})
+        body = read_json_arguments(attempt, Header(name))
         if (yield from self._matcher.read_calls(attempt, body)):
             return True
         self._buffer.seek(start)
@@ -243,8 +254,8 @@ class FramedMessageReader:
         buffer.seek(body)
         return is_empty
 
-    def _read_other_body(self, attempt: FormAttempt, call: _MessageToTool) -> Reading[bool]:
-        """Read code, where the header says so and the tool takes nothing else; reject the rest."""
+    def _read_other_body(self, attempt: FormAttempt, call: _MessageToTool) -> BodyReading[Body]:
+        """Read code, if the header says so and the tool takes nothing else; reject other text."""
         buffer, frame, name = self._buffer, call.frame, call.name
         start = buffer.held_length()
         ends = marker_set((*frame.message_ends, *frame.openers))
@@ -254,8 +265,167 @@ class FramedMessageReader:
         keys = get_required(schema) or list(get_properties(schema))
         if call.is_code() and end in frame.message_ends and len(keys) == 1:
             arguments = {keys[0]: buffer.held_text()[start:]}
-            attempt.add_draft(CallDraft(name, arguments, repairs=("bare-input",)), 0)
+            yield FoundCall(CallDraft(name, arguments, repairs=("bare-input",)))
         else:
             problem = f"the message to {name!r} is not a JSON object"
-            attempt.add_draft(CallDraft(attempt.find_tool(name) or name, problem=problem), 0)
-        return True
+            yield FoundCall(CallDraft(attempt.names.find(name) or name, problem=problem))
+        return Body()
+
+
+class BareMessageReader:
+    """Reads the rest of a message, if it is nothing but calls."""
+
+    def __init__(self, state: ParserState, table: MarkerTable) -> None:
+        self._state = state
+        self._buffer = state.buffer
+        self._table = table
+        self._is_truncated = False
+        """The text ended inside a body of the current trial."""
+
+    def read(self) -> Reading[Outcome]:
+        """Try every form that may be the whole message, and a code fence around any other."""
+        first = yield from self._buffer.peek()
+        may_begin_name = self._state.names.may_begin_with(first)
+        for form in self._table.bare_forms:
+            if form.opener:
+                may_begin = form.opener[0] == first and (
+                    yield from self._buffer.is_next(form.opener)
+                )
+            elif form.body in JSON_SLOTS and not form.header:
+                may_begin = first in _BEFORE_JSON
+            else:
+                may_begin = may_begin_name or first in _BEFORE_CODE
+            if may_begin:
+                outcome = yield from self._run_trial(self._read_form(form))
+                if outcome != "text":
+                    return outcome
+        if not self._table.scope.is_strict and (yield from self._buffer.is_next(_FENCE)):
+            return (yield from self._run_trial(self._read_fenced_forms()))
+        return "text"
+
+    def _run_trial(self, steps: Reading[bool]) -> Reading[Outcome]:
+        """Run `steps`; write the events if they reach the end, else give the text back."""
+        state, buffer = self._state, self._buffer
+        trial = state.writer.trial = Trial()
+        self._is_truncated = is_too_long = False
+        buffer.hold()
+        try:
+            found = yield from steps
+        except HeldTooLong:
+            buffer.active_scanner = None
+            found, is_too_long = False, True
+        if found and trial.has_calls():
+            buffer.release()
+            state.writer.end_trial(counts=True)
+            return "calls"
+        state.writer.end_trial(counts=False)
+        is_truncated = self._is_truncated and not is_too_long and not buffer.is_held_too_long()
+        buffer.restore()
+        state.sink.forget_calls()
+        return "truncated" if is_truncated else "text"
+
+    def _read_calls(self, form: CallForm) -> Reading[Body | None]:
+        """Read one form; return its body if it holds nothing but calls."""
+        attempt = FormAttempt(self._state, form, is_truncated=self._is_truncated)
+        body = yield from attempt.run(read_form(attempt))
+        self._is_truncated = attempt.is_truncated
+        return body if body.has_calls and not attempt.rejections else None
+
+    def _read_form(self, form: CallForm) -> Reading[bool]:
+        """Read one form, and nothing behind it but what closes it."""
+        body = yield from self._read_calls(form)
+        if body is None:
+            return False
+        wanted = "" if body.is_closed else form.closer or "".join(body.fence)
+        return (yield from self._read_end(body, (*body.fence, *form.all_closers), wanted))
+
+    def _read_fenced_forms(self) -> Reading[bool]:
+        """Read a code fence in any language around calls that have markers."""
+        buffer = self._buffer
+        ticks = (yield from buffer.read_run(_TICKS, _MAX_WORD_LENGTH)) or _FENCE
+        yield from buffer.read_run(_FENCE_LABEL, _MAX_WORD_LENGTH)
+        closers: tuple[str, ...] = ()
+        body: Body | None = None
+        while True:
+            yield from buffer.limit(buffer.read_space())
+            match = yield from buffer.match_marker(self._table.literals)
+            forms = self._table.markers[match[0]].forms if match else ()
+            if not forms or buffer.text.startswith(ticks, buffer.position):
+                # An empty fence holds no call.
+                return body is not None and (
+                    yield from self._read_end(body, (*closers, ticks), ticks)
+                )
+            body, closers = yield from self._read_fenced_form(forms)
+            if body is None:
+                return False
+
+    def _read_fenced_form(
+        self, forms: tuple[CallForm, ...]
+    ) -> Reading[tuple[Body | None, tuple[str, ...]]]:
+        """Read one of the forms with what closes it; return its body, or None, and its closers."""
+        buffer = self._buffer
+        for form in forms:
+            mark = buffer.held_length()
+            body = yield from self._read_calls(form)
+            if body:
+                is_closed = yield from self._read_closers(form.all_closers, form.closer)
+                if not is_closed and not body.is_closed:
+                    self._note_unclosed(form.closer)
+                return body, form.all_closers
+            buffer.seek(mark)
+        return None, ()
+
+    def _read_closers(self, closers: tuple[str, ...], wanted: str) -> Reading[bool]:
+        """Read any of the closers; return whether the wanted one was among them."""
+        buffer, markers = self._buffer, marker_set(closers)
+        found = not wanted
+        while True:
+            yield from buffer.limit(buffer.read_space())
+            match = yield from buffer.match_marker(markers)
+            if match is None:
+                return found
+            buffer.position = match.end()
+            found = found or match[0] == wanted
+            self._note_control_token(match[0])
+
+    def _read_stray_end(self, body: Body) -> Reading[bool]:
+        """Read a sign that ends a statement, or a tag that closes nothing."""
+        buffer, writer = self._buffer, self._state.writer
+        follows = yield from buffer.peek()
+        if follows and buffer.held_text().rstrip()[-1:] + follows in ("],", "];", ");"):
+            buffer.position += 1
+            if follows == ",":
+                writer.add_note("repaired-trailing-comma", "a comma follows the last call")
+            return True
+        mark = buffer.held_length()
+        if follows != "<" or body.fence:
+            return False
+        tag = yield from buffer.read_run(_TAG, _MAX_WORD_LENGTH)
+        if tag and _TAG.fullmatch(tag) and tag.endswith(">"):
+            writer.add_note("wrong-closer", f"{tag} closes nothing", tag)
+            return True
+        buffer.seek(mark)
+        return False
+
+    def _read_end(self, body: Body, closers: tuple[str, ...], wanted: str) -> Reading[bool]:
+        """Return whether only closers and control tokens are left, the last one perhaps cut off."""
+        buffer, closers = self._buffer, (*closers, *self._table.control_tokens)
+        is_closed = yield from self._read_closers(closers, wanted)
+        if (yield from self._read_stray_end(body)):
+            is_closed = (yield from self._read_closers(closers, wanted)) or is_closed
+        if not buffer.is_final:
+            return False
+        if (body.has_unclosed_list or not is_closed) and not self._is_truncated:
+            self._note_unclosed(wanted)
+        is_at_end = buffer.position == len(buffer.text)
+        return is_at_end or marker_set(closers).may_continue(buffer.text, buffer.position)
+
+    def _note_control_token(self, token: str) -> None:
+        """Note a control token that the named dialects do not have."""
+        named = self._table.scope.named
+        is_expected = any(token in dialect.control_tokens for dialect in named)
+        if token in self._table.control_tokens and not is_expected:
+            self._state.writer.add_note("control-token", f"{token} is not text; dropped", token)
+
+    def _note_unclosed(self, closer: str) -> None:
+        self._state.writer.add_note("unclosed", "the call has no closing marker", closer or "]")

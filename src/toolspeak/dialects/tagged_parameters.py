@@ -1,4 +1,4 @@
-"""Parameters between tags, with their values as bare text.
+"""Parameters between tags, with their values as bare text: read, parsed and rendered.
 
     <parameter=city>           <arg_key>city</arg_key>        <param name="city">Oslo</param>
     Oslo                       <arg_value>Oslo</arg_value>
@@ -17,25 +17,35 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..calls import json_values as jsonish
+from ..calls import json_values
 from ..calls.drafts import ARGUMENT_KEYS
 from ..calls.json_values import json_equal
-from ..calls.schema import allowed_types, get_properties, parse_text_value
+from ..calls.schema import (
+    allowed_types,
+    format_text_value,
+    get_properties,
+    json_type,
+    parse_text_value,
+)
+from .form_attempt import NO_BODY, Body, BodyReading, FormAttempt, Header, parse_body
+from .markers import marker_set
 from .template import (
     CallForm,
     Dialect,
+    InvalidBody,
     LiteralText,
+    NotRenderable,
+    ParsedArguments,
     Slot,
     TagTemplate,
     TemplatePart,
     parse_template,
     split_markers,
 )
-from .value_scanners import COMPLETE, NEED_MORE
+from .text_buffer import COMPLETE, NEED_MORE, Reading
 
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+))""")
 _ATTRIBUTES = r"""((?:\s*+[\w:.-]++\s*+=\s*+(?:"[^"]*"|'[^']*'|[^\s"'<>=/]++))*+)\s*+(/?)>"""
-ATTRIBUTE_LIST = re.compile(r"""(?:\s*+[\w:.\-]++\s*+=\s*+(?:"[^"]*"|'[^']*'))++\s*+/?>?\s*+""")
 _SPACE = r"(?:\s|\\n)*+"
 """White space between tags; some models escape their line breaks twice."""
 CDATA_OPEN, CDATA_CLOSE = "<![CDATA[", "]]>"
@@ -47,25 +57,8 @@ _GAP = 16
 """How much white space may stand between two closing tags."""
 
 
-ParsedArguments = tuple[dict[str, Any], tuple[str, ...]]
-"""What a body says, and the repairs it took to read it."""
-
-
-class NotRenderable(ValueError):
-    """A value that the format has no way to write; `key` says which."""
-
-    def __init__(self, key: str, reason: str) -> None:
-        super().__init__(reason)
-        self.key = key
-        self.reason = reason
-
-
-class InvalidBody(ValueError):
-    """A body that is not what its markers promised."""
-
-
 class ParameterFormat(Struct, frozen=True, eq=False):
-    """A dialect's parameter template, ready to parse."""
+    """A dialect's parameter template, prepared for parsing."""
 
     pattern: re.Pattern[str]
     """Everything before the value."""
@@ -76,13 +69,12 @@ class ParameterFormat(Struct, frozen=True, eq=False):
     value_closer: str
     """The literal that ends a value; empty if the value is an attribute."""
     allows_cdata: bool
-    """Values may stand in a section of their own, which holds anything but its end."""
+    """Values may be CDATA sections."""
     tag: TagTemplate | None
 
 
 @lru_cache(maxsize=256)
 def parameter_format(dialect: Dialect) -> ParameterFormat:
-    """A dialect's parameter template taken apart."""
     parts = parse_template(dialect.parameter_template)
     at = next((i for i, p in enumerate(parts) if isinstance(p, Slot) and p.kind == "value"), -1)
     before, after = (parts[:at], parts[at + 1 :]) if at >= 0 else (parts, ())
@@ -91,7 +83,8 @@ def parameter_format(dialect: Dialect) -> ParameterFormat:
     found = _markers_before_value(before)
     pattern = _parameter_pattern(before)
     if len(found) > 1 and found[-2].startswith("</"):
-        # The key has tags of its own. Its end may stand there twice, and the value's be missing.
+        # The key has its own tags. Its closing tag may occur twice, and the value's opening tag
+        # may be missing.
         *_, ends, opens = map(re.escape, found)
         pattern = pattern.removesuffix(ends + _SPACE + opens)
         pattern += f"(?:{ends}{_SPACE})++(?:{opens}|(?P<unopened>))"
@@ -101,7 +94,7 @@ def parameter_format(dialect: Dialect) -> ParameterFormat:
 
 
 def _markers_before_value(before: tuple[TemplatePart, ...]) -> list[str]:
-    """The markers before a value. The last says by itself that a value begins."""
+    """Return the markers before a value; the last one opens the value."""
     found: list[str] = []
     for part in before:
         match part:
@@ -115,15 +108,17 @@ def _markers_before_value(before: tuple[TemplatePart, ...]) -> list[str]:
 
 
 def _parameter_pattern(parts: tuple[TemplatePart, ...]) -> str:
-    """What stands before a value. White space is looked for only between two markers, so that a
-    search never starts over inside of it."""
+    """Return a pattern for the text before a value.
+
+    It allows white space between two markers only, so that no search starts over inside of it.
+    """
     pattern: list[str] = []
     for part in parts:
         match part:
             case LiteralText():
                 words = [re.escape(marker) for marker in split_markers(part.stripped)]
             case TagTemplate():
-                words = [tag_regex(part.name)]
+                words = [tag_pattern(part.name)]
             case Slot():
                 pattern.append(rf"(?P<{part.kind}>[^<>\n]*?)")
                 continue
@@ -133,37 +128,37 @@ def _parameter_pattern(parts: tuple[TemplatePart, ...]) -> str:
     return "".join(pattern)
 
 
-def tag_regex(name: str) -> str:
-    """A regular expression for an opening tag; groups: its attributes, and "/" if self-closing."""
+def tag_pattern(name: str) -> str:
+    """Return a pattern for an opening tag; groups: its attributes, and "/" if self-closing."""
     return f"<{re.escape(name)}{_ATTRIBUTES}"
 
 
-def unescape_entities(text: str) -> str:
-    """XML's entities undone; text with an impossible one stays as it is."""
-    try:
-        return html.unescape(text)
-    except (ValueError, OverflowError):
-        return text
-
-
 def parse_attributes(text: str) -> dict[str, str]:
-    """The attributes of a tag, whatever their quotes."""
+    """Return the attributes of a tag, in any kind of quotes."""
     return {
         match[1]: unescape_entities(match[2] or match[3] or match[4] or "")
         for match in _ATTRIBUTE.finditer(text)
     }
 
 
+def unescape_entities(text: str) -> str:
+    """Return the text with XML's entities decoded; unchanged if one of them is impossible."""
+    try:
+        return html.unescape(text)
+    except (ValueError, OverflowError):
+        return text
+
+
 class _Search(Struct, frozen=True, eq=False):
     pattern: re.Pattern[str]
     first: re.Pattern[str]
-    """What a match begins with."""
+    """The characters that a match begins with."""
     longest: int
 
 
 @lru_cache(maxsize=256)
 def _searches(params: ParameterFormat, closer: str, after: tuple[str, ...]) -> tuple[_Search, ...]:
-    """What to look for outside of values, inside of them, and inside of their CDATA sections."""
+    """Return the searches outside of values, inside of values, and inside of CDATA sections."""
     gap = rf"\s{{0,{_GAP}}}"
     both = [f"{re.escape(closer)}(?={gap}{re.escape(end)})" for end in after if end != closer]
     outside = [closer, *after, params.value_opener] if params.value_closer else [closer, *after]
@@ -190,10 +185,10 @@ def _searches(params: ParameterFormat, closer: str, after: tuple[str, ...]) -> t
 
 
 class ParameterScanner:
-    """Finds the end of a call whose parameters are tagged: the closing tag that stands in no value.
+    """Finds the end of a call with tagged parameters: the first closing tag outside of values.
 
-    A value whose own closing tag is missing still ends where the call and its wrapper are closed in
-    one go, because no value is likely to hold that.
+    A value without a closing tag ends where the call and its wrapper are closed in direct
+    succession, because no value is likely to contain that.
     """
 
     __slots__ = ("_ends", "_place", "_searches", "closing_marker", "state", "value_start")
@@ -204,12 +199,11 @@ class ParameterScanner:
         self.closing_marker = ""
         """The marker that ended the call."""
         self.value_start = -1
-        """Where the value begins that it stands in; -1 outside, and where no tag counts."""
+        """The beginning of the current value; -1 outside of values and in CDATA sections."""
         self._place = _OUTSIDE
         self._searches = _searches(params, closer, after)
 
     def is_outside_value(self) -> bool:
-        """Whether it stands in no value."""
         return self._place == _OUTSIDE
 
     def step(self, text: str, at: int) -> int:
@@ -233,8 +227,56 @@ class ParameterScanner:
                 self._place, self.value_start = _OUTSIDE, -1
 
 
+def read_parameters(attempt: FormAttempt, header: Header) -> BodyReading[Body]:
+    """Read parameters to their closer; if it is cut off or missing, to where they must end."""
+    buffer, form = attempt.buffer, attempt.form
+
+    def parse(body: str, schema: Mapping[str, Any]) -> ParsedArguments:
+        return parse_parameters(body, form.dialect, schema)
+
+    if header.is_self_closing:
+        yield parse_body(attempt, header, "", parse)
+        return Body()
+    parameters = parameter_format(form.dialect)
+    if not (yield from _is_next(attempt, (parameters.first_literal, *form.all_closers))):
+        return NO_BODY
+    start = buffer.held_length()
+    scanner = ParameterScanner(parameters, form.closer, form.all_closers)
+    if (yield from buffer.scan(scanner)) == COMPLETE:
+        body = buffer.held_text()[start:].removesuffix(scanner.closing_marker)
+        yield parse_body(attempt, header, body, parse)
+        return Body(is_closed=True)
+    body = buffer.held_text()[start:] + buffer.text[buffer.position :]
+    end = find_truncated_closer(body, form) if scanner.is_outside_value() else -1
+    if end >= 0:
+        buffer.seek(start + end)
+    else:
+        end = find_unclosed_value_end(body, form)
+        if end < 0:
+            return Body(has_calls=False, is_truncated=True)
+        buffer.seek(start + end + len(form.closer))
+    yield parse_body(attempt, header, body[:end], parse)
+    return Body()
+
+
+def _is_next(attempt: FormAttempt, literals: tuple[str, ...]) -> Reading[bool]:
+    """Return whether one of the literals comes next, after white space.
+
+    Prose is recognized at once: nothing waits for the end of it.
+    """
+    buffer = attempt.buffer
+    markers = marker_set((*literals, "\\n"))
+    while True:
+        yield from buffer.read_space()
+        if markers.pattern.match(buffer.text, buffer.position):
+            return True
+        if buffer.is_final or not markers.may_continue(buffer.text, buffer.position):
+            return False
+        yield
+
+
 def find_truncated_closer(body: str, form: CallForm) -> int:
-    """Where the marker begins that closes a call and is itself cut off; -1 if there is none."""
+    """Return the position of a closing marker that is itself cut off, or -1."""
     params = parameter_format(form.dialect)
     end = body.rfind(params.value_closer) if params.value_closer else -1
     rest = body[end + len(params.value_closer) :].strip()
@@ -245,9 +287,10 @@ def find_truncated_closer(body: str, form: CallForm) -> int:
 
 
 def find_unclosed_value_end(body: str, form: CallForm) -> int:
-    """Where a call ends whose last value lacks its closing tag: at a closer behind which nothing
-    stands but closers, and which closes no other call inside the value; -1 if there is none, and
-    the call is cut off."""
+    """Return the end of a call whose last value has no closing tag, or -1 if it is cut off.
+
+    That is a closer that only closers follow, and that closes no other call inside the value.
+    """
     scanner = ParameterScanner(parameter_format(form.dialect), form.closer, form.all_closers)
     scanner.step(body, 0)
     end = body.find(form.closer, scanner.value_start) if scanner.value_start >= 0 else -1
@@ -264,19 +307,20 @@ def find_unclosed_value_end(body: str, form: CallForm) -> int:
 
 
 def parse_parameters(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> ParsedArguments:
-    """The arguments in a body of tagged parameters."""
     declared = get_properties(schema)
     arguments: dict[str, Any] = {}
     repairs: dict[str, None] = {}
-    for key, text, hints, mended in split_parameters(body, parameter_format(dialect), declared):
-        repairs |= dict.fromkeys(mended)
+    for key, text, hints, tag_repairs in split_parameters(
+        body, parameter_format(dialect), declared
+    ):
+        repairs |= dict.fromkeys(tag_repairs)
         if not key:
             raise InvalidBody("a parameter has no name")
-        liberties: list[str] = []
-        value = decode_value(text, declared.get(key), schema, hints, dialect, liberties)
-        repairs |= dict.fromkeys(liberties)
+        value_repairs: list[str] = []
+        value = decode_value(text, declared.get(key), schema, hints, dialect, value_repairs)
+        repairs |= dict.fromkeys(value_repairs)
         if key in arguments and not json_equal(arguments[key], value):
-            raise InvalidBody(f"the parameter {key!r} stands several times")
+            raise InvalidBody(f"the parameter {key!r} is given several times")
         arguments[key] = value
     return unwrap_arguments(arguments, declared, repairs)
 
@@ -284,28 +328,28 @@ def parse_parameters(body: str, dialect: Dialect, schema: Mapping[str, Any]) -> 
 def unwrap_arguments(
     arguments: dict[str, Any], declared: Mapping[str, Any], repairs: Iterable[str]
 ) -> ParsedArguments:
-    """Undo a single parameter `arguments` that holds all the others."""
-    as_they_are = arguments, tuple(repairs)
+    """Unwrap the arguments if a single parameter `arguments` holds all of them."""
+    unchanged = arguments, tuple(repairs)
     if len(arguments) != 1:
-        return as_they_are
+        return unchanged
     [(key, value)] = arguments.items()
     if key not in ARGUMENT_KEYS or key in declared or not declared:
-        return as_they_are
-    mended: tuple[str, ...] = ()
+        return unchanged
+    value_repairs: tuple[str, ...] = ()
     if isinstance(value, str):
         try:
-            value, mended = jsonish.parse_json(value)
-        except jsonish.LenientJsonError:
-            return as_they_are
+            value, value_repairs = json_values.parse_json(value)
+        except json_values.LenientJsonError:
+            return unchanged
     if not isinstance(value, dict):
-        return as_they_are
-    return value, tuple(dict.fromkeys((*repairs, "wrapped-arguments", *mended)))
+        return unchanged
+    return value, tuple(dict.fromkeys((*repairs, "wrapped-arguments", *value_repairs)))
 
 
 def split_parameters(
     body: str, params: ParameterFormat, declared: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, dict[str, str], list[str]]]:
-    """Every parameter: its key, its text, what its tag says, and the repairs it took."""
+    """Yield the key of every parameter, its text, the attributes of its tag, and the repairs."""
     match = params.pattern.search(body)
     end = 0
     text = ""
@@ -352,8 +396,10 @@ def split_parameters(
 
 
 def _repairs_between(text: str, params: ParameterFormat, value: str) -> list[str]:
-    """The repairs it takes to read what stands between two parameters: white space, or a closing
-    tag too many, if the value before did not open it."""
+    """Return the repairs for the text between two parameters.
+
+    It may be white space, or one closing tag too many, if the value before it did not open it.
+    """
     plain = text.replace("\\n", "")
     repairs = ["escaped-newline"] if plain != text else []
     text = plain
@@ -370,7 +416,7 @@ def _repairs_between(text: str, params: ParameterFormat, value: str) -> list[str
 
 
 def _read_unclosed_value(text: str, key: str) -> tuple[str, str]:
-    """A value whose closing tag is missing, or is another one that the value does not open."""
+    """Return a value that its own closing tag does not end, without a wrong one; and the repair."""
     found = _END_TAG.search(text)
     if found and found[1] in (key, *_VALUE_TAGS) and f"<{found[1]}" not in text:
         return text[: found.start()], "wrong-tag"
@@ -378,7 +424,7 @@ def _read_unclosed_value(text: str, key: str) -> tuple[str, str]:
 
 
 def _skip_cdata(body: str, at: int) -> int:
-    """Where the CDATA section ends that a value at this place begins with."""
+    """Return the end of the CDATA sections at the beginning of a value."""
     while start := _CDATA_START.match(body, at):
         end = body.find(CDATA_CLOSE, start.end())
         if end < 0:
@@ -404,8 +450,10 @@ def decode_value(
     dialect: Dialect,
     repairs: list[str],
 ) -> Any:
-    """The value of one parameter, from its text, its schema and what its tag says of it; `repairs`
-    takes the liberties that were taken."""
+    """Return the value of one parameter; add the repairs that its text needs to `repairs`.
+
+    `hints` are the attributes of its tag.
+    """
     if dialect.allows_cdata and _is_cdata(text):
         inside = text.strip()[len(CDATA_OPEN) : -len(CDATA_CLOSE)]
         text = inside.replace(CDATA_CLOSE + CDATA_OPEN, "")
@@ -430,8 +478,85 @@ def _is_cdata(text: str) -> bool:
 
 def _decode_json_or_text(text: str, repairs: list[str]) -> Any:
     try:
-        value, mended = jsonish.parse_json(text)
-    except jsonish.LenientJsonError:
+        value, value_repairs = json_values.parse_json(text)
+    except json_values.LenientJsonError:
         return text
-    repairs += mended
+    repairs += value_repairs
     return value
+
+
+# Rendering.
+
+
+def render_parameters(
+    arguments: Mapping[str, Any], dialect: Dialect, schema: Mapping[str, Any]
+) -> str:
+    return "".join(_render_param(key, value, dialect, schema) for key, value in arguments.items())
+
+
+def _render_param(key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]) -> str:
+    """Render one parameter, in the first spelling that parses to the same value."""
+    text = format_text_value(value)
+    hints = {"string": "true" if isinstance(value, str) else "false", "type": _type_hint(value)}
+    spellings = [text, f"\n{text}\n"]
+    if dialect.allows_cdata and CDATA_CLOSE not in text:
+        spellings.append(f"{CDATA_OPEN}{text}{CDATA_CLOSE}")
+    for spelling in spellings:
+        written = _fill_parameter(dialect.parameter_template, key, spelling, hints)
+        if _parameter_reads_back(written, key, value, dialect, schema):
+            return written
+    raise NotRenderable(key, _explain_failure(key, text, dialect))
+
+
+def _type_hint(value: Any) -> str:
+    return "number" if json_type(value) == "integer" else json_type(value)
+
+
+def _fill_parameter(template: str, key: str, value: str, hints: Mapping[str, str]) -> str:
+    words = {**hints, "key": key, "value": value}
+    written: list[str] = []
+    for part in parse_template(template):
+        match part:
+            case LiteralText():
+                written.append(part.text)
+            case TagTemplate():
+                written.append(fill_tag(part, words))
+            case Slot():
+                written.append(words[part.kind])
+    return "".join(written)
+
+
+def fill_tag(tag: TagTemplate, words: Mapping[str, str]) -> str:
+    text = tag.text
+    for _, slot in tag.attributes:
+        text = text.replace(f"${slot}", html.escape(words[slot]).replace("&#x27;", "'"))
+    return text
+
+
+def _parameter_reads_back(
+    written: str, key: str, value: Any, dialect: Dialect, schema: Mapping[str, Any]
+) -> bool:
+    """Return whether the text parses to this value if more parameters and the closer follow."""
+    params = parameter_format(dialect)
+    form = dialect.forms[0]
+    scanner = ParameterScanner(params, form.closer, form.all_closers)
+    whole = f"{written}{form.closer}{''.join(form.all_closers[1:])}"
+    if scanner.step(whole, 0) != len(written) + len(form.closer) or scanner.state != COMPLETE:
+        return False
+    try:
+        found = list(split_parameters(written, params, get_properties(schema)))
+    except InvalidBody:
+        return False
+    if not key or len(found) != 1 or found[0][0] != key:
+        return False
+    _, text, hints, _ = found[0]
+    back = decode_value(text, get_properties(schema).get(key), schema, hints, dialect, [])
+    whole, _ = unwrap_arguments({key: back}, get_properties(schema), ())
+    return json_equal(back, value) and json_equal(whole, {key: back})
+
+
+def _explain_failure(key: str, text: str, dialect: Dialect) -> str:
+    closes = parameter_format(dialect).value_closer
+    if closes and closes in text:
+        return f"{closes} inside a value"
+    return f"the value of {key!r} so that it reads back as what it is"

@@ -16,11 +16,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
+from typing import Any
 from typing import Literal as OneOf
 
 from msgspec import Struct
 
 Evidence = OneOf["marker", "whole", "prose"]
+ParsedArguments = tuple[dict[str, Any], tuple[str, ...]]
+"""The arguments in a body, and the repairs that were needed."""
 
 JSON_SLOTS = frozenset({"object", "list", "lines", "echo", "content", "canonical"})
 """Calls as JSON; the word only says how to write several."""
@@ -50,6 +53,19 @@ _PIECE = re.compile(
 )
 _ATTRIBUTE = re.compile(r'(\w+)="\$(\w+)"')
 _BOUNDARY = re.compile(r"\s*\n\s*|(?<=>)\s*(?=<)|(?<=`)(?=<)")
+
+
+class InvalidBody(ValueError):
+    """The text between the markers is not what the template requires."""
+
+
+class NotRenderable(ValueError):
+    """The format cannot express the value of parameter `key`."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(reason)
+        self.key = key
+        self.reason = reason
 
 
 class LiteralText(Struct, frozen=True):

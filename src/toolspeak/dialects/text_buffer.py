@@ -1,18 +1,27 @@
 """The text that has arrived: how far it was read, and what is held so that it can be given back.
 
-Everything here that waits for more text is a generator: it yields while it waits, and `append` was
+Everything that waits for more text is a generator: it yields while it waits, and `append` was
 called before it resumes. So the control flow is the state, and every character is read once.
+
+A scanner finds the end of one value while its text arrives: JSON, a JSON string, or text in
+brackets. It looks at every character once.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator
+from functools import lru_cache
 from typing import Protocol, TypeVar
 
-from .marker_table import MarkerSet, MarkerSetPair
+from ..calls.lenient_json import MAX_DEPTH
+from .markers import MarkerSet, MarkerSetPair
 
 _SPACE = re.compile(r"[\s\ufeff]*+")
+_SEPARATOR = re.compile(r"\s*+[,;]?+\s*+")
+_MAX_SEPARATOR_LENGTH = 256
+NEED_MORE, COMPLETE, INVALID = 0, 1, 2
+"""States of a scanner."""
 _Result = TypeVar("_Result")
 
 Reading = Generator[None, None, _Result]
@@ -24,12 +33,15 @@ class HeldTooLong(Exception):
 
 
 class Scanner(Protocol):
-    """Finds the end of one value; see `value_scanners`."""
+    """Finds the end of one value."""
 
     state: int
 
     def step(self, text: str, at: int) -> int:
-        """Scan on from `at`; return the position where scanning stopped."""
+        """Scan on from `at`; return the position where scanning stopped.
+
+        While the state is `NEED_MORE`, the text from there on must be passed again with more.
+        """
         ...
 
 
@@ -269,3 +281,263 @@ class TextBuffer:
         while self.position >= len(self.text) and not self.is_final:
             yield
         return self.text[self.position : self.position + 1]
+
+    def peek_past_separator(self, wanted: str = "") -> Reading[str]:
+        """Return the next character after white space and a separator; read up to `wanted`."""
+        while True:
+            limit = self.position + _MAX_SEPARATOR_LENGTH + 2
+            match = _SEPARATOR.match(self.text, self.position, limit)
+            end = match.end() if match else self.position
+            is_too_long = end - self.position > _MAX_SEPARATOR_LENGTH
+            if end < len(self.text) and not is_too_long:
+                character = self.text[end]
+                if character == wanted:
+                    self.position = end
+                return character
+            if self.is_final or is_too_long:
+                return ""
+            yield
+
+    def is_comma_next(self) -> bool:
+        match = _SEPARATOR.match(self.text, self.position)
+        return match is not None and "," in match[0]
+
+    def is_next(self, literal: str) -> Reading[bool]:
+        """Return whether `literal` comes next, unread."""
+        while len(self.text) - self.position < len(literal) and not self.is_final:
+            if not literal.startswith(self.text[self.position :]):
+                return False
+            yield
+        return self.text.startswith(literal, self.position)
+
+    def scan(self, scanner: Scanner) -> Reading[int]:
+        """Read what a scanner reads; return its state, `NEED_MORE` if the text ends before."""
+        while True:
+            if scanner.state == NEED_MORE:
+                self.position = scanner.step(self.text, self.position)
+            if scanner.state != NEED_MORE:
+                return scanner.state
+            if self.is_final:
+                self.position = len(self.text)
+                return NEED_MORE
+            self.active_scanner = scanner
+            yield
+            self.active_scanner = None
+
+
+# Scanners.
+
+_STRING = re.compile(r'(?:[^"\\]++|\\.)*+', re.S)
+_TOKEN = re.compile(r'[ \t\r\n]*+(?:(["{}\[\]:,])|([-+.\w]++))?')
+_SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
+_LONGEST_SCALAR = 4000
+
+# The tokens that may come next in a JSON text.
+_VALUE, _FIRST_ITEM, _FIRST_KEY, _KEY, _COLON, _NEXT = range(6)
+
+
+class JsonScanner:
+    """Scans one JSON object or list, up to the first character that JSON does not allow there.
+
+    Line breaks may be unescaped inside strings: models often write them so.
+    """
+
+    __slots__ = ("_expect", "_stack", "in_string", "is_paused", "pauses_after_member", "state")
+
+    def __init__(self) -> None:
+        self.state = NEED_MORE
+        self._expect = _VALUE
+        self.in_string = False
+        self._stack: list[str] = []
+        self.pauses_after_member = False
+        """Stop at the end of every object or list directly inside the outermost one."""
+        self.is_paused = False
+        """The last step stopped there."""
+
+    def step(self, text: str, at: int) -> int:
+        end = len(text)
+        self.is_paused = False
+        while at < end:
+            if self.in_string:
+                at = _STRING.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
+                if at == end or text[at] == "\\":
+                    return at
+                at += 1
+                self.in_string = False
+                self._expect = _COLON if self._expect in (_KEY, _FIRST_KEY) else _NEXT
+                continue
+            match = _TOKEN.match(text, at)
+            assert match is not None
+            mark, scalar = match.groups()
+            if scalar is not None:
+                if match.end() == end and len(scalar) <= _LONGEST_SCALAR:
+                    return match.start(2)
+                if not self._accept_scalar(scalar):
+                    self.state = INVALID
+                    return match.start(2)
+                at = match.end()
+            elif mark is None:
+                if match.end() < end:
+                    self.state = INVALID
+                return match.end()
+            elif not self._accept(mark):
+                self.state = INVALID
+                return match.start(1)
+            else:
+                at = match.end()
+                if self.state == COMPLETE or self.is_paused:
+                    return at
+        return at
+
+    def _accept_scalar(self, scalar: str) -> bool:
+        if self._expect not in (_VALUE, _FIRST_ITEM) or not self._stack:
+            return False
+        self._expect = _NEXT
+        return len(scalar) <= _LONGEST_SCALAR and _SCALAR.fullmatch(scalar) is not None
+
+    def _accept(self, mark: str) -> bool:
+        expect = self._expect
+        if mark == '"':
+            self.in_string = True
+            return expect in (_VALUE, _FIRST_ITEM, _KEY, _FIRST_KEY) and bool(self._stack)
+        if mark in "{[":
+            self._stack.append(mark)
+            self._expect = _FIRST_KEY if mark == "{" else _FIRST_ITEM
+            return expect in (_VALUE, _FIRST_ITEM) and len(self._stack) <= MAX_DEPTH
+        if mark in "}]":
+            return self._close(mark)
+        if mark == ":":
+            self._expect = _VALUE
+            return expect == _COLON
+        self._expect = _KEY if self._stack and self._stack[-1] == "{" else _VALUE
+        return expect == _NEXT and bool(self._stack)
+
+    def _close(self, mark: str) -> bool:
+        opened, first = ("{", _FIRST_KEY) if mark == "}" else ("[", _FIRST_ITEM)
+        if self._expect not in (_NEXT, first) or not self._stack or self._stack.pop() != opened:
+            return False
+        self._expect = _NEXT
+        self.is_paused = self.pauses_after_member and len(self._stack) == 1
+        if not self._stack:
+            self.state = COMPLETE
+        return True
+
+
+class StringScanner:
+    """Scans one JSON string."""
+
+    __slots__ = ("_opened", "state")
+
+    def __init__(self) -> None:
+        self.state = NEED_MORE
+        self._opened = False
+
+    def step(self, text: str, at: int) -> int:
+        if not self._opened and at < len(text):
+            self._opened = True
+            at += 1
+        at = _STRING.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
+        if at < len(text) and text[at] == '"':
+            self.state = COMPLETE
+            at += 1
+        return at
+
+
+_CLOSES = {"(": ")", "[": "]", "{": "}"}
+_QUOTED = {quote: re.compile(rf"(?:[^{quote}\\]++|\\.)*+", re.S) for quote in "\"'"}
+
+
+class BracketScanner:
+    """Scans balanced brackets with strings in them, as in `(city="Oslo", days=[1, 2])`.
+
+    Strings are enclosed in `quote`, without escapes, or by default in Python's quotes. A `stop`
+    outside of strings makes the text invalid.
+    """
+
+    __slots__ = ("_inside", "_quote", "_stack", "_stop", "_token", "state")
+
+    def __init__(self, quote: str = "", stop: str = "") -> None:
+        self.state = NEED_MORE
+        self._stack: list[str] = []
+        self._quote = quote
+        self._stop = stop
+        self._token = _bracket_token(quote, stop)
+        self._inside = ""
+        """The quote that ends the current string; "" outside of strings."""
+
+    def step(self, text: str, at: int) -> int:
+        end = len(text)
+        while at < end and self.state == NEED_MORE:
+            if self._inside:
+                at, closed = self._skip_string(text, at)
+                if not closed:
+                    return at
+                self._inside = ""
+                continue
+            match = self._token.search(text, at)
+            if match is None:
+                return min(
+                    _partial_token_start(text, at, self._quote),
+                    _partial_token_start(text, at, self._stop),
+                )
+            at = match.start()
+            mark = match[0]
+            if mark == self._stop:
+                self.state = INVALID
+                return at
+            if end - at < len(self._stop) and self._stop.startswith(text[at:]):
+                return at
+            if mark in _QUOTED:
+                if end - at < 3 and text[at:] == mark * (end - at):
+                    return at  # It may become a string, an empty string or a triple quote.
+                mark = mark * 3 if text.startswith(mark * 3, at) else mark
+            at += len(mark)
+            self._accept(mark)
+        return at
+
+    def _accept(self, mark: str) -> None:
+        if mark in _CLOSES:
+            self._stack.append(_CLOSES[mark])
+            if len(self._stack) > MAX_DEPTH:
+                self.state = INVALID
+        elif mark not in ")]}":
+            self._inside = mark
+        elif not self._stack or self._stack.pop() != mark:
+            self.state = INVALID
+        elif not self._stack:
+            self.state = COMPLETE
+
+    def _skip_string(self, text: str, at: int) -> tuple[int, bool]:
+        """Return the end of the text that belongs to the string, and whether the string ends."""
+        quote = self._inside
+        if quote == self._quote:
+            end = text.find(quote, at)
+            if end < 0:
+                return _partial_token_start(text, at, quote), False
+            return end + len(quote), True
+        while True:
+            match = _QUOTED[quote[0]].match(text, at)
+            at = match.end() if match else at
+            if at == len(text) or text[at] == "\\":
+                return at, False
+            if text.startswith(quote, at):
+                return at + len(quote), True
+            if quote.startswith(text[at:]):
+                return at, False
+            at += 1
+
+
+@lru_cache(maxsize=256)
+def _bracket_token(quote: str, stop: str) -> re.Pattern[str]:
+    """Return a pattern for `stop`, strings and brackets; `stop` may begin with a bracket."""
+    strings = re.escape(quote) if quote else "[\"']"
+    marker = f"{re.escape(stop)}|" if stop else ""
+    return re.compile(rf"{marker}{strings}|[()\[\]{{}}]")
+
+
+def _partial_token_start(text: str, at: int, token: str) -> int:
+    """Return the position in `text[at:]` where `token` may have begun; by default the end."""
+    for start in range(max(at, len(text) - len(token) + 1), len(text)):
+        if token.startswith(text[start:]):
+            return start
+    return len(text)

@@ -26,7 +26,7 @@ from msgspec import Struct, structs, to_builtins
 from ..calls.drafts import new_call_id
 from ..calls.json_values import iter_strings
 from ..dialects import Dialect
-from ..dialects.registry import get_dialect
+from ..dialects.markers import get_dialect
 from ..errors import Unrepresentable
 from ..security.escaping import NO_ESCAPER, Escaper, choose_escaper
 from ..types import Message, Note, Plan, Quirks, Request, ToolChoice, Usage

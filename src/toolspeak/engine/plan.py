@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from ..dialects.registry import dialects_for_model
+from ..dialects.markers import dialects_for_model
 from ..types import Capabilities, Plan, Quirks, Request, ToolCall, ToolResult, ToolsMode, Trust
 
 DEFAULT_DIALECT = "tagged"

@@ -22,7 +22,7 @@ from msgspec import structs
 from .._util import encode_json
 from ..calls.tools import as_tools
 from ..dialects import Dialect, render_calls, render_results, render_tools
-from ..dialects.registry import get_dialect
+from ..dialects.markers import get_dialect
 from ..dialects.render import sample_call, tools_for_examples
 from ..dialects.template import EXAMPLE_ANSWER, EXAMPLE_REQUEST
 from ..errors import Unrepresentable

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from ..calls.resolution import CallResolver
 from ..dialects import Parser
-from ..dialects.registry import AUTO
+from ..dialects.markers import AUTO
 from ..events import (
     ArgumentsDelta,
     CallEnd,

@@ -14,7 +14,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from ..dialects.registry import dialects_for_model
+from ..dialects.markers import dialects_for_model
 from ..engine.plan import DEFAULT_DIALECT
 from ..types import ToolsMode
 from ..upstream.catalog import ResolvedModel

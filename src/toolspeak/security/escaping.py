@@ -16,8 +16,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from ..calls.json_values import iter_strings
-from ..dialects.marker_table import marker_table_for
-from ..dialects.registry import EVERY_DIALECT
+from ..dialects.markers import EVERY_DIALECT, marker_table_for
 from ..dialects.template import END_OF_TURN_TOKENS, LLAMA_END_TOKENS
 from ..errors import WireError
 from ..types import Request

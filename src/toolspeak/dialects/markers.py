@@ -1,0 +1,547 @@
+"""The dialects by name, and the markers at which their calls may begin.
+
+    build_scope("hermes", "standard", has_tools=True)    which dialects count in a reply, and where
+    marker_table_for(scope, ("get_weather",))            the literals to search for in its text
+
+A marker is a literal, and everything that it may mean. All markers of a table are found by one
+search. The names of tools are markers too, if a dialect has calls that begin with one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+from typing import Literal as OneOf
+
+from msgspec import Struct, structs
+
+from ..calls.tools import NAME_PREFIXES, spelling_variants
+from ..errors import UnknownDialect
+from ..types import Trust
+from .catalog import ALL_DIALECTS
+from .template import (
+    CODE_SLOTS,
+    COMMON_REASONING_TAGS,
+    JSON_SLOTS,
+    OTHER_TURN_OPENERS,
+    RESULT_OPENERS,
+    CallForm,
+    Dialect,
+    LiteralText,
+    Slot,
+)
+
+AUTO = "auto"
+_PROSE_DIALECTS = ("raw-json", "bare_json_array", "pythonic", "glm4_line", "fenced_json")
+"""The dialects that count within prose if trust is lenient."""
+_CONTROL_TOKEN = re.compile(r"<[|｜]|\[|<\w+:")
+"""The beginning of tokens that never occur in ordinary text."""
+_NOT_SEARCHED: Any = object()
+_BRACKETS_BY_BODY = {
+    "object": ("{",),
+    "list": ("[", "{"),
+    "lines": ("{",),
+    "echo": ("{",),
+    "content": ("{",),
+    "python": ("[",),
+}
+
+
+# Dialects.
+
+
+def _index_dialects() -> dict[str, Dialect]:
+    dialects: dict[str, Dialect] = {}
+    for dialect in ALL_DIALECTS:
+        # A name may have several variants: the first is the one that is rendered.
+        dialects.setdefault(dialect.name, dialect)
+    return dialects
+
+
+DIALECTS = _index_dialects()
+
+
+def get_dialect(name: str) -> Dialect:
+    try:
+        return DIALECTS[name]
+    except KeyError:
+        near = difflib.get_close_matches(name, DIALECTS, 3) or [AUTO]
+        raise UnknownDialect(
+            f"there is no dialect {name!r}; did you mean {', '.join(near)}? "
+            "`toolspeak dialects` lists all dialects"
+        ) from None
+
+
+@lru_cache(maxsize=1024)
+def dialects_for_model(model: str) -> tuple[Dialect, ...]:
+    """Return the dialects that a model is known to use, most specific first."""
+    model = model.lower()
+    found: list[tuple[int, Dialect]] = []
+    for dialect in ALL_DIALECTS:
+        sizes = [len(fragment) for fragment in dialect.model_fragments if fragment in model]
+        if sizes:
+            found.append((max(sizes), dialect))
+    found.sort(key=lambda pair: -pair[0])
+    return tuple(dialect for _, dialect in found)
+
+
+class Scope(Struct, frozen=True, gc=False):
+    """The dialects that count in a reply, and where."""
+
+    named: tuple[Dialect, ...] = ()
+    """Count anywhere."""
+    others: tuple[Dialect, ...] = ()
+    """Count as their `evidence` says."""
+    in_prose: tuple[Dialect, ...] = ()
+    """Count anywhere, but only with declared tools: all else is prose."""
+    is_strict: bool = False
+    """Only calls with markers count, and only if they are closed."""
+
+
+EVERY_DIALECT = Scope(
+    tuple(dialect for dialect in ALL_DIALECTS if dialect.name not in _PROSE_DIALECTS),
+    in_prose=tuple(dialect for dialect in ALL_DIALECTS if dialect.name in _PROSE_DIALECTS),
+)
+"""Every dialect anywhere: for searching text for calls that must not be made."""
+
+
+def build_scope(
+    dialect: str | Dialect | Sequence[Dialect], trust: Trust, *, has_tools: bool
+) -> Scope:
+    """Return the scope for a reply in which `dialect` is expected."""
+    if isinstance(dialect, Dialect):
+        named = (dialect,)
+    elif not isinstance(dialect, str):
+        named = tuple(dialect)
+    elif dialect == AUTO:
+        named = ()
+    else:
+        name = get_dialect(dialect).name
+        named = tuple(variant for variant in ALL_DIALECTS if variant.name == name)
+    return _build_scope(named, trust, has_tools)
+
+
+@lru_cache(maxsize=256)
+def _build_scope(named: tuple[Dialect, ...], trust: Trust, has_tools: bool) -> Scope:
+    others = tuple(dialect for dialect in ALL_DIALECTS if dialect not in named)
+    if trust == "strict":
+        marked = tuple(dialect for dialect in others if dialect.evidence == "marker")
+        return Scope(named, marked, is_strict=True)
+    prose = tuple(dialect for dialect in others if dialect.name in _PROSE_DIALECTS)
+    return Scope(named, others, prose if trust == "lenient" and has_tools else ())
+
+
+# Sets of literals.
+
+
+class MarkerSet:
+    """Literals that are searched for all at once; `marker_set` builds it."""
+
+    __slots__ = ("_first", "_longest", "_prefixes", "literals", "pattern")
+
+    def __init__(self, literals: Iterable[str]) -> None:
+        self.literals = frozenset(literals)
+        self._prefixes = frozenset(
+            literal[:size] for literal in self.literals for size in range(1, len(literal))
+        )
+        self._longest = max(map(len, self.literals), default=0)
+        self._first = re.compile(
+            _alternation_pattern(sorted({literal[:1] for literal in self.literals}))
+        )
+        self.pattern = re.compile(
+            _alternation_pattern(sorted(self.literals)) if self.literals else r"(?!)"
+        )
+
+    def search(self, text: str, at: int) -> re.Match[str] | None:
+        """Find the first literal in `text[at:]`, and the longest at that place."""
+        return self.pattern.search(text, at)
+
+    def may_continue(self, text: str, at: int) -> bool:
+        """Return whether `text[at:]` is the beginning of a longer literal."""
+        return len(text) - at < self._longest and text[at:] in self._prefixes
+
+    def cannot_begin_in(self, text: str) -> bool:
+        """Return whether no character of `text` begins a literal."""
+        return self._first.search(text) is None
+
+    def settled_end(self, text: str, at: int) -> int:
+        """Return the position in `text[at:]` where a literal may have begun; by default the end."""
+        for begun in self._first.finditer(text, max(at, len(text) - self._longest + 1)):
+            if text[begun.start() :] in self._prefixes:
+                return begun.start()
+        return len(text)
+
+
+class MarkerSetPair:
+    """Two sets of literals: one that many requests share, and one for the tools of a request.
+
+    It belongs to one parser: it remembers the matches, so that no text is searched twice.
+    """
+
+    def __init__(self, one: MarkerSet, other: MarkerSet) -> None:
+        self._sets = (one, other)
+        self._text = ""
+        self._matches: dict[MarkerSet, re.Match[str] | None] = {}
+
+    def search(self, text: str, at: int) -> re.Match[str] | None:
+        """Find the first literal in `text[at:]`, and the longest at that place."""
+        if text is not self._text:
+            self._text, self._matches = text, {}
+        for markers in self._sets:
+            known = self._matches.get(markers, _NOT_SEARCHED)
+            if known is _NOT_SEARCHED or (known is not None and known.start() < at):
+                self._matches[markers] = markers.search(text, at)
+        found = [match for match in self._matches.values() if match]
+        return min(found, key=lambda match: (match.start(), -match.end()), default=None)
+
+    def cannot_begin_in(self, text: str) -> bool:
+        """Return whether no character of `text` begins a literal."""
+        return all(markers.cannot_begin_in(text) for markers in self._sets)
+
+    def settled_end(self, text: str, at: int) -> int:
+        """Return the position in `text[at:]` where a literal may have begun; by default the end."""
+        return min(markers.settled_end(text, at) for markers in self._sets)
+
+
+@lru_cache(maxsize=1024)
+def marker_set(literals: tuple[str, ...]) -> MarkerSet:
+    return MarkerSet(literals)
+
+
+def _alternation_pattern(words: list[str]) -> str:
+    """Return a pattern for any of the words; it begins with plain letters, for a fast search."""
+    groups: dict[str, list[str]] = {}
+    for word in words:
+        groups.setdefault(word[0], []).append(word[1:])
+    return "|".join(re.escape(letter) + _trie_pattern(rest) for letter, rest in groups.items())
+
+
+def _trie_pattern(words: list[str]) -> str:
+    """Return a pattern for any of the words, longest first; it fails at the first wrong letter."""
+    if words == [""]:
+        return ""
+    groups: dict[str, list[str]] = {}
+    for word in words:
+        if word:
+            groups.setdefault(word[0], []).append(word[1:])
+    branches = [re.escape(letter) + _trie_pattern(rest) for letter, rest in groups.items()]
+    choice = branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+    if len(branches) > 1:
+        choice = f"(?=[{''.join(map(re.escape, groups))}]){choice}"
+    return f"(?:{choice})?" if "" in words else choice
+
+
+# Markers and their tables.
+
+
+class Marker(Struct, frozen=True, eq=False):
+    """Everything that a literal may mean."""
+
+    forms: tuple[CallForm, ...] = ()
+    """It begins a call in one of these forms."""
+    framed_dialects: tuple[Dialect, ...] = ()
+    """It begins the header of a message in these dialects."""
+    position: OneOf["", "line", "word", "bracket"] = ""
+    """It counts only at the beginning of a line or of a word, or unless code contains it."""
+    reasoning_closer: str = ""
+    """It opens reasoning, which ends with this."""
+    closes_reasoning: bool = False
+    """It ends reasoning that nothing in the text has opened."""
+    turn: OneOf["", "answer", "other", "result"] = ""
+    """It begins the final answer, another role's turn, or a result: no calls after it.
+
+    A result counts only after a call of the same reply.
+    """
+    closes_call: bool = False
+    """It ends a call, or a value in one."""
+    is_control_token: bool = False
+    """It is never text."""
+    is_trailing_token: bool = False
+    """It is not text if nothing follows it."""
+    inert_closer: str = ""
+    """It opens a span that ends with this and holds no calls."""
+    result_closer: str = ""
+    """It opens a span that ends with this, and that only a tool can have written."""
+
+
+class MarkerTable(Struct, frozen=True, eq=False):
+    """The markers of some dialects."""
+
+    scope: Scope
+    markers: dict[str, Marker]
+    literals: MarkerSet
+    """All markers, except the ones in `name_literals`."""
+    name_literals: MarkerSet | None
+    """The markers that begin with the name of a tool."""
+    bare_forms: tuple[CallForm, ...]
+    """Forms that count only if the whole message consists of them."""
+    initial_tokens: tuple[str, ...]
+    """Literals to drop at the very beginning, in case the prompt has begun the message."""
+    headless_dialects: tuple[Dialect, ...]
+    """Dialects whose first header may lack its beginning, for the same reason."""
+    call_openers: tuple[str, ...]
+    """Literals that end reasoning which is not closed."""
+    reasoning_closers: tuple[str, ...]
+    """Literals that end reasoning which the prompt has opened."""
+    control_tokens: tuple[str, ...]
+    trailing_tokens: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def marker_table_for(scope: Scope, tools: tuple[str, ...] | None) -> MarkerTable:
+    """Return the markers of a scope, with the names of tools that are markers."""
+    shared = _build_shared_table(scope, tools is not None)
+    forms: dict[str, list[CallForm]] = {}
+    for dialect in (*scope.named, *scope.in_prose):
+        spelled = _spell_names(tools or (), in_prose=dialect not in scope.named)
+        for form in dialect.forms:
+            for opener in _find_name_openers(form, spelled):
+                forms.setdefault(opener, []).append(form)
+    if not forms:
+        return shared
+    own = {opener: _marker_for_forms(found) for opener, found in forms.items()}
+    for opener, marker in own.items():
+        # The same text may be a marker by itself, or begin with one.
+        shorter = [text for text in shared.markers if opener.startswith(text)]
+        also = tuple(form for text in shorter for form in shared.markers[text].forms)
+        own[opener] = structs.replace(marker, forms=(*marker.forms, *also))
+    return structs.replace(shared, name_literals=MarkerSet(own), markers={**shared.markers, **own})
+
+
+@lru_cache(maxsize=64)
+def without_position_rules(table: MarkerTable) -> MarkerTable:
+    """Return a table whose markers count at any position, also inside spans without calls."""
+    markers = {
+        text: structs.replace(marker, position="", inert_closer="", result_closer="")
+        for text, marker in table.markers.items()
+    }
+    return structs.replace(table, markers=markers)
+
+
+@lru_cache(maxsize=64)
+def _build_shared_table(scope: Scope, has_tools: bool) -> MarkerTable:
+    """Build the part of a table that does not depend on the names of the tools."""
+    named, others = scope.named, scope.others
+    forms, bare = _collect_forms(scope, has_tools)
+    markers = _build_markers(scope, forms)
+    brackets = {
+        opener for dialect in named for form in dialect.forms for opener in _opening_brackets(form)
+    }
+    return MarkerTable(
+        scope=scope,
+        markers=markers,
+        literals=MarkerSet(markers),
+        name_literals=None,
+        bare_forms=_deduplicate_forms(
+            form
+            for form in bare
+            if (
+                form.opener not in forms
+                if form.opener
+                else not brackets.intersection(_opening_brackets(form))
+            )
+        ),
+        initial_tokens=tuple(text for dialect in named for text in dialect.initial_tokens),
+        headless_dialects=_put_tool_frames_first(
+            d for d in (*named, *others) if d.message_frame and d.message_frame.first_opener
+        ),
+        call_openers=tuple(
+            text for text, marker in markers.items() if marker.forms and len(text) > 3
+        ),
+        reasoning_closers=_find_reasoning_closers(named, others),
+        control_tokens=tuple(text for text, marker in markers.items() if marker.is_control_token),
+        trailing_tokens=tuple(text for text, marker in markers.items() if marker.is_trailing_token),
+    )
+
+
+def _find_reasoning_closers(
+    named: tuple[Dialect, ...], others: tuple[Dialect, ...]
+) -> tuple[str, ...]:
+    """Return the literals that may end reasoning; none if headers tell reasoning from text."""
+    if named and all(dialect.message_frame for dialect in named) and not others:
+        return ()
+    tags = (closer for dialect in (*named, *others) for _, closer in dialect.reasoning_tags)
+    return tuple(dict.fromkeys((*tags, *(closer for _, closer in COMMON_REASONING_TAGS))))
+
+
+# The forms of a table.
+
+
+def _collect_forms(
+    scope: Scope, has_tools: bool
+) -> tuple[dict[str, list[CallForm]], list[CallForm]]:
+    """Return the forms by their openers, and the forms that count only as a whole message."""
+    forms: dict[str, list[CallForm]] = {}
+    bare: list[CallForm] = []
+    for dialect in (*scope.named, *scope.in_prose):
+        for form in dialect.forms:
+            for opener in _find_literal_openers(form):
+                forms.setdefault(opener, []).append(form)
+    for dialect in scope.others:
+        for form in dialect.forms:
+            is_marked = dialect.evidence == "marker" or _CONTROL_TOKEN.match(form.opener)
+            if is_marked and form.opener and form.opener != "<":
+                forms.setdefault(form.opener, []).append(form)
+            elif scope.is_strict or dialect.evidence == "prose":
+                continue
+            elif has_tools or not _begins_with_name(form):
+                bare.append(form)
+    if scope.is_strict and not scope.named:
+        forms = {opener: _prefer_closed_forms(found) for opener, found in forms.items()}
+    return forms, bare
+
+
+def _prefer_closed_forms(forms: list[CallForm]) -> list[CallForm]:
+    """Drop a form without a closer if another dialect has the same form with one."""
+    closed = {(form.header, _body_kind(form)) for form in forms if form.closer}
+    return [form for form in forms if form.closer or (form.header, _body_kind(form)) not in closed]
+
+
+def _deduplicate_forms(forms: Iterable[CallForm]) -> tuple[CallForm, ...]:
+    """Keep one of the forms that are read alike: many dialects differ only in how they write."""
+    found: dict[object, CallForm] = {}
+    for form in forms:
+        found.setdefault((form.opener, form.header, _body_kind(form)), form)
+    return tuple(found.values())
+
+
+def _body_kind(form: CallForm) -> str:
+    return "json" if form.body in JSON_SLOTS else form.body
+
+
+def _begins_with_name(form: CallForm) -> bool:
+    """Return whether the form begins with a name, which is an ordinary word without tools."""
+    return not form.opener and (bool(form.header) or form.body in {"single", "statements"})
+
+
+def _find_literal_openers(form: CallForm) -> tuple[str, ...]:
+    """Return the literals at which a form may begin, whatever the tools."""
+    return (form.opener,) if form.opener and form.opener != "<" else _opening_brackets(form)
+
+
+def _opening_brackets(form: CallForm) -> tuple[str, ...]:
+    """Return the brackets at which a form without markers may begin."""
+    return () if form.opener or form.header else _BRACKETS_BY_BODY.get(form.body, ())
+
+
+def _find_name_openers(form: CallForm, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the literals at which a form may begin that begins with the name of a tool."""
+    if form.opener and form.opener != "<":
+        return ()
+    if form.body in {"single", "statements", "python"} and not form.opener:
+        return tuple(f"{name}(" for name in names)
+    after = ""
+    for part in form.header:
+        if isinstance(part, LiteralText):
+            after = part.text
+            break
+        if not isinstance(part, Slot) or part.kind != "name":
+            return ()
+    return tuple(f"{form.opener}{name}{after}" for name in names) if form.header else ()
+
+
+def _spell_names(names: tuple[str, ...], *, in_prose: bool) -> tuple[str, ...]:
+    """Return the spellings of names that are markers; in prose, all spellings that models use."""
+    if not in_prose:
+        return names
+    spelled = [spelling for name in names for spelling in (name, *spelling_variants(name))]
+    return tuple(dict.fromkeys((*spelled, *(f"{p}{s}" for p in NAME_PREFIXES for s in spelled))))
+
+
+# The meaning of each marker.
+
+
+def _build_markers(scope: Scope, forms: dict[str, list[CallForm]]) -> dict[str, Marker]:
+    longest_first = sorted(forms, key=len, reverse=True)
+    # A marker that begins with another one may mean what the other one means.
+    markers = {
+        opener: _marker_for_forms(
+            [
+                form
+                for prefix in longest_first
+                if opener.startswith(prefix)
+                for form in forms[prefix]
+            ]
+        )
+        for opener in forms
+    }
+    for dialect in (*scope.named, *scope.others):
+        _add_reasoning(dialect, markers)
+        _add_tokens(dialect, markers, is_named=dialect in scope.named)
+    for literal in OTHER_TURN_OPENERS:
+        _add_turn_opener(markers, literal, "other")
+    for literal in RESULT_OPENERS:
+        _add_turn_opener(markers, literal, "result")
+    for literal, marker in markers.items():
+        shorter = [other for other in markers if literal.startswith(other)]
+        frames = dict.fromkeys(
+            dialect for other in shorter for dialect in markers[other].framed_dialects
+        )
+        markers[literal] = structs.replace(marker, framed_dialects=_put_tool_frames_first(frames))
+    return markers
+
+
+def _marker_for_forms(forms: list[CallForm]) -> Marker:
+    first = forms[0]
+    position = ""
+    begins_with_name = not first.opener and bool(first.header)
+    if begins_with_name or first.dialect.line_start_only or first.opener.startswith("````"):
+        position = "line"
+    elif not first.opener and first.body in CODE_SLOTS:
+        position = "word"
+    elif _opening_brackets(first):
+        position = "bracket"
+    # A bare program fits anything, so it is tried last.
+    return Marker(tuple(sorted(forms, key=lambda form: form.body == "code")), position=position)
+
+
+def _put_tool_frames_first(dialects: Iterable[Dialect]) -> tuple[Dialect, ...]:
+    """Sort dialects whose headers look alike: headers that can name a tool come first."""
+    return tuple(
+        sorted(dialects, key=lambda d: not (d.message_frame and d.message_frame.tool_pattern))
+    )
+
+
+def _add_reasoning(dialect: Dialect, markers: dict[str, Marker]) -> None:
+    for opener, closer in (*dialect.reasoning_tags, *COMMON_REASONING_TAGS):
+        if opener:
+            _add_meaning(markers, opener, reasoning_closer=closer)
+        if closer not in dialect.control_tokens:
+            _add_meaning(markers, closer, closes_reasoning=True)
+
+
+def _add_tokens(dialect: Dialect, markers: dict[str, Marker], *, is_named: bool) -> None:
+    position = "line" if dialect.line_start_only else ""
+    for opener, closer in dialect.inert_spans:
+        _add_meaning(markers, opener, inert_closer=closer)
+    for opener, closer in dialect.result_spans:
+        _add_meaning(markers, opener, result_closer=closer, position=position)
+    for token in dialect.trailing_tokens:
+        _add_meaning(markers, token, is_trailing_token=True)
+    for token in dialect.answer_openers if is_named else ():
+        _add_meaning(markers, token, turn="answer")
+    for token in dialect.closing_tags:
+        _add_meaning(markers, token, closes_call=True)
+    for token in dialect.control_tokens:
+        if is_named or _CONTROL_TOKEN.match(token):
+            _add_meaning(markers, token, is_control_token=True)
+    for opener in dialect.message_frame.openers if dialect.message_frame else ():
+        known = markers.get(opener, Marker())
+        markers[opener] = structs.replace(known, framed_dialects=(*known.framed_dialects, dialect))
+
+
+def _add_turn_opener(markers: dict[str, Marker], literal: str, turn: str) -> None:
+    """Add what begins a turn; the longest marker that it begins with lends its other meanings."""
+    tokens = [known for known in markers if literal.startswith(known)]
+    known = markers[max(tokens, key=len)] if tokens else Marker()
+    markers[literal] = structs.replace(known, turn=turn)
+
+
+def _add_meaning(markers: dict[str, Marker], literal: str, **meaning: Any) -> None:
+    """Add to the meaning of a literal; whatever was added first stays."""
+    known = markers.get(literal, Marker())
+    missing = {key: value for key, value in meaning.items() if not getattr(known, key)}
+    markers[literal] = structs.replace(known, **missing)

@@ -23,6 +23,8 @@ from ..types import Request
 
 _ESCAPE_CHARACTERS = range(0xF5C0, 0x110000)
 """Private-use characters first, then all that follow."""
+_ORDINARY = ("word", "bracket")
+"""Positions of markers that ordinary text holds too."""
 _MIN_MARKER = 4
 _COMMON_TOKENS = ("<s>", "</s>", "[INST]", "[/INST]", "<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
@@ -83,7 +85,7 @@ def _markup() -> re.Pattern[str]:
     """
     table = marker_table_for(EVERY_DIALECT, None)
     markers = {
-        *(text for text, marker in table.markers.items() if not marker.is_bracket),
+        *(text for text, marker in table.markers.items() if marker.position not in _ORDINARY),
         *LLAMA_END_TOKENS,
         *END_OF_TURN_TOKENS,
         *_COMMON_TOKENS,

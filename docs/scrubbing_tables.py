@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolspeak.security.scrubbing.rules import SecretNameRule, load_rules
+from toolspeak.security.scrubbing.rules import RULES, SecretNameRule
 
 
 def tables() -> dict[str, str]:
@@ -11,7 +11,7 @@ def tables() -> dict[str, str]:
 
 
 def _names() -> str:
-    rows = [f"| {_words(rule)} | {rule.kind} | {_remark(rule)} |" for rule in load_rules().names]
+    rows = [f"| {_words(rule)} | {rule.kind} | {_remark(rule)} |" for rule in RULES.names]
     return "\n".join(["| name | kind | |", "|---|---|---|", *rows])
 
 
@@ -35,14 +35,14 @@ def _remark(rule: SecretNameRule) -> str:
 
 
 def _shapes() -> str:
-    kinds = dict.fromkeys(shape.kind for shape in load_rules().shapes)
-    blocks = dict.fromkeys(block.kind for block in load_rules().blocks)
+    kinds = dict.fromkeys(shape.kind for shape in RULES.shapes)
+    blocks = dict.fromkeys(block.kind for block in RULES.blocks)
     return ", ".join([*kinds, *blocks]) + "."
 
 
 def _patterns() -> str:
     kinds: dict[str, list[str]] = {}
-    for row in load_rules().patterns:
+    for row in RULES.patterns:
         kinds.setdefault(row.kind, []).append(f"`{row.cue}`")
     rows = [f"| {kind} | {', '.join(dict.fromkeys(cues))} |" for kind, cues in kinds.items()]
     return "\n".join(["| kind | after |", "|---|---|", *rows])

@@ -41,7 +41,6 @@ NOTES: dict[str, str] = {
     "prompt-truncated": "The upstream read less than was sent: its context window is too small.",
     "dropped-text": "The retry came after text had been sent; only its calls were used.",
     "reasoning-as-text": "The reply is only reasoning, which is also given as its text.",
-    "scrubbed": "A secret was removed from a tool result; `where` is the line.",
     # Repairs: none changes the inside of a string.
     "repaired-arguments-beside-name": "The arguments were beside the name, not under their key.",
     "repaired-bare-input": "The input was plain text, for a tool with one required parameter.",

@@ -86,21 +86,8 @@ class SecretFilter:
         return text
 
 
-def format_secret_question(use: SecretUse, tool: str) -> str:
-    """Return the question to ask before a tool receives a secret: its kind, source and destination.
-    Names may come from untrusted text, so they are quoted."""
-    secret = use.secret
-    name = f" {_quote(secret.name)}" if secret.name else ""
-    source = f" from {_quote(secret.source)}" if secret.source else ""
-    return f"Give the {secret.kind}{name}{source} to `{tool}` in its argument {_quote(use.path)}?"
-
-
-def _quote(text: str) -> str:
-    return json.dumps(shorten_text(text, 200), ensure_ascii=False)
-
-
 def describe_secret_use(use: SecretUse) -> str:
-    """Return a phrase for the audit log."""
+    """Return the use of a secret as a phrase, for the audit log."""
     secret = use.secret
     return f"{secret.kind} {secret.name} from {secret.source} at {use.path}"
 

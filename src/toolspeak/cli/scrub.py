@@ -19,6 +19,7 @@ _CHUNK = 1 << 16
 _BOM_SIZE = 4
 _ZERO_SHARE = 4
 """If more than one byte in four is zero, the file is not UTF-8."""
+_REPORTED_FIELDS = ("kind", "name", "line", "column", "offset")
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -121,7 +122,7 @@ def _scrub_texts(scrubber: Scrubber, texts: Iterator[str]) -> Iterator[str]:
 def _report(path: str, found: list[SecretFinding], as_json: bool) -> None:
     for one in found:
         if as_json:
-            write_json({"file": path, **{key: getattr(one, key) for key in one.__struct_fields__}})
+            write_json({"file": path, **{key: getattr(one, key) for key in _REPORTED_FIELDS}})
         else:
             print(f"{path}:{one.line}:{one.column}: {one.kind} {one.name}".rstrip())
 

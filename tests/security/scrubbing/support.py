@@ -1,4 +1,4 @@
-"""What the tests of scrubbing share: the table, and texts that are cut in every way."""
+"""Reads `cases.toml`, and scrubs texts in chunks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALPHABETS = {
     "d": string.digits,
     "h": "0123456789abcdef",
 }
-_MADE_UP = re.compile(r"\{([aAdhT]?)(\d+)\}")
+_RANDOM_TEXT = re.compile(r"\{([aAdhT]?)(\d+)\}")
 _SECRET = re.compile("«(.*?)»", re.DOTALL)
 
 
@@ -32,45 +32,39 @@ class Case(NamedTuple):
     secrets: list[str]
 
 
-def made_up(alphabet: str, size: int, chance: random.Random) -> str:
-    """Letters by chance, among them a digit where there may be one, and no digit first."""
-    letters = ALPHABETS[alphabet]
-    if alphabet in ("d", "h", "a", "T"):
-        return "".join(chance.choices(letters, k=size))
-    return (
-        "k7" + "".join(chance.choices(letters, k=size - 2))
-        if not alphabet
-        else "".join(chance.choices(letters, k=size))
-    )
+def make_text(alphabet: str, size: int, chance: random.Random) -> str:
+    """Return random characters of an alphabet; those of "" begin with a letter and a digit."""
+    start = "" if alphabet else "k7"
+    return start + "".join(chance.choices(ALPHABETS[alphabet], k=size - len(start)))
 
 
-def cases() -> list[Case]:
-    """Every row of the table."""
+def load_cases() -> list[Case]:
+    """Return every row of the table."""
     table = tomllib.loads((Path(__file__).parent / "cases.toml").read_text())
-    return [_case(group["title"], row) for group in table["group"] for row in group["rows"]]
+    return [_make_case(group["title"], row) for group in table["group"] for row in group["rows"]]
 
 
-def _case(title: str, row: str) -> Case:
+def _make_case(title: str, row: str) -> Case:
     chance = random.Random(row)
-    filled = _MADE_UP.sub(lambda found: made_up(found[1], int(found[2]), chance), row)
+    filled = _RANDOM_TEXT.sub(lambda found: make_text(found[1], int(found[2]), chance), row)
     if title not in ("JSON",):
         filled = filled.replace("\\n", "\n").replace("\\r", "\r").replace("\\\\", "\\")
     return Case(
         title,
         row,
         _SECRET.sub(lambda found: found[1], filled),
-        _SECRET.sub(lambda found: marked(found[1]), filled),
+        _SECRET.sub(lambda found: replace_secret(found[1]), filled),
         _SECRET.findall(filled),
     )
 
 
-def marked(secret: str) -> str:
-    """What stands in the place of a secret: its first four characters, if it has eight."""
+def replace_secret(secret: str) -> str:
+    """Return the placeholder of a secret, after its first four characters if it has eight."""
     units = re.findall(r"(?s)\\ud[89ab]..\\ud[c-f]..|\\U.{8}|\\u....|\\+.|.", secret)
     return "".join(units[:4] if len(units) >= 8 else []) + "*[REDACTED]"
 
 
-def scrubbed(text: str, size: int) -> str:
-    """The text without its secrets, if it comes in chunks of this size."""
+def scrub_in_chunks(text: str, size: int) -> str:
+    """Scrub a text that arrives in chunks of this size."""
     scrubber = Scrubber()
     return "".join(map(scrubber.feed, split_into_chunks(text, size))) + scrubber.finish()

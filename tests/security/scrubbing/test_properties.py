@@ -1,4 +1,4 @@
-"""What holds for every text: shapes are kept, secrets are gone, and pieces make no difference."""
+"""Properties of every text: its structure is kept, secrets are removed, chunks do not matter."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.security.scrubbing.support import Case, cases, scrubbed
-from toolspeak.security.scrubbing import MAX_HELD, Scrubber, mask, scrub
-from toolspeak.testing import split_at
+from tests.security.scrubbing.support import load_cases, scrub_in_chunks
+from toolspeak.security.scrubbing import MAX_HELD, Scrubber, scrub
+from toolspeak.testing import split_at, split_into_chunks
 
 NAMES = (
     "password",
@@ -33,7 +33,7 @@ NAMES = (
 secrets = st.text(string.ascii_letters + string.digits, min_size=14, max_size=60).map(
     lambda text: f"q7Xv{text}9k"
 )
-"""No word, no placeholder, and nothing that a shape would need quotes for."""
+"""Random letters and digits, which need no quotes in any format."""
 odd_secrets = st.text(
     st.characters(codec="utf-8", exclude_categories=["Z"], exclude_characters="<>{}*…%"),
     min_size=12,
@@ -45,7 +45,7 @@ words = st.text(
 )
 pieces = st.one_of(
     words,
-    st.sampled_from([case.text for case in cases()]),
+    st.sampled_from([case.text for case in load_cases()]),
     st.sampled_from(
         [*NAMES, "=", ": ", '"', "'", "\\", '\\"', "\\n", "Bearer ", "://u:", "@h", "["]
     ),
@@ -60,7 +60,7 @@ fragments = st.lists(
     ),
     max_size=8,
 ).map("".join)
-"""Pieces of commands and of code, with quotes that nobody closes."""
+"""Parts of commands and code, with quotes that are not closed."""
 documents = st.recursive(
     st.none()
     | st.booleans()
@@ -77,12 +77,12 @@ documents = st.recursive(
 )
 
 
-def shape(value: Any) -> Any:
-    """What has to stay: everything but the texts."""
+def get_structure(value: Any) -> Any:
+    """Return a JSON value with `str` for each string."""
     if isinstance(value, dict):
-        return {key: shape(item) for key, item in value.items()}
+        return {key: get_structure(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [shape(item) for item in value]
+        return [get_structure(item) for item in value]
     return str if isinstance(value, str) else value
 
 
@@ -101,19 +101,19 @@ def test_scrubbed_json_keeps_its_structure(
     out = json.loads(scrub(text).text)
     for _ in range(depth):
         out = json.loads(out["text"])
-    assert shape(out) == shape(value)
+    assert get_structure(out) == get_structure(value)
 
 
 @settings(max_examples=200, deadline=None)
 @given(texts, st.lists(st.integers(0, 400), max_size=6))
 def test_scrub_in_chunks_equals_scrub_whole(text: str, places: list[int]) -> None:
     scrubber = Scrubber()
-    pieces = split_at(text, (place for place in places if place < len(text)))
-    given = "".join(map(scrubber.feed, pieces)) + scrubber.finish()
+    parts = split_at(text, (place for place in places if place < len(text)))
+    output = "".join(map(scrubber.feed, parts)) + scrubber.finish()
     whole = scrub(text)
-    assert given == whole.text
+    assert output == whole.text
     assert tuple(scrubber.findings) == whole.findings
-    assert scrubbed(text, 1) == whole.text
+    assert scrub_in_chunks(text, 1) == whole.text
 
 
 @settings(max_examples=150, deadline=None)
@@ -192,13 +192,15 @@ def test_scrub_several_secrets_on_a_line_removes_all(
 ) -> None:
     text = glue.join(form.format(secret=secret) for form, secret in parts)
     out = scrub(text).text
-    assert scrubbed(text, size) == out
+    assert scrub_in_chunks(text, size) == out
     assert not [secret for form, secret in parts if "{" in form and secret[4:] in out]
 
 
 @settings(max_examples=150, deadline=None)
 @given(names, odd_secrets, st.booleans(), st.integers(0, 2))
-def test_odd_secrets_in_json(name: str, secret: str, ascii_only: bool, depth: int) -> None:
+def test_scrub_odd_secret_in_json_removes_it(
+    name: str, secret: str, ascii_only: bool, depth: int
+) -> None:
     value: Any = {name: secret, "other": ["public"]}
     text = json.dumps(value, ensure_ascii=ascii_only)
     for _ in range(depth):
@@ -211,7 +213,7 @@ def test_odd_secrets_in_json(name: str, secret: str, ascii_only: bool, depth: in
 
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(names, odd_secrets | st.integers() | st.booleans() | words, max_size=5))
-def test_yaml_keeps_its_shape(value: dict[str, Any]) -> None:
+def test_scrubbed_yaml_keeps_its_keys(value: dict[str, Any]) -> None:
     text = yaml.safe_dump(value, width=10**6)
     assert list(yaml.safe_load(scrub(text).text) or {}) == list(yaml.safe_load(text) or {})
 
@@ -223,20 +225,20 @@ def test_yaml_keeps_its_shape(value: dict[str, Any]) -> None:
         st.one_of(odd_secrets.filter(str.isprintable), words, st.integers(-(2**60), 2**60)),
     )
 )
-def test_toml_keeps_its_shape(value: dict[str, Any]) -> None:
+def test_scrubbed_toml_keeps_its_structure(value: dict[str, Any]) -> None:
     text = "".join(
         f"{key} = {json.dumps(item, ensure_ascii=False)}\n" for key, item in value.items()
     )
-    kept = tomllib.loads(scrub(text).text)
-    assert list(kept) == list(value)
-    assert {key: type(item) for key, item in kept.items()} == {
+    out = tomllib.loads(scrub(text).text)
+    assert list(out) == list(value)
+    assert {key: type(item) for key, item in out.items()} == {
         key: type(item) for key, item in value.items()
     }
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(names, secrets), max_size=5))
-def test_an_environment_keeps_its_shape(settings: list[tuple[str, str]]) -> None:
+def test_scrubbed_environment_keeps_its_names(settings: list[tuple[str, str]]) -> None:
     text = "".join(
         f"export {name.upper().replace('-', '_')}={secret}\n" for name, secret in settings
     )
@@ -248,7 +250,7 @@ def test_an_environment_keeps_its_shape(settings: list[tuple[str, str]]) -> None
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(pieces, max_size=30), st.integers(1, 3000))
-def test_held_text_is_bounded(parts: list[str], size: int) -> None:
+def test_feed_any_text_holds_back_a_bounded_length(parts: list[str], size: int) -> None:
     scrubber = Scrubber()
     text = "".join(parts) * 20
     for at in range(0, len(text), size):
@@ -256,22 +258,14 @@ def test_held_text_is_bounded(parts: list[str], size: int) -> None:
         assert scrubber.held_length <= MAX_HELD
 
 
-@settings(max_examples=300)
-@given(st.one_of(texts, fragments))
-def test_mask_keeps_all_positions(text: str) -> None:
-    covered, found = mask(text).text, scrub(text).findings
-    assert len(covered) == len(text)
-    assert mask(text).findings == found
-    # Nothing changes but to a star, and only behind where a secret begins.
-    changed = [at for at, sign in enumerate(covered) if sign != text[at]]
-    assert all(covered[at] == "*" for at in changed)
-    assert not changed or min(changed) >= min(one.offset for one in found)
-
-
-@pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.title}: {case.row[:60]!r}")
-def test_mask_hides_every_secret_of_the_table(case: Case) -> None:
-    covered = mask(case.text).text
-    assert len(covered) == len(case.text)
-    for secret in case.secrets:
-        assert len(secret) <= 8 or secret[4:] not in covered
-    assert covered.count("*") > case.text.count("*") or not case.secrets
+@settings(max_examples=200)
+@given(st.one_of(texts, fragments), st.integers(1, 80))
+def test_findings_of_any_text_are_the_replaced_parts(text: str, size: int) -> None:
+    scrubber = Scrubber()
+    output = "".join(map(scrubber.feed, split_into_chunks(text, size))) + scrubber.finish()
+    end = 0
+    for found in scrubber.findings:
+        assert end <= found.offset < found.end <= len(text)
+        end = found.end
+    assert output.count("*[REDACTED]") == text.count("*[REDACTED]") + len(scrubber.findings)
+    assert not scrubber.findings or output.startswith(text[: scrubber.findings[0].offset])

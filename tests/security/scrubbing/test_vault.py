@@ -1,4 +1,4 @@
-"""Secrets that can be put back: only those of this vault, and only what was kept in memory."""
+"""A vault restores its own secrets, from memory only."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ from hypothesis import strategies as st
 from toolspeak.security.scrubbing import Scrubber, Vault, scrub
 
 SECRET = "sk-1234567890abcdef"
-MARK = re.compile(r"\*\[REDACTED:[0-9a-f]{16}\]")
+PLACEHOLDER = re.compile(r"\*\[REDACTED:[0-9a-f]{16}\]")
 
 
-def kept(text: str, vault: Vault, source: str = "read_file .env") -> str:
+def scrub_into(text: str, vault: Vault, source: str = "read_file .env") -> str:
     return scrub(text, vault=vault, source=source).text
 
 
 def test_restore_placeholder_returns_the_secret() -> None:
     vault = Vault()
-    text = kept(f"API_KEY={SECRET}", vault)
+    text = scrub_into(f"API_KEY={SECRET}", vault)
     assert re.fullmatch(r"API_KEY=sk-1\*\[REDACTED:[0-9a-f]{16}\]", text)
-    mark = text.partition("=")[2]
-    arguments = {"headers": {"Authorization": f"Bearer {mark}"}, "list": [1, mark], "n": None}
+    placeholder = text.partition("=")[2]
+    arguments = {
+        "headers": {"Authorization": f"Bearer {placeholder}"},
+        "list": [1, placeholder],
+        "n": None,
+    }
     assert vault.restore(arguments) == {
         "headers": {"Authorization": f"Bearer {SECRET}"},
         "list": [1, SECRET],
@@ -39,30 +43,31 @@ def test_restore_placeholder_returns_the_secret() -> None:
         "$.headers.Authorization",
         "$.list[1]",
     ]
-    # A model may leave out what stands before the mark.
-    assert vault.restore(mark.removeprefix("sk-1")) == SECRET
-    assert vault.restore(f"{mark}{mark}") == SECRET * 2
+    # A model may leave out the characters before the placeholder.
+    assert vault.restore(placeholder.removeprefix("sk-1")) == SECRET
+    assert vault.restore(f"{placeholder}{placeholder}") == SECRET * 2
 
 
 def test_restore_keeps_equal_text_before_a_placeholder() -> None:
     vault = Vault()
     for text in ("mysql -ppw12 db", "https://u:u@h", 'x https://aa:aa@h {"password": "«aaaaa12"}'):
-        assert vault.restore(kept(text, vault)) == text
+        assert vault.restore(scrub_into(text, vault)) == text
 
 
 def test_question_names_secret_source_and_destination() -> None:
     vault = Vault()
-    text = kept(f"API_KEY={SECRET}", vault)
+    text = scrub_into(f"API_KEY={SECRET}", vault)
     (use,) = vault.find_uses({"url": text})
     assert use.question("http_request") == (
-        "Give the api-key `API_KEY` from read_file .env to the tool `http_request` at `$.url`?"
+        'Give the api-key "API_KEY" from "read_file .env" to `http_request`'
+        ' in its argument "$.url"?'
     )
 
 
 def test_restore_leaves_placeholders_of_another_vault() -> None:
     vault, other = Vault(), Vault()
-    kept(f"API_KEY={SECRET}", vault)
-    foreign = kept(f"API_KEY={SECRET}", other)
+    scrub_into(f"API_KEY={SECRET}", vault)
+    foreign = scrub_into(f"API_KEY={SECRET}", other)
     for text in (foreign, "sk-1*[REDACTED]", "*[REDACTED:0123456789abcdef]", "*[REDACTED:zz]", ""):
         assert vault.find_uses(text) == []
         assert vault.restore(text) == text
@@ -70,14 +75,14 @@ def test_restore_leaves_placeholders_of_another_vault() -> None:
 
 def test_same_secret_has_one_placeholder() -> None:
     vault = Vault()
-    first = kept(f"API_KEY={SECRET}", vault)
-    assert kept(f"API_KEY={SECRET}", vault) == first
-    assert kept(f"API_KEY={SECRET}", vault, source="elsewhere") != first
+    first = scrub_into(f"API_KEY={SECRET}", vault)
+    assert scrub_into(f"API_KEY={SECRET}", vault) == first
+    assert scrub_into(f"API_KEY={SECRET}", vault, source="elsewhere") != first
 
 
 def test_secret_cannot_be_shown_or_serialised() -> None:
     vault = Vault()
-    text = kept(f"API_KEY={SECRET}", vault)
+    text = scrub_into(f"API_KEY={SECRET}", vault)
     (use,) = vault.find_uses(text)
     for thing in (vault, use, use.secret):
         assert SECRET not in repr(thing)
@@ -99,22 +104,22 @@ def test_restore_unescapes_the_secret() -> None:
         text: str = json.dumps({"password": value})
         for _ in range(depth):
             text = json.dumps({"t": text})
-        (mark,) = MARK.findall(kept(text, vault))
-        assert vault.restore(mark) == value
+        (placeholder,) = PLACEHOLDER.findall(scrub_into(text, vault))
+        assert vault.restore(placeholder) == value
 
 
 def test_restore_long_secret_up_to_the_limit() -> None:
     vault = Vault()
     body = "\n".join(["MIIEowIBAAKCAQEA04up8hoqzS1uABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"] * 30)
     text = f"-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n"
-    marked = kept(text, vault)
-    assert len(marked) < 120
-    assert vault.restore(marked) == text
+    scrubbed = scrub_into(text, vault)
+    assert len(scrubbed) < 120
+    assert vault.restore(scrubbed) == text
     token = "k7" + "ab12" * 2_000
-    assert vault.restore(kept(f"TOKEN={token}", vault)) == f"TOKEN={token}"
+    assert vault.restore(scrub_into(f"TOKEN={token}", vault)) == f"TOKEN={token}"
     endless = "k7" + "ab12" * 100_000
-    marked = kept(f"TOKEN={endless}", vault)
-    assert vault.restore(marked) == marked
+    scrubbed = scrub_into(f"TOKEN={endless}", vault)
+    assert vault.restore(scrubbed) == scrubbed
 
 
 @settings(max_examples=60, deadline=None)
@@ -131,6 +136,6 @@ def test_restore_scrubbed_stream_returns_the_text(secret: str, size: int) -> Non
 
 def test_restore_arguments_without_secrets_changes_nothing() -> None:
     vault = Vault()
-    given: Any = {"a": (1, 2.5, True, None), "b": {"c": []}}
-    assert vault.restore(given) == {"a": [1, 2.5, True, None], "b": {"c": []}}
-    assert vault.find_uses(given) == []
+    arguments: Any = {"a": (1, 2.5, True, None), "b": {"c": []}}
+    assert vault.restore(arguments) == {"a": [1, 2.5, True, None], "b": {"c": []}}
+    assert vault.find_uses(arguments) == []

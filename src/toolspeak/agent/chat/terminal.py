@@ -30,7 +30,6 @@ from .. import (
 )
 from ..approvals import summarize_arguments
 from ..concurrency import run_in_thread
-from ..secrets import format_secret_question
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -101,7 +100,7 @@ class Display:
         if not whole:
             shown = [line[:_MAX_LINE_LENGTH] for line in lines[:_MAX_QUESTION_LINES]]
         body = Text("\n".join(map(escape_for_terminal, shown or ["(no arguments)"])))
-        warnings = [format_secret_question(use, request.tool) for use in request.secrets]
+        warnings = [use.question(request.tool) for use in request.secrets]
         if request.is_echo:
             warnings.append(
                 "You did not ask for this: the model repeats a call from a tool result."

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..._util import encode_json
 from ...errors import WireError
-from ...security.scrubbing import mask
+from ...security.scrubbing import scrub
 from ...wires.framing import decode_json
 
 Span = tuple[int, int]
@@ -75,7 +75,7 @@ class Masker:
 
     def _detect(self, text: str) -> list[Span]:
         if text not in self._detected:
-            self._detected[text] = list(_detect_secrets(text))
+            self._detected[text] = [(found.offset, found.end) for found in scrub(text).findings]
         return self._detected[text]
 
     def _find_known(self, text: str) -> Iterator[Span]:
@@ -125,16 +125,6 @@ def mask_spans(text: str, spans: Iterable[Span]) -> str:
         parts += text[copied:visible], "*" * (end - visible)
         copied = end
     return "".join(parts) + text[copied:]
-
-
-def _detect_secrets(text: str) -> Iterator[Span]:
-    scrubbed = mask(text)
-    for found in scrubbed.findings:
-        # The scrubber leaves the beginning visible, and a secret may contain stars itself.
-        at = scrubbed.text.find("*", found.offset)
-        while at < len(text) and scrubbed.text[at] == "*":
-            at += 1
-        yield found.offset, at
 
 
 def _decode_json_string(text: str) -> str:

@@ -6,8 +6,8 @@ Only values change: JSON stays JSON, and a file keeps its structure. `rules.toml
 found, `Scrubber` reads streams, and a `Vault` can restore secrets where that was approved.
 """
 
-from .placeholders import Secret, SecretFinding, SecretUse, Vault
-from .scrubber import MAX_HELD, Scrubber, ScrubResult, mask, scrub
+from .scrubber import MAX_HELD, Scrubber, ScrubResult, SecretFinding, scrub
+from .vault import Secret, SecretUse, Vault
 
 __all__ = [
     "MAX_HELD",
@@ -17,6 +17,5 @@ __all__ = [
     "SecretFinding",
     "SecretUse",
     "Vault",
-    "mask",
     "scrub",
 ]

@@ -1,7 +1,9 @@
 """Finds secrets that follow a name: `"api_key": "…"`, `DB_PASSWORD=…`, `--token …`.
 
-After the name comes a sign (`=`, `:`, `">`, a space …), and after the sign a value, which is quoted
-or not.
+After the name comes a sign (`=`, `:`, `">`, a space …), and after the sign a value. A quoted value
+is a secret unless it describes one or is a placeholder. An unquoted value may be code, so its
+context counts: in `PASSWORD=swordfish` any word is a secret, in `token: identifier` the word is a
+type, and in `token = token` it is a variable.
 """
 
 from __future__ import annotations
@@ -9,9 +11,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .rules import SecretNameRule, find_name_rule, load_rules
-from .unquoted_values import SecretName, find_line_value_end, is_unquoted_secret
-from .values import find_header_secrets, is_secret
+from msgspec import Struct
+
+from .rules import (
+    MIN_LENGTH,
+    RULES,
+    SecretNameRule,
+    find_header_secrets,
+    find_name_rule,
+    is_code,
+    is_identifier,
+    is_number,
+    is_placeholder,
+    is_random,
+    is_secret,
+)
 from .windows import (
     ELEMENT_VALUE,
     ENTITY_VALUE,
@@ -26,6 +40,8 @@ from .windows import (
     quoted_value,
 )
 
+# Names.
+
 _NAME = re.compile(
     r"""([\w.\-]{0,64})
     (?:["'`\\&\]:=>\x1b]|</|\s{1,80}(?:[:=,'"]|[Vv]alue)|[ \t]{0,16}\r?\n|(?P<space>\s)|$)""",
@@ -34,8 +50,102 @@ _NAME = re.compile(
 """The rest of a name, and what may follow it; a plain space only in some cases."""
 _NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 _MAX_NAME = 64
-_WORDS_BEFORE_NAME = tuple(f"{word} " for rule in load_rules().names for word in rule.only_after)
+_WORDS_BEFORE_NAME = tuple(f"{word} " for rule in RULES.names for word in rule.only_after)
 """`API key` is a name of two words."""
+
+_LINE_START = 128
+"""This many characters before a name show how its line begins."""
+_SECTION = re.compile(
+    r"""^\[[^\]\n"']{1,64}+\][ \t\r]*(?:\n[ \t]*(?:[#;].*|[\w.-]++[ \t]*[=:].*)?)*+\Z""",
+    re.MULTILINE,
+)
+_CONNECTION_STRING = re.compile(
+    r"""(?i)(?:^|[\s;"'?&])(?:host|server|user|uid|user id|dbname|database|port|data source)="""
+)
+
+
+class SecretName(Struct, frozen=True):
+    """A name in a text that a secret may follow."""
+
+    window: Window
+    start: int
+    end: int
+    rule: SecretNameRule
+
+    @property
+    def name(self) -> str:
+        return self.window.text[self.start : self.end].strip("-.")
+
+    @property
+    def character_before(self) -> str:
+        return self.window.text[self.start - 1 : self.start] if self.start else ""
+
+    @property
+    def text_before(self) -> str:
+        return self.window.text[max(0, self.start - _LINE_START) : self.start]
+
+    @property
+    def line_before(self) -> str:
+        return self.text_before.rpartition("\n")[2]
+
+    @property
+    def is_first_on_line(self) -> bool:
+        return not self.line_before.strip(" \t-\"'")
+
+    @property
+    def is_tag(self) -> bool:
+        return self.character_before in ("<", ":")
+
+    @property
+    def is_flag(self) -> bool:
+        return self.window.text.startswith("-", self.start)
+
+    @property
+    def is_setting(self) -> bool:
+        """An environment variable, a parameter of a query or connection string, or a flag."""
+        return self.name.isupper() or self.character_before in ("?", "&", ";") or self.is_flag
+
+    @property
+    def is_in_section(self) -> bool:
+        """Only settings are between the name and the `[section]` of an INI file."""
+        return _SECTION.search(self.text_before) is not None
+
+
+def may_be_name(text: str, at: int) -> bool:
+    """Return True if the cue at `at` is in a name that a secret may follow."""
+    return _find_name(text, at, len(text)) is not None
+
+
+def find_named_values(window: Window) -> Iterator[Span]:
+    """Yield the secrets that follow the name at the start of the window."""
+    if found := _find_name(window.text, window.at, window.end):
+        yield from _NamedValueFinder(SecretName(window, *found)).find()
+
+
+def _find_name(text: str, at: int, limit: int) -> tuple[int, int, SecretNameRule] | None:
+    """Return the start, end and rule of the name that contains the cue at `at`."""
+    rest = _NAME.match(text, at, limit)
+    if not rest:
+        return None
+    end = rest.end(1)
+    before = text[at - _MAX_NAME if at > _MAX_NAME else 0 : at]
+    start = at - len(before) + len(before.rstrip(_NAME_CHARACTERS))
+    if start and text[start - 1] in "[;":
+        start = match_end(_COLOUR_END, text, start, at)
+    rule = find_name_rule(text[start:end])
+    if not rule and before.lower().endswith(_WORDS_BEFORE_NAME):
+        start = at - len(before) + before.rstrip().rfind(" ") + 1
+        rule = find_name_rule(text[start:end])
+    if rule and rest["space"] and not _may_precede_space(text, start, rule):
+        return None
+    return (start, end, rule) if rule else None
+
+
+def _may_precede_space(text: str, start: int, rule: SecretNameRule) -> bool:
+    """`--token x`, `<token type="x">`, `login x password y`."""
+    is_tag = start > 0 and text[start - 1] in "<:"
+    return rule.kind == "password" or text[start] == "-" or is_tag
+
 
 # Signs between a name and its value.
 
@@ -88,49 +198,12 @@ _LIST = re.compile(r"""\[\s{0,64}|-[ ]{1,4}""")
 _NEXT_ITEM = re.compile(r"""\\*["'`]?\s{0,64},?\s{0,64}(?:-\s{1,4})?""")
 
 
-def may_be_name(text: str, at: int) -> bool:
-    """Return True if the cue at `at` is in a name that a secret may follow."""
-    return _find_name(text, at, len(text)) is not None
-
-
-def find_named_values(window: Window) -> Iterator[Span]:
-    """Yield the secrets that follow the name at the start of the window."""
-    name = _find_name(window.text, window.at, window.end)
-    if name:
-        secret_name = SecretName(window.text, *name, window.end)
-        yield from _NamedValueFinder(window, secret_name).find()
-
-
-def _find_name(text: str, at: int, limit: int) -> tuple[int, int, SecretNameRule] | None:
-    """Return the start, end and rule of the name that contains the cue at `at`."""
-    rest = _NAME.match(text, at, limit)
-    if not rest:
-        return None
-    end = rest.end(1)
-    before = text[at - _MAX_NAME if at > _MAX_NAME else 0 : at]
-    start = at - len(before) + len(before.rstrip(_NAME_CHARACTERS))
-    if start and text[start - 1] in "[;":
-        start = match_end(_COLOUR_END, text, start, at)
-    rule = find_name_rule(text[start:end])
-    if not rule and before.lower().endswith(_WORDS_BEFORE_NAME):
-        start = at - len(before) + before.rstrip().rfind(" ") + 1
-        rule = find_name_rule(text[start:end])
-    if rule and rest["space"] and not _may_precede_space(text, start, rule):
-        return None
-    return (start, end, rule) if rule else None
-
-
-def _may_precede_space(text: str, start: int, rule: SecretNameRule) -> bool:
-    """`--token x`, `<token type="x">`, `login x password y`."""
-    return rule.kind == "password" or text[start] == "-" or text[start - 1] in "<:"
-
-
 class _NamedValueFinder:
     """Finds the secrets that follow one name."""
 
-    def __init__(self, window: Window, name: SecretName) -> None:
-        self._window, self._name, self._rule = window, name, name.rule
-        self._text, self._end = window.text, window.end
+    def __init__(self, name: SecretName) -> None:
+        self._name, self._rule = name, name.rule
+        self._window, self._text, self._end = name.window, name.window.text, name.window.end
 
     def find(self) -> Iterator[Span]:
         if sign := self._match_sign(_ASSIGNMENT):
@@ -147,24 +220,17 @@ class _NamedValueFinder:
             yield from self._find_in_element(sign.end())
         elif self._name.is_flag and (sign := self._match_sign(_FLAG)):
             yield from self._find_value_unless_string_end(sign.end(), random_only=True)
-        elif self._may_precede_plain_password() and (sign := self._match_space()):
-            yield from self._find_value_unless_string_end(sign.end())
+        elif self._rule.kind == "password" and not self._rule.random_only:
+            is_login = self._is_preceded_by(_LOGIN, 96)
+            if sign := self._match_sign(_FLAG if is_login else _SQL):
+                yield from self._find_value_unless_string_end(sign.end())
 
     def _match_sign(self, sign: re.Pattern[str]) -> re.Match[str] | None:
         return sign.match(self._text, self._name.end, self._end)
 
-    def _is_preceded_by(self, before: re.Pattern[str]) -> bool:
+    def _is_preceded_by(self, before: re.Pattern[str], reach: int = 24) -> bool:
         start = self._name.start
-        return before.search(self._text, max(0, start - 24), start) is not None
-
-    def _may_precede_plain_password(self) -> bool:
-        return self._rule.kind == "password" and not self._rule.random_only
-
-    def _match_space(self) -> re.Match[str] | None:
-        """`PASSWORD 'x'` in SQL, `login x password y`."""
-        start = self._name.start
-        is_login = _LOGIN.search(self._text, max(0, start - 96), start)
-        return self._match_sign(_FLAG if is_login else _SQL)
+        return before.search(self._text, max(0, start - reach), start) is not None
 
     def _find_assigned(self, sign: re.Match[str]) -> Iterator[Span]:
         at, gap = sign.end(), sign["gap"]
@@ -187,7 +253,7 @@ class _NamedValueFinder:
         if quote and not sign["closed"] and self._text.startswith(_AFTER_STRING, quote.end()):
             return
         is_tight = not sign["spaces"] + sign["gap"] and sign["sign"] == "="
-        is_setting = is_tight and self._name.text.isupper()
+        is_setting = is_tight and self._name.name.isupper()
         is_comparison = len(sign["sign"]) > 1 and set(sign["sign"]) == {"="}
         yield from self._find_value(at, random_only=is_comparison, multi_word=is_setting)
 
@@ -221,8 +287,7 @@ class _NamedValueFinder:
             body = quoted_value(backslashes, '"')
             end = match_end(body, self._text, value.end(), self._end)
             if is_secret(self._text[value.end() : end], self._rule, random_only=True):
-                levels = count_escape_levels(backslashes)
-                yield self._span(value.end(), end, body).with_escape_levels(levels)
+                yield self._span(value.end(), end, body, count_escape_levels(backslashes))
 
     def _find_value_unless_string_end(
         self, at: int, *, random_only: bool = False
@@ -240,20 +305,20 @@ class _NamedValueFinder:
             yield from self._check_value(at, UNQUOTED_VALUE, random_only=random_only)
             return
         backslashes, quote = len(opening["backslashes"] or ""), opening["quote"]
-        may_be_nested = self._name.may_be_in_string
+        # Only in a string: a double quote precedes the name, or its line is too long to know.
+        line = self._name.line_before
+        may_be_nested = '"' in line or len(line) == _LINE_START
         is_entity = opening["entity"]
         body = ENTITY_VALUE if is_entity else quoted_value(backslashes, quote, may_be_nested)
         value_end = match_end(body, self._text, opening.end(), self._end)
-        if _TEMPLATE.match(self._text, at, value_end):
-            return
-        levels = count_escape_levels(backslashes) if quote == '"' else 0
-        for span in self._check_value(
-            opening.end(), body, random_only=random_only, multi_word=multi_word
-        ):
-            yield span.with_escape_levels(levels)
+        if not _TEMPLATE.match(self._text, at, value_end):
+            levels = count_escape_levels(backslashes) if quote == '"' else 0
+            yield from self._check_value(
+                opening.end(), body, levels, random_only=random_only, multi_word=multi_word
+            )
 
     def _find_in_element(self, at: int, *, random_only: bool = False) -> Iterator[Span]:
-        """Find the text of an XML element that is closed, or that has a line of its own."""
+        """Find the text of an XML element that is closed, or whose text fills its line."""
         end = match_end(ELEMENT_VALUE, self._text, at, self._end)
         is_line = end == self._end and "\n" in self._text[self._name.end : at]
         if is_line or self._text.startswith(("<", "\\u003c"), end, self._end):
@@ -265,11 +330,15 @@ class _NamedValueFinder:
         if is_colon and not is_closed and (self._rule.header or self._is_phrase(at)):
             yield from self._check_value(at, LINE_VALUE)
             return
-        body = QUERY_VALUE if self._name.is_query_parameter else UNQUOTED_VALUE
+        is_in_query = self._name.character_before in ("?", "&")
+        body = QUERY_VALUE if is_in_query else UNQUOTED_VALUE
         end = match_end(body, self._text, at, self._end)
-        if is_unquoted_secret(self._name, at, end, sign):
+        if _is_unquoted_secret(self._name, at, end, sign):
             if is_colon and self._rule.kind == "password" and self._name.is_first_on_line:
-                end, body = find_line_value_end(self._window, at, end), LINE_VALUE
+                # A password of several words ends with its line, or before a comment.
+                line = self._text[at : match_end(LINE_VALUE, self._text, at, self._end)]
+                end = max(end, at + len(line.partition(" #")[0].rstrip()))
+                body = LINE_VALUE
             yield self._span(at, end, body)
 
     def _is_phrase(self, at: int) -> bool:
@@ -282,6 +351,7 @@ class _NamedValueFinder:
         self,
         start: int,
         body: re.Pattern[str],
+        levels: int = 0,
         *,
         random_only: bool = False,
         multi_word: bool = False,
@@ -290,9 +360,86 @@ class _NamedValueFinder:
         value = self._text[start:end]
         if self._rule.header:
             for part, part_end in find_header_secrets(self._rule.header, value):
-                yield self._span(start + part, start + part_end, body)
+                yield self._span(start + part, start + part_end, body, levels)
         elif is_secret(value, self._rule, random_only=random_only, multi_word=multi_word):
-            yield self._span(start, end, body)
+            yield self._span(start, end, body, levels)
 
-    def _span(self, start: int, end: int, body: re.Pattern[str]) -> Span:
-        return Span(start, end, self._rule.kind, self._name.text, body)
+    def _span(self, start: int, end: int, body: re.Pattern[str], levels: int = 0) -> Span:
+        return self._window.span(start, end, self._rule.kind, self._name.name, body, levels)
+
+
+# Unquoted values.
+
+_CAPITALS = re.compile(r"[A-Z][A-Z0-9]{15,}")
+"""A constant with such a long name would contain a `_`."""
+_TYPE = re.compile(r"[A-Z]\w*(?:Bytes|Config|Env|Field|Key|Secret|Spec|Str|String|Type|Value|Var)")
+"""`API_KEY: SecretStr`"""
+_AFTER_PARAMETER = ("", ";", " ", '"', "\n", "&")
+
+
+def _is_unquoted_secret(name: SecretName, at: int, end: int, sign: re.Match[str]) -> bool:
+    """Return True if the text between `at` and `end`, after the name and `sign`, is a secret."""
+    text, rule = name.window.text, name.rule
+    value, after = text[at:end], text[end : min(end + 1, name.window.end)]
+    is_css_style = name.is_flag and sign["sign"] == ":"
+    if not value or value[0] in "{[(<|>" or is_css_style:
+        return False
+    if len(value) < MIN_LENGTH:
+        return _is_short_password(name, value, after)
+    if sign["closed"] or sign["sign"] == ":":
+        return _is_secret_after_colon(name, at, value, bool(sign["closed"]))
+    if sign["spaces"] or sign["gap"]:
+        return _is_secret_after_space(name, at, value)
+    if name.is_setting:
+        return is_secret(value, rule)
+    if "." in name.name and (not name.is_first_on_line or any(mark in value for mark in "(;")):
+        return "(" not in value and is_secret(value, rule, random_only=True)
+    is_argument = is_identifier(value) and after in (",", ")")
+    return not is_argument and not _is_expression(value) and is_secret(value, rule)
+
+
+def _is_secret_after_colon(name: SecretName, at: int, value: str, is_closed: bool) -> bool:
+    """`password: swordfish` is a secret if nothing else is on the line; `token: Identifier` is not.
+
+    After a quoted name (JSON), numbers must remain numbers.
+    """
+    if is_closed and is_number(value):
+        return False
+    if value.isdecimal():
+        return is_secret(value, name.rule)
+    if is_random(value):
+        return not _is_expression(value) and is_secret(value, name.rule, random_only=True)
+    if not name.is_first_on_line or name.rule.random_only or not _is_last(name, at, value):
+        return False
+    is_setting = name.name.isupper() and not _is_expression(value) and not _TYPE.fullmatch(value)
+    is_word = name.rule.kind == "password" and value.islower()
+    return (is_word or (is_setting and not is_closed)) and is_secret(value, name.rule)
+
+
+def _is_secret_after_space(name: SecretName, at: int, value: str) -> bool:
+    """`password = swordfish` in an INI file is a secret, `token = token` is code."""
+    if _CAPITALS.fullmatch(value) and not name.rule.random_only:
+        return is_secret(value, name.rule)
+    if not is_code(value):
+        return is_secret(value, name.rule, random_only=True)
+    is_line = name.is_first_on_line and _is_last(name, at, value) and name.is_in_section
+    return is_line and not _is_expression(value) and is_secret(value, name.rule)
+
+
+def _is_last(name: SecretName, at: int, value: str) -> bool:
+    """Return True if nothing follows the value on its line."""
+    text, end = name.window.text, at + len(value)
+    return not text[end : match_end(LINE_VALUE, text, end, name.window.end)].strip()
+
+
+def _is_expression(value: str) -> bool:
+    """Return True for code that is more than a name: `get_token()`, `config.token`."""
+    return is_code(value) and not value.isalnum()
+
+
+def _is_short_password(name: SecretName, value: str, after: str) -> bool:
+    """Return True for a password in a connection string, where every length counts."""
+    if name.rule.kind != "password" or name.rule.random_only or is_placeholder(value):
+        return False
+    is_parameter = _CONNECTION_STRING.search(name.text_before) and after in _AFTER_PARAMETER
+    return name.character_before == ";" or bool(is_parameter)

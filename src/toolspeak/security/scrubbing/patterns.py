@@ -18,9 +18,16 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from .named_values import find_named_values, may_be_name
-from .rules import CuePattern, KeyBlock, KeyShape, load_rules
-from .values import is_placeholder, is_random
-from .windows import ContinuationStep, Span, Window, fixed_window, line_window, match_end
+from .rules import NAME_CUES, RULES, CuePattern, KeyBlock, KeyShape, is_placeholder, is_random
+from .windows import (
+    BLOCK_REACH,
+    Continuation,
+    Span,
+    Window,
+    block_window,
+    line_window,
+    match_end,
+)
 
 SpanFinder = Callable[[Window], Iterator[Span]]
 
@@ -37,15 +44,15 @@ _ESCAPE = re.compile(r"[nrtbf]|u[0-9a-fA-F]{4}")
 _DASHES = re.compile(r"[-_]{0,8}")
 _KEY_BODY = re.compile(r"[A-Za-z0-9_.+/=~-]*")
 _WORDS = re.compile(r"[A-Za-z]+(?:[-_][A-Za-z]+)*(?:[-_]\d{1,3})*")
-_ANY_SHAPE = re.compile("|".join(shape.shape for shape in load_rules().shapes))
+_ANY_SHAPE = re.compile("|".join(shape.shape for shape in RULES.shapes))
 _PREFIX = re.compile(
     r"(?:\d{1,3}m|3D|(?:[A-Za-z0-9]{0,64}+[-_]){1,32}?)(?=(?:"
-    + "|".join(shape.shape for shape in load_rules().shapes if not shape.at_word_start)
+    + "|".join(shape.shape for shape in RULES.shapes if not shape.at_word_start)
     + "))"
 )
 """Text before a key in the same word: a colour (`\\x1b[33m`), an escape of mail, a name."""
 _ANY_SHAPE_OR_PREFIX = re.compile(f"{_ANY_SHAPE.pattern}|{_PREFIX.pattern}")
-_SHAPES = tuple((re.compile(shape.shape), shape) for shape in load_rules().shapes)
+_SHAPES = tuple((re.compile(shape.shape), shape) for shape in RULES.shapes)
 
 
 def may_be_shape(text: str, at: int) -> bool:
@@ -74,7 +81,7 @@ def _match_shape(window: Window, start: int) -> Span | None:
     for pattern, shape in _SHAPES:
         match = pattern.match(text, start, end)
         if match and _is_key(shape, match[0]):
-            return Span(start, match.end(), shape.kind, body=_KEY_BODY)
+            return window.span(start, match.end(), shape.kind, body=_KEY_BODY)
     return None
 
 
@@ -104,7 +111,7 @@ def _possible_starts(text: str, at: int) -> Iterator[int]:
 _EXAMPLE_PASSWORDS = ("password", "passwd", "pass", "pwd")
 
 
-def pattern_finder(rows: tuple[CuePattern, ...]) -> SpanFinder:
+def _pattern_finder(rows: tuple[CuePattern, ...]) -> SpanFinder:
     """Return a finder for the patterns that share a cue; the first that matches is used."""
     compiled = [(re.compile(row.pattern), row) for row in rows]
 
@@ -113,7 +120,7 @@ def pattern_finder(rows: tuple[CuePattern, ...]) -> SpanFinder:
             match = pattern.match(window.text, window.at, window.end)
             if match and _is_pattern_value(row, match["value"]):
                 body = _KEY_BODY if row.random_only else None
-                yield Span(*match.span("value"), row.kind, body=body)
+                yield window.span(*match.span("value"), row.kind, body=body)
                 return
 
     return find
@@ -127,13 +134,11 @@ def _is_pattern_value(row: CuePattern, value: str) -> bool:
 
 # Blocks: private keys of any length. Their lines may be indented, quoted, or written as `\n`.
 
-BLOCK_REACH = 640
-"""This many characters show whether a block begins, or continues after a break."""
 _BREAK = r"""(?:\s|\\+[nrt]|\\+u000[aAdD]|\\*["'`]|[+,>\#|*()]|-(?!-))"""
 _BASE64 = r"""(?:[A-Za-z0-9+/=]|\\+/)"""
 _HEADER = rf"""(?:[A-Za-z][A-Za-z-]{{2,31}}:[ ][^\n\\"]{{1,96}}+{_BREAK}{{1,16}}+)"""
 _LONG_WORD = 16
-_CLOSING_LINES = "|".join(block.closes for block in load_rules().blocks)
+_CLOSING_LINES = "|".join(block.closes for block in RULES.blocks)
 _BREAKS = re.compile(rf"{_BREAK}{{0,256}}+", re.VERBOSE)
 _BLOCK_WORD = re.compile(rf"{_BASE64}*+", re.VERBOSE)
 _NEXT_BLOCK_WORD = re.compile(
@@ -147,7 +152,7 @@ _PLAIN_BREAK = re.compile(r"(?:[\s>#|*+-]|\\+[nrt]|\\+u000[aAdD])*")
 """A break without quotes or brackets, which must stay in pairs."""
 
 
-def block_finder(block: KeyBlock) -> SpanFinder:
+def _block_finder(block: KeyBlock) -> SpanFinder:
     """Return a finder for the start of a block's secret lines."""
     opens = re.compile(
         rf"(?-x:{block.opens}){_BREAK}{{1,64}}+{_HEADER}{{0,6}}(?={_BASE64}{{{_LONG_WORD}}})",
@@ -157,55 +162,47 @@ def block_finder(block: KeyBlock) -> SpanFinder:
     def find(window: Window) -> Iterator[Span]:
         match = opens.match(window.text, window.at, window.end)
         if match:
-            yield Span(match.end(), match.end(), block.kind, is_block=True)
+            yield Span(match.end(), match.end(), block.kind, is_open=True)
 
     return find
 
 
-class BlockContinuation:
-    """Reads the rest of a block, one word and one break at a time."""
-
-    def read_on(self, text: str, at: int, is_final: bool) -> ContinuationStep:
-        end = match_end(_BLOCK_WORD, text, at, len(text))
-        word = text[at:end]
-        if not is_final and len(text) - end < BLOCK_REACH:
-            return ContinuationStep(end, secret=word)
-        next_word = match_end(_BREAKS, text, end, len(text))
-        if next_word == end or not _NEXT_BLOCK_WORD.match(text, next_word):
-            return ContinuationStep(end, secret=word, is_over=True)
-        between = text[end:next_word]
-        kept_text = "" if _PLAIN_BREAK.fullmatch(between) else between
-        return ContinuationStep(next_word, kept_text, secret=f"{word}\n")
+def continue_block(text: str, at: int, is_final: bool) -> Continuation:
+    """Read one more word of a block, and the break after it."""
+    end = match_end(_BLOCK_WORD, text, at, len(text))
+    word = text[at:end]
+    if not is_final and len(text) - end < BLOCK_REACH:
+        return Continuation(end, word)
+    next_word = match_end(_BREAKS, text, end, len(text))
+    if next_word == end or not _NEXT_BLOCK_WORD.match(text, next_word):
+        return Continuation(end, word, is_over=True)
+    between = text[end:next_word]
+    kept_text = "" if _PLAIN_BREAK.fullmatch(between) else between
+    return Continuation(next_word, f"{word}\n", kept_text=kept_text)
 
 
 # Candidates: the positions to examine.
 
 
 class CueRule(Struct, frozen=True):
-    """How to examine a cue."""
+    """The way to examine the text at a cue."""
 
     find: SpanFinder
     may_match: Callable[[str, int], bool] | None = None
     """A quick check: False if nothing will be found."""
-    is_block: bool = False
-
-    def window(self, text: str, at: int, is_final: bool) -> Window | None:
-        """Return the text that decides the result, or None if more text must arrive first."""
-        if self.is_block:
-            return fixed_window(text, at, is_final, BLOCK_REACH)
-        return line_window(text, at, is_final)
+    window: Callable[[str, int, bool], Window | None] = line_window
+    """Returns the text that decides the result, or None if more text must arrive first."""
 
 
 def _cue_rules() -> Iterator[tuple[bytes, CueRule]]:
-    rules = load_rules()
     name_rule = CueRule(find_named_values, may_be_name)
-    for cue in rules.cues.names:
+    for cue in NAME_CUES:
         yield cue.encode(), name_rule
-    for cue in dict.fromkeys(row.cue for row in rules.patterns):
-        rows = tuple(row for row in rules.patterns if row.cue == cue)
-        yield cue.encode(), CueRule(pattern_finder(rows))
-    for block in rules.blocks:
-        yield block.cue.encode(), CueRule(block_finder(block), is_block=True)
+    for cue in dict.fromkeys(row.cue for row in RULES.patterns):
+        rows = tuple(row for row in RULES.patterns if row.cue == cue)
+        yield cue.encode(), CueRule(_pattern_finder(rows))
+    for block in RULES.blocks:
+        yield block.cue.encode(), CueRule(_block_finder(block), window=block_window)
 
 
 MIN_LONG_WORD = 20
@@ -214,12 +211,12 @@ _WORD_BYTES = bytes(
     ord("w") if (chr(code).isalnum() and code < 128) or code in b"_-" else 32 for code in range(256)
 )
 _LONG_WORD_BYTES = b"w" * MIN_LONG_WORD
-_CUES = tuple(cue for cue, _ in _cue_rules())
+_CUES, _RULES_OF_CUES = zip(*_cue_rules(), strict=True)
 MAX_CUE = max(map(len, _CUES))
-RULES = (*(rule for _, rule in _cue_rules()), CueRule(find_shapes, may_be_shape))
+CUE_RULES: tuple[CueRule, ...] = (*_RULES_OF_CUES, CueRule(find_shapes, may_be_shape))
 
 Candidate = tuple[int, int]
-"""A position, and the index of its rule in `RULES`."""
+"""A position, and the index of its rule in `CUE_RULES`."""
 
 
 def find_candidates(text: str, start: int) -> list[Candidate]:

@@ -1,18 +1,25 @@
-"""The scrubbing rules of `rules.toml`, and the rule that applies to a name.
+"""The rules of `rules.toml`: which names a secret follows, and which values are secrets.
 
-GITHUB_TOKEN, accessToken, x-api-key          -> a NameRule: the kind of secret, and its values
+GITHUB_TOKEN, accessToken, x-api-key          -> a SecretNameRule
 max_tokens, token_count, primary_key, key     -> None
+
+hunter2hunter2, QWxhZGRpbg==, swordfish       -> secrets, after a name such as `password`
+required, ${TOKEN}, <your key>, get_token()   -> not secrets
+Bearer abc…   session=abc…; Path=/            -> headers: only `abc…` is secret
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from functools import cache, lru_cache
+from collections.abc import Iterator
+from functools import lru_cache
 from importlib import resources
 
 import msgspec
 from msgspec import Struct
+
+from .windows import count_characters
 
 
 class SecretNameRule(Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,51 +68,38 @@ class KeyBlock(Struct, frozen=True, forbid_unknown_fields=True):
     closes: str
 
 
-class NameCues(Struct, frozen=True, forbid_unknown_fields=True):
-    names: tuple[str, ...]
-
-
-class Harmless(Struct, frozen=True, forbid_unknown_fields=True):
-    suffixes: str
-    values: str
-
-
-class HeaderWords(Struct, frozen=True, forbid_unknown_fields=True):
-    schemes: str
-    attributes: str
-
-
 class ScrubbingRules(Struct, frozen=True, forbid_unknown_fields=True):
     """The content of `rules.toml`."""
 
     names: tuple[SecretNameRule, ...]
-    cues: NameCues
-    harmless: Harmless
-    headers: HeaderWords
+    words: dict[str, str]
     shapes: tuple[KeyShape, ...]
     patterns: tuple[CuePattern, ...]
     blocks: tuple[KeyBlock, ...]
 
 
-@cache
-def load_rules() -> ScrubbingRules:
+def _load_rules() -> ScrubbingRules:
     folder = resources.files("toolspeak").joinpath("security", "scrubbing")
     text = folder.joinpath("rules.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), ScrubbingRules)
 
 
-def split_words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+RULES = _load_rules()
+NAME_CUES = tuple(RULES.words["name_cues"].split())
+_HARMLESS_SUFFIXES, _HARMLESS_VALUES, _HEADER_SCHEMES, _COOKIE_ATTRIBUTES = (
+    frozenset(RULES.words[name].split())
+    for name in ("harmless_suffixes", "harmless_values", "header_schemes", "cookie_attributes")
+)
+MIN_LENGTH = 8
+"""Shorter values after a name are not secrets: too many of them are harmless."""
 
 # Names.
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 """`HTTPPassword2_old` consists of `HTTP`, `Password` and `old`."""
 _MIN_SUFFIX = 5
 """Shorter words do not count as the end of a longer one: `monkey` ends with `key`."""
-_PHRASES = tuple((phrase, rule) for rule in load_rules().names for phrase in rule.words)
-_HARMLESS_SUFFIXES = split_words(load_rules().harmless.suffixes)
+_PHRASES = tuple((phrase, rule) for rule in RULES.names for phrase in rule.words)
 
 
 @lru_cache(1024)
@@ -114,22 +108,15 @@ def find_name_rule(name: str) -> SecretNameRule | None:
 
     Of a dotted name only the last part can match: `token.kind` is not a token.
     """
-    words = [word.lower() for word in _WORD.findall(name)]
+    words = [word.lower() for word in _NAME_WORD.findall(name)]
     if "public" in words:
         return None
-    in_last_part = len(_WORD.findall(name.rstrip(".").rpartition(".")[2]))
-    for index in range(len(words) - 1, len(words) - in_last_part - 1, -1):
-        rule = _find_rule_ending_at(words, index)
-        if rule:
-            return rule if _HARMLESS_SUFFIXES.isdisjoint(words[index + 1 :]) else None
-    return None
-
-
-def _find_rule_ending_at(words: list[str], index: int) -> SecretNameRule | None:
-    before = words[:index]
-    for phrase, rule in _PHRASES:
-        if _ends_with(words[: index + 1], phrase) and _applies_after(rule, before):
-            return rule
+    last_part = name.rstrip(".").rpartition(".")[2]
+    first_end = len(words) - len(_NAME_WORD.findall(last_part)) + 1
+    for end in range(len(words), first_end - 1, -1):
+        for phrase, rule in _PHRASES:
+            if _ends_with(words[:end], phrase) and _applies_after(rule, words[: end - 1]):
+                return rule if _HARMLESS_SUFFIXES.isdisjoint(words[end:]) else None
     return None
 
 
@@ -141,6 +128,180 @@ def _ends_with(words: list[str], phrase: str) -> bool:
 
 
 def _applies_after(rule: SecretNameRule, before: list[str]) -> bool:
-    if rule.only_after and not (before and before[-1] in rule.only_after):
+    last = before[-1] if before else ""
+    return last not in rule.not_after and (not rule.only_after or last in rule.only_after)
+
+
+# Values.
+
+_MAX_PLACEHOLDER = 256
+_PLACEHOLDER = re.compile(
+    r"""
+      \$\w+ | \$\{[^}]*\}* | \{[^}]*\}+ | \$\([^)]*\)?.* | %\w+% | %\(?\w*\)?s | \{\{.*\}\}
+    | (?:<[^>]*>[:@.-]?)*<[^>]*>? | \[[^\]]*\]+
+    | [*•.…xX_\-#?]+ | .{0,12}(?:\*{3,}|…|\.{3}).{0,8}
+    | .{0,48}\*\[REDACTED(?::[0-9a-f]*)?\]?.{0,7} | .*\[(?:REDACTED|MASKED|FILTERED|HIDDEN)\]?
+    | (?i:(?:your|insert|enter|replace|some)[-_ ].* | (?:my|the)[-_ ][a-z_\- ]*)
+    | (?i:change[-_ ]?(?:me|it|this).{0,4} | todo.* | example.* | placeholder.* | dummy[-_ ].*)
+    | (?i:(?:env|file|vault|op|arn|ssm|gcp|aws|secretsmanager|keyring|sops|data):.*)
+    | .*%[sdr].* | .*\{\w*\}.* | .*\$\{.* | \{.* | &lt;.* | __\w+__ | [A-Z]+(?:_[A-Z]+)+ | urn:.*
+    | (?i:none|null|nil|true|false|undefined) | -----BEGIN.*
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://.*", re.DOTALL)
+_PATH = re.compile(r"(?:[~.]{0,2}/|[A-Za-z]:[\\/])[\w.@~+\- /\\]+")
+_NUMBER = re.compile(r"[+-]?(?:\d[\d_]*+(?:\.\d*+)?(?:[eE][+-]?\d+)?|0[xX][0-9a-fA-F]{1,8})%?")
+_WORDS = re.compile(r"(?:[^\W\d]|[-. :/])+")
+_IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z_]*\d{0,2}")
+_CODE = re.compile(
+    r"""
+      [A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+[;,)]* |                                 # a.b
+      [&*!(]*[A-Za-z_$][\w$]*(?:(?:\.|::|->|\?\.)[A-Za-z_$][\w$]*)*[!?]?[(\[{].*      # a.b(
+    | [A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+[+*/%&|<>-].*                            # a.b+
+    | [&*!(]*[A-Za-z_$][A-Za-z_]*\d{0,2}(?:(?:\.|::|->|\?\.)[A-Za-z_$][A-Za-z_]*\d{0,2})*[)!?]*
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_NAMES_SECRET = re.compile(
+    r"(?:^|[-_. ])"
+    r"(?i:token|secrets?|password|passwd|passphrase|credentials?|keys?|auth)(?:$|[-_. ])"
+    r"|[a-z0-9](?:Token|Secret|Password|Credentials?|Key|Auth)(?:$|[A-Z])"
+)
+_WORD_OR_YEAR = re.compile(r"\W*(?:[^\W\d]{2,}|\d{1,4})\W*")
+_ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
+_LATIN = re.compile(r"[A-Za-z0-9]")
+"""Keys contain such letters. A text without them is prose in a language without spaces."""
+_SECRET_NAME_SUFFIX = re.compile(r"(?:[-_.](?i:token|secret|key|auth)|(?:Token|Secret|Key|Auth))$")
+_CASE_CHANGE = re.compile(r"[a-z](?=[A-Z])|[A-Z](?=[a-z])")
+
+
+def is_secret(
+    value: str, rule: SecretNameRule, *, random_only: bool = False, multi_word: bool = False
+) -> bool:
+    """Return True if a value after a name of this rule is a secret.
+
+    `random_only`: words and code may be in this place too, so the value must look random.
+    `multi_word`: a value of several words is not prose.
+    """
+    if count_characters(value) < MIN_LENGTH or is_placeholder(value):
         return False
-    return not (before and before[-1] in rule.not_after)
+    if (random_only and _NUMBER.fullmatch(value)) or _is_path(value) or _URL.fullmatch(value):
+        return False
+    if any(space in value for space in " \t"):
+        return multi_word or rule.multi_word or not _is_prose(_ESCAPE.sub("e", value).split())
+    if rule.kind != "password" and not _LATIN.search(value):
+        return False
+    if random_only or rule.random_only:
+        return is_random(value) and not _is_type_name(value, rule)
+    return not _is_description(value)
+
+
+def is_placeholder(value: str) -> bool:
+    """Return True if the value stands for another one, or was redacted before."""
+    if len(value) > _MAX_PLACEHOLDER:
+        # The start of a block is left to the rule for blocks.
+        return value.startswith("-----BEGIN")
+    return _PLACEHOLDER.fullmatch(value) is not None
+
+
+def is_random(value: str) -> bool:
+    """Return True if the value looks like no word and no name."""
+    if len(value) < MIN_LENGTH or (is_identifier(value) and not _has_mixed_case(value)):
+        return False
+    has_letters = any(map(str.isalpha, value))
+    if has_letters and any(map(str.isdigit, value)):
+        return True
+    has_symbols = any(symbol in value for symbol in "!@#$%^&+=~")
+    return has_letters and (has_symbols or _has_mixed_case(value))
+
+
+def is_number(value: str) -> bool:
+    """Return True if the value begins with a number that no letter or digit follows."""
+    number = _NUMBER.match(value)
+    return number is not None and not value[number.end() : number.end() + 1].isalnum()
+
+
+def is_code(value: str) -> bool:
+    """Return True if an unquoted value is a variable, a call or the like."""
+    return _CODE.fullmatch(value) is not None
+
+
+def is_identifier(value: str) -> bool:
+    return _IDENTIFIER.fullmatch(value) is not None
+
+
+def _is_description(value: str) -> bool:
+    """Return True if the value describes or names a secret: `required`, `x-api-key`."""
+    if value.lower().strip("?!*") in _HARMLESS_VALUES:
+        return True
+    return _WORDS.fullmatch(value) is not None and _NAMES_SECRET.search(value) is not None
+
+
+def _is_prose(words: list[str]) -> bool:
+    if any(map(is_random, words)):
+        return False
+    return any(map(_WORD_OR_YEAR.fullmatch, words)) or not any(map(str.isalnum, words))
+
+
+def _is_type_name(value: str, rule: SecretNameRule) -> bool:
+    """Return True for names that look random: `Ed25519PrivateKey`, `OAuth2Flow`."""
+    if rule.random_only and sum(map(str.isdigit, value)) < 2:
+        return True
+    return rule.kind != "password" and _SECRET_NAME_SUFFIX.search(value) is not None
+
+
+def _has_mixed_case(value: str) -> bool:
+    """Return True if the case changes as often as by chance: `QwErtZuiOpLKjhgf`."""
+    return len(value) >= 2 * MIN_LENGTH and len(_CASE_CHANGE.findall(value)) * 3 > len(value)
+
+
+def _is_path(value: str) -> bool:
+    if not _PATH.fullmatch(value):
+        return False
+    return not any(len(part) >= 2 * MIN_LENGTH and is_random(part) for part in value.split("/"))
+
+
+# Headers: schemes, cookie names and attributes are kept.
+
+_SCHEME = re.compile(r"([A-Za-z][\w-]{2,24})[ \t:]+(?=\S)")
+_CREDENTIAL = re.compile(r"\S(?:.*\S)?")
+_DIGEST = re.compile(r"(?i)digest\s+\w+=")
+"""The parts of a digest have names; only `response` is secret, and a cue finds it."""
+_COOKIE = re.compile(rf"=([^;]{{{MIN_LENGTH},}})")
+_SENTENCE = re.compile(r"(?:[A-Za-z]+[.,;:!?]?\s+)+[A-Za-z]+.*", re.DOTALL)
+"""`authentication is not …`, `or nothing at all`."""
+_CREDENTIAL_SAMPLE = 256
+"""This many characters of a credential are checked."""
+
+
+def find_header_secrets(header: str, value: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each secret in the value of a header."""
+    yield from _find_cookies(value) if header == "cookie" else _find_credential(value)
+
+
+def _find_credential(value: str) -> Iterator[tuple[int, int]]:
+    scheme = _SCHEME.match(value)
+    if scheme and _DIGEST.match(value):
+        return
+    has_scheme = scheme is not None and scheme[1].lower() in _HEADER_SCHEMES
+    credential = _CREDENTIAL.match(value, scheme.end() if scheme and has_scheme else 0)
+    if credential and _is_credential(credential[0][:_CREDENTIAL_SAMPLE], has_scheme):
+        yield credential.span()
+
+
+def _is_credential(value: str, has_scheme: bool) -> bool:
+    if len(value) < MIN_LENGTH or is_placeholder(value) or _is_description(value):
+        return False
+    return is_random(value) or (has_scheme and not _SENTENCE.fullmatch(value))
+
+
+def _find_cookies(value: str) -> Iterator[tuple[int, int]]:
+    has_digit = any(map(str.isdigit, value))
+    if "=" not in value and " " not in value and has_digit and is_random(value):
+        # The value of a cookie without its name.
+        yield 0, len(value)
+    for cookie in _COOKIE.finditer(value):
+        name = value[value.rfind(";", 0, cookie.start()) + 1 : cookie.start()]
+        if not is_placeholder(cookie[1]) and name.strip().lower() not in _COOKIE_ATTRIBUTES:
+            yield cookie.span(1)

@@ -20,30 +20,56 @@ never more than `MAX_HELD` characters.
 
 from __future__ import annotations
 
-import sys
+import json
 from bisect import bisect_left
+from operator import attrgetter
+from re import Pattern
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from .patterns import (
+    CUE_RULES,
     MAX_CUE,
     MIN_LONG_WORD,
-    RULES,
     SHAPE_LOOKBEHIND,
-    BlockContinuation,
     Candidate,
+    continue_block,
     find_candidates,
 )
-from .placeholders import MASK, OpenSecret, PlaceholderWriter, SecretFinding, Vault
-from .windows import LOOKAHEAD, LOOKBEHIND, REACH, Span, ValueContinuation, Window
+from .rules import MIN_LENGTH
+from .vault import SHOWN_CHARACTERS, Secret, Vault
+from .windows import (
+    LOOKBEHIND,
+    REACH,
+    Continuation,
+    Span,
+    continue_value,
+    count_characters,
+    take_characters,
+)
 
 _PIECE = 1 << 16
 """Long texts are processed in pieces that fit in a CPU cache."""
 _TAIL = max(MAX_CUE, MIN_LONG_WORD) + SHAPE_LOOKBEHIND
 """This much of the last word may be the start of a cue, or precede one and belong to it."""
 MAX_HELD = REACH + 2 * _TAIL
+_START = attrgetter("start")
+_MAX_SECRET = 1 << 16
+"""Longer secrets are not stored and cannot be restored."""
 
-Continuation = BlockContinuation | ValueContinuation
+
+class SecretFinding(Struct):
+    """The position of a secret in the whole text, and never the secret itself."""
+
+    kind: str
+    name: str
+    """The name before the secret, if any."""
+    line: int
+    column: int
+    offset: int
+    """The number of characters before the secret."""
+    end: int
+    """The offset of its end, which moves while a long secret arrives."""
 
 
 class ScrubResult(Struct, frozen=True):
@@ -60,13 +86,6 @@ def scrub(text: str, *, vault: Vault | None = None, source: str = "") -> ScrubRe
     return ScrubResult(scrubbed, tuple(scrubber.findings))
 
 
-def mask(text: str) -> ScrubResult:
-    """Replace each character of the secrets with a star, so that all positions stay the same."""
-    scrubber = Scrubber(in_place=True)
-    masked = scrubber.feed(text) + scrubber.finish()
-    return ScrubResult(masked, tuple(scrubber.findings))
-
-
 class Scrubber:
     """Removes the secrets from one text.
 
@@ -74,25 +93,21 @@ class Scrubber:
     text. `findings` grows; a caller that reads an endless stream may clear it.
     """
 
-    def __init__(
-        self, *, vault: Vault | None = None, source: str = "", in_place: bool = False
-    ) -> None:
-        self._placeholders = PlaceholderWriter(vault, source, in_place=in_place)
-        self._in_place = in_place
-        """The result is as long as the text."""
+    def __init__(self, *, vault: Vault | None = None, source: str = "") -> None:
+        self.findings: list[SecretFinding] = []
+        self._vault, self._source = vault, source
         self._text = ""
         self._done = 0
         """The text before this position was returned; its end is kept as context."""
+        self._position = _TextPosition()
         self._candidates: list[Candidate] = []
-        self._pending = _PendingSecrets()
-        self._open: tuple[Continuation, OpenSecret] | None = None
+        self._pending: list[Span] = []
+        """Secrets that are found and not yet replaced, in the order of the text."""
+        self._open: _OpenSecret | None = None
+        self._last_finding: SecretFinding | None = None
         self._needed = 0
         """The next decision is possible with this much text, or at the end of a line."""
         self._output: list[str] = []
-
-    @property
-    def findings(self) -> list[SecretFinding]:
-        return self._placeholders.findings
 
     @property
     def held_length(self) -> int:
@@ -125,39 +140,49 @@ class Scrubber:
             pass
         self._drop_old_text()
 
+    # Finding secrets.
+
     def _examine(self, is_final: bool) -> bool:
         """Examine the candidates up to the next open secret; return False if there is none."""
         text = self._text
         quick_check_end = len(text) if is_final else len(text) - REACH
         while self._candidates:
             at, index = self._candidates[-1]
-            if self._pending.next_start <= at and self._replace_pending(at):
+            if self._pending and self._pending[0].start <= at and self._replace_pending(at):
                 return True
-            rule = RULES[index]
+            rule = CUE_RULES[index]
             # The quick check, too, needs a complete window.
             quick_check = rule.may_match if at <= quick_check_end else None
             if at >= self._done and (quick_check is None or quick_check(text, at)):
                 window = rule.window(text, at, is_final)
                 if window is None:
-                    self._wait_at(at)
+                    # Return the text before this candidate, and wait for more.
+                    self._emit_until(self._word_start(at))
+                    self._needed = at + REACH
                     return False
                 for span in rule.find(window):
-                    self._pending.add(_PendingSecret(span, _continuation(span, window)))
+                    self._add_pending(span)
             self._candidates.pop()
         if self._replace_pending(len(text)):
             return True
         self._emit_until(len(text) if is_final else self._word_start(len(text)))
         return False
 
-    def _wait_at(self, at: int) -> None:
-        """Return the text before a candidate whose window is not complete."""
-        self._emit_until(self._word_start(at))
-        self._needed = at + REACH
+    def _add_pending(self, span: Span) -> None:
+        """Add a secret; of two that begin at the same position, the first is kept.
+
+        curl -H 'Authorization: Bearer abc…' -u bob:hunter2     the cue `curl` finds `hunter2` first
+        """
+        index = bisect_left(self._pending, span.start, key=_START)
+        if index == len(self._pending) or self._pending[index].start != span.start:
+            self._pending.insert(index, span)
 
     def _word_start(self, end: int) -> int:
         """Return where the word begins that ends here: it may be the start of a cue."""
         word = self._text[max(0, end - _TAIL) : end]
         return end - len(word.split()[-1]) if word and not word[-1].isspace() else end
+
+    # Replacing them.
 
     def _emit_until(self, end: int) -> None:
         if end > self._done:
@@ -166,113 +191,128 @@ class Scrubber:
 
     def _replace_pending(self, limit: int) -> bool:
         """Replace the secrets that begin up to `limit`; return True if one is open."""
-        while self._pending.next_start <= limit:
-            self._replace(self._pending.pop())
+        while self._pending and self._pending[0].start <= limit:
+            span = self._pending.pop(0)
+            if span.start >= self._done:
+                self._replace(span)
+            elif span.end > self._done:
+                # The secret overlaps the previous one, and shares its placeholder.
+                self._open = _OpenSecret(span.body) if span.is_open else None
+                self._skip_until(span.end)
             if self._open:
                 return True
         return False
 
-    def _replace(self, secret: _PendingSecret) -> None:
-        span, continuation = secret.span, secret.continuation
-        if span.start < self._done:
-            self._extend_previous(span, continuation)
-            return
+    def _replace(self, span: Span) -> None:
         self._emit_until(span.start)
-        if continuation:
-            opened, placeholder = self._placeholders.open(span, self._text)
-            self._open = continuation, opened
+        place = self._position.locate(self._text, span.start)
+        self._last_finding = SecretFinding(span.kind, span.name, *place, place[-1])
+        self.findings.append(self._last_finding)
+        value = self._text[span.start : span.start + 64 if span.is_open else span.end]
+        is_long = span.is_open or count_characters(value) >= MIN_LENGTH
+        shown = take_characters(value, SHOWN_CHARACTERS) if is_long else ""
+        placeholder, secret = "*[REDACTED]", None
+        if self._vault is not None and span.is_open:
+            secret = Secret(span.kind, span.name, self._source, shown)
+            placeholder = secret.placeholder
+        elif self._vault is not None:
+            value = _unescape_value(value, span.escape_levels)
+            stored = self._vault.store(value, span.kind, span.name, self._source, shown)
+            placeholder = stored.placeholder
+        self._output.append(shown + placeholder)
+        if span.is_open:
+            self._open = _OpenSecret(span.body, secret)
         else:
-            placeholder = self._placeholders.replace(span, self._text)
-            self._done = span.end
-        self._output.append(placeholder)
+            self._skip_until(span.end)
 
-    def _extend_previous(self, span: Span, continuation: Continuation | None) -> None:
-        """Drop the rest of a secret that overlaps the previous one and shares its placeholder."""
-        if span.end > self._done:
-            self._mask_until(span.end)
-            self._done = span.end
-            self._open = (continuation, OpenSecret(None, None)) if continuation else None
+    def _skip_until(self, end: int) -> None:
+        """Leave out the text of a secret."""
+        self._done = end
+        if self._last_finding:
+            self._last_finding.end = self._position.dropped + end
 
     def _read_open_secret(self, is_final: bool) -> bool:
         """Read more of an open secret; return False if more of it must arrive first."""
         assert self._open
-        continuation, opened = self._open
-        step = continuation.read_on(self._text, self._done, is_final)
-        has_moved = step.end > self._done
-        if self._in_place:
-            self._mask_until(step.end)
-        else:
-            self._output.append(step.kept_text)
-        self._done = step.end
-        opened.add(step.secret)
-        if step.is_over:
-            opened.close()
+        opened, before = self._open, self._done
+        more = opened.read_more(self._text, self._done, is_final)
+        self._output.append(more.kept_text)
+        self._skip_until(more.end)
+        if more.is_over:
             self._open = None
-        return has_moved or step.is_over
-
-    def _mask_until(self, end: int) -> None:
-        if self._in_place:
-            self._output.append(MASK * (end - self._done))
+            if self._vault is not None and opened.secret and opened.length < _MAX_SECRET:
+                self._vault.add(opened.secret, "".join(opened.parts))
+        return more.is_over or more.end > before
 
     def _drop_old_text(self) -> None:
         """Drop the text that is no longer needed as context."""
         dropped = self._done - LOOKBEHIND
         if dropped > LOOKBEHIND:
-            self._placeholders.drop(self._text, dropped)
+            self._position.drop(self._text, dropped)
             self._text = self._text[dropped:]
             self._done = LOOKBEHIND
-            self._pending.shift(dropped)
-            if self._needed:
-                self._needed -= dropped
+            self._needed = max(0, self._needed - dropped)
+            self._pending = [
+                structs.replace(span, start=span.start - dropped, end=span.end - dropped)
+                for span in self._pending
+            ]
 
 
-def _continuation(span: Span, window: Window) -> Continuation | None:
-    """Return what reads on, if a secret may be longer than its window."""
-    if span.is_block:
-        return BlockContinuation()
-    if span.body and window.is_cut and span.end > window.end - LOOKAHEAD:
-        return ValueContinuation(span.body)
-    return None
+class _OpenSecret(Struct):
+    """A secret whose end has not been found yet."""
+
+    body: Pattern[str] | None
+    secret: Secret | None = None
+    """To be added to the vault with its value."""
+    parts: list[str] = []
+    length: int = 0
+
+    def read_more(self, text: str, at: int, is_final: bool) -> Continuation:
+        if self.body:
+            more = continue_value(self.body, text, at, is_final)
+        else:
+            more = continue_block(text, at, is_final)
+        if self.secret and self.length < _MAX_SECRET:
+            self.parts.append(more.secret)
+            self.length += len(more.secret)
+        return more
 
 
-class _PendingSecret(Struct, frozen=True):
-    span: Span
-    continuation: Continuation | None
-
-
-class _PendingSecrets:
-    """Secrets that are found and not yet replaced, in the order of the text.
-
-    curl -H 'Authorization: Bearer abc…' -u bob:hunter2     the cue `curl` finds `hunter2` first
-    """
+class _TextPosition:
+    """Counts the lines and characters of a text that is dropped from its start on."""
 
     def __init__(self) -> None:
-        self._secrets: list[_PendingSecret] = []
-        """The next one is last."""
-        self.next_start = sys.maxsize
+        self.dropped = 0
+        self._line = 1
+        self._line_start = 0
+        self._counted = 0
+        """The lines of the whole text are counted up to this offset."""
 
-    def add(self, secret: _PendingSecret) -> None:
-        """Add a secret; of two that begin at the same position, the first is kept."""
-        index = bisect_left(self._secrets, -secret.span.start, key=_negative_start)
-        is_last = index == len(self._secrets)
-        if is_last or self._secrets[index].span.start != secret.span.start:
-            self._secrets.insert(index, secret)
-            self._update_next()
+    def locate(self, text: str, at: int) -> tuple[int, int, int]:
+        """Return the line, the column and the offset of a position in the rest of the text."""
+        self._count_lines(text, at)
+        offset = self.dropped + at
+        return self._line, offset - self._line_start + 1, offset
 
-    def pop(self) -> _PendingSecret:
-        secret = self._secrets.pop()
-        self._update_next()
-        return secret
+    def drop(self, text: str, end: int) -> None:
+        """Record that `text` loses its first `end` characters."""
+        self._count_lines(text, end)
+        self.dropped += end
 
-    def shift(self, dropped: int) -> None:
-        self._secrets = [
-            _PendingSecret(one.span.shift(dropped), one.continuation) for one in self._secrets
-        ]
-        self._update_next()
-
-    def _update_next(self) -> None:
-        self.next_start = self._secrets[-1].span.start if self._secrets else sys.maxsize
+    def _count_lines(self, text: str, end: int) -> None:
+        start = self._counted - self.dropped
+        if end > start:
+            lines = text.count("\n", start, end)
+            self._counted = self.dropped + end
+            if lines:
+                self._line += lines
+                self._line_start = self.dropped + text.rfind("\n", start, end) + 1
 
 
-def _negative_start(secret: _PendingSecret) -> int:
-    return -secret.span.start
+def _unescape_value(value: str, levels: int) -> str:
+    for _ in range(levels):
+        try:
+            value = json.loads(f'"{value}"')
+        except ValueError:
+            break
+    return value

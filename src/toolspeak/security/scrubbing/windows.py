@@ -17,7 +17,7 @@ import math
 import re
 from functools import cache
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 REACH = 2048
 """The longest window: the scrubber waits for at most this many characters after a cue."""
@@ -25,6 +25,21 @@ LOOKBEHIND = 256
 """This many characters before a window are available as context, even if they were returned."""
 LOOKAHEAD = 80
 """The most characters that a unit of a value looks ahead."""
+
+
+class Span(Struct, frozen=True):
+    """The position of a secret in a text."""
+
+    start: int
+    end: int
+    kind: str
+    name: str = ""
+    body: re.Pattern[str] | None = None
+    """Matches more of the value; None for a block of lines."""
+    escape_levels: int = 0
+    """The number of times the value was escaped."""
+    is_open: bool = False
+    """The secret may continue behind the window."""
 
 
 class Window(Struct, frozen=True):
@@ -36,50 +51,37 @@ class Window(Struct, frozen=True):
     is_cut: bool = False
     """The line is longer, so a value that ends with the window may continue."""
 
-
-class Span(Struct, frozen=True):
-    """The position of a secret in a text."""
-
-    start: int
-    end: int
-    kind: str
-    name: str = ""
-    body: re.Pattern[str] | None = None
-    """Matches more of the value, if it may be longer than the window."""
-    escape_levels: int = 0
-    """The number of times the value was escaped."""
-    is_block: bool = False
-    """The span is only the start of a block of lines."""
-
-    def with_escape_levels(self, levels: int) -> Span:
-        return structs.replace(self, escape_levels=levels)
-
-    def shift(self, dropped: int) -> Span:
-        """Return the span in a text that has lost `dropped` characters at its start."""
-        return structs.replace(self, start=self.start - dropped, end=self.end - dropped)
+    def span(
+        self,
+        start: int,
+        end: int,
+        kind: str,
+        name: str = "",
+        body: re.Pattern[str] | None = None,
+        escape_levels: int = 0,
+    ) -> Span:
+        """Return the span of a value, which is open if it reaches the end of a cut window."""
+        is_open = body is not None and self.is_cut and end > self.end - LOOKAHEAD
+        return Span(start, end, kind, name, body, escape_levels, is_open)
 
 
-class ContinuationStep(Struct, frozen=True):
-    """The result of reading more of a long secret."""
+class Continuation(Struct, frozen=True):
+    """More of an open secret."""
 
     end: int
+    secret: str
+    is_over: bool = False
     kept_text: str = ""
     """Text between the parts of the secret that is kept."""
-    secret: str = ""
-    is_over: bool = False
 
 
-class ValueContinuation(Struct, frozen=True):
-    """Reads the rest of a value that is longer than its window."""
-
-    body: re.Pattern[str]
-
-    def read_on(self, text: str, at: int, is_final: bool) -> ContinuationStep:
-        end = match_end(self.body, text, at, len(text))
-        is_over = is_final or end < len(text) - LOOKAHEAD
-        if not is_over:
-            end = match_end(self.body, text, at, max(at, len(text) - LOOKAHEAD))
-        return ContinuationStep(end, secret=text[at:end], is_over=is_over)
+def continue_value(body: re.Pattern[str], text: str, at: int, is_final: bool) -> Continuation:
+    """Read more of a value that is longer than its window."""
+    end = match_end(body, text, at, len(text))
+    is_over = is_final or end < len(text) - LOOKAHEAD
+    if not is_over:
+        end = match_end(body, text, at, max(at, len(text) - LOOKAHEAD))
+    return Continuation(end, text[at:end], is_over)
 
 
 # Windows.
@@ -122,10 +124,14 @@ def _last_line_end(text: str, at: int, end: int, limit: int) -> int:
     return end
 
 
-def fixed_window(text: str, at: int, is_final: bool, reach: int) -> Window | None:
-    """Return a window of `reach` characters, or None if more text must arrive first."""
-    if len(text) >= at + reach:
-        return Window(text, at, at + reach, is_cut=True)
+BLOCK_REACH = 640
+"""This many characters show whether a block begins, or continues after a break."""
+
+
+def block_window(text: str, at: int, is_final: bool) -> Window | None:
+    """Return the window for the start of a block, or None if more text must arrive first."""
+    if len(text) >= at + BLOCK_REACH:
+        return Window(text, at, at + BLOCK_REACH, is_cut=True)
     return Window(text, at, len(text)) if is_final else None
 
 
